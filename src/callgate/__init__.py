@@ -1,0 +1,81 @@
+"""callgate: a call gate between a language model and your tools.
+
+The public names, each loaded when it is first used: importing callgate imports almost nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from callgate.calls import Answer, function_calls
+    from callgate.conversation import Conversation
+    from callgate.declaration import Declaration, declare
+    from callgate.definitions import definition_from
+    from callgate.definitions.function import tool
+    from callgate.errors import CallgateError, ModelError, ToolError, ToolNotDeclarable, UsageError
+    from callgate.execute import Executor
+    from callgate.permission import Policy
+    from callgate.respond import to_function_response
+    from callgate.runtime import Gate
+    from callgate.schema import check_arguments
+    from callgate.testing.scripted import ScriptedModel
+    from callgate.types import (
+        CallRecord,
+        Decision,
+        FunctionCall,
+        Limits,
+        Media,
+        Reply,
+        ToolContext,
+        ToolDefinition,
+        ToolResult,
+        Usage,
+    )
+
+__version__ = "0.1.0.dev0"
+
+__all__ = [
+    "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FunctionCall", "Gate",
+    "Limits", "Media", "ModelError", "Policy", "Reply", "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError",
+    "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "declare", "definition_from",
+    "function_calls", "to_function_response", "tool",
+]  # fmt: skip
+
+_PLACES = {
+    "callgate.calls": ("Answer", "function_calls"),
+    "callgate.conversation": ("Conversation",),
+    "callgate.declaration": ("Declaration", "declare"),
+    "callgate.definitions": ("definition_from",),
+    "callgate.definitions.function": ("tool",),
+    "callgate.errors": ("CallgateError", "ModelError", "ToolError", "ToolNotDeclarable", "UsageError"),
+    "callgate.execute": ("Executor",),
+    "callgate.permission": ("Policy",),
+    "callgate.respond": ("to_function_response",),
+    "callgate.runtime": ("Gate",),
+    "callgate.schema": ("check_arguments",),
+    "callgate.testing.scripted": ("ScriptedModel",),
+    "callgate.types": (
+        "CallRecord", "Decision", "FunctionCall", "Limits", "Media", "Reply", "ToolContext", "ToolDefinition", "ToolResult",
+        "Usage",
+    ),
+}  # fmt: skip
+_WHERE = {name: module for module, names in _PLACES.items() for name in names}
+
+# A library says nothing unless its user asks: handlers are the program's choice.
+logging.getLogger("callgate").addHandler(logging.NullHandler())
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'callgate' has no attribute {name!r}")
+    import importlib
+
+    value = getattr(importlib.import_module(_WHERE[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

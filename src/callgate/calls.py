@@ -1,0 +1,297 @@
+"""Function calls out of whole and streamed answers: one collector for both.
+
+Response chunks in Gemini's form come in; events, and at the end one `Answer` with its content and calls, go out. A whole
+answer is a stream of one chunk. This file knows nothing of tools: it does not know which names exist, and it checks nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+import uuid
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from callgate import parts, strict_json
+from callgate.errors import Blocked, JsonError, ProtocolError
+from callgate.events import CallProposed, Event, TextDelta, ThoughtDelta
+from callgate.types import Content, FunctionCall, JsonObject, Part, Usage
+
+__all__ = ["Answer", "Collector", "function_calls", "resolve_name", "salvaged_calls"]
+
+CALLS_MAX = 10_000
+"""An answer with more calls than this is refused as a whole; no model means it."""
+
+WIRE_ID_CHARS_MAX = 256
+
+# Namespaces that models put before a name although it was declared without one.
+_PREFIXES = ("default_api.", "default_api:", "functions.", "functions:", "tools.", "tool_code.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One complete answer of a model."""
+
+    content: Content
+    """As it came, with text deltas joined; may have no parts."""
+    calls: tuple[FunctionCall, ...]
+    finish_reason: str
+    finish_message: str = ""
+    usage: Usage = field(default_factory=Usage)
+    model: str | None = None
+    """The version of the model that answered, if it said so."""
+
+    @property
+    def text(self) -> str:
+        """The answer's text without thoughts."""
+        return parts.text_of(self.content)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a call nor anything to show (thoughts alone are nothing)."""
+        return not any(parts.has_data(part) and not parts.is_thought(part) for part in parts.parts_of(self.content))
+
+
+class Collector:
+    """Puts the chunks of one answer together.
+
+    ```python
+    collector = Collector()
+    for chunk in chunks:
+        events = collector.feed(chunk)
+    answer = collector.close()
+    ```
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[FunctionCall] = []
+        """The calls seen so far. None may run before `close` has given out the answer."""
+        self._parts: list[Part] = []
+        self._texts: list[str] = []
+        self._seen: dict[str, Part] = {}
+        self._content: JsonObject = {}
+        self._finish_reason: str | None = None
+        self._finish_message = ""
+        self._usage = Usage()
+        self._model: str | None = None
+        self._blocked: tuple[str, str] | None = None
+        self._chunks = 0
+
+    @property
+    def text(self) -> str:
+        """The text that has arrived so far, thoughts left out."""
+        pending = self._pending()
+        return parts.text_of({"parts": [*self._parts[: -len(pending) or None], *pending]})
+
+    def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
+        """Takes one response chunk and gives out what it adds."""
+        self._chunks += 1
+        self._usage = parts.usage_of(chunk) or self._usage
+        self._model = parts.model_version_of(chunk) or self._model
+        self._blocked = parts.block_of(chunk) or self._blocked
+        candidate = parts.candidate_of(chunk)
+        reason, message = parts.finish_of(candidate)
+        self._finish_reason = reason or self._finish_reason
+        self._finish_message = message or self._finish_message
+        content: Any = candidate.get("content")
+        if not isinstance(content, dict):
+            return []
+        self._content |= {key: value for key, value in cast("JsonObject", content).items() if key != "parts"}
+        return [event for part in parts.parts_of(cast("JsonObject", content)) for event in self._take(part)]
+
+    def close(self) -> Answer:
+        """The complete answer.
+
+        Raises:
+            Blocked: the prompt was refused.
+            ProtocolError: there was no answer at all, or it ended without a finish reason.
+        """
+        if self._blocked and self._finish_reason is None:
+            reason, message = self._blocked
+            raise Blocked(f"the prompt was blocked ({reason})" + (f": {message}" if message else ""), reason=reason)
+        if self._finish_reason is None:
+            why = "ended early: it has no finish reason" if self._chunks else "is empty"
+            raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
+        self._flush()
+        return Answer(
+            content={**self._content, "role": "model", "parts": self._parts},
+            calls=tuple(self.calls),
+            finish_reason=self._finish_reason,
+            finish_message=self._finish_message,
+            usage=self._usage,
+            model=self._model,
+        )
+
+    def _take(self, part: Part) -> list[Event]:
+        if parts.is_call(part):
+            return self._take_call(part)
+        if not parts.is_plain_text(part):
+            self._flush()
+            self._parts.append(strict_json.mended(part))
+            return _delta_of(self._parts[-1])
+        if self._texts and not parts.same_kind_of_text(self._parts[-1], part):
+            self._flush()
+        if not self._texts:
+            self._parts.append(part)
+        text = _text_of(part)
+        self._texts.append(text)
+        return [ThoughtDelta(text) if parts.is_thought(part) else TextDelta(text)] if text else []
+
+    def _take_call(self, part: Part) -> list[Event]:
+        self._flush()
+        call, part = _read_call(part)
+        if call.wire_id is not None:
+            if self._seen.get(call.wire_id) == part:
+                return []  # The same event was delivered twice.
+            self._seen[call.wire_id] = part
+        if len(self.calls) >= CALLS_MAX:
+            raise ProtocolError(f"the model's answer holds more than {CALLS_MAX} calls; nothing of it was run")
+        self._parts.append(part)
+        self.calls.append(call)
+        return [CallProposed(call)]
+
+    def _flush(self) -> None:
+        if self._texts:
+            self._parts[-1:] = self._pending()
+            self._texts = []
+
+    def _pending(self) -> list[Part]:
+        return [parts.with_text(self._parts[-1], "".join(self._texts))] if self._texts else []
+
+
+def function_calls(answer: Any) -> list[FunctionCall]:
+    """The function calls of a response, a content, or an SDK object of either; each with an id of its own.
+
+    All parts of the first candidate are read, in order. A call without arguments has `{}`; arguments that cannot be read
+    give a call with a `problem`, never one that looks as if it had none.
+    """
+    plain = _plain_object(answer)
+    content = plain if "parts" in plain else parts.candidate_of(plain).get("content")
+    if not isinstance(content, dict):
+        return []
+    return [_read_call(part)[0] for part in parts.parts_of(cast("JsonObject", content)) if parts.is_call(part)]
+
+
+def resolve_name(written: str, names: Mapping[str, str]) -> str | None:
+    """The tool's own name for what a model wrote, or None. `names` maps declared names to tools' own names."""
+    if written in names:
+        return names[written]
+    for prefix in _PREFIXES:
+        if written.startswith(prefix) and written[len(prefix) :] in names:
+            return names[written[len(prefix) :]]
+    return None
+
+
+def unknown_name_sentence(written: str, known: Iterable[str]) -> str:
+    """What a model is told that called a tool which does not exist: the nearest names first, at most 1 KB of them."""
+    known = list(known)
+    near = difflib.get_close_matches(written[:100], known, n=3)
+    listed = near or known
+    shown: list[str] = []
+    for name in listed:
+        if sum(map(len, shown)) + len(name) > 900:
+            break
+        shown.append(repr(name))
+    hint = "There are no tools." if not known else ("Did you mean " if near else "The tools are ") + ", ".join(shown)
+    return f"There is no tool named {written[:100]!r}. {hint}{'?' if near else '' if not known else '.'}"
+
+
+def salvaged_calls(text: str) -> list[FunctionCall]:
+    """Calls that a model wrote as Python text, such as `print(default_api.f(x=1))`, read as literals and never evaluated.
+
+    Gives nothing unless every statement is such a call with keyword arguments that are plain literals.
+    """
+    code = _CODE_FENCE.sub("", _MALFORMED_PREFIX.sub("", text)).strip()
+    if not code or len(code) > 20_000:
+        return []
+    try:
+        statements = ast.parse(code).body
+        calls = [_literal_call(statement) for statement in statements]
+    except (SyntaxError, ValueError, RecursionError, MemoryError, TypeError):
+        return []
+    return [call for call in calls if call] if all(calls) else []
+
+
+_MALFORMED_PREFIX = re.compile(r"^\s*malformed function call:?", re.IGNORECASE)
+_CODE_FENCE = re.compile(r"^\s*```\w*\s*$", re.MULTILINE)
+
+
+def _literal_call(statement: ast.stmt) -> FunctionCall | None:
+    node = statement.value if isinstance(statement, ast.Expr) else None
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print" and len(node.args) == 1:
+        node = node.args[0]
+    if not isinstance(node, ast.Call) or node.args or any(keyword.arg is None for keyword in node.keywords):
+        return None
+    written = ast.unparse(node.func)
+    if not re.fullmatch(r"[A-Za-z_][\w.]*", written):
+        return None
+    args = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
+    strict_json.dump(args)
+    return FunctionCall(name=written, args=args, id=_new_id(), notes=("The call was read from Python text.",))
+
+
+def _read_call(part: Part) -> tuple[FunctionCall, Part]:
+    """The call of a part, and the part as it may go back: without an id that cannot be echoed."""
+    part = strict_json.mended(part) if (bad := strict_json.first_bad(part)) else part
+    inner = parts.call_of(part)
+    wire_id = inner.get("id")
+    if wire_id is not None and not (isinstance(wire_id, str) and 0 < len(wire_id) <= WIRE_ID_CHARS_MAX):
+        part, wire_id = parts.without_call_id(part), None
+    name: Any = inner.get("name")
+    args, problem, notes = _read_args(inner.get("args"))
+    call = FunctionCall(
+        name=name if isinstance(name, str) else "",
+        args=args,
+        id=_new_id(),
+        wire_id=wire_id,
+        problem=f"The arguments cannot be used: {bad}." if bad else problem,
+        notes=notes,
+    )
+    return call, part
+
+
+def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
+    """Arguments, or why there are none. Missing means empty; a JSON text is parsed; nothing else is guessed."""
+    notes: tuple[str, ...] = ()
+    if isinstance(raw, str):
+        try:
+            raw = strict_json.parse(raw)
+        except JsonError as error:
+            return {}, f"The arguments are not valid JSON: {error}. Send them as an object.", ()
+        notes = ("The arguments came as JSON text.",)
+    if raw is None:
+        return {}, None, notes
+    if not isinstance(raw, dict):
+        return {}, f"The arguments must be an object, not {type(raw).__name__}.", notes
+    if strict_json.depth_exceeds(raw, strict_json.DEPTH_MAX):
+        return {}, f"The arguments are nested deeper than {strict_json.DEPTH_MAX} levels.", notes
+    return cast("JsonObject", raw), None, notes
+
+
+def _text_of(part: Part) -> str:
+    text = part["text"]
+    if isinstance(text, strict_json.Bad):
+        return text.value or ""
+    return text
+
+
+def _delta_of(part: Part) -> list[Event]:
+    text = part.get("text")
+    if not isinstance(text, str) or not text:
+        return []
+    return [ThoughtDelta(text) if parts.is_thought(part) else TextDelta(text)]
+
+
+def _new_id() -> str:
+    return f"call_{uuid.uuid4().hex[:16]}"
+
+
+def _plain_object(answer: Any) -> JsonObject:
+    if isinstance(answer, Mapping):
+        return dict(cast("Mapping[str, Any]", answer))
+    dump = getattr(answer, "model_dump", None)
+    if callable(dump):
+        return cast("JsonObject", dump(mode="json", by_alias=True, exclude_none=True))
+    raise TypeError(f"expected a response, a content or an SDK object of either, not {type(answer).__name__}")

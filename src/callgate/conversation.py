@@ -1,0 +1,304 @@
+"""The history of a conversation: contents in Gemini's form that can always be sent.
+
+Contents come in, a valid history and its encoded bytes go out. Each content is encoded once, when it is added, and its bytes
+are reused for every request. This file knows nothing of tools or models; it knows the rules of the wire:
+
+1. the first content is the user's;
+2. a content has at least one part, and no empty ones;
+3. a content with function calls is followed by one user content that holds exactly one response per call, in call order,
+   with the call's name, and its id if and only if the call has one;
+4. responses stand nowhere else, and not beside other parts;
+5. two model contents do not follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from callgate import strict_json
+from callgate.errors import ConversationInvalid
+from callgate.parts import (
+    Prompt,
+    answer_part,
+    call_parts,
+    has_data,
+    is_call,
+    is_response,
+    is_signed,
+    is_whole,
+    parts_of,
+    response_as_text,
+    response_of,
+    role_of,
+    text_part,
+    user_content,
+)
+from callgate.types import Content, JsonObject, Part
+
+__all__ = ["Conversation", "is_user_turn", "repaired", "validate"]
+
+INTERRUPTED = "The call was interrupted before it gave a result; whether it had any effect is not known."
+CANCELLED = "The call was cancelled before it gave a result."
+
+
+class Conversation:
+    """A history that cannot become invalid by its own methods.
+
+    ```python
+    talk = Conversation()
+    talk.add_user("Oslo and Rome?")
+    talk.add_model(content)                      # as the model sent it
+    talk.add_responses([part, part])             # one for each call
+    talk.contents                                # what to send next
+    ```
+    """
+
+    __slots__ = ("_contents", "_encoded", "_open", "bytes_encoded")
+
+    def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
+        self._contents: list[Content] = []
+        self._encoded: list[bytes] = []
+        self._open: list[JsonObject] = []
+        self.bytes_encoded = 0
+        """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
+        contents, _ = repaired(contents)
+        for content in contents:
+            self._append(content)
+
+    def __len__(self) -> int:
+        return len(self._contents)
+
+    @property
+    def contents(self) -> list[Content]:
+        """The history. The list is yours, the contents in it are shared: treat them as read-only."""
+        return list(self._contents)
+
+    @property
+    def encoded(self) -> Sequence[bytes]:
+        """The JSON text of each content, in order, encoded once."""
+        return self._encoded
+
+    @property
+    def last(self) -> Content | None:
+        """The newest content, if there is one."""
+        return self._contents[-1] if self._contents else None
+
+    @property
+    def open_calls(self) -> list[JsonObject]:
+        """The function calls of the newest content that have no responses yet."""
+        return list(self._open)
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the encoded history."""
+        return sum(map(len, self._encoded))
+
+    def add_user(self, prompt: Prompt) -> None:
+        """Adds what the user said. Calls that are still open are answered as cancelled first."""
+        content = user_content(prompt)
+        if self._open:
+            self.add_responses([], missing=CANCELLED)
+        self._append(content)
+
+    def add_model(self, content: Mapping[str, Any]) -> None:
+        """Adds an answer of the model as it came; only parts that say nothing and carry no signature are left out.
+
+        Raises:
+            ConversationInvalid: the content says nothing, or it cannot stand here.
+        """
+        parts = [part for part in parts_of(content) if has_data(part) or is_signed(part)]
+        if not any(map(has_data, parts)):
+            raise ConversationInvalid(["a model content without parts cannot be stored"])
+        if not self._contents or role_of(self._contents[-1]) == "model":
+            raise ConversationInvalid([f"a model content at index {len(self)} must follow a user content"])
+        self._append({**content, "role": "model", "parts": parts})
+
+    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> None:
+        """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
+
+        Raises:
+            ConversationInvalid: a response belongs to no open call.
+        """
+        if not self._open:
+            raise ConversationInvalid([f"responses at index {len(self)} follow no function call"])
+        paired, rest = _paired(self._open, responses, missing)
+        if rest:
+            names = ", ".join(repr(response_of(part).get("name")) for part in rest)
+            raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
+        self._append({"role": "user", "parts": paired})
+
+    def cut(self, length: int) -> None:
+        """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""
+        del self._contents[length:], self._encoded[length:]
+        self._open = call_parts(self._contents[-1]) if self._contents and role_of(self._contents[-1]) == "model" else []
+
+    def trim(self, bytes_max: int) -> int:
+        """Drops whole turns from the front until the history fits; the newest turn always stays. Returns how many contents.
+
+        Cuts only where the user said something, so calls and their responses stay together.
+        """
+        size = self.size_bytes
+        starts = [index for index, content in enumerate(self._contents) if index and is_user_turn(content)]
+        dropped = 0
+        for start in starts:
+            if size <= bytes_max:
+                break
+            size -= sum(map(len, self._encoded[dropped:start]))
+            dropped = start
+        del self._contents[:dropped], self._encoded[:dropped]
+        return dropped
+
+    def _append(self, content: Content) -> None:
+        encoded = strict_json.dump(content)
+        self.bytes_encoded += len(encoded)
+        self._contents.append(content)
+        self._encoded.append(encoded)
+        self._open = call_parts(content) if content["role"] == "model" else []
+
+
+def is_user_turn(content: Mapping[str, Any]) -> bool:
+    """Whether the content is something the user said, rather than responses to calls."""
+    return role_of(content) == "user" and not any(map(is_response, parts_of(content)))
+
+
+def validate(contents: Sequence[Mapping[str, Any]], *, sendable: bool = False) -> list[str]:
+    """Every breach of the rules as a sentence with its place; an empty list means valid.
+
+    With `sendable` the history must also be one that can be sent now: not empty, no call unanswered, the user's word last.
+    """
+    problems: list[str] = []
+    calls: list[JsonObject] = []
+    for index, content in enumerate(contents):
+        problems += [f"contents[{index}]: {breach}" for breach in _breaches(content)]
+        if content.get("role") == "model" and (index == 0 or contents[index - 1].get("role") == "model"):
+            problems.append(f"contents[{index}]: a model content must follow a user content")
+        responses = [response_of(part) for part in parts_of(content) if is_response(part)]
+        problems += [f"contents[{index}]: {breach}" for breach in _response_breaches(calls, responses)]
+        calls = call_parts(content) if content.get("role") == "model" else []
+    if sendable and calls:
+        problems.append(f"contents[{len(contents) - 1}]: {len(calls)} function call(s) have no responses")
+    elif sendable and (not contents or contents[-1].get("role") != "user"):
+        problems.append("the last content must be the user's")
+    return problems
+
+
+def _breaches(content: Mapping[str, Any]) -> Iterator[str]:
+    """What is wrong with a content by itself."""
+    parts = parts_of(content)
+    role = content.get("role")
+    responses = sum(map(is_response, parts))
+    if role not in ("user", "model"):
+        yield f"role {role!r} is not 'user' or 'model'"
+    if not any(map(has_data, parts)):
+        yield "no part says anything"
+    if role == "model" and responses:
+        yield "a model content holds function responses"
+    if responses not in (0, len(parts)):
+        yield "function responses stand beside other parts"
+    if role != "model" and any(map(is_call, parts)):
+        yield "a user content holds function calls"
+
+
+def _response_breaches(calls: Sequence[JsonObject], responses: Sequence[JsonObject]) -> Iterator[str]:
+    """What is wrong between the calls of a content and the responses of the next one."""
+    if len(calls) != len(responses):
+        yield f"{len(responses)} function response(s) for {len(calls)} function call(s)"
+        return
+    for call, response in zip(calls, responses, strict=True):
+        if (call.get("name"), call.get("id")) != (response.get("name"), response.get("id")):
+            yield f"the response to {response.get('name')!r} does not answer the call of {call.get('name')!r} in its place"
+        if not isinstance(response.get("response"), dict):
+            yield f"the response to {call.get('name')!r} is not an object"
+
+
+def repaired(contents: Iterable[Mapping[str, Any]]) -> tuple[list[Content], list[str]]:
+    """A valid history that says as much of the given one as can be said, and notes on what had to be changed.
+
+    Foreign roles are translated, empty parts left out, responses put behind their calls in order, missing responses made up
+    (as errors that say so), orphaned responses turned into text. A valid history comes back unchanged, part by part.
+    Calls of the last content may still be open.
+    """
+    notes: list[str] = []
+    result: list[Content] = []
+    for piece in _joined(_pieces(contents, notes), notes):
+        unanswered = call_parts(result[-1]) if result and result[-1]["role"] == "model" else []
+        answers: list[Part] = piece["parts"] if _is_responses(piece) else []
+        if not result and piece["role"] == "model":
+            notes.append("the history began with the model; a user content was put before it")
+            result.append(user_content("(The beginning of this conversation is not available.)"))
+        paired, orphans = _paired(unanswered, answers, INTERRUPTED)
+        if len(answers) - len(orphans) < len(unanswered):
+            notes.append("function calls without a response were answered as interrupted")
+        if paired:
+            result.append({"role": "user", "parts": paired} if paired != answers else piece)
+        if orphans:
+            notes.append(f"{len(orphans)} function response(s) without a call were turned into text")
+            result.append(user_content([text_part(response_as_text(part)) for part in orphans]))
+        if not answers:
+            result.append(piece)
+    return result, notes
+
+
+def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator[Content]:
+    """Each content with a legal role and without empty parts; responses and other parts come as contents of their own."""
+    for index, content in enumerate(contents):
+        parts = parts_of(content)
+        kept = [part for part in parts if is_whole(part) and (has_data(part) or is_signed(part))]
+        if len(kept) != len(parts):
+            notes.append(f"contents[{index}]: {len(parts) - len(kept)} part(s) that say nothing were left out")
+        role = "model" if any(map(is_call, kept)) else role_of(content)
+        role = role if role == "model" else "user"
+        if content.get("role", role) != role:
+            notes.append(f"contents[{index}]: the role {content['role']!r} was read as {role!r}")
+        responses = [part for part in kept if is_response(part)]
+        others = [part for part in kept if not is_response(part)]
+        if responses and (others or role == "model"):
+            notes.append(f"contents[{index}]: function responses were put into a content of their own")
+        if responses:
+            yield {"role": "user", "parts": responses} if others else {**content, "role": "user", "parts": responses}
+        if any(map(has_data, others)):
+            yield {**content, "role": role, "parts": others}
+
+
+def _joined(pieces: Iterable[Content], notes: list[str]) -> Iterator[Content]:
+    """Responses that were spread over several contents become one, and so do model contents in a row."""
+    last: Content | None = None
+    for piece in pieces:
+        if last is not None and _belong_together(last, piece):
+            notes.append(f"two {last['role']} contents in a row were joined")
+            last = {**last, "parts": [*last["parts"], *piece["parts"]]}
+            continue
+        if last is not None:
+            yield last
+        last = piece
+    if last is not None:
+        yield last
+
+
+def _belong_together(first: Content, second: Content) -> bool:
+    if first["role"] == second["role"] == "model":
+        return not call_parts(first)  # Calls close a content: their responses come next.
+    return _is_responses(first) and _is_responses(second)
+
+
+def _is_responses(content: Content) -> bool:
+    return all(map(is_response, content["parts"]))
+
+
+def _paired(calls: Sequence[JsonObject], responses: Sequence[Part], missing: str) -> tuple[list[Part], list[Part]]:
+    """One response part per call in call order, and the parts that answer none of them.
+
+    A response belongs to the call with its id; without ids, or where they do not meet, to the first call of its name.
+    """
+    rest = list(responses)
+
+    def take(call: JsonObject, key: str) -> Part | None:
+        for index, part in enumerate(rest):
+            if call.get(key) is not None and response_of(part).get(key) == call[key]:
+                return rest.pop(index)
+        return None
+
+    found = [take(call, "id") for call in calls]
+    found = [part or take(call, "name") for call, part in zip(calls, found, strict=True)]
+    return [answer_part(call, part, missing) for call, part in zip(calls, found, strict=True)], rest

@@ -1,0 +1,402 @@
+"""Python callables in, tools out: a definition for the model, and a way from checked JSON to a real call.
+
+`tool` marks a function and leaves it what it was; `function_tool` makes the `FunctionTool` that an executor registers. This
+file runs no tool, knows no model and no wire format, and does no I/O.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import math
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, overload
+
+from callgate.definitions.docstrings import Docstring, docstring_from
+from callgate.definitions.python_types import (
+    FieldType,
+    NotExpressible,
+    adapter_for,
+    default_as_json,
+    fields_adapter,
+    schema_of,
+)
+from callgate.definitions.signature import (
+    ABSENT,
+    Parameter,
+    Signature,
+    is_async_callable,
+    is_callable_object,
+    layers,
+    local_types,
+    own_name,
+    signature_from,
+)
+from callgate.definitions.typed_dicts import TypedDictConversion
+from callgate.errors import JsonError, ToolNotDeclarable
+from callgate.schema.problems import readable_path, shown
+from callgate.strict_json import dump
+from callgate.types import Media, ToolContext, ToolDefinition, ToolResult
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter, ValidationError
+
+__all__ = ["ArgumentsInvalid", "FunctionTool", "Isolation", "RunIn", "ToolOptions", "function_tool", "tool"]
+
+_log = logging.getLogger("callgate.definitions")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+Isolation: TypeAlias = Literal["process"]
+"""`process`: run in a worker process that can be killed at the deadline."""
+
+RunIn: TypeAlias = Literal["thread", "loop"]
+"""Where a sync function runs: in a thread of its own, or on the thread of the event loop."""
+
+_MARK = "__callgate_tool__"
+
+
+class OptionWords(TypedDict, total=False):
+    """The options of `tool` and `function_tool`."""
+
+    name: str | None
+    description: str | None
+    timeout_s: float | None
+    isolation: Isolation | None
+    idempotent: bool | None
+    read_only: bool | None
+    sequential: bool | None
+    run_in: RunIn | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolOptions:
+    """What `@tool(...)` was told. None means that nothing was said."""
+
+    name: str | None = None
+    """The tool's name, where it should differ from the function's."""
+    description: str | None = None
+    """Takes the place of the docstring's prose."""
+    timeout_s: float | None = None
+    isolation: Isolation | None = None
+    idempotent: bool | None = None
+    read_only: bool | None = None
+    sequential: bool | None = None
+    run_in: RunIn | None = None
+    namespace: Mapping[str, Any] = field(default_factory=dict[str, Any], repr=False, compare=False)
+    """Types local to the place of decoration, for annotations that are only text by then."""
+
+
+class ArgumentsInvalid(Exception):
+    """The arguments fit the schema but not the function's own types. `problems` are sentences for the model."""
+
+    def __init__(self, problems: tuple[str, ...]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+@overload
+def tool(fn: F, /, **options: Unpack[OptionWords]) -> F: ...
+@overload
+def tool(**options: Unpack[OptionWords]) -> Callable[[F], F]: ...
+def tool(fn: Any = None, /, **options: Any) -> Any:
+    """Mark a function as a tool: `@tool`, or `@tool(name=..., timeout_s=...)` with any of the `OptionWords`.
+
+    The function itself comes back, unchanged but for the mark. A callable that takes no attributes (a bound method, a
+    builtin) comes back as a `functools.partial` of itself that carries the mark.
+
+    Raises:
+        ToolNotDeclarable: an option has a value that cannot work, or the object cannot be called.
+    """
+    if fn is None:
+        _options_from(options, "@tool(...)")  # a bad option is reported where it is written, not where it is used
+        return functools.partial(tool, **options)
+    where = f"@tool on {_described(fn)}"
+    # The mark belongs on the function inside, where a class leaves it to be found.
+    target: Any = cast("Any", fn).__func__ if isinstance(fn, (staticmethod, classmethod)) else fn
+    _require_callable(target, where)
+    marked = replace(_options_from(options, where), namespace=local_types(target))
+    try:
+        setattr(target, _MARK, marked)
+    except (AttributeError, TypeError):
+        fn = functools.partial(target)
+        setattr(fn, _MARK, marked)
+    return cast("Any", fn)
+
+
+def function_tool(fn: Callable[..., Any], /, **options: Unpack[OptionWords]) -> FunctionTool:
+    """Make a tool of any callable. Options given here win over those of `@tool`.
+
+    Raises:
+        ToolNotDeclarable: the callable has no name, or a parameter that JSON cannot fill.
+    """
+    where = f"function_tool of {_described(fn)}"
+    marked = getattr(fn, _MARK, None)
+    marked = marked if isinstance(marked, ToolOptions) else ToolOptions()
+    given = {key: value for key, value in options.items() if value is not None}
+    if isinstance(fn, staticmethod):
+        fn = cast("Callable[..., Any]", fn.__func__)
+    _require_callable(fn, where)
+    said = {item.name: getattr(marked, item.name) for item in fields(ToolOptions) if item.name != "namespace"}
+    return FunctionTool(fn, replace(_options_from({**said, **given}, where), namespace=marked.namespace))
+
+
+class FunctionTool:
+    """A callable with everything that is needed to declare it and to call it. Made by `function_tool`."""
+
+    definition: ToolDefinition
+    fn: Callable[..., Any]
+    is_async: bool
+    """Whether calling `fn` gives a coroutine."""
+    is_async_generator: bool
+    """Whether calling `fn` gives an async iterator."""
+    run_in: RunIn
+    isolation: Isolation | None
+
+    def __init__(self, fn: Callable[..., Any], options: ToolOptions) -> None:
+        name = options.name or own_name(fn)
+        if not name:
+            raise ToolNotDeclarable(f"{_described(fn)} has no name of its own; give it one with tool(..., name='...')")
+        self.fn = fn
+        self.is_async = is_async_callable(fn)
+        self.is_async_generator = is_async_callable(fn, inspect.isasyncgenfunction)
+        self.run_in = options.run_in or "thread"
+        self.isolation = options.isolation
+        self._signature = signature_from(fn, tool_name=name, namespace=options.namespace)
+        self._parameters = tuple(parameter for parameter in self._signature.parameters if not parameter.is_context)
+        conversion = TypedDictConversion(self._signature.namespace)
+        self._fields = _field_types(name, self._parameters, conversion)
+        self._keys = {parameter.name: self._fields[parameter.name].key(parameter.name) for parameter in self._parameters}
+        required = [parameter.name for parameter in self._parameters if self._is_required(parameter)]
+        self._adapter = _adapter(name, self._fields, required, self._signature)
+        doc = docstring_from(_docstring(fn))
+        self.definition = ToolDefinition(
+            name=name,
+            description=doc.prose if options.description is None else options.description,
+            input_schema=self._input_schema(doc),
+            output_schema=_output_schema(self._signature, conversion),
+            read_only=bool(options.read_only),
+            idempotent=bool(options.idempotent),
+            sequential=bool(options.sequential),
+            timeout_s=options.timeout_s,
+        )
+        for parameter in self._parameters:
+            if not parameter.is_annotated:
+                _log.warning(
+                    "tool %r: parameter %r has no annotation, so the model may send any value", name, parameter.name
+                )
+
+    def __repr__(self) -> str:
+        return f"FunctionTool({self.definition.name!r}, {self.fn!r})"
+
+    def bind(self, args: Mapping[str, Any], context: ToolContext | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Checked JSON arguments as what the function is called with: `fn(*positional, **keyword)`.
+
+        An argument that is absent is not passed, so the function's own default applies. What a validator raises besides a
+        refusal goes through: it is code of the tool.
+
+        Raises:
+            ArgumentsInvalid: the declared types refuse a value.
+        """
+        values = self._python_values(args)
+        extra: list[Any] = []
+        positional: list[tuple[Parameter, Any]] = []
+        keyword: dict[str, Any] = {}
+        star = next((p for p in self._parameters if p.kind is inspect.Parameter.VAR_POSITIONAL), None)
+        if star is not None:
+            extra = list(values.pop(star.name, ()))
+        for parameter in self._signature.parameters:
+            value: Any = values.get(parameter.name, ABSENT)
+            if parameter.is_context and (context is not None or parameter.default is ABSENT):
+                value = context
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                keyword |= values.get(parameter.name, {})
+            elif parameter.kind is inspect.Parameter.POSITIONAL_ONLY or (
+                extra and parameter.kind is inspect.Parameter.POSITIONAL_OR_KEYWORD
+            ):
+                positional.append((parameter, value))
+            elif value is not ABSENT:
+                keyword[parameter.name] = value
+        while positional and not extra and positional[-1][1] is ABSENT:
+            positional.pop()
+        # A later positional value can only be reached past the earlier ones, so their defaults are passed as they are.
+        heads = [parameter.default if value is ABSENT else value for parameter, value in positional]
+        return (*heads, *extra), keyword
+
+    def _python_values(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        from pydantic import ValidationError
+
+        unknown = [key for key in args if key not in self.definition.input_schema["properties"]]
+        if unknown:
+            raise ArgumentsInvalid(tuple(f"unknown argument {shown(key)}" for key in unknown[:10]))
+        try:
+            # Read as JSON, not as Python values: a strict model takes "2026-01-31" for a date from JSON only.
+            values = cast("dict[str, Any]", self._adapter.validate_json(dump(dict(args))))
+        except ValidationError as error:
+            raise ArgumentsInvalid(_sentences(error, args)) from None
+        except JsonError as error:
+            raise ArgumentsInvalid((str(error),)) from None
+        for parameter in self._parameters:
+            absent = self._keys[parameter.name] not in args
+            if absent and (parameter.default is not ABSENT or parameter.is_variadic):
+                values.pop(parameter.name, None)
+            if parameter.kind is inspect.Parameter.VAR_KEYWORD:
+                self._refuse_taken(parameter.name, values.get(parameter.name, {}))
+        return values
+
+    def _refuse_taken(self, name: str, extra: Iterable[str]) -> None:
+        taken = [key for key in extra if key in self._signature.reserved]
+        if taken:
+            raise ArgumentsInvalid(tuple(f"{name}: {shown(key)} is not a free name" for key in taken))
+
+    def _is_required(self, parameter: Parameter) -> bool:
+        return parameter.default is ABSENT and not parameter.is_variadic and self._fields[parameter.name].is_required
+
+    def _input_schema(self, doc: Docstring) -> dict[str, Any]:
+        schema = schema_of(self._adapter)
+        properties: dict[str, Any] = schema.get("properties", {})
+        for parameter in self._parameters:
+            key = self._keys[parameter.name]
+            entry: dict[str, Any] = properties.get(key, {})
+            description = self._fields[parameter.name].description or doc.parameters.get(parameter.name)
+            if description:
+                entry["description"] = description
+            if parameter.default is not ABSENT:
+                found, value = default_as_json(self._adapter, parameter.name, key, parameter.default)
+                entry.pop("default", None)
+                entry.update({"default": value} if found else {})
+        result: dict[str, Any] = {"type": "object", "properties": properties}
+        result |= {key: schema[key] for key in ("required", "$defs") if schema.get(key)}
+        return result | {"additionalProperties": False}
+
+
+def _field_types(name: str, parameters: Iterable[Parameter], conversion: TypedDictConversion) -> dict[str, FieldType]:
+    found: dict[str, FieldType] = {}
+    for parameter in parameters:
+        try:
+            found[parameter.name] = FieldType(parameter.type, conversion)
+        except NotExpressible as error:
+            raise _undeclarable(name, parameter.name, error) from None
+    return found
+
+
+def _adapter(name: str, types: Mapping[str, FieldType], required: list[str], signature: Signature) -> TypeAdapter[Any]:
+    try:
+        adapter = fields_adapter(types, required, signature.namespace)
+        schema_of(adapter)
+    except NotExpressible as whole:
+        # pydantic does not say which field it failed at; one of them fails alone.
+        for key, kind in types.items():
+            try:
+                schema_of(fields_adapter({key: kind}, [], signature.namespace))
+            except NotExpressible as error:
+                raise _undeclarable(name, key, error) from None
+        raise ToolNotDeclarable(f"tool {name!r} cannot be declared: {whole}; simplify its parameters") from None
+    return adapter
+
+
+def _undeclarable(name: str, parameter: str, reason: NotExpressible) -> ToolNotDeclarable:
+    return ToolNotDeclarable(
+        f"tool {name!r}: parameter {parameter!r} cannot be declared to a model: {reason}; annotate it with a type "
+        "that JSON can carry, or bind it with functools.partial so that the model does not see it"
+    )
+
+
+def _output_schema(signature: Signature, conversion: TypedDictConversion) -> dict[str, Any] | None:
+    returns = signature.returns
+    if returns in (ABSENT, None, type(None), Any) or _mentions(returns, (Media, ToolResult)):
+        return None
+    try:
+        kind = FieldType(returns, conversion).type
+        return schema_of(adapter_for(kind, signature.namespace), mode="serialization") or None
+    except NotExpressible as error:
+        _log.debug("no output schema for %r: %s", returns, error)
+        return None
+
+
+def _mentions(annotation: Any, wanted: tuple[type, ...]) -> bool:
+    return annotation in wanted or any(_mentions(arg, wanted) for arg in get_args(annotation))
+
+
+def _docstring(fn: Any) -> str | None:
+    """The docstring of the function that was written; failing that, of the method it overrides or of its object's class."""
+    chain = list(layers(fn))
+    if not isinstance(chain[-1], types.FunctionType):
+        return inspect.getdoc(chain[-1])
+    texts = [layer.__doc__ for layer in chain if isinstance(layer, types.FunctionType)]
+    texts += [inspect.getdoc(layer) for layer in chain if isinstance(layer, types.MethodType)]
+    texts += [type(layer).__doc__ for layer in chain if is_callable_object(layer)]
+    return next((inspect.cleandoc(text) for text in texts if text), None)
+
+
+def _options_from(words: Mapping[str, Any], where: str) -> ToolOptions:
+    known = [item.name for item in fields(ToolOptions) if item.name != "namespace"]
+    unknown = [word for word in words if word not in known]
+    if unknown:
+        raise ToolNotDeclarable(f"{where}: there is no option {unknown[0]!r}; the options are {', '.join(known)}")
+    options = ToolOptions(**words)
+    name, timeout_s = cast("Any", options.name), cast("Any", options.timeout_s)
+    if name is not None and not (isinstance(name, str) and name.strip()):
+        raise ToolNotDeclarable(f"{where}: name={name!r} is not a name; give a string that is not empty")
+    if options.description is not None and not isinstance(cast("Any", options.description), str):
+        raise ToolNotDeclarable(f"{where}: description={options.description!r} is not text; give a string")
+    is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
+    if timeout_s is not None and not (is_number and timeout_s > 0 and math.isfinite(timeout_s)):
+        raise ToolNotDeclarable(f"{where}: timeout_s={timeout_s!r} is not a time; give a number of seconds above 0")
+    for word, allowed in (("isolation", get_args(Isolation)), ("run_in", get_args(RunIn))):
+        if words.get(word) not in (None, *allowed):
+            choices = " or ".join(map(repr, allowed))
+            raise ToolNotDeclarable(f"{where}: {word}={words[word]!r} is not known; use {choices}, or leave it out")
+    if options.run_in == "loop" and options.isolation == "process":
+        raise ToolNotDeclarable(
+            f"{where}: run_in='loop' keeps the function on the event loop's thread and isolation='process' takes it to "
+            "another process; choose one of them"
+        )
+    return options
+
+
+def _require_callable(fn: Any, where: str) -> None:
+    if isinstance(fn, type):
+        raise ToolNotDeclarable(f"{where}: a class is not a tool; pass an instance that can be called, or a function")
+    if not callable(fn):
+        raise ToolNotDeclarable(f"{where}: this cannot be called; pass a function, a bound method or a callable object")
+
+
+def _described(fn: Any) -> str:
+    return getattr(fn, "__qualname__", None) or repr(fn)[:100]
+
+
+def _sentences(error: ValidationError, args: Mapping[str, Any]) -> tuple[str, ...]:
+    found: dict[str, None] = {}
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        missing = item["type"] == "missing"
+        path = _real_path(item["loc"][:-1] if missing else item["loc"], args)
+        text = (
+            item["msg"]
+            .removeprefix("Value error, ")
+            .removeprefix("Assertion failed, ")
+            .replace("Input should be", "should be")
+        )
+        if missing:
+            last = item["loc"][-1]
+            text = f"{shown(last) if isinstance(last, str) else f'item {last}'} is required but missing"
+        found[f"{readable_path(path)}: {text}" if path else text] = None
+    return tuple(found)[:10]
+
+
+def _real_path(loc: Iterable[str | int], args: Mapping[str, Any]) -> list[str | int]:
+    """The steps of a pydantic location that lead through the arguments; it also names the branches of unions."""
+    path: list[str | int] = []
+    here: Any = args
+    for step in loc:
+        if isinstance(here, Mapping) and step in here:
+            here = cast("Mapping[Any, Any]", here)[step]
+        elif isinstance(here, (list, tuple)) and isinstance(step, int) and step < len(cast("list[Any]", here)):
+            here = cast("list[Any]", here)[step]
+        else:
+            continue
+        path.append(step)
+    return path

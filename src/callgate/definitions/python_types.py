@@ -1,0 +1,165 @@
+"""Python types in, JSON Schema and a reader of JSON values out: the one place that speaks to pydantic.
+
+Knows nothing of functions, of tools or of how a value will be used.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NotRequired, Required, cast
+
+from callgate.definitions.typed_dicts import TypedDictConversion
+from callgate.errors import CallgateError, JsonError
+from callgate.strict_json import dump, first_bad, parse
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["FieldType", "NotExpressible", "adapter_for", "default_as_json", "fields_adapter", "schema_of"]
+
+_log = logging.getLogger("callgate.definitions")
+
+# Where a schema holds further schemas. Everything else (`default`, `enum`, `const`, `examples`) is data and is left alone.
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
+_LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
+_SINGLES = ("items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else")
+
+
+class NotExpressible(CallgateError):
+    """pydantic cannot say this type in JSON; the message is its reason in one sentence."""
+
+
+class FieldType:
+    """A type with what its `Field` says about it."""
+
+    def __init__(self, annotation: Any, conversion: TypedDictConversion) -> None:
+        from pydantic.fields import FieldInfo
+
+        try:
+            self.type = conversion.usable(annotation)
+            self._info = FieldInfo.from_annotation(self.type)
+        except Exception as error:  # types bring their own code along, which may raise anything
+            raise NotExpressible(_first_sentence(error)) from error
+
+    @property
+    def is_required(self) -> bool:
+        """Whether no `Field(default=...)` stands in when the value is absent."""
+        return self._info.is_required()
+
+    @property
+    def description(self) -> str | None:
+        """From `Field(description=...)`, `Doc(...)` or a plain string in `Annotated`, in this order."""
+        texts = [self._info.description]
+        texts += [getattr(item, "documentation", item) for item in self._info.metadata]
+        return next((text for text in texts if isinstance(text, str)), None)
+
+    def key(self, name: str) -> str:
+        """What the value is called in JSON: the alias, if there is one."""
+        aliases = (self._info.validation_alias, self._info.alias)
+        return next((alias for alias in aliases if isinstance(alias, str)), name)
+
+
+def adapter_for(annotation: Any, namespace: Mapping[str, Any]) -> TypeAdapter[Any]:
+    """A pydantic adapter; names inside the type are also looked up in `namespace`.
+
+    Raises:
+        NotExpressible: pydantic cannot handle the type.
+    """
+    try:
+        return _built(annotation, {})
+    except Exception as error:  # types bring their own code along, which may raise anything
+        if not namespace:
+            raise NotExpressible(_first_sentence(error)) from error
+    # Only now the names local to a function: a type of another module that has the same name must not be hidden by them.
+    try:
+        return _built(annotation, namespace)
+    except Exception as error:
+        raise NotExpressible(_first_sentence(error)) from error
+
+
+def fields_adapter(
+    fields: Mapping[str, FieldType], required: Sequence[str], namespace: Mapping[str, Any]
+) -> TypeAdapter[Any]:
+    """An adapter for an object with these fields. A typed dict takes any name (`self`, `json`, `_x`); a model would not."""
+    from typing_extensions import TypedDict
+
+    members = {name: (Required if name in required else NotRequired)[field.type] for name, field in fields.items()}
+    return adapter_for(cast("Any", TypedDict)("_Arguments_", members), namespace)
+
+
+def schema_of(adapter: TypeAdapter[Any], *, mode: Any = "validation") -> dict[str, Any]:
+    """The adapter's JSON Schema without the titles that pydantic makes up.
+
+    Raises:
+        NotExpressible: there is no JSON form of the type.
+    """
+    try:
+        schema = adapter.json_schema(schema_generator=_generator(), mode=mode)
+    except Exception as error:
+        raise NotExpressible(_first_sentence(error)) from error
+    _strip_titles(schema)
+    return schema
+
+
+def default_as_json(adapter: TypeAdapter[Any], name: str, key: str, value: Any) -> tuple[bool, Any]:
+    """Whether the default of field `name` can be said in JSON, and what it is there."""
+    from pydantic_core import PydanticSerializationError
+
+    if first_bad(value):
+        return False, None
+    try:
+        written = adapter.dump_python({name: value}, mode="json", by_alias=True, warnings=False)
+        plain = parse(dump(written[key]))
+    except (PydanticSerializationError, JsonError, ValueError, TypeError, KeyError, AttributeError):
+        return False, None
+    if isinstance(value, (set, frozenset)) and isinstance(plain, list):
+        # The order of a set changes from run to run, and a declaration must not.
+        plain = sorted(cast("list[Any]", plain), key=dump)
+    return True, plain
+
+
+def _built(annotation: Any, namespace: Mapping[str, Any]) -> TypeAdapter[Any]:
+    from pydantic import ConfigDict, PydanticUserError, TypeAdapter
+
+    try:
+        # Built in a second step, because only a rebuild takes a namespace.
+        adapter: TypeAdapter[Any] = TypeAdapter(annotation, config=ConfigDict(defer_build=True))
+    except PydanticUserError:  # a model or a dataclass has its own configuration and takes no other
+        adapter = TypeAdapter(annotation)
+    adapter.rebuild(raise_errors=True, _types_namespace=dict(namespace))
+    return adapter
+
+
+@functools.cache
+def _generator() -> Any:
+    from pydantic.json_schema import GenerateJsonSchema
+
+    class Generator(GenerateJsonSchema):
+        def emit_warning(self, kind: Any, detail: str) -> None:
+            _log.info("while declaring a tool: %s (%s)", detail, kind)
+
+    return Generator
+
+
+def _strip_titles(schema: Any) -> None:
+    """Remove `title` where it is an annotation of a schema; a property of that name stays."""
+    todo: list[Any] = [schema]
+    while todo:
+        node = todo.pop()
+        if not isinstance(node, dict):
+            continue
+        item = cast("dict[str, Any]", node)
+        if isinstance(item.get("title"), str):
+            del item["title"]
+        for keyword in _MAPS:
+            todo.extend(cast("dict[str, Any]", item.get(keyword, {})).values())
+        for keyword in _LISTS:
+            todo.extend(cast("list[Any]", item.get(keyword, [])))
+        todo.extend(item[keyword] for keyword in _SINGLES if keyword in item)
+
+
+def _first_sentence(error: Exception) -> str:
+    text = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+    return text.split(". ")[0].rstrip(".")

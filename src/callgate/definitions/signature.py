@@ -1,0 +1,311 @@
+"""Callables in, their parameters out: names, kinds, resolved types and defaults, whatever the callable is made of.
+
+Functions, methods, partials, callable objects and wrappers look alike after this file. It knows nothing of JSON, of schemas
+or of docstrings.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import re
+import sys
+import types
+import typing
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Union, cast
+
+from callgate.errors import ToolNotDeclarable
+from callgate.types import ToolContext
+
+__all__ = [
+    "ABSENT",
+    "Parameter",
+    "Signature",
+    "is_async_callable",
+    "is_callable_object",
+    "layers",
+    "local_types",
+    "own_name",
+    "signature_from",
+]
+
+ABSENT: Any = inspect.Parameter.empty
+"""Stands for a default or an annotation that is not there."""
+
+_LAYERS_MAX = 100
+_Kind = inspect.Parameter
+# Not every annotation has the `|` operator.
+_OPTIONAL: Any = typing.Optional
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter that a caller still has to fill."""
+
+    name: str
+    kind: Any
+    """One of the kinds of `inspect.Parameter`."""
+    type: Any
+    """The resolved annotation: `list[T]` for `*args: T`, `dict[str, T]` for `**kwargs: T`, `Any` without one."""
+    default: Any = ABSENT
+    is_annotated: bool = True
+    is_context: bool = False
+    """Filled with the `ToolContext` of the call, and hidden from the model."""
+
+    @property
+    def is_variadic(self) -> bool:
+        """Whether this is `*args` or `**kwargs`."""
+        return self.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Signature:
+    """What a callable takes and returns."""
+
+    parameters: tuple[Parameter, ...]
+    returns: Any
+    """The resolved return annotation, or `ABSENT` when there is none or it cannot be resolved."""
+    namespace: Mapping[str, Any]
+    """Names local to where the callable was written, for types that refer to each other by name."""
+    reserved: frozenset[str]
+    """Names that `**kwargs` must not carry, because the callable or a partial of it has taken them."""
+
+
+def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping[str, Any]) -> Signature:
+    """Read what `fn` takes. `namespace` holds local types that were known when the function was decorated.
+
+    Raises:
+        ToolNotDeclarable: there is no signature, or a parameter's annotation cannot be resolved.
+    """
+    try:
+        raw = _raw_signature(fn)
+    except (ValueError, TypeError) as error:
+        raise ToolNotDeclarable(
+            f"tool {tool_name!r}: {fn!r} has no readable signature ({error}); wrap it in a function with annotations"
+        ) from None
+    chain = list(layers(fn))
+    bound = frozenset(name for layer in chain if isinstance(layer, functools.partial) for name in layer.keywords)
+    scope = _Scope(chain, namespace)
+    parameters = tuple(
+        _parameter(parameter, scope, tool_name) for name, parameter in raw.parameters.items() if name not in bound
+    )
+    contexts = [parameter.name for parameter in parameters if parameter.is_context]
+    if len(contexts) > 1:
+        raise ToolNotDeclarable(
+            f"tool {tool_name!r}: {' and '.join(map(repr, contexts))} are both annotated ToolContext; keep one of them"
+        )
+    try:
+        returns = ABSENT if raw.return_annotation is ABSENT else scope.resolved(raw.return_annotation)
+    except _Unresolved:
+        returns = ABSENT
+    return Signature(parameters=parameters, returns=returns, namespace=scope.own, reserved=bound | _taken_names(chain))
+
+
+def layers(fn: Any) -> Iterator[Any]:
+    """The callable, then what it wraps or binds, down to the function that was written."""
+    for _ in range(_LAYERS_MAX):
+        yield fn
+        if isinstance(fn, functools.partial):
+            fn = cast("Any", fn).func
+        elif isinstance(fn, (types.MethodType, staticmethod, classmethod)):
+            fn = cast("Any", fn).__func__
+        elif hasattr(fn, "__wrapped__"):
+            fn = fn.__wrapped__
+        elif is_callable_object(fn):
+            fn = type(fn).__call__
+        else:
+            return
+
+
+def own_name(fn: Any) -> str | None:
+    """The name that the callable was written under; a class in snake case for an object; None for a lambda."""
+    for layer in layers(fn):
+        name = getattr(layer, "__name__", None)
+        if isinstance(name, str):
+            return None if name == "<lambda>" else name
+        if is_callable_object(layer):
+            return _snake_case(type(layer).__name__)
+    return None
+
+
+def is_async_callable(fn: Any, test: Callable[[Any], bool] = inspect.iscoroutinefunction) -> bool:
+    """Whether calling `fn` gives a coroutine (or whatever else `test` looks for)."""
+    while isinstance(fn, (functools.partial, types.MethodType, staticmethod)):
+        fn = cast("Any", fn).func if isinstance(fn, functools.partial) else cast("Any", fn).__func__
+    return test(fn) or (is_callable_object(fn) and test(type(fn).__call__))
+
+
+def is_callable_object(fn: Any) -> bool:
+    """Whether `fn` is an instance of a class with a `__call__` written in Python."""
+    return not isinstance(fn, type) and isinstance(getattr(cast("Any", type(fn)), "__call__", None), types.FunctionType)  # noqa: B004
+
+
+def local_types(fn: Any) -> dict[str, Any]:
+    """What the annotations of `fn` may name of the locals of the running functions that it is written in.
+
+    With `from __future__ import annotations` such names are known nowhere else, and only while those functions run. Types
+    and modules are kept, since types may name each other; of other values just those that an annotation names.
+    """
+    written = list(layers(fn))[-1]
+    code = getattr(written, "__code__", None)
+    found: dict[str, Any] = {}
+    if not isinstance(code, types.CodeType) or "<locals>" not in code.co_qualname:
+        return found
+    named = _names_in_annotations(written)
+    frame: types.FrameType | None = inspect.currentframe()
+    while frame is not None:
+        if frame.f_code.co_name != "<module>" and _encloses(frame.f_code, code):
+            visible = frame.f_locals.items()
+            found = {name: value for name, value in visible if name in named or _is_type_like(value)} | found
+        frame = frame.f_back
+    return found
+
+
+class _Unresolved(Exception):
+    """An annotation that names something unknown."""
+
+
+class _Scope:
+    """The names that an annotation of one callable may use."""
+
+    def __init__(self, chain: list[Any], namespace: Mapping[str, Any]) -> None:
+        inner = chain[-1]
+        self.globals: dict[str, Any] = getattr(inner, "__globals__", {})
+        owners = [type(layer.__self__) for layer in chain if isinstance(layer, types.MethodType)]
+        owners += [
+            owner.__self__ for owner in chain if isinstance(owner, types.MethodType) and isinstance(owner.__self__, type)
+        ]
+        owners += [type(layer) for layer in chain if is_callable_object(layer)]
+        self.own: dict[str, Any] = {item.__name__: item for item in getattr(inner, "__type_params__", ())}
+        self.own |= {**namespace, **_closure(inner), **local_types(inner)}
+        # What a class body or an import for type checkers only would have known; anything real goes before it.
+        guesses: dict[str, Any] = {"ToolContext": ToolContext}
+        for owner in owners:
+            guesses |= {name: value for cls in reversed(owner.__mro__) for name, value in vars(cls).items()}
+        self._guesses = {n: v for n, v in guesses.items() if n not in self.globals and not hasattr(builtins, n)}
+
+    def resolved(self, annotation: Any) -> Any:
+        def carrier() -> None: ...
+
+        carrier.__annotations__ = {"value": annotation}
+        try:
+            return typing.get_type_hints(carrier, self.globals, {**self._guesses, **self.own}, include_extras=True)["value"]
+        except Exception as error:  # an annotation is code of the tool's author and may raise anything
+            raise _Unresolved(f"{type(error).__name__}: {error}") from error
+
+
+def _parameter(raw: inspect.Parameter, scope: _Scope, tool_name: str) -> Parameter:
+    from pydantic.fields import FieldInfo
+
+    is_annotated = raw.annotation is not ABSENT
+    default: Any = raw.default
+    try:
+        kind: Any = scope.resolved(raw.annotation) if is_annotated else Any
+        is_context = _is_context(kind)
+        if raw.kind is _Kind.VAR_POSITIONAL:
+            kind = _unpacked(kind) or list[kind]
+        elif raw.kind is _Kind.VAR_KEYWORD:
+            kind = _unpacked(kind) or dict[str, kind]
+        elif isinstance(default, FieldInfo):
+            # `x: int = Field(...)` is a description and perhaps a default, not a value for the function.
+            kind, default = Annotated[kind, default], ABSENT
+        elif default is None:
+            kind = _nullable(kind)
+    except (_Unresolved, TypeError) as error:
+        raise ToolNotDeclarable(
+            f"tool {tool_name!r}: the annotation {raw.annotation!r} of parameter {raw.name!r} cannot be resolved ({error}); "
+            "define or import the type at module level, or use @tool where the function is written"
+        ) from None
+    if is_context and raw.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD):
+        raise ToolNotDeclarable(f"tool {tool_name!r}: {raw} cannot take the ToolContext; use a single parameter for it")
+    return Parameter(
+        name=raw.name, kind=raw.kind, type=kind, default=default, is_annotated=is_annotated, is_context=is_context
+    )
+
+
+def _raw_signature(fn: Callable[..., Any]) -> inspect.Signature:
+    if sys.version_info >= (3, 14):
+        from annotationlib import Format
+
+        return inspect.signature(fn, annotation_format=Format.FORWARDREF)
+    return inspect.signature(fn)
+
+
+def _taken_names(chain: list[Any]) -> frozenset[str]:
+    """Every name that some layer takes by keyword: a bound `self`, a parameter that a partial has filled."""
+    taken: set[str] = set()
+    for layer in chain:
+        try:
+            raw = _raw_signature(layer)
+        except (ValueError, TypeError):
+            continue
+        taken |= {p.name for p in raw.parameters.values() if p.kind in (_Kind.POSITIONAL_OR_KEYWORD, _Kind.KEYWORD_ONLY)}
+    return frozenset(taken)
+
+
+def _is_context(annotation: Any) -> bool:
+    origin, args = typing.get_origin(annotation), typing.get_args(annotation)
+    if origin is Annotated:
+        return _is_context(args[0])
+    if origin in (Union, types.UnionType):
+        rest = [arg for arg in args if arg is not type(None)]
+        return len(rest) == 1 and _is_context(rest[0])
+    return isinstance(annotation, type) and issubclass(annotation, ToolContext)
+
+
+def _nullable(annotation: Any) -> Any:
+    """`T | None`: a function that has None as a default takes it, so the model may send it."""
+    if typing.get_origin(annotation) is Annotated:
+        return Annotated[(_OPTIONAL[typing.get_args(annotation)[0]], *annotation.__metadata__)]
+    return annotation if annotation is Any else _OPTIONAL[annotation]
+
+
+def _unpacked(annotation: Any) -> Any:
+    """The whole type of `**kwargs: Unpack[Options]` or `*args: *tuple[int, str]`, else None."""
+    if getattr(annotation, "__unpacked__", False):
+        return typing.get_origin(annotation)[typing.get_args(annotation)]
+    is_unpack = (
+        getattr(typing.get_origin(annotation), "__name__", getattr(typing.get_origin(annotation), "_name", "")) == "Unpack"
+    )
+    return typing.get_args(annotation)[0] if is_unpack else None
+
+
+def _names_in_annotations(fn: Any) -> set[str]:
+    if sys.version_info >= (3, 14):
+        return set()  # Annotations are functions there, and find their names by themselves.
+    texts = [text for text in getattr(fn, "__annotations__", {}).values() if isinstance(text, str)]
+    return {name for text in texts for name in re.findall(r"[^\W\d]\w*", text)}
+
+
+def _is_type_like(value: Any) -> bool:
+    return isinstance(value, (type, types.ModuleType)) or type(value).__module__ in ("typing", "types", "typing_extensions")
+
+
+def _encloses(outer: types.CodeType, code: types.CodeType) -> bool:
+    inner = [constant for constant in outer.co_consts if isinstance(constant, types.CodeType)]
+    return any(constant is code or _encloses(constant, code) for constant in inner)
+
+
+def _closure(fn: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, cell in zip(
+        getattr(getattr(fn, "__code__", None), "co_freevars", ()), getattr(fn, "__closure__", None) or (), strict=False
+    ):
+        try:
+            found[name] = cell.cell_contents
+        except ValueError:  # not assigned yet
+            continue
+    return found
+
+
+def _snake_case(name: str) -> str:
+    words = "".join(
+        f"_{char.lower()}"
+        if char.isupper() and index and not (name[index - 1].isupper() and not name[index + 1 : index + 2].islower())
+        else char.lower()
+        for index, char in enumerate(name)
+    )
+    return words.lstrip("_").replace("__", "_")

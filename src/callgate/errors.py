@@ -1,0 +1,99 @@
+"""Everything callgate raises, as one tree.
+
+    CallgateError
+    ├── UsageError                   the programmer must change something
+    │   └── ToolNotDeclarable        a tool cannot be declared, or clashes with another one
+    ├── ConversationInvalid          a history that breaks a rule of the wire and was not to be repaired
+    ├── SessionBusy                  another owner wrote to the session meanwhile
+    ├── JsonError                    text that is not JSON, or not JSON that may be passed on
+    └── ModelError                   the model, or the way to it, failed
+        ├── Blocked                  the prompt was refused
+        ├── MalformedAnswer          the model kept answering with something that is not a call
+        ├── EmptyAnswer              the model kept answering with nothing
+        ├── ProtocolError            the answer is not what the protocol promises
+        └── ScriptExhausted          a ScriptedModel was asked for more answers than it has
+
+    ToolError                        raised by a tool: a sentence for the model (not an error of callgate)
+
+Three fates, never mixed: what the model can mend becomes a `ToolResult` with `is_error`; what the programmer must mend is
+raised when a tool is registered or a gate is built; what the world did wrong is raised out of the run.
+"""
+
+from __future__ import annotations
+
+__all__ = [
+    "Blocked", "CallgateError", "ConversationInvalid", "EmptyAnswer", "JsonError", "MalformedAnswer", "ModelError",
+    "ProtocolError", "ScriptExhausted", "SessionBusy", "ToolError", "ToolNotDeclarable", "UsageError",
+]  # fmt: skip
+
+
+class ToolError(Exception):
+    """Raise this in a tool to tell the model, in a sentence, what went wrong and what it may do about it."""
+
+
+class CallgateError(Exception):
+    """The root of everything that callgate itself raises."""
+
+
+class UsageError(CallgateError, ValueError):
+    """callgate was used in a way that cannot work; the message says what to change."""
+
+
+class ToolNotDeclarable(UsageError):
+    """A tool cannot be declared to a model, or its name is taken."""
+
+
+class ConversationInvalid(CallgateError, ValueError):
+    """A history breaks a rule of the wire. `problems` lists every breach with its place."""
+
+    def __init__(self, problems: list[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
+
+
+class SessionBusy(CallgateError):
+    """Somebody else has written to this session since it was read; read it again and repeat."""
+
+
+class JsonError(CallgateError, ValueError):
+    """Not JSON, or JSON that must not be passed on (NaN, Infinity, too deep, too large)."""
+
+
+class ModelError(CallgateError):
+    """The model, or the way to it, failed.
+
+    `partial` holds the text that had arrived, `retryable` says whether trying again may help.
+    """
+
+    def __init__(self, message: str, *, partial: str = "", retryable: bool = False) -> None:
+        super().__init__(message)
+        self.partial = partial
+        self.retryable = retryable
+
+
+class Blocked(ModelError):
+    """The prompt was refused before the model answered. `reason` is the server's word for it."""
+
+    def __init__(self, message: str, *, reason: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class MalformedAnswer(ModelError):
+    """The model was asked again and still did not produce a valid call. `finish_reason` is its last word."""
+
+    def __init__(self, message: str, *, finish_reason: str) -> None:
+        super().__init__(message, retryable=True)
+        self.finish_reason = finish_reason
+
+
+class EmptyAnswer(ModelError):
+    """The model was asked again and still answered with nothing at all."""
+
+
+class ProtocolError(ModelError):
+    """The answer breaks the protocol: no finish reason, not JSON, not an object."""
+
+
+class ScriptExhausted(ModelError):
+    """A `ScriptedModel` was asked for one answer more than its script has."""

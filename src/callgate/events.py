@@ -1,0 +1,140 @@
+"""What a run reports while it goes on: one closed list of events, in the order in which things happen.
+
+Every output format (terminal, JSON lines, server-sent events) is an encoder over this list. Every `CallProposed` is followed
+by exactly one `CallFinished` of the same call id, also when a stream is cut off or a run is cancelled.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any, Literal, TypeAlias
+
+from callgate.types import FunctionCall, JsonObject, Reply, ToolResult, Usage
+
+__all__ = [
+    "EVENTS", "ApprovalNeeded", "CallArgsDelta", "CallFinished", "CallProgress", "CallProposed", "CallStarted", "Event",
+    "Notice", "RunEnded", "TextDelta", "ThoughtDelta", "TurnEnded", "UsageReported", "to_json",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """A piece of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ThoughtDelta:
+    """A piece of the model's reasoning; not part of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallProposed:
+    """The model asked for a call. Nothing has been checked or run."""
+
+    call: FunctionCall
+
+
+@dataclass(frozen=True, slots=True)
+class CallArgsDelta:
+    """A piece of a call's arguments, as text, while they are still arriving."""
+
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ApprovalNeeded:
+    """The call waits until somebody answers; `reason` says why it was not simply allowed."""
+
+    call: FunctionCall
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallStarted:
+    """The call is running, with the arguments shown here."""
+
+    call: FunctionCall
+
+
+@dataclass(frozen=True, slots=True)
+class CallProgress:
+    """A running tool said how far it is."""
+
+    call_id: str
+    message: str
+    fraction: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CallFinished:
+    """The call is over, in whatever way; `result` is what the model will be told."""
+
+    call: FunctionCall
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True)
+class UsageReported:
+    """Tokens of one answer of the model."""
+
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person should know: a retry, a repair, a limit. `code` is stable, `message` is a sentence."""
+
+    code: str
+    message: str
+    level: Literal["info", "warning"] = "info"
+
+
+@dataclass(frozen=True, slots=True)
+class TurnEnded:
+    """One answer of the model is complete, and so are its calls."""
+
+    turn: int
+    finish_reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunEnded:
+    """The run is over. Always the last event of a run that did not raise."""
+
+    reply: Reply
+
+
+Event: TypeAlias = (
+    TextDelta | ThoughtDelta | CallProposed | CallArgsDelta | ApprovalNeeded | CallStarted | CallProgress | CallFinished
+    | UsageReported | Notice | TurnEnded | RunEnded
+)  # fmt: skip
+
+EVENTS: tuple[type[Event], ...] = (
+    TextDelta, ThoughtDelta, CallProposed, CallArgsDelta, ApprovalNeeded, CallStarted, CallProgress, CallFinished,
+    UsageReported, Notice, TurnEnded, RunEnded,
+)  # fmt: skip
+
+
+def to_json(event: Event) -> JsonObject:
+    """The event as a JSON object: its fields, and `type` with the name of its class in snake_case."""
+    return {"type": _NAMES[type(event)], **_plain(event)}
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+    return value
+
+
+def _snake(name: str) -> str:
+    return "".join("_" + c.lower() if c.isupper() and i else c.lower() for i, c in enumerate(name))
+
+
+_NAMES = {kind: _snake(kind.__name__) for kind in EVENTS}

@@ -1,0 +1,364 @@
+"""An allowed call -> one `ToolResult`: run with a deadline that is kept, whatever the tool does.
+
+Checked calls come in, results go out; every call gets exactly one, and none raises. This file decides nothing: what may run
+was decided before. Sync functions run in threads of their own, so that one that never returns holds up neither the loop nor
+the end of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+import threading
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol, cast, runtime_checkable
+
+from callgate import facts
+from callgate.calls import resolve_name, unknown_name_sentence
+from callgate.declaration import declared_names, digest
+from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
+from callgate.errors import ToolError, ToolNotDeclarable, UsageError
+from callgate.respond import json_safe
+from callgate.schema import check_arguments
+from callgate.threads import THREADS, StillRunning, error_sentence
+from callgate.turn import startable
+from callgate.types import (
+    CallState,
+    FunctionCall,
+    Limits,
+    Progress,
+    ResultStatus,
+    ToolContext,
+    ToolDefinition,
+    ToolResult,
+)
+
+__all__ = ["Executor", "Runnable", "Running", "Toolset"]
+
+logger = logging.getLogger("callgate.execute")
+
+STOP_GRACE_S = 2.0
+"""How long an async tool may take to clean up after it was told to stop."""
+
+
+@runtime_checkable
+class Runnable(Protocol):
+    """A tool that can be run."""
+
+    @property
+    def definition(self) -> ToolDefinition:
+        """What the tool is."""
+        ...
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """Sentences on arguments that fit the schema and still cannot be used."""
+        ...
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
+        """Runs the tool. Raising `ToolError` tells the model why it could not be done."""
+        ...
+
+
+@runtime_checkable
+class Toolset(Protocol):
+    """Several tools from one place."""
+
+    def runnables(self) -> Iterable[Runnable]:
+        """The tools as they are now."""
+        ...
+
+
+class Executor:
+    """A set of tools that can be called by name.
+
+    ```python
+    executor = Executor([get_weather])
+    results = await executor.execute_all(function_calls(response))
+    ```
+    """
+
+    def __init__(self, tools: Iterable[object] = (), *, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._tools: dict[str, Runnable] = {}
+        self._digests: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self.register(*tools)
+
+    def register(self, *tools: object) -> None:
+        """Adds functions, runnables and toolsets: all of them, or none if one cannot be added.
+
+        Raises:
+            ToolNotDeclarable: a tool cannot be declared, or its name is taken.
+        """
+        added: dict[str, Runnable] = {}
+        for runnable in _runnables(tools, self.limits):
+            name = runnable.definition.name
+            if name in added or name in self._tools:
+                raise ToolNotDeclarable(f"a tool named {name!r} is registered already: give one of them another name=")
+            added[name] = runnable
+        names = declared_names([tool.definition for tool in (*self._tools.values(), *added.values())])
+        self._digests |= {name: digest(tool.definition) for name, tool in added.items()}
+        self._tools |= added
+        self._names = names
+
+    @property
+    def definitions(self) -> list[ToolDefinition]:
+        """The definitions of all tools in the order in which they were registered."""
+        return [tool.definition for tool in self._tools.values()]
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Tool name -> a hash of what was declared of it."""
+        return self._digests
+
+    def definition(self, name: str) -> ToolDefinition:
+        """The definition of one tool, by its own name."""
+        return self._tools[name].definition
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def check(self, call: FunctionCall) -> facts.CallChecked:
+        """Finds the tool and checks the arguments. Nothing runs, and nothing is raised for what a model did wrong."""
+        if call.problem is not None:
+            return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(call.problem,))
+        name = call.name if call.name in self._tools else resolve_name(call.wire_name or call.name, self._names)
+        if name is None:
+            problem = unknown_name_sentence(call.wire_name or call.name, self._tools)
+            return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(problem,))
+        checked = check_arguments(self.definition(name), call.args)
+        problems = checked.problems or tuple(self._tools[name].problems(checked.args))
+        if problems:
+            problems = (f"The arguments of {name!r} are not valid:", *problems, "Correct them and call again.")
+        return facts.CallChecked(
+            id=call.id,
+            tool=name,
+            args=checked.args,
+            problems=problems,
+            coercions=checked.coercions,
+            digest=self._digests[name],
+        )
+
+    def start(self, call: FunctionCall, *, session: str | None = None, progress: Progress | None = None) -> Running:
+        """Starts a checked call on the running event loop. Whatever happens to it, `Running.wait` gives one result."""
+        return Running(self._tools[call.name], call, self.limits, session, progress)
+
+    async def execute(self, call: FunctionCall) -> ToolResult:
+        """Checks a call and runs it. A call that cannot run gives an error result, never an exception."""
+        checked = self.check(call)
+        if checked.tool is None or checked.problems:
+            error = " ".join(checked.problems)
+            return ToolResult(call_id=call.id, name=checked.tool or call.name, status="failed", error=error)
+        return await self.start(replace(call, name=checked.tool, args=checked.args)).wait()
+
+    async def execute_all(self, calls: Sequence[FunctionCall]) -> list[ToolResult]:
+        """Runs the calls of one turn: in parallel up to the limit, ordered ones one after another. Results in call order."""
+        slots = [_Slot(call, ordered=self._is_ordered(call)) for call in calls]
+        running: dict[asyncio.Task[ToolResult], _Slot] = {}
+        try:
+            while not all(slot.result for slot in slots):
+                for index in startable(slots, self.limits.parallel):
+                    slots[index].state = "started"
+                    running[asyncio.create_task(self.execute(slots[index].call))] = slots[index]
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    slot = running.pop(task)
+                    slot.result = task.result()
+                    slot.state = slot.result.status
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return [slot.result for slot in slots if slot.result]
+
+    def _is_ordered(self, call: FunctionCall) -> bool:
+        name = resolve_name(call.name, self._names) or call.name
+        return name in self._tools and self.definition(name).ordered
+
+    @staticmethod
+    def abandoned() -> int:
+        """Threads of this process whose tool went on after its deadline and has not returned yet."""
+        return THREADS.abandoned
+
+
+@dataclass(slots=True)
+class _Slot:
+    call: FunctionCall
+    ordered: bool
+    state: CallState = "allowed"
+    result: ToolResult | None = None
+
+
+def _runnables(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
+    for item in tools:
+        if isinstance(item, Runnable):
+            yield item
+        elif isinstance(item, Toolset):
+            yield from item.runnables()
+        elif isinstance(item, FunctionTool):
+            yield FunctionRunner(item, limits)
+        elif callable(item):
+            yield FunctionRunner(function_tool(item), limits)
+        else:
+            raise ToolNotDeclarable(f"{item!r} is not a tool: pass a function, or an object that offers tools")
+
+
+# One running call --------------------------------------------------------------------------------------------------------
+
+
+class Running:
+    """A call that is running. It ends by itself, at its deadline, or when it is told to stop."""
+
+    def __init__(
+        self, tool: Runnable, call: FunctionCall, limits: Limits, session: str | None, progress: Progress | None
+    ) -> None:
+        definition = tool.definition
+        self.call = call
+        self._definition = definition
+        self._depth_max = limits.json_depth
+        self._timeout_s = limits.call_timeout_s if definition.timeout_s is None else definition.timeout_s
+        self._over = threading.Event()
+        self._stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        context = ToolContext(
+            call_id=call.id,
+            name=call.name,
+            session=session,
+            timeout_s=self._timeout_s,
+            progress=progress or _no_progress,
+            is_cancelled=self._over.is_set,
+        )
+        self._started = time.monotonic()
+        self._task = asyncio.create_task(_contained(tool, dict(call.args), context))
+
+    def stop(self, reason: str) -> None:
+        """Tells the call to stop; `wait` then returns soon, with the status `cancelled`."""
+        if not self._stop.done():
+            self._stop.set_result(reason)
+
+    async def wait(self) -> ToolResult:
+        """The one result of the call."""
+        try:
+            await asyncio.wait({self._task, self._stop}, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if self._task.done():
+                return self._outcome()
+            if self._stop.done():
+                return await self._given_up(
+                    "cancelled", f"The call was cancelled while it was running. {self._stop.result()}"
+                )
+            return await self._given_up("timed_out", f"The call did not finish within {self._timeout_s:g} s.")
+        except asyncio.CancelledError:
+            await self._given_up("cancelled", "The call was cancelled while it was running.")
+            raise
+        finally:
+            self._stop.cancel()
+
+    def _outcome(self) -> ToolResult:
+        if self._task.cancelled():
+            return self._result("failed", error="The tool cancelled itself and gave no result.")
+        error = self._task.exception()
+        if error is not None:
+            return self._failure(error)
+        value = self._task.result()
+        if isinstance(value, ToolResult):
+            # A tool that knows more than a value: its status and notes are kept.
+            return replace(value, call_id=self.call.id, name=self.call.name, duration_s=self._duration())
+        encoded = json_safe(value, depth_max=self._depth_max)
+        return self._result("finished", value=encoded.value, notes=encoded.notes, media=encoded.media)
+
+    def _failure(self, error: BaseException) -> ToolResult:
+        if isinstance(error, ToolError):
+            return self._result("failed", error=str(error) or "The tool failed without saying why.")
+        logger.error("tool %r failed", self.call.name, exc_info=error)
+        return self._result("failed", error=error_sentence(error))
+
+    async def _given_up(self, status: ResultStatus, sentence: str) -> ToolResult:
+        """Stops the work as far as it can be stopped, and says honestly what is known."""
+        self._over.set()
+        self._task.cancel()
+        await asyncio.wait({self._task}, timeout=STOP_GRACE_S)
+        if not self._task.done():
+            # It swallows its cancellation. The loop must keep hold of it, or it would be collected in mid-flight.
+            _STUBBORN.add(self._task)
+            self._task.add_done_callback(_forget)
+        if not self._task.done() or _still_runs(self._task):
+            sentence += " Its code may still be running."
+        if not self._definition.read_only:
+            sentence += " Whether it had its effect is not known."
+        return self._result(status, error=sentence)
+
+    def _duration(self) -> float:
+        return time.monotonic() - self._started
+
+    def _result(self, status: ResultStatus, **fields: Any) -> ToolResult:
+        return ToolResult(call_id=self.call.id, name=self.call.name, status=status, duration_s=self._duration(), **fields)
+
+
+_STUBBORN: set[asyncio.Task[object]] = set()
+
+
+def _forget(task: asyncio.Task[object]) -> None:
+    _STUBBORN.discard(task)
+    if not task.cancelled():
+        task.exception()  # Looked at, so that asyncio does not complain that nobody did.
+
+
+def _still_runs(task: asyncio.Task[object]) -> bool:
+    return not task.cancelled() and isinstance(task.exception(), StillRunning)
+
+
+async def _contained(tool: Runnable, args: dict[str, Any], context: ToolContext) -> object:
+    """Runs the tool so that not even `sys.exit()` in it reaches the event loop."""
+    try:
+        return await tool.run(args, context)
+    except SystemExit as error:
+        raise ToolError(f"The tool tried to end the program (exit code {error.code}).") from error
+
+
+def _no_progress(message: str, fraction: float | None = None) -> None:
+    """Nobody watches."""
+
+
+# Functions ---------------------------------------------------------------------------------------------------------------
+
+
+class FunctionRunner:
+    """Runs a Python function: on the loop if it is async or asks for it, in a thread otherwise."""
+
+    def __init__(self, tool: FunctionTool, limits: Limits) -> None:
+        if tool.isolation == "process":
+            raise UsageError(
+                f"tool {tool.definition.name!r}: isolation='process' is not available in this version; leave it out, "
+                "or give the tool a timeout_s= (its thread is then abandoned at the deadline)"
+            )
+        self.definition = tool.definition
+        self._tool = tool
+        self._abandoned_max = limits.abandoned_threads
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """What the function's own types refuse, beyond its schema."""
+        try:
+            self._tool.bind(args, None)
+        except ArgumentsInvalid as error:
+            return error.problems
+        return ()
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
+        """Calls the function with its declared types. The items of a generator become a list."""
+        positional, named = self._tool.bind(args, context)
+        call = functools.partial(self._tool.fn, *positional, **named)
+        if self._tool.is_async or self._tool.run_in == "loop":
+            value = call()
+        else:
+            value = await THREADS.run(call, abandoned_max=self._abandoned_max)
+        if inspect.isawaitable(value):
+            value = await value
+        if inspect.isasyncgen(value):
+            return [item async for item in cast("AsyncIterator[Any]", value)]
+        return value

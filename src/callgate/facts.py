@@ -1,0 +1,268 @@
+"""What the loop is told (facts) and what it asks for (commands).
+
+Facts are the journal: plain data with a schema version, appended in the order in which they became true and replayed, never
+recomputed. Commands are what should be done next; they follow from the facts and are never stored. This file holds no logic
+but the way of facts to JSON and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, TypeAlias, cast
+
+from callgate import strict_json
+from callgate.errors import JsonError
+from callgate.types import Content, Decision, FunctionCall, JsonObject, Limits, ToolChoice, ToolDefinition, ToolResult, Usage
+
+__all__ = [
+    "SCHEMA_VERSION", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked", "CallDecided", "CallEnded",
+    "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "KnownTool", "ModelAnswered", "ModelFailed", "Recovered",
+    "RunStarted", "Todo", "ToolsKnown", "decode", "encode",
+]  # fmt: skip
+
+SCHEMA_VERSION = 1
+
+
+# Facts -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KnownTool:
+    """What the loop must know of a tool to order its calls and to recover them."""
+
+    digest: str
+    """Hash of what was declared; a call that was checked against another one is checked again."""
+    ordered: bool = False
+    read_only: bool = False
+    repeatable: bool = False
+
+    @classmethod
+    def of(cls, definition: ToolDefinition, digest: str) -> KnownTool:
+        """The known facts of a definition."""
+        return cls(
+            digest=digest, ordered=definition.ordered, read_only=definition.read_only, repeatable=definition.repeatable
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolsKnown:
+    """These tools are declared from now on. `names` maps declared names to tools' own names."""
+
+    tools: Mapping[str, KnownTool]
+    names: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryGiven:
+    """The conversation goes on from these contents instead of what it had."""
+
+    contents: list[Content]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStarted:
+    """The user said something; without `content` the conversation simply goes on where it stopped."""
+
+    content: Content | None
+    tool_choice: ToolChoice = "auto"
+    limits: Limits = field(default_factory=Limits)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAnswered:
+    """A complete answer of the model."""
+
+    content: Content
+    calls: tuple[FunctionCall, ...] = ()
+    finish_reason: str
+    finish_message: str = ""
+    usage: Usage = field(default_factory=Usage)
+    salvaged: tuple[FunctionCall, ...] = ()
+    """Calls read from Python text of a malformed answer."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelFailed:
+    """There is no answer, and the run cannot go on."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallChecked:
+    """Name and arguments of a call were checked. `tool` is the tool's own name, None when there is no such tool."""
+
+    id: str
+    tool: str | None
+    args: Mapping[str, Any]
+    problems: tuple[str, ...] = ()
+    coercions: tuple[str, ...] = ()
+    digest: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallDecided:
+    """The policy has spoken."""
+
+    id: str
+    decision: Decision
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalAnswered:
+    """Somebody answered. With `args` the arguments were changed, and are checked again."""
+
+    id: str
+    answer: Literal["yes", "no", "always"]
+    args: Mapping[str, Any] | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallStarted:
+    """The call is about to run: from here on its effect may have happened."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnded:
+    """A started call came to an end: a value, an error, a time-out, a cancellation."""
+
+    id: str
+    result: ToolResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cancelled:
+    """The user stopped the run. `partial` is text of the answer that was already shown."""
+
+    reason: str = "The user cancelled the run."
+    partial: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovered:
+    """A new process has taken over; whatever the old one was doing has stopped."""
+
+
+Fact: TypeAlias = (
+    ToolsKnown | HistoryGiven | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided | ApprovalAnswered
+    | CallStarted | CallEnded | Cancelled | Recovered
+)  # fmt: skip
+
+
+# Commands ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AskModel:
+    """Send the conversation to the model."""
+
+    tool_choice: ToolChoice
+    feedback: str | None = None
+    """A sentence to put behind the conversation for this request only, after an answer that could not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskApproval:
+    """Somebody must say whether this call may run."""
+
+    call: FunctionCall
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The run is over. With `error` it failed: `malformed`, `empty`, or `failed` when the model could not be reached."""
+
+    reason: str
+    error: Literal["malformed", "empty", "failed"] | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Todo:
+    """Everything that should be done now. Each kind may be carried out in any order; what is being done is asked again."""
+
+    ask_model: AskModel | None = None
+    check: tuple[FunctionCall, ...] = ()
+    decide: tuple[FunctionCall, ...] = ()
+    approve: tuple[AskApproval, ...] = ()
+    run: tuple[FunctionCall, ...] = ()
+    stop: tuple[FunctionCall, ...] = ()
+    finish: Finish | None = None
+
+
+# To JSON and back --------------------------------------------------------------------------------------------------------
+
+_KINDS: dict[str, type[Any]] = {
+    "tools_known": ToolsKnown, "history_given": HistoryGiven, "run_started": RunStarted, "model_answered": ModelAnswered,
+    "model_failed": ModelFailed, "call_checked": CallChecked, "call_decided": CallDecided,
+    "approval_answered": ApprovalAnswered, "call_started": CallStarted, "call_ended": CallEnded, "cancelled": Cancelled,
+    "recovered": Recovered,
+}  # fmt: skip
+_NAMES = {kind: name for name, kind in _KINDS.items()}
+
+# Fields of facts that hold words rather than plain JSON. Words hold no further words, so their own fields are plain.
+_WORDS: dict[str, type[Any]] = {
+    "calls": FunctionCall, "salvaged": FunctionCall, "result": ToolResult, "decision": Decision, "usage": Usage,
+    "limits": Limits, "tools": KnownTool,
+}  # fmt: skip
+_TUPLES = frozenset({"calls", "salvaged", "problems", "coercions", "notes", "media"})
+
+
+def encode(fact: Fact) -> bytes:
+    """The fact as one line of JSON, with its kind and the version of the schema."""
+    return strict_json.dump({"v": SCHEMA_VERSION, "kind": _NAMES[type(fact)], **_plain_fields(fact)})
+
+
+def decode(line: bytes | str) -> Fact:
+    """The fact that `encode` wrote. Fields of later versions of the same schema are ignored.
+
+    Raises:
+        JsonError: not a fact, or one of a schema that this version does not know.
+    """
+    # Contents nest as deep as a tool's result may, so the journal allows somewhat more than the wire.
+    raw = strict_json.parse(line, depth_max=2 * strict_json.DEPTH_MAX)
+    if not isinstance(raw, dict) or cast("JsonObject", raw).get("kind") not in _KINDS:
+        raise JsonError("the journal holds a line that is not a fact")
+    record = cast("JsonObject", raw)
+    if record.get("v") != SCHEMA_VERSION:
+        raise JsonError(f"the journal has schema version {record.get('v')!r}; this callgate reads version {SCHEMA_VERSION}")
+    return _built(_KINDS[record["kind"]], record)
+
+
+def _plain_fields(fact: Fact) -> JsonObject:
+    return {f.name: _plain(f.name, getattr(fact, f.name)) for f in fields(fact)}
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name not in _WORDS:
+        return value
+    if name == "tools":
+        return {key: _plain_word(item) for key, item in value.items()}
+    return [_plain_word(item) for item in value] if name in _TUPLES else _plain_word(value)
+
+
+def _plain_word(word: Any) -> JsonObject:
+    return {f.name: getattr(word, f.name) for f in fields(word)}
+
+
+def _built(kind: type[Any], record: JsonObject) -> Any:
+    return kind(**{f.name: _read(f.name, record[f.name]) for f in fields(kind) if f.name in record})
+
+
+def _read(name: str, value: Any) -> Any:
+    word = _WORDS.get(name)
+    if word is None:
+        return tuple(value) if name in _TUPLES else value
+    if name == "tools":
+        return {key: _built_word(word, item) for key, item in value.items()}
+    return tuple(_built_word(word, item) for item in value) if name in _TUPLES else _built_word(word, value)
+
+
+def _built_word(word: type[Any], record: JsonObject) -> Any:
+    known = {f.name: record[f.name] for f in fields(word) if f.name in record}
+    return word(**{name: tuple(value) if name in ("notes", "media") else value for name, value in known.items()})

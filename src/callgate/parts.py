@@ -1,0 +1,332 @@
+"""Views and builders over Gemini contents, which are kept as the JSON that came.
+
+Contents and parts come in, words of `callgate.types` and new parts go out. This file and `gemini/` are the only places that
+know the wire's camelCase names; it knows nothing of tools, permission or the network.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from callgate import strict_json
+from callgate.errors import JsonError, UsageError
+from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
+
+__all__ = [
+    "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "call_of", "call_part", "call_parts", "candidate_of",
+    "display_names", "finish_of", "has_data", "inline_part", "is_call", "is_plain_text", "is_response", "is_signed",
+    "is_thought", "is_whole", "is_wire_id", "model_content", "model_version_of", "parts_of", "response_as_text", "response_media", "response_of",
+    "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of", "user_content",
+    "with_text", "without_stream_fields",
+]  # fmt: skip
+
+Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
+"""What a person may say: text, media, ready-made parts, or a list of these."""
+
+SKIP_SIGNATURE = "skip_thought_signature_validator"
+"""The documented value for the signature of a call that no Gemini model made."""
+
+WIRE_ID_CHARS_MAX = 256
+
+UNNAMED = "unnamed_function"
+"""The name of a call that came without one, so that it can be answered."""
+
+UNREADABLE = "unreadable"
+"""Where arguments that are not an object are kept in the history, so that the model sees what it wrote."""
+
+# Roles that other systems write into histories; the wire itself knows only user and model.
+_MODEL_ROLES = frozenset({"model", "assistant", "ai"})
+_USER_ROLES = frozenset({"user", "human", "function", "tool"})
+
+
+# Reading -----------------------------------------------------------------------------------------------------------------
+
+
+def role_of(content: Mapping[str, Any]) -> str:
+    """`user` or `model`; foreign words for the two are understood, a missing or unreadable role means user."""
+    role: Any = content.get("role")
+    if not isinstance(role, str) or not role:
+        return "user"
+    if role in _MODEL_ROLES:
+        return "model"
+    return "user" if role in _USER_ROLES else role
+
+
+def parts_of(content: Mapping[str, Any]) -> list[Part]:
+    """The parts of a content; none when the field is missing or not a list."""
+    parts: Any = content.get("parts")
+    return [part for part in cast("list[Any]", parts) if isinstance(part, dict)] if isinstance(parts, (list, tuple)) else []
+
+
+def is_call(part: Mapping[str, Any]) -> bool:
+    """Whether the part is a function call for us to answer (calls that ran at the server are not)."""
+    return isinstance(part.get("functionCall"), dict)
+
+
+def is_response(part: Mapping[str, Any]) -> bool:
+    """Whether the part is the response to a function call."""
+    return isinstance(part.get("functionResponse"), dict)
+
+
+def is_thought(part: Mapping[str, Any]) -> bool:
+    """Whether the part is reasoning, which is neither shown as an answer nor searched for calls."""
+    return part.get("thought") is True
+
+
+def is_signed(part: Mapping[str, Any]) -> bool:
+    """Whether the part carries a thought signature, and so must stay exactly as it is."""
+    return bool(part.get("thoughtSignature"))
+
+
+def has_data(part: Mapping[str, Any]) -> bool:
+    """Whether the part says anything: a field other than an empty text or a modifier."""
+    return bool(part.get("text")) or any(
+        value is not None and key not in _MODIFIERS for key, value in part.items() if key != "text"
+    )
+
+
+_MODIFIERS = frozenset({"thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution"})
+
+
+def is_plain_text(part: Mapping[str, Any]) -> bool:
+    """Whether the part is a text delta that may be joined with its neighbours: text, perhaps a thought, and nothing else."""
+    return isinstance(part.get("text"), str) and all(key in ("text", "thought") for key in part)
+
+
+def same_kind_of_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two text deltas belong to one part."""
+    return is_thought(first) == is_thought(second)
+
+
+def call_of(part: Mapping[str, Any]) -> JsonObject:
+    """The inner object of a function call part."""
+    return part["functionCall"]
+
+
+def call_parts(content: Mapping[str, Any]) -> list[JsonObject]:
+    """The inner objects of all function calls of a content, in order, thoughts included."""
+    return [part["functionCall"] for part in parts_of(content) if is_call(part)]
+
+
+def response_of(part: Mapping[str, Any]) -> JsonObject:
+    """The inner object of a function response part."""
+    return part["functionResponse"]
+
+
+def response_as_text(part: Mapping[str, Any]) -> str:
+    """A response in words, for places where a response part cannot stand."""
+    response = response_of(part)
+    return f"(Result of an earlier call of {response.get('name')!r}: {strict_json.dump(response.get('response')).decode()})"
+
+
+def response_media(part: Mapping[str, Any]) -> list[Part]:
+    """The media parts inside a response."""
+    return parts_of(response_of(part))
+
+
+def is_whole(part: Mapping[str, Any]) -> bool:
+    """Whether the part is not both a call and a response, nor one of these without an object; true of all other parts."""
+    if part.get("functionCall") is not None and part.get("functionResponse") is not None:
+        return False
+    return all(isinstance(part.get(key) or {}, dict) for key in ("functionCall", "functionResponse"))
+
+
+def sendable_part(part: Part) -> Part:
+    """The part with what the wire would refuse in a call or response put right; the part itself if nothing is wrong.
+
+    A call needs a name and an object of arguments, an id must be text of a sensible length, and a response is an object.
+    """
+    if is_call(part):
+        inner = call_of(part)
+        fixed = {key: value for key, value in inner.items() if key != "id" or value is None or is_wire_id(value)}
+        if not isinstance(inner.get("name"), str) or not inner["name"]:
+            fixed["name"] = UNNAMED
+        if inner.get("args") is not None:
+            fixed["args"] = _sendable_args(inner["args"])
+        return part if _same(fixed, inner) else {**part, "functionCall": fixed}
+    if is_response(part) and not isinstance(response_of(part).get("response"), dict):
+        return {**part, "functionResponse": {**response_of(part), "response": {"result": response_of(part).get("response")}}}
+    return part
+
+
+def is_wire_id(value: object) -> bool:
+    """Whether an id that a model sent can be sent back."""
+    return isinstance(value, str) and 0 < len(value) <= WIRE_ID_CHARS_MAX
+
+
+def _same(fixed: JsonObject, inner: JsonObject) -> bool:
+    return fixed.keys() == inner.keys() and all(fixed[key] is inner[key] for key in fixed)
+
+
+def _sendable_args(raw: Any) -> JsonObject:
+    args: Any = raw
+    if isinstance(args, str):
+        try:
+            args = strict_json.mended(strict_json.parse_isolating(args)) or {}
+        except JsonError:
+            args = raw
+    if isinstance(args, dict) and not strict_json.depth_exceeds(args, strict_json.DEPTH_MAX):
+        return cast("JsonObject", args)
+    return {UNREADABLE: f"nested deeper than {strict_json.DEPTH_MAX} levels" if isinstance(args, (dict, list)) else raw}
+
+
+def text_of(content: Mapping[str, Any], *, thoughts: bool = False) -> str:
+    """The text of a content without its thoughts (or only its thoughts)."""
+    return "".join(
+        part["text"] for part in parts_of(content) if isinstance(part.get("text"), str) and is_thought(part) == thoughts
+    )
+
+
+def display_names(media: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The names under which media parts can be referred to."""
+    inline = [cast("JsonObject", part["inlineData"]) for part in media if isinstance(part.get("inlineData"), dict)]
+    return {blob["displayName"] for blob in inline if isinstance(blob.get("displayName"), str)}
+
+
+def candidate_of(response: Mapping[str, Any]) -> JsonObject:
+    """The first candidate of a response or chunk; an empty object when there is none."""
+    candidates: Any = response.get("candidates")
+    if isinstance(candidates, list) and candidates and isinstance(candidates[0], dict):
+        return cast("JsonObject", candidates[0])
+    return {}
+
+
+def finish_of(candidate: Mapping[str, Any]) -> tuple[str | None, str]:
+    """The raw finish reason of a candidate, if it has one, and the message beside it."""
+    reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
+    return (reason if isinstance(reason, str) and reason else None), (message if isinstance(message, str) else "")
+
+
+def block_of(response: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Why the prompt was refused: the server's word and its message; None when it was not."""
+    raw: Any = response.get("promptFeedback")
+    feedback = cast("JsonObject", raw) if isinstance(raw, dict) else {}
+    reason, message = feedback.get("blockReason"), feedback.get("blockReasonMessage")
+    if not isinstance(reason, str) or not reason or reason.endswith("_UNSPECIFIED"):
+        return None
+    return reason, message if isinstance(message, str) else ""
+
+
+def model_version_of(response: Mapping[str, Any]) -> str | None:
+    """The model that answered, if the response says so."""
+    version = response.get("modelVersion")
+    return version if isinstance(version, str) else None
+
+
+def usage_of(response: Mapping[str, Any]) -> Usage | None:
+    """The token counts of a response or chunk, if it reports any."""
+    raw: Any = response.get("usageMetadata")
+    if not isinstance(raw, dict):
+        return None
+    counts = cast("dict[str, Any]", raw)
+    usage = Usage(**{ours: _count(counts.get(theirs)) for ours, theirs in _COUNTS.items()})
+    return usage if usage != Usage() else None
+
+
+_COUNTS = {
+    "prompt_tokens": "promptTokenCount", "cached_tokens": "cachedContentTokenCount", "output_tokens": "candidatesTokenCount",
+    "thought_tokens": "thoughtsTokenCount", "tool_tokens": "toolUsePromptTokenCount", "total_tokens": "totalTokenCount",
+}  # fmt: skip
+
+
+def _count(value: object) -> int:
+    # Integers of 64 bits are text in protobuf's JSON, and some gateways write them as doubles.
+    if isinstance(value, str) and len(value) <= 18 and value.isascii() and value.isdigit():
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return max(int(value), 0)
+    return max(value, 0) if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+# Building ----------------------------------------------------------------------------------------------------------------
+
+
+def text_part(text: str) -> Part:
+    """A part of plain text."""
+    return {"text": text}
+
+
+def inline_part(media: Media) -> Part:
+    """A part that carries the bytes of an image, a PDF or a sound."""
+    blob: JsonObject = {"mimeType": media.mime_type, "data": base64.b64encode(media.data).decode("ascii")}
+    return {"inlineData": blob | ({"displayName": media.name} if media.name else {})}
+
+
+def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
+    """A function call part, for calls that were made up or salvaged; real ones are replayed as they came."""
+    inner: JsonObject = {"name": call.wire_name or call.name, "args": dict(call.args)}
+    if call.wire_id is not None:
+        inner = {"id": call.wire_id} | inner
+    return {"functionCall": inner} | ({"thoughtSignature": signature} if signature else {})
+
+
+def response_part(call: FunctionCall, response: JsonObject, media: Iterable[Part] = ()) -> Part:
+    """The response to a call: the name as the model wrote it, the model's own id if there was one, and no other."""
+    inner: JsonObject = {"name": call.wire_name or call.name, "response": response}
+    if call.wire_id is not None:
+        inner = {"id": call.wire_id} | inner
+    if parts := list(media):
+        inner["parts"] = parts
+    return {"functionResponse": inner}
+
+
+def answer_part(call: Mapping[str, Any], response: Part | None, missing: str) -> Part:
+    """The response with the name and id of the call it answers; made up, with `missing` as its error, if there is none."""
+    if response is None:
+        response = {"functionResponse": {"response": {"error": missing}}}
+    inner = response_of(response)
+    if (inner.get("name"), inner.get("id")) == (call.get("name"), call.get("id")):
+        return response
+    fields = {key: value for key, value in inner.items() if key not in ("name", "id")}
+    identity = {key: call[key] for key in ("id", "name") if call.get(key) is not None}
+    return {**response, "functionResponse": identity | fields}
+
+
+def user_content(prompt: Prompt) -> Content:
+    """A user content from text, media, parts or a list of these.
+
+    Raises:
+        UsageError: the prompt is empty or of a kind that cannot be sent.
+    """
+    items: Any = [prompt] if isinstance(prompt, (str, Media, Mapping)) else prompt
+    if not isinstance(items, Iterable):
+        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(items).__name__!r}")
+    parts = list(_prompt_parts(cast("Iterable[Any]", items)))
+    if not parts:
+        raise UsageError("the prompt is empty: pass some text, a Media object or a list of parts")
+    return {"role": "user", "parts": parts}
+
+
+def _prompt_parts(items: Iterable[Any]) -> Iterator[Part]:
+    for item in items:
+        if isinstance(item, str):
+            if item.strip():
+                yield text_part(strict_json.without_surrogates(item))
+        elif isinstance(item, Media):
+            yield inline_part(item)
+        elif isinstance(item, Mapping):
+            part = dict(cast("Mapping[str, Any]", item))
+            if part.get("functionCall") is not None or part.get("functionResponse") is not None:
+                raise UsageError("a prompt cannot hold function calls or responses: pass them as history")
+            if has_data(part):
+                yield part
+        else:
+            raise UsageError(f"a prompt may hold text, Media and parts (dicts), not {type(item).__name__!r}")
+
+
+def model_content(parts: Iterable[Part]) -> Content:
+    """A content of the model."""
+    return {"role": "model", "parts": list(parts)}
+
+
+def with_text(part: Part, text: str) -> Part:
+    """The part with another text, all else kept."""
+    return part | {"text": text}
+
+
+def without_stream_fields(part: Part) -> Part:
+    """A call part without the fields that only make sense while its arguments are streaming."""
+    inner = {key: value for key, value in part["functionCall"].items() if key not in ("partialArgs", "willContinue")}
+    return part | {"functionCall": inner}

@@ -1,0 +1,613 @@
+"""The driver of the loop: carries out what `turn.py` asks for, and journals every fact before acting on it.
+
+A prompt comes in, events and a reply go out. All decisions are the state machine's; this file does the waiting: for the
+model, for tools, for people, for the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from callgate import facts, parts
+from callgate.calls import Answer, Collector, salvaged_calls
+from callgate.conversation import Conversation
+from callgate.declaration import Declaration, declare, tool_config
+from callgate.errors import EmptyAnswer, MalformedAnswer, UsageError
+from callgate.events import (
+    ApprovalNeeded,
+    CallFinished,
+    CallProgress,
+    CallProposed,
+    CallStarted,
+    Event,
+    Notice,
+    RunEnded,
+    TurnEnded,
+    UsageReported,
+)
+from callgate.execute import Executor, Running
+from callgate.models import Model, ModelRequest, open_model
+from callgate.parts import Prompt
+from callgate.permission import Approval, Approve, Policy
+from callgate.portal import Channel, Portal
+from callgate.store import Store, open_store
+from callgate.store.memory import ANONYMOUS_PREFIX
+from callgate.turn import Loop
+from callgate.types import (
+    CallRecord,
+    Content,
+    Decision,
+    FunctionCall,
+    Limits,
+    Progress,
+    Reply,
+    ToolChoice,
+    ToolDefinition,
+    ToolResult,
+)
+
+__all__ = ["Gate"]
+
+logger = logging.getLogger("callgate.runtime")
+
+EVENTS_MAX = 256
+"""Events that may wait for a slow reader of a stream before the run itself waits."""
+
+SESSIONS_CACHED = 256
+
+Mode = Literal["auto", "native", "prompted"]
+
+
+class Gate:
+    """A conversation in which a model can call tools.
+
+    ```python
+    gate = Gate(model, tools=[get_weather])
+    reply = await gate.run("Oslo and Rome?")
+    ```
+
+    A gate holds no conversation by itself: `reply.session` names the one that a run began, and `run(..., session=...)` goes
+    on with it.
+    """
+
+    def __init__(  # noqa: PLR0913 - the one place where everything meets; all but the first two are keyword-only
+        self,
+        model: Model | str,
+        tools: Iterable[object] = (),
+        *,
+        system: str | None = None,
+        mode: Mode = "auto",
+        settings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        policy: Policy | None = None,
+        approve: Approve | None = None,
+        store: Store | str | None = None,
+    ) -> None:
+        if mode not in ("auto", "native"):
+            raise UsageError(f"mode={mode!r} is not available in this version: use 'auto' or 'native'")
+        limits = limits or Limits()
+        self._setup = _Setup.of(
+            open_model(model),
+            Executor(tools, limits=limits),
+            limits=limits,
+            policy=policy or Policy(),
+            approve=approve,
+            store=open_store(store),
+            system=system,
+            settings=dict(settings or {}),
+        )
+        self._sessions: OrderedDict[str, _Session] = OrderedDict()
+        self._portal: Portal | None = None
+
+    @property
+    def definitions(self) -> list[ToolDefinition]:
+        """The tools that the model is told of."""
+        return list(self._setup.declared)
+
+    # Running --------------------------------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        session: str | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
+        tool_choice: ToolChoice = "auto",
+        answers: Mapping[str, Approval] | None = None,
+    ) -> Reply:
+        """Runs until the model has answered, a limit is reached, or somebody must be asked.
+
+        Args:
+            prompt: What the user says: text, media, parts, or a list of these. None goes on where the session stopped.
+            session: The id of a conversation to go on with; a new id begins one; None begins one with an id made up.
+            history: Contents to begin from instead, repaired where they break a rule.
+            tool_choice: `auto`, `required`, `none`, `validated` or a tool's name; holds for the first request.
+            answers: Answers to the approvals that a paused session waits for, by call id.
+
+        Raises:
+            ModelError: the model could not be reached, or did not give a usable answer.
+            UsageError: the arguments cannot be used.
+        """
+        return await self._drive(_Opening(prompt, session, history, tool_choice, answers or {}), _unheard)
+
+    async def stream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        session: str | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
+        tool_choice: ToolChoice = "auto",
+        answers: Mapping[str, Approval] | None = None,
+    ) -> AsyncIterator[Event]:
+        """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
+        channel: Channel[Event] = Channel(EVENTS_MAX)
+        opening = _Opening(prompt, session, history, tool_choice, answers or {})
+        task = asyncio.create_task(self._drive(opening, channel.send))
+        task.add_done_callback(lambda _: channel.close())
+        try:
+            async for event in channel:
+                yield event
+            await task
+        finally:
+            channel.close()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def step(self, contents: str | Sequence[Content], *, tool_choice: ToolChoice = "auto") -> Answer:
+        """One request, nothing executed: for those who drive the loop themselves.
+
+        Raises:
+            ModelError: the model could not be reached, or its answer is not one.
+        """
+        conversation = Conversation([parts.user_content(contents)] if isinstance(contents, str) else contents)
+        collector = Collector()
+        async for item in self._setup.model.generate(self._setup.request(conversation, facts.AskModel(tool_choice))):
+            if isinstance(item, dict):
+                collector.feed(item)
+        return collector.close()
+
+    def run_sync(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        session: str | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
+        tool_choice: ToolChoice = "auto",
+        answers: Mapping[str, Approval] | None = None,
+    ) -> Reply:
+        """As `run`, for code that is not async; works inside a running event loop (a notebook) too."""
+        if self._portal is None:
+            self._portal = Portal()
+        return self._portal.run(self.run(prompt, session=session, history=history, tool_choice=tool_choice, answers=answers))
+
+    def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
+        """Stops the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
+
+        Call it on the event loop of the run. Returns whether there was a run to stop.
+        """
+        known = self._sessions.get(session)
+        return known is not None and known.driver is not None and known.driver.request_cancel(reason)
+
+    def __enter__(self) -> Gate:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    async def __aenter__(self) -> Gate:
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        """Nothing is held open yet."""
+
+    def close(self) -> None:
+        """Ends the thread that `run_sync` uses."""
+        if self._portal is not None:
+            self._portal.close()
+            self._portal = None
+
+    # Behind it ------------------------------------------------------------------------------------------------------------
+
+    async def _drive(self, opening: _Opening, emit: Emit) -> Reply:
+        if opening.tool_choice not in ("auto", "none"):
+            tool_config(opening.tool_choice, self._setup.known.names)  # Raises now what would fail in the first request.
+        session = await self._session(opening.session)
+        async with session.lock:
+            driver = session.driver = _Driver(self._setup, session, emit)
+            try:
+                return await driver.drive(opening)
+            finally:
+                session.driver = None
+                if session.broken:
+                    self._sessions.pop(session.id, None)
+
+    async def _session(self, session_id: str | None) -> _Session:
+        session_id = session_id or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
+        session = self._sessions.get(session_id)
+        if session is None:
+            given = await self._setup.store.load(session_id)
+            session = self._sessions.setdefault(session_id, _Session(session_id, Loop(given), len(given)))
+            while len(self._sessions) > SESSIONS_CACHED:
+                idle = next((known for known in self._sessions.values() if known.driver is None), session)
+                if idle is session:
+                    break
+                del self._sessions[idle.id]
+        self._sessions.move_to_end(session_id)
+        return session
+
+
+@dataclass(frozen=True, slots=True)
+class _Setup:
+    """What a gate was built from: everything that its runs share and none of them changes."""
+
+    model: Model
+    executor: Executor
+    limits: Limits
+    policy: Policy
+    approve: Approve | None
+    store: Store
+    system: str | None
+    settings: Mapping[str, Any]
+    declared: tuple[ToolDefinition, ...]
+    declaration: Declaration
+    known: facts.ToolsKnown
+
+    @classmethod
+    def of(cls, model: Model, executor: Executor, *, policy: Policy, **rest: Any) -> _Setup:
+        """Declares the tools that the policy does not hide."""
+        declared = tuple(filter(policy.may_declare, executor.definitions))
+        declaration = declare(declared)
+        known = facts.ToolsKnown(
+            tools={d.name: facts.KnownTool.of(d, executor.digests[d.name]) for d in declared},
+            names=dict(declaration.names),
+        )
+        return cls(model, executor, policy=policy, declared=declared, declaration=declaration, known=known, **rest)
+
+    def request(self, conversation: Conversation, command: facts.AskModel) -> ModelRequest:
+        return ModelRequest(
+            conversation=conversation,
+            definitions=self.declared,
+            declaration=self.declaration,
+            tool_choice=command.tool_choice,
+            system=self.system,
+            settings=self.settings,
+            feedback=command.feedback,
+        )
+
+
+Emit = Callable[[Event], Awaitable[None]]
+
+
+async def _unheard(event: Event) -> None:
+    """Nobody listens."""
+
+
+@dataclass(slots=True)
+class _Opening:
+    """How a run was asked for."""
+
+    prompt: Prompt | None
+    session: str | None
+    history: Iterable[Mapping[str, Any]] | None
+    tool_choice: ToolChoice
+    answers: Mapping[str, Approval]
+
+
+@dataclass(slots=True)
+class _Session:
+    """A conversation that this gate has in hand."""
+
+    id: str
+    loop: Loop
+    position: int
+    """Facts in the journal."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    driver: _Driver | None = None
+    broken: bool = False
+    """The journal could not be written, so the state in memory is not to be trusted."""
+
+
+class _Driver:
+    """One run: does what the machine asks for until it says that the run is over."""
+
+    def __init__(self, setup: _Setup, session: _Session, emit: Emit) -> None:
+        self.setup = setup
+        self.session = session
+        self.loop = session.loop
+        self.emit = emit
+        self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice] = asyncio.Queue()
+        self.running: dict[str, Running] = {}
+        self.tasks: set[asyncio.Task[None]] = set()
+        self.asking: str | None = None
+        """The call that somebody is being asked about; one at a time, so that a terminal can cope."""
+        self.postponed: set[str] = set()
+        self.partial = ""
+        self.turn_reason: str | None = None
+        self.cancel_reason: str | None = None
+        self.task: asyncio.Task[Any] | None = None
+
+    async def drive(self, opening: _Opening) -> Reply:
+        self.task = asyncio.current_task()
+        try:
+            try:
+                await self.open(opening)
+                return await self.work()
+            except asyncio.CancelledError:
+                if not self.session.broken:
+                    await self.wind_down(self.cancel_reason or "The user cancelled the run.")
+                if self.cancel_reason is None or self.task is None or self.task.uncancel() > 0:
+                    raise
+                return await self.work()
+        finally:
+            self.task = None
+            for task in self.tasks:
+                task.cancel()
+            if self.tasks:
+                await asyncio.wait(self.tasks)
+
+    def request_cancel(self, reason: str) -> bool:
+        if self.task is None or self.cancel_reason is not None:
+            return False
+        self.cancel_reason = reason
+        return self.task.cancel()
+
+    # Opening and ending ---------------------------------------------------------------------------------------------------
+
+    async def open(self, opening: _Opening) -> None:
+        known = self.setup.known
+        first: list[facts.Fact] = []
+        if self.loop.phase in ("asking", "calling"):
+            # Whoever was at work on this session is not any more: this driver holds its lock.
+            first.append(facts.Recovered())
+        if (self.loop.tools, self.loop.names) != (known.tools, known.names):
+            first.append(known)
+        if opening.history is not None:
+            first.append(facts.HistoryGiven(contents=[dict(content) for content in opening.history]))
+        if opening.prompt is not None:
+            content = parts.user_content(opening.prompt)
+            first.append(facts.RunStarted(content=content, tool_choice=opening.tool_choice, limits=self.setup.limits))
+        elif self.loop.phase in ("idle", "done") and not opening.answers:
+            first.append(facts.RunStarted(content=None, tool_choice=opening.tool_choice, limits=self.setup.limits))
+        await self.note(*first)
+        await self.answer_approvals(opening.answers)
+
+    async def answer_approvals(self, answers: Mapping[str, Approval]) -> None:
+        awaiting = {record.call.id: record.call for record in self.loop.open_calls if record.state == "awaiting"}
+        if unknown := [call_id for call_id in answers if call_id not in awaiting]:
+            raise UsageError(
+                f"session {self.session.id!r} waits for no answer to {', '.join(map(repr, unknown))}; "
+                f"it waits for {', '.join(map(repr, awaiting)) or 'none'}"
+            )
+        await self.note(*[_approval_fact(awaiting[call_id], answer) for call_id, answer in answers.items()])
+
+    async def finish(self, finish: facts.Finish) -> Reply:
+        if finish.error == "malformed":
+            raise MalformedAnswer(
+                f"the model kept answering with {finish.reason}" + (f": {finish.message}" if finish.message else ""),
+                finish_reason=finish.reason,
+            )
+        if finish.error == "empty":
+            raise EmptyAnswer("the model kept answering with nothing at all", retryable=True)
+        if finish.reason == "nothing_to_do":
+            raise UsageError("there is nothing to go on with: the conversation waits for the user, so pass a prompt")
+        return await self.end()
+
+    async def end(self) -> Reply:
+        reply = self.loop.reply(self.session.id)
+        await self.emit(RunEnded(reply))
+        return reply
+
+    # The work -------------------------------------------------------------------------------------------------------------
+
+    async def work(self) -> Reply:
+        while True:
+            todo = self.loop.todo()
+            if todo.finish is not None:
+                return await self.finish(todo.finish)
+            if todo.ask_model is not None:
+                await self.ask(todo.ask_model)
+            elif todo.check:
+                await self.note(*[self.setup.executor.check(call) for call in todo.check])
+            elif todo.decide:
+                await self.note(*[self.decide(call) for call in todo.decide])
+            else:
+                await self.start(todo.run)
+                self.consult(todo.approve)
+                for call in todo.stop:
+                    self.running[call.id].stop(self.loop.run.cancelled or "")
+                if not self.running and self.asking is None:
+                    return await self.end()  # Only answers that will come later are missing: the run pauses.
+                await self.happening()
+
+    async def ask(self, command: facts.AskModel) -> None:
+        """One request to the model, its answer handed on piece by piece."""
+        if command.feedback is not None:
+            await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
+        request = self.setup.request(self.loop.conversation, command)
+        collector = Collector()
+        items = self.setup.model.generate(request)
+        try:
+            async for item in items:
+                if not isinstance(item, dict):
+                    await self.emit(item)
+                    continue
+                for event in collector.feed(item):
+                    await self.emit(event)
+            answer = collector.close()
+        except BaseException as error:
+            self.partial = collector.text
+            await self.give_up_calls(collector.calls, f"Not run: the answer was cut off ({type(error).__name__}).")
+            if not isinstance(error, asyncio.CancelledError):
+                await self.note(facts.ModelFailed(message=str(error)))
+            raise
+        finally:
+            if isinstance(items, AsyncGenerator):
+                await items.aclose()
+        await self.take_in(answer)
+
+    async def take_in(self, answer: Answer) -> None:
+        await self.emit(UsageReported(answer.usage))
+        fact = facts.ModelAnswered(
+            content=answer.content,
+            calls=answer.calls,
+            finish_reason=answer.finish_reason,
+            finish_message=answer.finish_message,
+            usage=answer.usage,
+            salvaged=tuple(salvaged_calls(answer.finish_message or answer.text)) if answer.finish_reason != "STOP" else (),
+        )
+        turns_before = self.loop.run.turn
+        settled = await self.journal(fact)
+        if self.loop.run.turn > turns_before:  # An answer that was discarded is no turn.
+            self.turn_reason = answer.finish_reason
+        taken = {record.call.id for record in self.loop.open_calls} | {record.call.id for record in settled}
+        proposed = {call.id for call in answer.calls}
+        for call in fact.salvaged:
+            if call.id in taken and call.id not in proposed:
+                await self.emit(Notice("salvaged", f"A call of {call.name!r} was read from text.", "warning"))
+                await self.emit(CallProposed(call))
+        discarded = [call for call in answer.calls if call.id not in taken]
+        await self.give_up_calls(discarded, f"Not run: the answer was discarded ({answer.finish_reason}).")
+        await self.report(settled)
+
+    async def give_up_calls(self, calls: Sequence[FunctionCall], error: str) -> None:
+        """Calls that were announced but never became part of the conversation still get their last event."""
+        for call in calls:
+            result = ToolResult(call_id=call.id, name=call.name, status="cancelled", error=error)
+            await self.emit(CallFinished(call, result))
+
+    def decide(self, call: FunctionCall) -> facts.CallDecided:
+        decision = self.setup.policy.decide(self.setup.executor.definition(call.name), call)
+        if decision.verdict == "ask" and call.name in self.loop.always:
+            decision = Decision(verdict="allow", reason="The user allowed this tool for the whole session.", by="user")
+        elif decision.verdict == "ask" and self.setup.approve is None:
+            decision = replace(
+                decision,
+                verdict="deny",
+                reason=f"{decision.reason} Nobody can be asked: pass approve= to Gate, or Policy(default='allow').",
+            )
+        return facts.CallDecided(id=call.id, decision=decision)
+
+    async def start(self, calls: Sequence[FunctionCall]) -> None:
+        """Journals the starts of a batch together, then runs them."""
+        await self.note(*[facts.CallStarted(id=call.id) for call in calls], durable=True)
+        for call in calls:
+            await self.emit(CallStarted(call))
+            running = self.setup.executor.start(call, session=self.session.id, progress=self.progress_of(call.id))
+            self.running[call.id] = running
+            self.spawn(self.finish_call(running))
+
+    async def finish_call(self, running: Running) -> None:
+        result = await running.wait()
+        self.inbox.put_nowait(facts.CallEnded(id=running.call.id, result=result))
+
+    def progress_of(self, call_id: str) -> Progress:
+        event_loop = asyncio.get_running_loop()
+
+        def report(message: str, fraction: float | None = None) -> None:
+            with contextlib.suppress(RuntimeError):  # The loop is gone: nobody watches any more.
+                event_loop.call_soon_threadsafe(self.take_progress, CallProgress(call_id, message, fraction))
+
+        return report
+
+    def take_progress(self, event: CallProgress) -> None:
+        # A tool that reports faster than anybody reads loses reports, not memory.
+        if self.inbox.qsize() < EVENTS_MAX and event.call_id in self.running:
+            self.inbox.put_nowait(event)
+
+    def consult(self, approvals: Sequence[facts.AskApproval]) -> None:
+        """Asks about the first call that nobody has been asked about yet."""
+        for approval in approvals:
+            if self.asking is None and approval.call.id not in self.postponed:
+                self.asking = approval.call.id
+                self.spawn(self.ask_approval(approval))
+                return
+
+    async def ask_approval(self, approval: facts.AskApproval) -> None:
+        call = approval.call
+        await self.emit(ApprovalNeeded(call, approval.reason))
+        answer: Approval = "no"
+        try:
+            if call.name in self.loop.always:
+                answer = "yes"
+            elif self.setup.approve is not None:
+                answer = await self.setup.approve(call, self.setup.executor.definition(call.name), approval.reason)
+            fact = _approval_fact(call, answer)
+        except Exception as error:
+            # The program's own code failed. A call that nobody could be asked about does not run.
+            logger.exception("approve failed for %r", call.name)
+            fact = facts.ApprovalAnswered(id=call.id, answer="no", reason=f"Asking failed ({type(error).__name__}).")
+        self.asking = None
+        if answer == "later":
+            self.postponed.add(call.id)
+            self.inbox.put_nowait(Notice("approval_postponed", f"The answer for {call.name!r} will come later."))
+        else:
+            self.inbox.put_nowait(fact)
+
+    async def happening(self) -> None:
+        """Waits until something happened, then takes in everything that has."""
+        items = [await self.inbox.get()]
+        while not self.inbox.empty():
+            items.append(self.inbox.get_nowait())
+        for item in items:
+            if isinstance(item, (CallProgress, Notice)):
+                await self.emit(item)
+        ended = [item for item in items if isinstance(item, facts.CallEnded)]
+        for item in ended:
+            del self.running[item.id]
+        await self.note(*ended, *[item for item in items if isinstance(item, facts.ApprovalAnswered)])
+
+    async def wind_down(self, reason: str) -> None:
+        """Stops everything and leaves a valid history: every call that had started gets its answer."""
+        await self.note(facts.Cancelled(reason=reason, partial=self.partial))
+        for running in self.running.values():
+            running.stop(reason)
+        while self.running:
+            await self.happening()
+
+    # Small things ---------------------------------------------------------------------------------------------------------
+
+    async def note(self, *new_facts: facts.Fact, durable: bool = False) -> None:
+        """Journals facts, takes them in, and reports what they settled."""
+        await self.report(await self.journal(*new_facts, durable=durable))
+
+    async def journal(self, *new_facts: facts.Fact, durable: bool = False) -> list[CallRecord]:
+        if not new_facts:
+            return []
+        session = self.session
+        try:
+            await self.setup.store.append(session.id, new_facts, position=session.position, durable=durable)
+        except BaseException:
+            session.broken = True
+            raise
+        session.position += len(new_facts)
+        return [record for fact in new_facts for record in self.loop.apply(fact)]
+
+    async def report(self, settled: Sequence[CallRecord]) -> None:
+        for record in settled:
+            if record.result is not None:
+                await self.emit(CallFinished(record.call, record.result))
+        if self.turn_reason is not None and self.loop.phase != "calling":
+            reason, self.turn_reason = self.turn_reason, None
+            await self.emit(TurnEnded(self.loop.run.turn, reason))
+
+    def spawn(self, work: Any) -> None:
+        task: asyncio.Task[None] = asyncio.create_task(work)
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
+
+
+def _approval_fact(call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
+    if isinstance(answer, FunctionCall):
+        changed = dict(answer.args) if dict(answer.args) != dict(call.args) else None
+        return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
+    if answer not in ("yes", "no", "always", "later"):
+        raise UsageError(f"approve answered {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall")
+    return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)

@@ -1,0 +1,67 @@
+"""Arguments in, the same arguments checked: coerced where that loses nothing, with a sentence for everything that is wrong.
+
+A definition and an object of arguments come in, a `Checked` goes out. This file knows nothing of models and runs nothing;
+the schema that counts is the tool's original one, whatever form of it a model was shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from callgate.schema.coerce import coerced
+from callgate.schema.problems import sentences
+from callgate.schema.validator import plain, validator_of
+from callgate.strict_json import DEPTH_MAX, depth_exceeds, first_bad, without_surrogates
+from callgate.types import Checked, ToolDefinition
+
+__all__ = ["check_arguments"]
+
+# About 4,200 digits; Python itself refuses to write out more than 4,300.
+_INTEGER_BITS_MAX = 14_000
+
+
+def check_arguments(definition: ToolDefinition, args: Mapping[str, Any]) -> Checked:
+    """The arguments as the tool would get them, and what is wrong with them.
+
+    The input is never changed. Values are converted only where the schema asks for it and nothing is lost (`"5"` for an
+    integer); each conversion is recorded in `coercions`.
+
+    Raises:
+        ToolNotDeclarable: the definition's own schema cannot be used.
+    """
+    validator = validator_of(definition)
+    if depth_exceeds(dict(args), DEPTH_MAX):
+        return Checked(args=dict(args), problems=(f"the arguments are nested deeper than {DEPTH_MAX} levels",))
+    if reason := first_bad(args):
+        return Checked(args=dict(args), problems=(reason,))
+    if strange := _first_not_json(args):
+        return Checked(args=dict(args), problems=(f"the arguments hold {strange}, which cannot be passed on",))
+    copy: dict[str, Any] = {name: plain(value) for name, value in args.items()}
+    copy, coercions = coerced(copy, validator)
+    problems = sentences(validator.root.iter_errors(copy), validator.schema, copy)
+    return Checked(args=copy, problems=problems, coercions=coercions)
+
+
+def _first_not_json(args: Mapping[str, Any]) -> str | None:
+    """What the validator would misread: it takes JSON only, and sees null in place of a huge integer."""
+    stack: list[Any] = [args]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Mapping):
+            members = cast("Mapping[Any, Any]", item)
+            if any(not isinstance(key, str) for key in members):
+                return "a key that is not a string"
+            stack.extend(members)
+            stack.extend(members.values())
+        elif isinstance(item, (list, tuple)):
+            stack.extend(cast("Sequence[Any]", item))
+        elif isinstance(item, str):
+            if without_surrogates(item) != item:
+                return "text with half a surrogate pair"
+        elif isinstance(item, int):
+            if item.bit_length() > _INTEGER_BITS_MAX:
+                return f"an integer of {item.bit_length()} bits"
+        elif item is not None and not isinstance(item, float):
+            return f"a value of type {type(item).__name__!r}"
+    return None

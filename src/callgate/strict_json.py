@@ -1,0 +1,202 @@
+"""JSON in and out: finite numbers, bounded depth, no lone surrogates.
+
+Bytes or text come in and plain values go out, and the other way round; this file knows nothing of what the JSON means.
+
+`pydantic_core` is the fast path. It reads `1e999` as infinity and refuses a whole document for one bad number or surrogate,
+and it writes `NaN`; so its work is guarded here, and `parse_isolating` reads again what it refused, slowly, and marks just
+the bad places.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from callgate.errors import JsonError
+
+__all__ = [
+    "DEPTH_MAX",
+    "Bad",
+    "depth_exceeds",
+    "dump",
+    "first_bad",
+    "mended",
+    "parse",
+    "parse_isolating",
+    "without_surrogates",
+]
+
+DEPTH_MAX = 100
+
+# Only an exponent of three digits, or a shorter one behind a long row of digits, can overflow to infinity; so only then is
+# the value walked.
+_MAY_OVERFLOW = re.compile(rb"[0-9][eE]\+?[0-9]{3}|[0-9]{200}")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_RAW_BYTE = re.compile("[\udc80-\udcff]")
+_DIGITS_MAX = 4_300
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """Stands where a value could not be read; `reason` is a sentence for the model."""
+
+    reason: str
+    value: Any = None
+    """The nearest thing that can be written as JSON."""
+
+
+def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
+    """The value of a JSON text.
+
+    Raises:
+        JsonError: the text is not JSON, or holds NaN, Infinity, a number beyond range, a lone surrogate, bytes that are not
+            UTF-8, or more than `depth_max` levels.
+    """
+    from pydantic_core import from_json
+
+    try:
+        text = text if isinstance(text, bytes) else text.encode("utf-8")
+        value = from_json(text, allow_inf_nan=False)
+    except ValueError as error:
+        raise JsonError(f"not valid JSON: {error}") from None
+    if _MAY_OVERFLOW.search(text) and (bad := first_bad(value)):
+        raise JsonError(bad)
+    if depth_exceeds(value, depth_max):
+        raise JsonError(f"JSON nested deeper than {depth_max} levels")
+    return value
+
+
+def parse_isolating(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
+    """As `parse`, but one bad place does not spoil the rest: it becomes a `Bad`. Lone surrogates become U+FFFD.
+
+    Raises:
+        JsonError: the text is not JSON at all.
+    """
+    try:
+        return parse(text, depth_max=depth_max)
+    except JsonError:
+        pass
+    # Raw bytes that are not UTF-8 spoil a string, lone surrogates are only replaced. In a text that holds both, an escaped
+    # surrogate may look like a raw byte, and is then taken for one.
+    decoded = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
+    has_raw_bytes = isinstance(text, bytes) and _RAW_BYTE.search(decoded) is not None
+    if decoded.startswith("\ufeff"):
+        decoded = decoded[1:]
+    try:
+        value = json.loads(decoded, parse_constant=_bad_constant, parse_float=_float, parse_int=_int)
+    except RecursionError:
+        raise JsonError(f"JSON nested deeper than {depth_max} levels") from None
+    except ValueError as error:
+        raise JsonError(f"not valid JSON: {error}") from None
+    return _cleaned(value, depth_max, has_raw_bytes)
+
+
+def dump(value: Any) -> bytes:
+    """The value as compact UTF-8 JSON.
+
+    Raises:
+        JsonError: the value holds something that JSON cannot say.
+    """
+    from pydantic_core import PydanticSerializationError, from_json, to_json
+
+    try:
+        data = to_json(value)
+    except (PydanticSerializationError, ValueError) as error:
+        raise JsonError(f"cannot be written as JSON: {error}") from None
+    # pydantic_core writes NaN and Infinity bare; the words may also stand in a string, so a hit is only a reason to look.
+    if b"NaN" in data or b"Infinity" in data:
+        try:
+            from_json(data, allow_inf_nan=False)
+        except ValueError:
+            raise JsonError(first_bad(value) or "cannot be written as JSON: a number is not finite") from None
+    return data
+
+
+def first_bad(value: Any) -> str | None:
+    """The reason why this value must not be passed on (a number that is not finite, a `Bad`), or None."""
+    stack: list[Any] = [value]
+    seen: set[int] = set()
+    while stack:
+        item = stack.pop()
+        if isinstance(item, Bad):
+            return item.reason
+        if isinstance(item, float) and not math.isfinite(item):
+            return f"the number {item} is not finite"
+        if isinstance(item, (Mapping, list, tuple)) and id(cast("object", item)) not in seen:
+            seen.add(id(cast("object", item)))
+            stack.extend(_children(item))
+    return None
+
+
+def depth_exceeds(value: Any, depth_max: int) -> bool:
+    """Whether lists and objects are nested more than `depth_max` deep. Walks level by level, so depth costs no stack."""
+    level: dict[int, Any] = {id(value): value} if isinstance(value, _CONTAINERS) else {}
+    for _ in range(depth_max):
+        # By id: a value that is shared by several others is looked at once a level, however often it occurs.
+        level = {id(child): child for item in level.values() for child in _children(item) if isinstance(child, _CONTAINERS)}
+        if not level:
+            return False
+    return bool(level)
+
+
+def mended(value: Any) -> Any:
+    """The value with every `Bad`, and every number that is not finite, replaced by the nearest thing that JSON can say."""
+    if isinstance(value, Bad):
+        return value.value
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: mended(item) for key, item in cast("dict[str, Any]", value).items()}
+    return [mended(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def without_surrogates(text: str) -> str:
+    """The text with every lone surrogate replaced by U+FFFD, so that it can be encoded."""
+    return _SURROGATE.sub("\ufffd", text)
+
+
+_CONTAINERS = (dict, list, tuple)
+
+
+def _children(item: Any) -> Iterable[Any]:
+    if isinstance(item, (list, tuple)):
+        return cast("list[Any]", item)
+    return cast("Mapping[str, Any]", item).values()
+
+
+def _bad_constant(name: str) -> Bad:
+    return Bad(f"the number {name} is not finite")
+
+
+def _float(text: str) -> float | Bad:
+    value = float(text)
+    return value if math.isfinite(value) else Bad(f"the number {text[:40]} is beyond the range of a double")
+
+
+def _int(text: str) -> int | Bad:
+    digits = len(text.removeprefix("-"))
+    return int(text) if digits <= _DIGITS_MAX else Bad(f"an integer of {digits} digits is too long")
+
+
+def _cleaned(value: Any, depth_left: int, has_raw_bytes: bool) -> Any:
+    if isinstance(value, str):
+        if has_raw_bytes and _RAW_BYTE.search(value):
+            return Bad("a string holds bytes that are not UTF-8", without_surrogates(value))
+        return without_surrogates(value)
+    if isinstance(value, (dict, list)) and depth_left <= 0:
+        return Bad("nested too deeply")
+    if isinstance(value, dict):
+        result: dict[str, Any] = {}
+        for key, item in cast("dict[str, Any]", value).items():
+            cleaned = _cleaned(item, depth_left - 1, has_raw_bytes)
+            if has_raw_bytes and _RAW_BYTE.search(key):
+                cleaned = Bad("a key holds bytes that are not UTF-8", mended(cleaned))
+            result[without_surrogates(key)] = cleaned
+        return result
+    if isinstance(value, list):
+        return [_cleaned(item, depth_left - 1, has_raw_bytes) for item in cast("list[Any]", value)]
+    return value

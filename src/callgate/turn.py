@@ -1,0 +1,497 @@
+"""THE LOOP: a pure state machine. Facts in, commands out; no I/O, no clock.
+
+`Loop.apply` takes one fact and gives back the calls that it settled; `Loop.todo` says what should be done now. A loop
+that is given the same facts again is in the same state again: that is crash recovery, and it is how ten thousand
+interleavings are tested. This file knows nothing of models, tools or stores; `runtime.py` carries out what it asks for.
+
+    RunStarted ──> asking ──ModelAnswered──> calling ──all calls settled──> asking ──> ... ──> done
+
+    a call:  proposed ──> checked ──> allowed ──────────────> started ──> finished | failed | timed_out | cancelled
+                │            ├──────> awaiting ──> allowed        └─────> unknown (the process died)
+                └─> failed   └──────> denied   └─> denied
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+
+from callgate import facts, parts
+from callgate.calls import resolve_name
+from callgate.conversation import CANCELLED, Conversation
+from callgate.respond import to_function_response
+from callgate.types import (
+    FINAL_STATES,
+    CallRecord,
+    CallState,
+    Decision,
+    FunctionCall,
+    JsonObject,
+    Limits,
+    Reply,
+    ResultStatus,
+    ToolChoice,
+    ToolResult,
+    Usage,
+)
+
+__all__ = ["Loop", "Phase", "startable"]
+
+Phase: TypeAlias = Literal["idle", "asking", "calling", "done"]
+
+# Answers that are asked for again, and what the model is told then.
+_ASK_AGAIN = {
+    "MALFORMED_FUNCTION_CALL": "Your last answer was not a valid function call and was discarded. Call functions only "
+    "through the function-calling interface, never as code or text, with arguments that fit their declarations.",
+    "UNEXPECTED_TOOL_CALL": "Your last answer called a tool that cannot be called now and was discarded. Use only the "
+    "functions that are declared, or answer in text.",
+    "TOO_MANY_TOOL_CALLS": "Your last answer made too many calls at once and was discarded. Make fewer calls.",
+    "MALFORMED_RESPONSE": "Your last answer was malformed and was discarded. Please answer again.",
+}
+_EMPTY_AGAIN = "Your last answer was empty. Please answer the user, or call a function."
+
+# Only these end an answer whose calls may run; every other reason, known or not, means that something went wrong.
+_RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
+
+
+class _Slot(Protocol):
+    @property
+    def state(self) -> CallState: ...
+    @property
+    def ordered(self) -> bool: ...
+
+
+def startable(batch: Sequence[_Slot], parallel: int) -> list[int]:
+    """Which allowed calls of a batch may start now: at most `parallel` at a time, ordered ones only one after another."""
+    room = parallel - sum(slot.state == "started" for slot in batch)
+    chosen: list[int] = []
+    order_is_free = True
+    for index, slot in enumerate(batch):
+        if slot.state in FINAL_STATES:
+            continue
+        may_start = slot.state == "allowed" and (order_is_free or not slot.ordered)
+        if slot.ordered:
+            order_is_free = False
+        if may_start and len(chosen) < room:
+            chosen.append(index)
+    return chosen
+
+
+@dataclass(slots=True)
+class _Call:
+    """A call on its way. `call` changes with the check (coerced arguments, own name) and with an edit at approval."""
+
+    call: FunctionCall
+    state: CallState = "proposed"
+    ordered: bool = False
+    digest: str = ""
+    decision: Decision | None = None
+    approved: bool = False
+    edited: bool = False
+    result: ToolResult | None = None
+
+    def record(self) -> CallRecord:
+        return CallRecord(call=self.call, state=self.state, decision=self.decision, result=self.result, edited=self.edited)
+
+
+@dataclass(slots=True)
+class _Run:
+    """What is known of the run in progress."""
+
+    limits: Limits = field(default_factory=Limits)
+    tool_choice: ToolChoice = "auto"
+    start: int = 0
+    """Length of the conversation when the run began; a run that came to nothing is taken back to it."""
+    turn: int = 0
+    retries: int = 0
+    feedback: str | None = None
+    text: str = ""
+    usage: Usage = field(default_factory=Usage)
+    records: list[_Call] = field(default_factory=list[_Call])
+    streaks: dict[str, int] = field(default_factory=dict[str, int])
+    wrap_up: str | None = None
+    """The limit that was reached: the next request is the last one and has its tools switched off."""
+    end: str | None = None
+    """The run ends with this reason as soon as every call is settled."""
+    cancelled: str | None = None
+    finish: facts.Finish | None = None
+
+    @property
+    def limited(self) -> bool:
+        """Whether the request now on its way is the last that the turn limit allows, so that its tools are off."""
+        return 1 < self.limits.turns == self.turn + 1
+
+
+class Loop:
+    """The state machine of one conversation, over any number of runs."""
+
+    def __init__(self, given: Iterable[facts.Fact] = ()) -> None:
+        self.conversation = Conversation()
+        self.phase: Phase = "idle"
+        self.tools: dict[str, facts.KnownTool] = {}
+        self.names: dict[str, str] = {}
+        self.always: set[str] = set()
+        """Tools that the user allowed for the rest of the session."""
+        self.run = _Run()
+        self._open: list[_Call] = []
+        self._settled: list[CallRecord] = []
+        for fact in given:
+            self.apply(fact)
+
+    # What the driver asks -------------------------------------------------------------------------------------------------
+
+    def apply(self, fact: facts.Fact) -> list[CallRecord]:
+        """Takes a fact in and gives out the calls that are over because of it.
+
+        A fact that no longer fits (an answer to an approval that was cancelled, a result of a call that was given up)
+        changes nothing, so nothing is ever answered twice.
+        """
+        self._HANDLERS[type(fact)](self, fact)
+        self._advance()
+        settled, self._settled = self._settled, []
+        return settled
+
+    def todo(self) -> facts.Todo:
+        """What should be done now. Says the same again until a fact says that it was done."""
+        if self.phase == "done":
+            return facts.Todo(finish=self.run.finish)
+        if self.phase == "asking":
+            return facts.Todo(ask_model=facts.AskModel(self._tool_choice(), self.run.feedback))
+        if self.run.cancelled is not None:
+            return facts.Todo(stop=tuple(c.call for c in self._open if c.state == "started"))
+        waiting = [c for c in self._open if c.state == "awaiting"]
+        return facts.Todo(
+            check=tuple(c.call for c in self._open if c.state == "proposed"),
+            decide=tuple(c.call for c in self._open if c.state == "checked"),
+            approve=tuple(facts.AskApproval(c.call, c.decision.reason if c.decision else "") for c in waiting),
+            run=tuple(self._open[index].call for index in startable(self._open, self.run.limits.parallel)),
+        )
+
+    @property
+    def open_calls(self) -> list[CallRecord]:
+        """The calls of the current turn, settled or not."""
+        return [call.record() for call in self._open]
+
+    def reply(self, session: str) -> Reply:
+        """What the run has come to so far."""
+        awaiting = [call.record() for call in self._open if call.state == "awaiting"]
+        finish = self.run.finish
+        return Reply(
+            text=self.run.text,
+            calls=[call.record() for call in self.run.records],
+            usage=self.run.usage,
+            finish_reason=finish.reason if finish else "approval_needed",
+            contents=self.conversation.contents,
+            session=session,
+            turns=self.run.turn,
+            limited=bool(finish) and 1 < self.run.limits.turns == self.run.turn,
+            approvals=awaiting,
+        )
+
+    def snapshot(self) -> JsonObject:
+        """The whole state as plain data: equal snapshots behave alike."""
+        run = self.run
+        return {
+            "phase": self.phase,
+            "contents": self.conversation.contents,
+            "tools": dict(self.tools),
+            "names": dict(self.names),
+            "always": sorted(self.always),
+            "open": [(c.record(), c.ordered, c.digest, c.approved) for c in self._open],
+            "run": {name: getattr(run, name) for name in run.__slots__ if name != "records"},
+            "records": [c.record() for c in run.records],
+        }
+
+    # Facts ----------------------------------------------------------------------------------------------------------------
+
+    def _tools_known(self, fact: facts.ToolsKnown) -> None:
+        self.tools, self.names = dict(fact.tools), dict(fact.names)
+        for call in self._open:
+            known = self.tools.get(call.call.name)
+            call.ordered = self._is_ordered(call.call)
+            if call.state in ("checked", "allowed", "awaiting") and (known is None or known.digest != call.digest):
+                # What was checked, shown and approved was another tool.
+                call.state, call.approved, call.decision = "proposed", False, None
+
+    def _history_given(self, fact: facts.HistoryGiven) -> None:
+        self._drop_open_calls()
+        self.conversation = Conversation(fact.contents)
+        self.phase = "idle"
+
+    def _run_started(self, fact: facts.RunStarted) -> None:
+        self._drop_open_calls()
+        if self.conversation.open_calls:
+            self.conversation.add_responses([], missing=CANCELLED)
+        self.run = _Run(limits=fact.limits, tool_choice=fact.tool_choice, start=len(self.conversation))
+        if fact.content is not None:
+            self.conversation.add_user(fact.content["parts"])
+        last = self.conversation.last
+        if last is None or parts.role_of(last) != "user":
+            self._finish("nothing_to_do")
+            return
+        self.phase = "asking"
+
+    def _model_answered(self, fact: facts.ModelAnswered) -> None:
+        if self.phase != "asking":
+            return
+        run = self.run
+        run.usage += fact.usage
+        reason, calls, content = fact.finish_reason, fact.calls, fact.content
+        if reason in _ASK_AGAIN:
+            calls = self._salvage(fact.salvaged)
+            if not calls:
+                self._ask_again("malformed", reason, _ASK_AGAIN[reason], fact.finish_message)
+                return
+            signatures = [parts.SKIP_SIGNATURE] + [None] * (len(calls) - 1)
+            content = parts.model_content(
+                parts.call_part(call, signature=signature) for call, signature in zip(calls, signatures, strict=True)
+            )
+            reason = "STOP"
+        elif not any(parts.has_data(part) and not parts.is_thought(part) for part in parts.parts_of(content)):
+            if reason == "STOP":
+                self._ask_again("empty", reason, _EMPTY_AGAIN, fact.finish_message)
+            else:
+                run.turn += 1
+                self._finish(reason, message=fact.finish_message)
+            return
+        was_limited = run.limited
+        run.turn, run.retries, run.feedback, run.text = run.turn + 1, 0, None, parts.text_of(content)
+        self.conversation.add_model(content)
+        if not calls:
+            self._finish(run.wrap_up or reason, message=fact.finish_message)
+            return
+        self.phase = "calling"
+        # An unchecked call must hold its place in the order too, so that nothing behind it overtakes it.
+        self._open = [_Call(call, ordered=self._is_ordered(call)) for call in calls]
+        run.records += self._open
+        self._refuse_beyond_limits(reason, was_limited)
+
+    def _model_failed(self, fact: facts.ModelFailed) -> None:
+        if self.phase == "asking":
+            self._finish("error", error="failed", message=fact.message)
+
+    def _call_checked(self, fact: facts.CallChecked) -> None:
+        call = self._find(fact.id, "proposed")
+        if call is None:
+            return
+        if fact.tool is None or fact.problems:
+            self._settle(call, "failed", error=" ".join(fact.problems) or "There is no such tool.")
+            return
+        written = call.call.wire_name or call.call.name
+        call.call = replace(
+            call.call,
+            name=fact.tool,
+            wire_name=written if written != fact.tool else None,
+            args=fact.args,
+            notes=(*call.call.notes, *fact.coercions),
+        )
+        call.digest, call.ordered = fact.digest, self._is_ordered(call.call)
+        call.state = "checked"
+
+    def _call_decided(self, fact: facts.CallDecided) -> None:
+        call = self._find(fact.id, "checked")
+        if call is None:
+            return
+        decision = fact.decision
+        if decision.verdict == "ask" and call.approved:
+            # The user changed the arguments and so has seen them; only a deny can still stop the call.
+            decision = Decision(verdict="allow", reason=decision.reason, by="user")
+        call.decision = decision
+        if decision.verdict == "deny":
+            self._settle(call, "denied", error=f"This call was not allowed. {decision.reason}".strip())
+        else:
+            call.state = "allowed" if decision.verdict == "allow" else "awaiting"
+
+    def _approval_answered(self, fact: facts.ApprovalAnswered) -> None:
+        call = self._find(fact.id, "awaiting")
+        if call is None:
+            return
+        if fact.answer == "no":
+            call.decision = Decision(verdict="deny", reason=fact.reason, by="user")
+            self._settle(call, "denied", error=f"The user did not allow this call. {fact.reason}".strip())
+            return
+        call.decision = Decision(verdict="allow", reason=fact.reason, by="user")
+        if fact.answer == "always":
+            self.always.add(call.call.name)
+        if fact.args is None:
+            call.state = "allowed"
+            return
+        call.call = replace(call.call, args=fact.args, problem=None)
+        call.approved = call.edited = True
+        call.state = "proposed"
+
+    def _call_started(self, fact: facts.CallStarted) -> None:
+        call = self._find(fact.id, "allowed")
+        if call is not None:
+            call.state = "started"
+
+    def _call_ended(self, fact: facts.CallEnded) -> None:
+        call = self._find(fact.id, "started")
+        if call is not None:
+            self._close(call, fact.result)
+
+    def _cancelled(self, fact: facts.Cancelled) -> None:
+        if self.phase == "asking":
+            if fact.partial.strip():
+                # The user has seen this much of the answer, and will speak of it.
+                self.run.text = fact.partial
+                self.conversation.add_model(parts.model_content([parts.text_part(fact.partial)]))
+            self._finish("cancelled", message=fact.reason)
+        elif self.phase == "calling":
+            self.run.cancelled = fact.reason
+            for call in self._open:
+                if call.state not in FINAL_STATES and call.state != "started":
+                    self._settle(call, "cancelled", error=f"The call was cancelled before it started. {fact.reason}")
+
+    def _recovered(self, fact: facts.Recovered) -> None:
+        for call in self._open:
+            known = self.tools.get(call.call.name)
+            if call.state != "started":
+                continue
+            if known is not None and known.repeatable and self.run.cancelled is None:
+                call.state = "allowed"
+            else:
+                self._settle(call, "unknown", error=_UNKNOWN)
+
+    # Steps ----------------------------------------------------------------------------------------------------------------
+
+    def _advance(self) -> None:
+        """When every call of the turn is settled, the model gets all answers at once, in call order."""
+        if self.phase != "calling" or any(call.state not in FINAL_STATES for call in self._open):
+            return
+        run = self.run
+        self._answer_open_calls()
+        if run.cancelled is not None:
+            self._finish("cancelled", message=run.cancelled)
+        elif run.end is not None:
+            self._finish(run.end)
+        else:
+            self.phase = "asking"
+
+    def _answer_open_calls(self) -> None:
+        chars = self.run.limits.output_chars
+        self.conversation.add_responses(
+            [to_function_response(c.call, c.result, output_chars=chars) for c in self._open if c.result]
+        )
+        self._open = []
+
+    def _drop_open_calls(self) -> None:
+        """The user goes on although calls are open: each gets an answer that says what is known of it."""
+        if not self._open:
+            return
+        for call in self._open:
+            if call.state == "started":
+                self._settle(call, "unknown", error=_UNKNOWN)
+            elif call.state not in FINAL_STATES:
+                self._settle(call, "cancelled", error="The call was cancelled before it started.")
+        self._answer_open_calls()
+
+    def _refuse_beyond_limits(self, reason: str, was_limited: bool) -> None:
+        """Settles at once the calls of an answer that will not run."""
+        run, limits = self.run, self.run.limits
+        refusal: str | None = None
+        if reason not in _RUNNABLE:
+            run.end, refusal = reason, f"Not run: the answer ended with {reason}."
+        elif run.wrap_up is not None:
+            run.end, refusal = run.wrap_up, "Not run: no more calls are allowed in this run."
+        elif was_limited or run.turn >= limits.turns:
+            run.end, refusal = "turn_limit", f"Not run: the limit of {limits.turns} turns is reached."
+        made = len(run.records) - len(self._open)
+        repeated = self._repeated()
+        for index, call in enumerate(self._open):
+            if refusal is not None:
+                self._settle(call, "failed", error=refusal)
+            elif call.call.problem is not None:
+                self._settle(call, "failed", error=call.call.problem)
+            elif index >= limits.calls_per_turn:
+                self._settle(call, "failed", error=f"Not run: at most {limits.calls_per_turn} calls may be made at once.")
+            elif made + index >= limits.calls:
+                run.wrap_up = "call_limit"
+                self._settle(call, "failed", error=f"Not run: the limit of {limits.calls} calls is reached. {_ANSWER_NOW}")
+            elif _key(call.call) in repeated:
+                run.wrap_up = "loop"
+                self._settle(call, "failed", error=f"Not run: the same call was made {limits.repeats} times. {_ANSWER_NOW}")
+
+    def _repeated(self) -> set[str]:
+        """Calls that were made in so many turns one after another that it is a loop."""
+        run = self.run
+        run.streaks = {key: run.streaks.get(key, 0) + 1 for key in {_key(call.call) for call in self._open}}
+        return {key for key, count in run.streaks.items() if count >= run.limits.repeats}
+
+    def _ask_again(self, error: Literal["malformed", "empty"], reason: str, feedback: str, message: str) -> None:
+        run = self.run
+        if run.retries >= run.limits.retries_malformed:
+            self._finish(reason, error=error, message=message)
+            return
+        run.retries += 1
+        run.feedback = f"{feedback} ({message[:500]})" if message else feedback
+
+    def _salvage(self, salvaged: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:
+        """Calls read from text may run only if none of them can change anything."""
+        own = [resolve_name(call.name, self.names) for call in salvaged]
+        if not all(name is not None and name in self.tools and self.tools[name].read_only for name in own):
+            return ()
+        declared = {name: alias for alias, name in self.names.items()}
+        return tuple(replace(call, name=declared[name]) for call, name in zip(salvaged, own, strict=True) if name)
+
+    def _tool_choice(self) -> ToolChoice:
+        run = self.run
+        if run.wrap_up is not None or (run.limited and run.turn > 0):
+            return "none"
+        choice = run.tool_choice if run.turn == 0 or run.tool_choice == "none" else "auto"
+        # A model that just failed to write a call does better when its calls are held to the declarations.
+        return "validated" if choice == "auto" and run.feedback is not None else choice
+
+    def _finish(self, reason: str, *, error: Any = None, message: str = "") -> None:
+        run = self.run
+        self.phase = "done"
+        run.finish = facts.Finish(reason, error, message)
+        run.feedback = None
+        last = self.conversation.last
+        if len(self.conversation) == run.start + 1 and last is not None and parts.role_of(last) == "user":
+            # The model has said nothing at all: the conversation is as it was before.
+            self.conversation.cut(run.start)
+
+    def _is_ordered(self, call: FunctionCall) -> bool:
+        name = call.name if call.name in self.tools else resolve_name(call.name, self.names)
+        return name is not None and name in self.tools and self.tools[name].ordered
+
+    def _find(self, call_id: str, state: CallState) -> _Call | None:
+        return next((call for call in self._open if call.call.id == call_id and call.state == state), None)
+
+    def _settle(self, call: _Call, status: ResultStatus, *, error: str) -> None:
+        self._close(call, ToolResult(call_id=call.call.id, name=call.call.name, status=status, error=error))
+
+    def _close(self, call: _Call, result: ToolResult) -> None:
+        if call.edited:
+            note = f"The user changed the arguments before the call ran: {json.dumps(dict(call.call.args))}"
+            result = replace(result, notes=(*result.notes, note))
+        call.result, call.state = result, result.status
+        self._settled.append(call.record())
+
+    _HANDLERS: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        facts.ToolsKnown: _tools_known,
+        facts.HistoryGiven: _history_given,
+        facts.RunStarted: _run_started,
+        facts.ModelAnswered: _model_answered,
+        facts.ModelFailed: _model_failed,
+        facts.CallChecked: _call_checked,
+        facts.CallDecided: _call_decided,
+        facts.ApprovalAnswered: _approval_answered,
+        facts.CallStarted: _call_started,
+        facts.CallEnded: _call_ended,
+        facts.Cancelled: _cancelled,
+        facts.Recovered: _recovered,
+    }
+
+
+_UNKNOWN = (
+    "The process stopped while this call was running; whether it had its effect is not known. Check before repeating it."
+)
+_ANSWER_NOW = "Answer with what you have."
+
+
+def _key(call: FunctionCall) -> str:
+    return f"{call.name} {json.dumps(call.args, sort_keys=True, default=repr)}"

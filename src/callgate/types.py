@@ -1,0 +1,294 @@
+"""The words of callgate: frozen data that every other file speaks in.
+
+Nothing comes in and nothing goes out; this file knows no wire format, no model and no tool, and imports nothing of ours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, Protocol, TypeAlias
+
+# The types of pydantic would cost their import; these aliases say the same to a reader and to a type checker.
+Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
+"""A JSON value."""
+
+JsonObject: TypeAlias = dict[str, Any]
+"""A JSON object that came from, or goes to, the outside."""
+
+Part: TypeAlias = dict[str, Any]
+"""One part of a content, as the JSON that came (see `callgate.parts`)."""
+
+Content: TypeAlias = dict[str, Any]
+"""One turn of a conversation in Gemini's form: `{"role": ..., "parts": [...]}`."""
+
+CallState: TypeAlias = Literal[
+    "proposed", "checked", "allowed", "denied", "awaiting", "started",
+    "finished", "failed", "timed_out", "cancelled", "unknown",
+]  # fmt: skip
+"""Where a call is in its life. The last five, and `denied`, are final."""
+
+ResultStatus: TypeAlias = Literal["finished", "failed", "denied", "timed_out", "cancelled", "unknown"]
+"""How a call ended. Only `finished` carries a value; all others carry an error sentence."""
+
+FINAL_STATES: frozenset[str] = frozenset({"finished", "failed", "denied", "timed_out", "cancelled", "unknown"})
+
+ToolKind: TypeAlias = Literal["function", "file", "command", "mcp", "worker"]
+"""Where a tool comes from; decides the default permission and whether its writes keep their order."""
+
+Verdict: TypeAlias = Literal["allow", "ask", "deny"]
+"""What the policy says of a call before anybody is asked."""
+
+ToolChoice: TypeAlias = str
+"""`auto`, `required`, `none`, `validated`, or the name of the one tool that must be called."""
+
+FinishReason: TypeAlias = str
+"""Why a run ended. The model's own reasons are kept raw and in capitals (`STOP`, `MAX_TOKENS`, `SAFETY`, ...); ours are
+lower-case words: `turn_limit`, `call_limit`, `loop`, `cancelled`, `approval_needed`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolDefinition:
+    """What a tool is called, what it does and what it takes; never how it runs."""
+
+    name: str
+    """The tool's own name. What is sent to a model may be an alias of it (see `callgate.declare`)."""
+    description: str = ""
+    input_schema: Mapping[str, Any] = field(default_factory=lambda: {"type": "object", "properties": {}})
+    """A JSON Schema for the object of arguments."""
+    output_schema: Mapping[str, Any] | None = None
+    title: str | None = None
+    kind: ToolKind = "function"
+    server: str | None = None
+    """The MCP server or worker pool that the tool lives on, if it lives on one."""
+    read_only: bool = False
+    """The tool changes nothing, so it may be run again and needs no permission by default."""
+    idempotent: bool = False
+    """Running the tool twice with the same arguments is the same as running it once."""
+    sequential: bool = False
+    """Calls of one turn to this tool wait for earlier ordered calls of that turn."""
+    timeout_s: float | None = None
+    """The deadline of one call in seconds; None means `Limits.call_timeout_s`."""
+
+    @property
+    def ordered(self) -> bool:
+        """Whether calls to this tool keep their order within a turn instead of running in parallel."""
+        return self.sequential or (not self.read_only and self.kind in ("file", "command", "mcp"))
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether a call whose outcome is unknown may simply be run again."""
+        return self.read_only or self.idempotent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FunctionCall:
+    """A call that a model asked for."""
+
+    name: str
+    args: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    id: str = ""
+    """Ours: always there once a collector has seen the call, and unique in the conversation."""
+    wire_id: str | None = None
+    """The model's own id, when it sent one; the only id that goes back on the wire."""
+    wire_name: str | None = None
+    """The name as the model wrote it, when that differs from `name`."""
+    problem: str | None = None
+    """Why this call cannot run as it was sent (arguments that do not parse, a stream cut in the middle)."""
+    notes: tuple[str, ...] = ()
+    """What was repaired while reading the call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Media:
+    """Bytes with a MIME type. A tool returns it to show the model an image, a PDF or a sound."""
+
+    data: bytes
+    mime_type: str
+    name: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolResult:
+    """How one call ended."""
+
+    call_id: str
+    name: str
+    status: ResultStatus
+    value: Any = None
+    """What the tool returned, as plain JSON data (see `callgate.respond`). None unless `status` is `finished`."""
+    error: str | None = None
+    """A sentence for the model, when `status` is anything but `finished`."""
+    notes: tuple[str, ...] = ()
+    """What was cut, repaired or should be known besides the value."""
+    media: tuple[Part, ...] = ()
+    """Images and other media of the result, as inline data parts."""
+    duration_s: float = 0.0
+
+    @property
+    def is_error(self) -> bool:
+        """Whether the model is told of an error instead of a value."""
+        return self.status != "finished"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was decided about a call, and by whom."""
+
+    verdict: Verdict
+    reason: str = ""
+    by: str = "policy"
+    """`policy`, or `user` when a person or program answered."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallRecord:
+    """One call of a run with everything that became of it."""
+
+    call: FunctionCall
+    state: CallState
+    decision: Decision | None = None
+    result: ToolResult | None = None
+    edited: bool = False
+    """Whether the arguments were changed at approval."""
+
+    @property
+    def duration_s(self) -> float:
+        """How long the call ran; 0.0 when it did not run."""
+        return self.result.duration_s if self.result else 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """Arguments after the check: what would run, what was changed on the way, and what is wrong."""
+
+    args: Mapping[str, Any]
+    problems: tuple[str, ...] = ()
+    """Sentences that let a model correct itself; empty means valid."""
+    coercions: tuple[str, ...] = ()
+    """Lossless conversions that were made, such as `"5"` to `5`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loss:
+    """Something that a conversion could not carry over."""
+
+    pointer: str
+    """JSON pointer to the place in the source."""
+    keyword: str
+    reason: str
+    instead: str = ""
+    """What is done in its place: a local check, words in the description, a wider form."""
+    tool: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Usage:
+    """Tokens, as the model counted them."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    output_tokens: int = 0
+    thought_tokens: int = 0
+    tool_tokens: int = 0
+    total_tokens: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            cached_tokens=self.cached_tokens + other.cached_tokens,
+            output_tokens=self.output_tokens + other.output_tokens,
+            thought_tokens=self.thought_tokens + other.thought_tokens,
+            tool_tokens=self.tool_tokens + other.tool_tokens,
+            total_tokens=self.total_tokens + other.total_tokens,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Every bound of a run in one place. A limit that is reached refuses; it never skips a check."""
+
+    turns: int = 25
+    """Requests to the model in one run. The last one is sent with tools switched off, so that an answer exists."""
+    calls: int = 200
+    """Calls in one run; further ones are answered with an error."""
+    calls_per_turn: int = 128
+    """Calls in one answer of the model; further ones are answered with an error."""
+    parallel: int = 10
+    """Calls running at the same time."""
+    call_timeout_s: float = 30.0
+    """The deadline of one call, unless its tool sets another."""
+    repeats: int = 5
+    """The same call in this many turns one after another is a loop; the last one is not run."""
+    retries_malformed: int = 2
+    """How often the model is asked again after a malformed or empty answer."""
+    output_chars: int = 40_000
+    """Characters of one tool result that the model sees; the middle of a longer one is left out."""
+    abandoned_threads: int = 32
+    """Threads of timed-out sync tools that may still be running before further sync calls are refused."""
+    json_depth: int = 100
+    """Levels of nesting in arguments and results."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= _LOWEST.get(name, 1):
+                raise ValueError(f"Limits({name}={value!r}): expected a number of at least {_LOWEST.get(name, 1)}")
+
+
+_LOWEST: dict[str, float] = {"call_timeout_s": 0.001, "retries_malformed": 0, "abandoned_threads": 0, "output_chars": 200}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    """What a run came to."""
+
+    text: str
+    """The model's answer, thoughts left out."""
+    calls: list[CallRecord]
+    """Every call of this run in the order in which the model made them."""
+    usage: Usage
+    finish_reason: FinishReason
+    contents: list[Content]
+    """The whole conversation so far in Gemini's form, valid to be sent again. Treat it as read-only."""
+    session: str
+    turns: int = 0
+    """Answers of the model that this run used."""
+    limited: bool = False
+    """Whether the last answer was given with tools switched off because `Limits.turns` was reached."""
+    approvals: list[CallRecord] = field(default_factory=list[CallRecord])
+    """Calls that wait for an answer, when `finish_reason` is `approval_needed`."""
+
+    @property
+    def ok(self) -> bool:
+        """Whether the model ended its answer by itself. A limit, a safety stop or an unknown reason is not ok."""
+        return self.finish_reason == "STOP"
+
+
+class Progress(Protocol):
+    """Takes one progress report of a running call."""
+
+    def __call__(self, message: str, fraction: float | None = None) -> None:
+        """Say in a few words what is being done, and how much of it (0 to 1) if that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToolContext:
+    """What a tool may know of its own call. A parameter annotated with this type is filled in, and hidden from the model."""
+
+    call_id: str
+    name: str
+    session: str | None = None
+    timeout_s: float | None = None
+    """Seconds that the call was given when it started."""
+    progress: Progress = field(default=lambda message, fraction=None: None, repr=False)
+    """Reports progress to whoever watches the run: `context.progress("half way", 0.5)`. May be called from any thread."""
+    is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
+    """Whether the call was cancelled or ran out of time. A long sync tool should look from time to time and return."""
+
+
+__all__ = [
+    "FINAL_STATES", "CallRecord", "CallState", "Checked", "Content", "Decision", "FinishReason", "FunctionCall", "Json",
+    "JsonObject", "Limits", "Loss", "Media", "Part", "Progress", "Reply", "ResultStatus", "ToolChoice", "ToolContext",
+    "ToolDefinition", "ToolKind", "ToolResult", "Usage", "Verdict",
+]  # fmt: skip

@@ -1,0 +1,169 @@
+"""What every test may count on: no network, programs that are found or named, and a knob for how much work to do."""
+
+from __future__ import annotations
+
+import glob
+import ipaddress
+import os
+import re
+import shutil
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, NoReturn
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+# 1 for a quick run, 20 for a soak: how many seeds, crashes and clients the tests that have such a number use.
+SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
+LIVE = os.environ.get("CALLGATE_LIVE") == "1"
+
+# Random on purpose, in CI too: a failure prints the line that repeats it. Hypothesis would make itself repeatable where CI
+# is set, and never find anything new there.
+settings.register_profile(
+    "callgate", print_blob=True, deadline=None, derandomize=False, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("callgate")
+
+
+# --- programs that tests drive -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program of the system that some tests drive: the first of `commands` in PATH or in one of `folders`."""
+
+    title: str
+    commands: tuple[str, ...]
+    package: str
+    folders: str = ""
+
+
+PROGRAMS = {
+    "chromium": Program("Chromium", ("chromium", "chromium-browser", "google-chrome"), "chromium"),
+    "node": Program("Node.js", ("node", "nodejs"), "nodejs"),
+    "npm": Program("npm", ("npm",), "npm"),
+    # Debian keeps the server's programs out of PATH, one folder a version.
+    "postgres": Program("PostgreSQL", ("postgres",), "postgresql", folders="/usr/lib/postgresql/*/bin"),
+}
+
+
+def locate(program: Program) -> str | None:
+    """The path of a program, from the newest of its folders if PATH does not have it; None when it is not installed."""
+    folders = sorted(glob.glob(program.folders), key=_numbers, reverse=True) if program.folders else []
+    for path in (None, *folders):
+        for command in program.commands:
+            found = shutil.which(command, path=path)
+            if found:
+                return found
+    return None
+
+
+def _numbers(path: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", path)]
+
+
+def need(name: str, *, environ: Mapping[str, str], locate: Callable[[Program], str | None] = locate) -> str:
+    """The path of the program `name`. Where it is missing the test is skipped, or fails if CALLGATE_REQUIRE_ALL=1."""
+    if name not in PROGRAMS:
+        raise KeyError(f"no program {name!r} is known; PROGRAMS in tests/conftest.py has: {', '.join(PROGRAMS)}")
+    program = PROGRAMS[name]
+    path = locate(program)
+    if path is None:
+        _missing(f"{program.title} is not installed (apt-get install {program.package}); this part was not tested", environ)
+    return path
+
+
+def _missing(sentence: str, environ: Mapping[str, str]) -> NoReturn:
+    if environ.get("CALLGATE_REQUIRE_ALL") == "1":
+        pytest.fail(sentence, pytrace=False)
+    pytest.skip(sentence)
+
+
+@pytest.fixture(scope="session")
+def needs() -> Callable[[str], str]:
+    """`needs("node")`: the path of a program of the system, or the end of this test with a sentence that says why."""
+    return lambda name: need(name, environ=os.environ)
+
+
+@pytest.fixture(scope="session")
+def scale() -> int:
+    """How much work to do: 1 usually, more in a soak (`CALLGATE_SCALE`)."""
+    return SCALE
+
+
+@pytest.fixture(scope="session")
+def home() -> ModuleType:
+    """This file as a module, for the tests of what it holds."""
+    return sys.modules[__name__]
+
+
+# --- no network but loopback ---------------------------------------------------------------------------------------------
+
+
+class NetworkRefused(RuntimeError):
+    """A test tried to leave this machine. Not an OSError: code under test would take that for a network that is down."""
+
+
+def is_local(host: Any) -> bool:
+    """Whether a host is this machine, by address or by the one name that every machine knows."""
+    address = _address(host)
+    if address is None:
+        return _text(host).lower().rstrip(".") in ("", "localhost")
+    inner = getattr(address, "ipv4_mapped", None) or address
+    return inner.is_loopback or inner.is_unspecified
+
+
+def _text(host: Any) -> str:
+    return bytes(host).decode("ascii", "replace") if isinstance(host, (bytes, bytearray)) else str(host or "")
+
+
+def _address(host: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(_text(host))
+    except ValueError:
+        return None
+
+
+def refuse_connection(sock: socket.socket, address: Any) -> None:
+    """Raise if `sock` is about to talk to another machine."""
+    if sock.family in (socket.AF_INET, socket.AF_INET6) and isinstance(address, tuple) and not is_local(address[0]):
+        raise NetworkRefused(f"a test tried to reach {address!r}; tests talk to this machine only (127.0.0.1)")
+
+
+def refuse_lookup(host: Any, *_: Any) -> None:
+    """Raise if a name is about to be looked up elsewhere; a literal address asks nobody."""
+    if not is_local(host) and _address(host) is None:
+        raise NetworkRefused(f"a test tried to look up {_text(host)!r}; tests talk to this machine only (127.0.0.1)")
+
+
+REFUSALS: dict[str, Callable[..., None]] = {
+    "socket.connect": refuse_connection,
+    "socket.sendto": refuse_connection,
+    "socket.sendmsg": refuse_connection,
+    "socket.getaddrinfo": refuse_lookup,
+    "socket.gethostbyname": refuse_lookup,
+}
+
+
+def _guard(event: str, args: tuple[Any, ...]) -> None:
+    refuse = REFUSALS.get(event)
+    if refuse is not None:
+        refuse(*args)
+
+
+def pytest_configure() -> None:
+    # An audit hook sees asyncio, httpx2 and everything else that opens a socket in this process. It can never be removed.
+    if not LIVE:
+        sys.addaudithook(_guard)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if LIVE:
+        return
+    for item in items:
+        if item.get_closest_marker("live"):
+            item.add_marker(pytest.mark.skip(reason="talks to the real Gemini API; run `make live` with a key"))

@@ -1,0 +1,414 @@
+"""The shape of the package: imports point one way, the core does no I/O, the wire's words stay at the wire.
+
+Each check reads `src/callgate` with `ast` and returns its breaches as sentences; each is also run on a tiny made-up tree
+that breaks the rule, because a check that cannot fail holds nothing.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+import callgate
+
+SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
+
+# --- the tables ----------------------------------------------------------------------------------------------------------
+
+WORDS = ("types", "errors", "events", "strict_json", "parts", "config")
+PURE = ("definitions", "schema", "declaration", "prompted", "calls", "respond", "conversation", "facts", "turn")
+EDGES = ("gemini", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers")
+# A unit (a module or folder of the package) may import from the layers before its own.
+LAYERS = (WORDS, PURE, EDGES, ("runtime",), ("server", "cli"), ("__main__",))
+TOP = (*LAYERS[-2], *LAYERS[-1])
+
+# Words have an order of their own: each may import those before it.
+WORD_ORDER = (("types",), ("errors",), ("strict_json",), ("events", "parts", "config"))
+
+# Test doubles are product code beside the layers; nothing but the top and the tests builds on them.
+TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
+
+# Edges do not know one another, but for these arrows, each with its reason.
+ALLOWED = {
+    ("models", "gemini"): "the Gemini model speaks through the native wire",
+    ("execute", "threads"): "sync tools run in threads",
+    ("files", "execute"): "file tools are toolsets of the executor",
+    ("mcp", "execute"): "MCP tools are toolsets of the executor",
+    ("workers", "execute"): "worker tools are toolsets of the executor",
+}
+
+# Words and pure work touch no file, socket, clock, thread or dice: the same input gives the same output, always.
+IMPURE = frozenset([
+    "anyio", "asyncio", "concurrent", "http", "httpx", "httpx2", "multiprocessing", "os", "pathlib", "random", "requests",
+    "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading",
+    "time",
+])  # fmt: skip
+IMPURE_CALLS = frozenset({"open", "input", "print"})
+# (unit, what it may use after all): why.
+PURE_EXCEPTIONS = {
+    ("config", "os"): "settings come from the environment",
+    ("config", "pathlib"): "settings come from a file",
+    ("schema", "threading"): "one lock around the cache of compiled validators, which several threads may share",
+    ("respond", "pathlib"): "paths among a tool's results are recognised and written as text, never opened",
+}
+
+# Names of the wire in camelCase, and the only places that may spell them.
+WIRE_PLACES = ("parts.py", "gemini/", "testing/", "declaration.py")
+WIRE_WORDS = dict.fromkeys(
+    ("functionCall", "functionResponse", "inlineData", "fileData", "thoughtSignature", "finishReason", "usageMetadata"),
+    WIRE_PLACES,
+) | dict.fromkeys(
+    ("functionDeclarations", "functionCallingConfig", "systemInstruction", "generationConfig"),
+    (*WIRE_PLACES, "definitions/gemini.py"),
+)
+
+# `import callgate` must stay light: these are loaded where they are used.
+HEAVY = [
+    "anyio", "click", "httpx", "httpx2", "jsonschema_rs", "mcp", "prompt_toolkit", "pydantic", "pydantic_core", "rich",
+    "starlette", "uvicorn",
+]  # fmt: skip
+
+
+# --- reading a tree ------------------------------------------------------------------------------------------------------
+
+
+def modules_of(root: Path) -> dict[str, ast.Module]:
+    """Every module below `root`, by its dotted name; the package itself is ''."""
+    modules: dict[str, ast.Module] = {}
+    for path in sorted(root.rglob("*.py")):
+        names = path.relative_to(root).with_suffix("").parts
+        names = names[:-1] if names[-1] == "__init__" else names
+        modules[".".join(names)] = ast.parse(path.read_text("utf-8"), str(path))
+    return modules
+
+
+def place_of(root: Path, name: str) -> str:
+    """The file of a module, as a path inside the package."""
+    inside = name.replace(".", "/")
+    return f"{inside}/__init__.py" if (root / inside).is_dir() else f"{inside}.py"
+
+
+def imports_of(root: Path, name: str, tree: ast.Module) -> Iterator[tuple[str, int]]:
+    """Absolute dotted names that a module imports, with lines: in functions, under TYPE_CHECKING and by name too."""
+    package = ["callgate", *filter(None, name.split("."))]
+    if not (root / name.replace(".", "/")).is_dir():
+        package.pop()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                yield alias.name, node.lineno
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *filter(None, [node.module])])
+            for alias in node.names:
+                yield f"{source}.{alias.name}", node.lineno
+        elif isinstance(node, ast.Call) and _called(node) in ("import_module", "__import__") and node.args:
+            first = node.args[0]
+            if isinstance(first, ast.Constant) and isinstance(first.value, str):
+                yield first.value, node.lineno
+
+
+def _called(node: ast.Call) -> str:
+    return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+
+
+def arrows_of(root: Path) -> Iterator[tuple[str, str, int]]:
+    """(importing module, imported module of ours, line). A name that is no module leads to the module that holds it."""
+    modules = modules_of(root)
+    for name, tree in modules.items():
+        for target, line in imports_of(root, name, tree):
+            if target == "callgate" or target.startswith("callgate."):
+                inside = target.removeprefix("callgate").lstrip(".")
+                while inside and inside not in modules:
+                    inside = inside.rpartition(".")[0]
+                # `__version__` is the one name of the front door that costs nothing and points nowhere.
+                if target != "callgate.__version__":
+                    yield name, inside, line
+
+
+def unit_of(module: str) -> str:
+    return module.partition(".")[0]
+
+
+# --- the checks ----------------------------------------------------------------------------------------------------------
+
+
+def layer_breaches(root: Path) -> list[str]:
+    """Imports that point the wrong way, and modules that have no layer."""
+    rank = {unit: number for number, layer in enumerate(LAYERS) for unit in layer}
+    found = [
+        f"{place_of(root, name)} is in no layer; give {unit_of(name)!r} a place in the tables of this test"
+        for name in modules_of(root)
+        if unit_of(name) not in (*rank, "testing", "")
+    ]
+    for name, target, line in arrows_of(root):
+        source, aim = unit_of(name), unit_of(target)
+        if source == aim or source == "" or {source, aim} - {*rank, "testing", ""}:
+            continue
+        reason = _why_not(source, aim, rank)
+        if reason:
+            found.append(f"{place_of(root, name)}:{line} imports {target or 'callgate'!r}: {reason}")
+    return found
+
+
+def _why_not(source: str, aim: str, rank: Mapping[str, int]) -> str | None:
+    """Why one unit may not import another one; None if it may."""
+    if aim == "":
+        return None if source in TOP else "the front door is for users; import from the module that holds the name"
+    if source == "testing":
+        return None if aim in TESTING_MAY_IMPORT else "test doubles may import words, pure work and models only"
+    if aim == "testing":
+        return None if source in TOP else "the library does not build on its test doubles"
+    if source in WORDS and aim in WORDS:
+        order = {word: number for number, group in enumerate(WORD_ORDER) for word in group}
+        return None if order[aim] < order[source] else "words import only the words before them"
+    if rank[aim] < rank[source] or (source, aim) in ALLOWED or (rank[aim] == rank[source] and source in PURE):
+        return None
+    if source in EDGES and aim in EDGES:
+        return "an edge does not know another edge; let the runtime connect them, or give ALLOWED a row with a reason"
+    return f"layer {rank[source] + 1} may not import from layer {rank[aim] + 1}"
+
+
+def cycle_breaches(root: Path) -> list[str]:
+    """Modules, or units, that import one another in a circle."""
+    arrows = [(name, target) for name, target, _ in arrows_of(root) if name and target and name != target]
+    found = []
+    for what, pairs in (("modules", arrows), ("units", [(unit_of(name), unit_of(target)) for name, target in arrows])):
+        graph: dict[str, set[str]] = {}
+        for name, target in pairs:
+            if name != target:
+                graph.setdefault(name, set()).add(target)
+        try:
+            TopologicalSorter(graph).prepare()
+        except CycleError as error:
+            circle = " <- ".join(error.args[1])
+            found.append(f"{what} import one another in a circle: {circle}; move what they share to a layer below")
+    return found
+
+
+def purity_breaches(root: Path) -> list[str]:
+    """I/O, clocks, threads and dice in words and pure work."""
+    found = []
+    for name, tree in modules_of(root).items():
+        unit = unit_of(name)
+        if unit not in (*WORDS, *PURE):
+            continue
+        uses = [(target.partition(".")[0], line) for target, line in imports_of(root, name, tree)]
+        uses = [(used, line) for used, line in uses if used in IMPURE]
+        uses += [
+            (node.func.id, node.lineno)
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in IMPURE_CALLS
+        ]
+        found += [
+            f"{place_of(root, name)}:{line} uses {used!r}; this part does no I/O, so take the value as an argument"
+            for used, line in uses
+            if (unit, used) not in PURE_EXCEPTIONS
+        ]
+    return found
+
+
+def wire_word_breaches(root: Path) -> list[str]:
+    """Names of the wire that are spelled out away from the wire, as strings, keywords or attributes."""
+    found = []
+    for name, tree in modules_of(root).items():
+        place = place_of(root, name)
+        for node in ast.walk(tree):
+            word = _spelled(node)
+            if word in WIRE_WORDS and not place.startswith(WIRE_WORDS[word]):
+                found.append(f"{place}:{getattr(node, 'lineno', 0)} spells {word!r}; use a view or builder of parts.py")
+    return found
+
+
+def _spelled(node: ast.AST) -> str:
+    match node:
+        case ast.Constant(value=str(word)) | ast.keyword(arg=str(word)) | ast.Attribute(attr=word) | ast.Name(id=word):
+            return word
+        case _:
+            return ""
+
+
+def docstring_breaches(root: Path) -> list[str]:
+    """Public modules without a docstring."""
+    return [
+        f"{place_of(root, name)} has no docstring; say what comes in, what goes out and what it refuses to know"
+        for name, tree in modules_of(root).items()
+        if name and not name.rpartition(".")[2].startswith("_") and ast.get_docstring(tree) is None
+    ]
+
+
+CHECKS = (layer_breaches, cycle_breaches, purity_breaches, wire_word_breaches, docstring_breaches)
+
+
+@pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
+def test_the_package_keeps_its_shape(check) -> None:
+    assert check(SRC) == []
+
+
+# --- the checks can fail -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def tree(tmp_path: Path):
+    def write(**files: str) -> Path:
+        """A package of files whose text is given; `__` in a name stands for `/`, as in gemini__client."""
+        root = tmp_path / "callgate"
+        root.mkdir()
+        (root / "__init__.py").write_text("__version__ = '1'\n")
+        for name, text in files.items():
+            path = root / f"{name.replace('__', '/')}.py"
+            path.parent.mkdir(exist_ok=True)
+            (path.parent / "__init__.py").touch()
+            path.write_text(text)
+        return root
+
+    return write
+
+
+def test_imports_that_point_down_are_no_breach(tree) -> None:
+    root = tree(
+        types="",
+        errors="from callgate.types import Json",
+        turn="from callgate import errors, __version__\nfrom .calls import f",
+        calls="from .types import Json",
+        gemini__wire="from .. import parts\nfrom ..calls import f",
+        gemini__client="from . import wire\nfrom .wire import x\nfrom callgate.gemini.wire import y",
+        parts="import callgate.types",
+        models="from callgate.gemini import client",
+        runtime="import callgate.models, callgate.turn",
+        cli="from callgate import Gate\nimport callgate.runtime",
+        testing="from callgate.models import Model",
+    )
+    assert layer_breaches(root) == []
+    assert cycle_breaches(root) == []
+
+
+@pytest.mark.parametrize(
+    ("files", "breach"),
+    [
+        ({"turn": "from callgate.execute import run", "execute": ""}, "turn.py:1 imports 'execute': layer 2 may not"),
+        ({"turn": "def f():\n    from .execute import run", "execute": ""}, "turn.py:2 imports 'execute'"),
+        ({"turn": "if TYPE_CHECKING:\n    import callgate.execute", "execute": ""}, "turn.py:2 imports 'execute'"),
+        ({"turn": "importlib.import_module('callgate.execute')", "execute": ""}, "turn.py:1 imports 'execute'"),
+        ({"turn": "from . import execute", "execute": ""}, "turn.py:1 imports 'execute'"),
+        ({"schema__deep": "from ..gemini.wire import x", "gemini__wire": ""}, "schema/deep.py:1 imports 'gemini.wire'"),
+        ({"schema__deep": "from .. import runtime", "runtime": ""}, "schema/deep.py:1 imports 'runtime'"),
+        ({"types": "import callgate.turn", "turn": ""}, "types.py:1 imports 'turn': layer 1 may not import from layer 2"),
+        ({"types": "import callgate.errors", "errors": ""}, "words import only the words before them"),
+        ({"events": "import callgate.parts", "parts": ""}, "words import only the words before them"),
+        ({"store": "import callgate.mcp", "mcp": ""}, "an edge does not know another edge"),
+        ({"gemini": "import callgate.models", "models": ""}, "an edge does not know another edge"),
+        ({"server": "import callgate.cli", "cli": ""}, "layer 5 may not import from layer 5"),
+        ({"testing": "import callgate.runtime", "runtime": ""}, "test doubles may import words"),
+        ({"models": "import callgate.testing", "testing": ""}, "does not build on its test doubles"),
+        ({"schema": "from callgate import Gate"}, "schema.py:1 imports 'callgate': the front door is for users"),
+        ({"utils": ""}, "utils.py is in no layer"),
+    ],
+)
+def test_an_import_that_points_the_wrong_way_is_found(tree, files: dict[str, str], breach: str) -> None:
+    found = layer_breaches(tree(**files))
+    assert len(found) == 1
+    assert breach in found[0]
+
+
+def test_circles_of_modules_are_found(tree) -> None:
+    (found,) = cycle_breaches(tree(gemini__a="from . import b", gemini__b="from . import c", gemini__c="from .a import x"))
+    assert found.startswith("modules import one another in a circle: ")
+    assert {"gemini.a", "gemini.b", "gemini.c"} <= set(found.replace(";", "").split())
+
+
+def test_circles_of_units_are_found_where_no_two_modules_form_one(tree) -> None:
+    root = tree(
+        schema__a="import callgate.definitions.b", definitions__b="", definitions__c="import callgate.schema.d", schema__d=""
+    )
+    (found,) = cycle_breaches(root)
+    assert found.startswith("units import one another in a circle: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "used"),
+    [
+        ("import time", "time"),
+        ("import os.path", "os"),
+        ("from pathlib import Path", "pathlib"),
+        ("def f():\n    import asyncio", "asyncio"),
+        ("from concurrent.futures import Future", "concurrent"),
+        ("def f():\n    return open('x')", "open"),
+        ("import importlib\nimportlib.import_module('socket')", "socket"),
+    ],
+)
+@pytest.mark.parametrize("place", ["turn", "types", "schema__deep"])
+def test_io_in_the_core_is_found(tree, place: str, text: str, used: str) -> None:
+    (found,) = purity_breaches(tree(**{place: text}))
+    assert found.startswith(place.replace("__", "/") + ".py:")
+    assert f"uses {used!r}" in found
+
+
+def test_io_at_the_edges_and_named_exceptions_are_no_breach(tree) -> None:
+    assert purity_breaches(tree(execute="import time, asyncio", config="import os\nimport pathlib", turn="import re")) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["x = {'functionCall': 1}", "part['functionCall']", "dict(functionCall=1)", "part.functionCall", "f(functionCall)"],
+)
+def test_words_of_the_wire_away_from_it_are_found(tree, text: str) -> None:
+    (found,) = wire_word_breaches(tree(turn=text))
+    assert found.startswith("turn.py:1 spells 'functionCall'")
+
+
+def test_words_of_the_wire_in_their_places_and_in_prose_are_no_breach(tree) -> None:
+    wire = "x = {'functionCall': 1, 'functionDeclarations': 2}"
+    root = tree(
+        parts=wire,
+        gemini__client=wire,
+        declaration=wire,
+        testing__fake=wire,
+        definitions__gemini="x = 'functionDeclarations'",
+        turn="'''A functionCall comes in.'''\nraise ValueError('a functionCall without a name')",
+    )
+    assert wire_word_breaches(root) == []
+
+
+def test_a_module_without_a_docstring_is_found(tree) -> None:
+    (found,) = docstring_breaches(tree(turn="x = 1", calls="'''Calls.'''", _private="x = 1"))
+    assert found.startswith("turn.py has no docstring")
+
+
+# --- the front door ------------------------------------------------------------------------------------------------------
+
+
+def fresh(code: str) -> str:
+    """What a fresh interpreter prints, one that saw nothing of this test run."""
+    done = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_callgate_loads_nothing_heavy() -> None:
+    loaded = json.loads(fresh("import json, sys, callgate; print(json.dumps(sorted(sys.modules)))"))
+    assert "callgate" in loaded
+    assert [name for name in HEAVY if name in loaded] == []
+
+
+def test_the_public_names_are_listed_in_order_and_all_there() -> None:
+    assert list(callgate.__all__) == sorted(set(callgate.__all__))
+    assert [name for name in callgate.__all__ if getattr(callgate, name, None) is None] == []
+    assert set(callgate.__all__) <= set(dir(callgate))
+
+
+def test_star_import_gives_every_public_name() -> None:
+    given = json.loads(fresh("import json\nfrom callgate import *\nimport callgate\nprint(json.dumps(sorted(globals())))"))
+    assert set(callgate.__all__) <= set(given)
+
+
+def test_an_unknown_name_of_the_package_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no_such_name"):
+        _ = callgate.no_such_name

@@ -1,0 +1,112 @@
+"""The ground that the other tests stand on: tests/conftest.py."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import socket
+import subprocess
+from collections.abc import Callable
+from types import ModuleType
+
+import pytest
+from hypothesis import settings
+
+
+def nowhere(_program: object) -> None:
+    return None
+
+
+def test_a_program_that_is_there_is_given_by_its_path(home: ModuleType) -> None:
+    assert home.need("node", environ={}, locate=lambda program: f"/opt/{program.commands[0]}") == "/opt/node"
+
+
+def test_a_missing_program_skips_with_a_line_that_says_what_to_install(home: ModuleType) -> None:
+    with pytest.raises(pytest.skip.Exception) as skipped:
+        home.need("postgres", environ={}, locate=nowhere)
+    assert str(skipped.value) == "PostgreSQL is not installed (apt-get install postgresql); this part was not tested"
+
+
+def test_a_missing_program_fails_where_everything_is_required(home: ModuleType) -> None:
+    with pytest.raises(pytest.fail.Exception, match=r"Chromium is not installed \(apt-get install chromium\)"):
+        home.need("chromium", environ={"CALLGATE_REQUIRE_ALL": "1"}, locate=nowhere)
+
+
+def test_an_unknown_program_is_named_with_those_that_are_known(home: ModuleType) -> None:
+    with pytest.raises(KeyError, match=r"'chrome'.*chromium, node, npm, postgres"):
+        home.need("chrome", environ={})
+
+
+def test_programs_outside_of_path_are_found_newest_version_first(home: ModuleType, tmp_path, monkeypatch) -> None:
+    for version in ("9", "15", "16"):
+        folder = tmp_path / version / "bin"
+        folder.mkdir(parents=True)
+        if version != "16":  # a folder that a removed package left behind
+            (folder / "server").write_text("#!/bin/sh\n")
+            (folder / "server").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    program = home.Program("Server", ("server",), "server", folders=str(tmp_path / "*" / "bin"))
+    assert home.locate(program) == str(tmp_path / "15" / "bin" / "server")
+    assert home.locate(home.Program("Server", ("server",), "server")) is None
+
+
+@pytest.mark.parametrize("name", ["chromium", "node", "postgres"])
+def test_the_programs_that_tests_drive_say_their_version(name: str, needs: Callable[[str], str]) -> None:
+    done = subprocess.run([needs(name), "--version"], capture_output=True, text=True, timeout=60, check=True)
+    assert re.search(r"\d+\.\d+", done.stdout)
+
+
+@pytest.mark.parametrize(
+    "host",
+    ["127.0.0.1", "127.8.9.1", "::1", "::ffff:127.0.0.1", "0.0.0.0", "::", "localhost", "LOCALHOST.", b"127.0.0.1", None],
+)
+def test_this_machine_is_local(home: ModuleType, host: object) -> None:
+    assert home.is_local(host)
+
+
+@pytest.mark.parametrize(
+    "host", ["192.0.2.1", "::ffff:192.0.2.1", "2001:db8::1", "example.org", "localhost.example.org", b"a.test"]
+)
+def test_other_machines_are_not_local(home: ModuleType, host: object) -> None:
+    assert not home.is_local(host)
+
+
+def test_connecting_to_another_machine_is_refused(home: ModuleType) -> None:
+    with socket.socket() as sock:
+        with pytest.raises(home.NetworkRefused, match=r"192\.0\.2\.1"):
+            sock.connect(("192.0.2.1", 80))
+        with pytest.raises(home.NetworkRefused):
+            sock.connect_ex(("192.0.2.1", 80))
+
+
+def test_sending_a_datagram_to_another_machine_is_refused(home: ModuleType) -> None:
+    with socket.socket(type=socket.SOCK_DGRAM) as sock, pytest.raises(home.NetworkRefused):
+        sock.sendto(b"x", ("192.0.2.1", 53))
+
+
+def test_looking_up_a_name_elsewhere_is_refused(home: ModuleType) -> None:
+    with pytest.raises(home.NetworkRefused, match=r"example\.org"):
+        socket.getaddrinfo("example.org", 443)
+
+
+def test_asyncio_is_refused_too(home: ModuleType) -> None:
+    with pytest.raises(home.NetworkRefused):
+        asyncio.run(asyncio.open_connection("192.0.2.1", 80))
+
+
+def test_this_machine_can_be_reached() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname(), timeout=5) as client,
+    ):
+        assert client.getpeername() == server.getsockname()
+
+
+def test_property_tests_stay_random_and_print_how_to_repeat_a_failure() -> None:
+    assert settings().print_blob
+    assert settings().deadline is None
+    assert not settings().derandomize
+
+
+def test_the_scale_is_a_positive_number(scale: int) -> None:
+    assert scale >= 1

@@ -1,0 +1,209 @@
+"""The scripts of this repository: the coverage gate, and the set-up's sentences."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="module")
+def gate() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("coverage_gate", ROOT / "scripts" / "coverage_gate.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def measured(**files: tuple[int, int, int, int]) -> dict[str, Any]:
+    """`coverage json` output, shortened to what is read; `_` in a name stands for `/`."""
+    keys = ("num_statements", "covered_lines", "num_branches", "covered_branches")
+    return {
+        "meta": {"branch_coverage": True},
+        "files": {
+            f"src/callgate/{name.replace('_', '/')}.py": {"summary": dict(zip(keys, counts, strict=True))}
+            for name, counts in files.items()
+        },
+    }
+
+
+def breaches(gate: ModuleType, table: dict[str, Any], **files: tuple[int, int, int, int]) -> list[str]:
+    return gate.breaches(gate.counts_of(measured(**files)), table)
+
+
+def test_coverage_that_reaches_the_minimum_exactly_holds(gate: ModuleType) -> None:
+    assert breaches(gate, {"overall": 90}, turn=(10, 9, 10, 9)) == []
+
+
+def test_branches_count_by_themselves(gate: ModuleType) -> None:
+    assert breaches(gate, {"overall": 90}, turn=(1000, 1000, 10, 8)) == [
+        "the whole package must reach 90 %, but ran 8 of 10 branches (80.00 %)"
+    ]
+
+
+def test_almost_all_is_not_all(gate: ModuleType) -> None:
+    assert breaches(gate, {"overall": 0, "modules": {"turn.py": 100}}, turn=(100_000, 99_999, 4, 4)) == [
+        "turn.py must reach 100 % (row 'turn.py'), but ran 99999 of 100000 statements (99.99 %)"
+    ]
+
+
+def test_a_folder_row_holds_for_every_file_in_it_and_for_no_other(gate: ModuleType) -> None:
+    table = {"overall": 0, "modules": {"permission/": 100}}
+    found = breaches(gate, table, permission_rules=(4, 4, 2, 1), permission_audit=(4, 4, 2, 2), permissions=(4, 0, 2, 0))
+    assert found == ["permission/rules.py must reach 100 % (row 'permission/'), but ran 1 of 2 branches (50.00 %)"]
+
+
+def test_a_file_without_branches_has_them_all(gate: ModuleType) -> None:
+    assert breaches(gate, {"overall": 100}, types=(5, 5, 0, 0)) == []
+
+
+def test_a_row_that_guards_nothing_is_a_breach(gate: ModuleType) -> None:
+    assert breaches(gate, {"overall": 0, "modules": {"tern.py": 100}}, turn=(1, 1, 0, 0)) == [
+        "the table asks for 100 % of 'tern.py', but no such file was measured; mend or remove that row"
+    ]
+
+
+def test_only_files_of_the_package_count_wherever_the_tree_lies(gate: ModuleType) -> None:
+    data = measured(turn=(2, 2, 0, 0))
+    data["files"] = {f"/a b/{path}": file for path, file in data["files"].items()}
+    data["files"]["tests/test_turn.py"] = {"summary": {}}
+    assert list(gate.counts_of(data)) == ["turn.py"]
+
+
+def run_gate(tmp_path: Path, data: str, table: str) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "coverage.json").write_text(data)
+    (tmp_path / "pyproject.toml").write_text(table)
+    command = [
+        sys.executable,
+        ROOT / "scripts" / "coverage_gate.py",
+        tmp_path / "coverage.json",
+        tmp_path / "pyproject.toml",
+    ]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+TABLE = "[tool.callgate.coverage]\noverall = 90\n"
+
+
+def test_the_script_says_held_and_ends_with_0(tmp_path: Path) -> None:
+    done = run_gate(tmp_path, json.dumps(measured(turn=(10, 10, 3, 3))), TABLE)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "coverage-gate: held: 100.00 % of statements, 100.00 % of branches\n"
+
+
+def test_the_script_says_what_is_missing_and_ends_with_1(tmp_path: Path) -> None:
+    done = run_gate(tmp_path, json.dumps(measured(turn=(10, 5, 3, 3))), TABLE)
+    assert done.returncode == 1
+    assert "must reach 90 %, but ran 5 of 10 statements (50.00 %)" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("data", "table", "sentence"),
+    [
+        ("not json", TABLE, "cannot judge"),
+        ('{"meta": {"branch_coverage": false}, "files": {}}', TABLE, "holds no branches"),
+        ('{"meta": {"branch_coverage": true}, "files": {}}', TABLE, "run `make test` first"),
+        (json.dumps(measured(turn=(1, 1, 0, 0))), "[tool]\n", "has no 'overall'"),
+    ],
+)
+def test_what_cannot_be_judged_ends_with_2_and_never_passes(tmp_path: Path, data: str, table: str, sentence: str) -> None:
+    done = run_gate(tmp_path, data, table)
+    assert done.returncode == 2
+    assert sentence in done.stderr
+
+
+def test_the_table_of_this_repository_can_be_read(gate: ModuleType) -> None:
+    table = gate.table_of(ROOT / "pyproject.toml")
+    assert table["overall"] >= 90
+    assert table["modules"]["turn.py"] == table["modules"]["permission/"] == 100
+
+
+# --- shell scripts -------------------------------------------------------------------------------------------------------
+
+
+def shell(script: str, *arguments: str, cwd: Path, path: Path, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a copy of a script that finds only the programs in `path`."""
+    (cwd / "scripts").mkdir(exist_ok=True)
+    shutil.copy(ROOT / "scripts" / script, cwd / "scripts" / script)
+    command = ["/bin/sh", str(cwd / "scripts" / script), *arguments]
+    env = {"PATH": str(path), **environ}
+    return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=60, check=False)
+
+
+def programs(folder: Path, *real: str, **fake: str) -> Path:
+    """A folder for PATH with some of this machine's programs and some made up ones."""
+    folder.mkdir()
+    for name in real:
+        found = shutil.which(name)
+        assert found, name
+        (folder / name).symlink_to(found)
+    for name, body in fake.items():
+        file = folder / name.replace("_", "-")
+        file.write_text(f"#!/bin/sh\n{body}\n")
+        file.chmod(0o755)
+    return folder
+
+
+posix = pytest.mark.skipif(os.name != "posix", reason="the scripts are POSIX shell")
+
+
+@posix
+def test_set_up_without_python_says_so_in_one_sentence(tmp_path: Path) -> None:
+    done = shell("setup", "chat", "cli", cwd=tmp_path, path=programs(tmp_path / "bin", "dirname", "cat"))
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "callgate: there is no 'python3' here; install Python 3.11 or newer, or name one: make chat PYTHON=/path/to/python3"
+    ]
+
+
+@posix
+def test_set_up_with_an_old_python_says_so_in_one_sentence(tmp_path: Path) -> None:
+    old = programs(tmp_path / "bin", "dirname", "cat", python3='case "$2" in *print*) echo 3.9;; *) exit 1;; esac')
+    done = shell("setup", "test", "cli", "dev", cwd=tmp_path, path=old)
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [
+        "callgate: 'python3' is Python 3.9, and 3.11 or newer is needed; name another one: make test PYTHON=/path/to/python3"
+    ]
+
+
+@posix
+def test_system_packages_does_nothing_where_nothing_is_missing(tmp_path: Path) -> None:
+    path = programs(tmp_path / "bin", chromium="", node="", npm="", postgres="", apt_get="exit 9")
+    done = shell("system-packages", cwd=tmp_path, path=path)
+    assert (done.returncode, done.stdout) == (0, "system-packages: everything is here already\n")
+
+
+@posix
+def test_system_packages_installs_what_is_missing_and_no_more(tmp_path: Path) -> None:
+    fakes = {"node": "", "postgres": "", "id": "echo 0", "apt_get": 'echo "$DEBIAN_FRONTEND $*"'}
+    done = shell("system-packages", cwd=tmp_path, path=programs(tmp_path / "bin", **fakes))
+    first, update, install = done.stdout.splitlines()
+    assert done.returncode == 0
+    assert first == "system-packages: installing chromium npm"
+    assert update.startswith("noninteractive ")
+    assert update.endswith(" update")
+    assert install.endswith(" install --yes --no-install-recommends chromium npm")
+
+
+@posix
+@pytest.mark.parametrize(
+    ("fakes", "sentence"),
+    [({"id": "echo 0"}, "there is no apt-get here"), ({"id": "echo 1000", "apt_get": "exit 9"}, "run it as root")],
+)
+def test_system_packages_that_cannot_install_says_why(tmp_path: Path, fakes: dict[str, str], sentence: str) -> None:
+    done = shell("system-packages", cwd=tmp_path, path=programs(tmp_path / "bin", postgres="", **fakes))
+    assert done.returncode == 1
+    assert sentence in done.stderr
+    assert "chromium nodejs npm" in done.stderr
