@@ -1,0 +1,288 @@
+"""What a fake Gemini says: answers written in one line, and the response messages that they become.
+
+Parts and options come in, GenerateContentResponse objects (whole, or cut into chunks) go out. This file knows how Gemini
+dresses an answer (ids, signatures, usage, finish reasons) and nothing of sockets or faults.
+
+    answer(thought("Two cities."), calls(("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"})))
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeAlias, cast
+
+from callgate.errors import UsageError
+from callgate.testing.google_fields import MESSAGES, Surface, as_list, as_object
+from callgate.testing.google_rules import generation
+from callgate.testing.partial_args import streamed_call
+from callgate.types import JsonObject, Part
+
+__all__ = [
+    "Answer", "Chunk", "Mint", "Ready", "answer", "call", "calls", "chunks_of", "encode_json", "raw", "text", "thought",
+    "to_answer",
+]  # fmt: skip
+
+Chunk: TypeAlias = JsonObject | bytes
+"""One response message; bytes are JSON text that is sent as it is, right or wrong."""
+
+Cut: TypeAlias = int | Sequence[str] | None
+"""How a text is cut for streaming: into so many pieces, into these pieces, or (None) a few words at a time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """One answer of the model, before it is dressed for a model, a surface and an endpoint."""
+
+    parts: tuple[Part, ...] = ()
+    finish_reason: str | None = "STOP"
+    """None leaves the reason out, as a broken stream does."""
+    finish_message: str | None = None
+    chunks: Cut = None
+    apart: bool = False
+    """Stream every call in a chunk of its own, instead of all neighbours in one."""
+    ids: bool | None = None
+    """Whether calls carry ids; None means as the model does: from Gemini 3 on, on the Developer API."""
+    signed: bool | None = None
+    """Whether the answer carries a thought signature; None means as the model does: from Gemini 3 on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ready:
+    """Response messages that are sent as they are."""
+
+    chunks: tuple[Chunk, ...]
+
+
+def answer(*parts: Part | str | Answer, finish_reason: str | None = "STOP", **options: Any) -> Answer:
+    """An answer of several parts, texts or smaller answers. `options` are the other fields of `Answer`."""
+    whole: list[Part] = []
+    for part in parts:
+        whole += part.parts if isinstance(part, Answer) else [{"text": part} if isinstance(part, str) else part]
+    return Answer(parts=tuple(whole), finish_reason=finish_reason, **options)
+
+
+def text(words: str, **options: Any) -> Answer:
+    """An answer in plain text. `chunks=` says how it is cut for streaming: into how many pieces, or into which.
+
+    Raises:
+        UsageError: the pieces do not make up the text.
+    """
+    given = Answer(parts=({"text": words},), **options)
+    if isinstance(given.chunks, Sequence) and "".join(given.chunks) != words:
+        raise UsageError(f"the pieces {list(given.chunks)!r} do not make up the text {words!r}")
+    return given
+
+
+def call(name: str, /, **args: Any) -> Answer:
+    """An answer that calls one function."""
+    return calls((name, args))
+
+
+def calls(*pairs: tuple[str, Mapping[str, Any]], **options: Any) -> Answer:
+    """An answer that calls several functions in parallel: `calls(("wx", {"city": "Oslo"}), ("wx", {"city": "Rome"}))`."""
+    return Answer(parts=tuple({"functionCall": {"name": name, "args": dict(args)}} for name, args in pairs), **options)
+
+
+def thought(words: str) -> Part:
+    """A part with reasoning, to stand in front of an answer's other parts."""
+    return {"text": words, "thought": True}
+
+
+def raw(*chunks: bytes) -> Ready:
+    """Response messages as JSON text that is sent byte for byte, valid or not."""
+    return Ready(chunks)
+
+
+def to_answer(item: Any) -> Answer | Ready:
+    """Understands the short forms of an answer: a text, a part, a list of parts, a whole response, a list of chunks.
+
+    Raises:
+        UsageError: the item is none of these.
+    """
+    if isinstance(item, (Answer, Ready)):
+        return item
+    if isinstance(item, str):
+        return text(item)
+    items: list[Any] = cast("list[Any]", item) if isinstance(item, list) else [item]
+    if items and all(as_object(each).keys() & MESSAGES["Part"].keys() for each in items):
+        return Answer(parts=tuple(items))
+    if all(isinstance(each, dict) or (isinstance(each, bytes) and items is item) for each in items):
+        return Ready(tuple(items))
+    kind = type(cast("object", item)).__name__
+    raise UsageError(f"a script step is a text, a part, a response, a list of chunks, an Answer or a fault, not {kind!r}")
+
+
+def encode_json(value: Any, *, indent: int | None = None) -> bytes:
+    """JSON as Google writes it: raw Unicode. Lone surrogates, which have no UTF-8 form, are escaped."""
+    try:
+        return json.dumps(value, ensure_ascii=False, indent=indent).encode("utf-8")
+    except UnicodeEncodeError:
+        return json.dumps(value, indent=indent).encode("ascii")
+
+
+# Dressing ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Mint:
+    """Makes ids and signatures that nobody can guess and everybody can repeat, and remembers the signatures."""
+
+    signatures: set[str] = field(default_factory=set[str])
+    """Every thought signature that was given out."""
+    odd_parts: list[Part] = field(default_factory=list[Part])
+    """Parts of kinds that no message has, which were sent all the same and so may come back."""
+    count: int = 0
+
+    def new_id(self, length: int = 8) -> str:
+        """A fresh id of lower-case letters and digits."""
+        return self._digest().hex()[:length]
+
+    def signature(self) -> str:
+        """A fresh signature: opaque base64 of both alphabets' common form, remembered as genuine."""
+        made = base64.b64encode(b"\x12\x34" + self._digest() + self._digest()).decode("ascii")
+        self.signatures.add(made)
+        return made
+
+    def remember(self, chunk: Chunk) -> None:
+        """Notes what is peculiar about a ready-made response, so that it is known when it comes back."""
+        for candidate in as_list(as_object(chunk).get("candidates")):
+            for part in as_list(as_object(as_object(candidate).get("content")).get("parts")):
+                if isinstance(signature := as_object(part).get("thoughtSignature"), str):
+                    self.signatures.add(signature)
+                if not as_object(part).keys() <= MESSAGES["Part"].keys():
+                    self.odd_parts.append(as_object(part))
+
+    def _digest(self) -> bytes:
+        self.count += 1
+        return hashlib.sha256(f"fake gemini {self.count}".encode()).digest()
+
+
+def chunks_of(
+    given: Answer | Ready,
+    mint: Mint,
+    *,
+    model: str,
+    surface: Surface,
+    streaming: bool,
+    partial_args: bool = False,
+    prompt_tokens: int = 1,
+) -> list[Chunk]:
+    """The response messages of an answer: one for a whole answer, several for a streamed one."""
+    if isinstance(given, Ready):
+        for chunk in given.chunks:
+            mint.remember(chunk)
+        return list(given.chunks) if streaming else [_joined(given.chunks)]
+    dressed = _dressed(given, mint, model, surface)
+    groups = list(_cut(dressed)) if streaming else [list(dressed.parts)]
+    if partial_args:
+        groups = [[piece] for group in groups for part in group for piece in streamed_call(part)]
+    if streaming and (signature := _trailing_signature(groups)):
+        # A streamed text is signed on an empty part of its own, after the last piece.
+        groups.append([{"text": "", "thoughtSignature": signature}])
+    response_id = mint.new_id(22)
+    messages: list[Chunk] = []
+    thoughts = spoken = 0
+    for index, group in enumerate(groups):
+        thoughts += sum(_tokens(part) for part in group if part.get("thought"))
+        spoken += sum(_tokens(part) for part in group if not part.get("thought"))
+        candidate: JsonObject = {"content": {"parts": group, "role": "model"} if group else {"role": "model"}, "index": 0}
+        if index == len(groups) - 1:
+            candidate |= _ending(given)
+        usage = {"promptTokenCount": prompt_tokens, "candidatesTokenCount": spoken}
+        usage |= {"thoughtsTokenCount": thoughts} if thoughts else {}
+        usage["totalTokenCount"] = prompt_tokens + spoken + thoughts
+        messages.append({
+            "candidates": [candidate], "usageMetadata": usage, "modelVersion": model, "responseId": response_id,
+        })  # fmt: skip
+    return messages
+
+
+def _ending(given: Answer) -> JsonObject:
+    ending = {"finishReason": given.finish_reason, "finishMessage": given.finish_message}
+    return {key: value for key, value in ending.items() if value is not None}
+
+
+def _dressed(given: Answer, mint: Mint, model: str, surface: Surface) -> Answer:
+    thinks = generation(model) >= (3, 0)
+    with_ids = given.ids if given.ids is not None else thinks and surface == "developer"
+    with_signature = given.signed if given.signed is not None else thinks
+    parts = [dict(part) for part in given.parts]
+    for part in parts:
+        if with_ids and "functionCall" in part and "id" not in part["functionCall"]:
+            part["functionCall"] = {"id": mint.new_id()} | part["functionCall"]
+    if with_signature and parts and not any("thoughtSignature" in part for part in parts):
+        # Parallel calls are signed once, on the first; an answer without calls is signed on its last part.
+        _signed_part(parts)["thoughtSignature"] = mint.signature()
+    for part in parts:
+        if "thoughtSignature" in part:
+            mint.signatures.add(part["thoughtSignature"])
+    return replace(given, parts=tuple(parts))
+
+
+def _signed_part(parts: list[Part]) -> Part:
+    return next((part for part in parts if "functionCall" in part), parts[-1])
+
+
+def _trailing_signature(groups: list[list[Part]]) -> str | None:
+    last = groups[-1][-1] if groups and groups[-1] else {}
+    if "text" in last and not last.get("thought"):
+        return last.pop("thoughtSignature", None)
+    return None
+
+
+def _cut(dressed: Answer) -> Iterator[list[Part]]:
+    """The parts in the groups in which they are streamed."""
+    waiting: list[Part] = []
+    for part in dressed.parts:
+        if "functionCall" in part and not dressed.apart:
+            waiting.append(part)
+            continue
+        if waiting:
+            yield waiting
+            waiting = []
+        yield from _cut_text(part, dressed.chunks) if "text" in part else iter([[part]])
+    if waiting or not dressed.parts:
+        yield waiting
+
+
+def _cut_text(part: Part, cut: Cut) -> Iterator[list[Part]]:
+    pieces = _pieces(part["text"], cut)
+    rest = {key: value for key, value in part.items() if key not in ("text", "thoughtSignature")}
+    for index, piece in enumerate(pieces):
+        signature = {"thoughtSignature": part["thoughtSignature"]} if "thoughtSignature" in part else {}
+        yield [{"text": piece} | rest | (signature if index == len(pieces) - 1 else {})]
+
+
+def _pieces(words: str, cut: Cut) -> Sequence[str]:
+    if isinstance(cut, Sequence) and "".join(cut) == words:
+        return cut
+    size = 12 if not isinstance(cut, int) else -(-len(words) // max(cut, 1))
+    return [words[start : start + size] for start in range(0, len(words), max(size, 1))] or [words]
+
+
+def _tokens(part: Part) -> int:
+    # Four characters to a token, as Google's documents estimate.
+    measured = part.get("text") if "text" in part else json.dumps(part, default=str)
+    return -(-len(measured or "") // 4)
+
+
+def _joined(chunks: Sequence[Chunk]) -> Chunk:
+    """A list of chunks as the one message that a whole answer is."""
+    if len(chunks) == 1 or not all(isinstance(chunk, dict) for chunk in chunks):
+        return chunks[0] if chunks else {}
+    parts: list[Any] = []
+    joined: JsonObject = {}
+    last: JsonObject = {}
+    for chunk in chunks:
+        candidates = as_list(as_object(chunk).get("candidates"))
+        candidate = as_object(candidates[0]) if candidates else {}
+        parts += as_list(as_object(candidate.get("content")).get("parts"))
+        last |= candidate
+        joined |= as_object(chunk)
+    if not last:
+        return joined
+    return joined | {"candidates": [last | {"content": {"parts": parts, "role": "model"}}]}

@@ -1,0 +1,77 @@
+"""What a fault is: a row of the table of faults, and a script step made of it.
+
+Nothing comes in and nothing goes out; the deeds themselves are in `faults_http` and `faults_content`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from callgate.testing.exchange import Exchange
+
+__all__ = ["Act", "Fault", "FaultStep", "content", "error", "row"]
+
+Act: TypeAlias = Callable[[Exchange], Awaitable[None]]
+"""What a fault does with one request."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One way in which a server goes wrong."""
+
+    row: str
+    """Its number in the table of faults, such as `W07`."""
+    name: str
+    summary: str
+    variants: Mapping[str, Act] = field(repr=False)
+    """The forms that it takes; the first is the usual one."""
+    times: int | None = 1
+    """How many requests one script step of it takes; None means all that follow."""
+    lasts_s: float | None = None
+    """Take every request for so many seconds of the server's clock, counted from the first, instead of `times`."""
+    on_accept: bool = False
+    """Strike a new connection before a byte of it is read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FaultStep:
+    """A fault in a script: which one, in which form, how often, and to which answer."""
+
+    fault: Fault
+    variant: str
+    times: int | None
+    answer: Any = None
+    at: int | None = None
+
+    async def act(self, exchange: Exchange) -> None:
+        """Does it to one request."""
+        exchange.planned, exchange.at = self.answer, self.at
+        await self.fault.variants[self.variant](exchange)
+
+
+def row(number: str, name: str, summary: str, variants: Act | Mapping[str, Act], **options: Any) -> Fault:
+    """One row of the table; a fault of a single form need not name it."""
+    named: Mapping[str, Act] = {"usual": variants} if callable(variants) else variants
+    return Fault(row=number, name=name, summary=summary, variants=named, **options)
+
+
+def content(make: Callable[[Exchange], Any]) -> Act:
+    """A fault that lies in what is said, not in how it is sent: the answer is made for the request and sent honestly."""
+
+    async def act(exchange: Exchange) -> None:
+        await exchange.answer(make(exchange))
+
+    return act
+
+
+def error(code: int, status: str, message: str, *details: dict[str, Any], **headers: str) -> Act:
+    """An error in Google's form. `{model}` and `{key}` in the message become the request's."""
+
+    async def act(exchange: Exchange) -> None:
+        request = exchange.request
+        told = message.replace("{model}", request.model).replace("{key}", request.headers.get("x-goog-api-key", ""))
+        await exchange.error(code, status, told, details=details, **headers)
+
+    return act

@@ -1,0 +1,98 @@
+"""Everything that can go wrong between a client and Gemini, as a table of script steps.
+
+A name comes in and a script step goes out. The deeds are in `faults_http` and `faults_content`; this file only finds them,
+and mixes them into scripts by chance that can be repeated.
+
+    FakeGemini([fault("W07"), text("At last.")])          # or fault("internal_error"); 500 twice, then the answer
+    FakeGemini([fault("W42", "null")])                    # one of the forms of a fault; also fault("W42:null")
+    FakeGemini([fault("W29", at=17, answer=text("Hi"))])  # spoils this answer, at this byte
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from callgate.errors import UsageError
+from callgate.testing.fault_row import Act, Fault, FaultStep
+from callgate.testing.faults_content import CONTENT_FAULTS
+from callgate.testing.faults_http import HTTP_FAULTS
+
+__all__ = ["CHAOS_ROWS", "ELSEWHERE", "FAULTS", "Act", "Fault", "FaultStep", "chaos", "fault", "refused_url", "variants"]
+
+FAULTS: tuple[Fault, ...] = tuple(sorted(HTTP_FAULTS + CONTENT_FAULTS, key=lambda each: each.row))
+"""Every fault, in the order of its rows."""
+
+ELSEWHERE: dict[str, str] = {
+    "W15": "a refused connection has no server: use `refused_url()`",
+    "W59": "a clock that jumps is the client's: give it a clock of your own",
+    "W60": "a killed process is the client's: kill it while a `held` fault keeps it waiting",
+    "W62": "a bad certificate comes before any request: start the server with `tls=` and a context that holds it",
+}
+"""Rows that are not steps of a server, and where to find them instead."""
+
+CHAOS_ROWS = (
+    *(f"W{row:02}" for row in range(1, 10)), *(f"W{row}" for row in range(16, 27)), "W29", "W34", "W40", "W46", "W48",
+)  # fmt: skip
+"""The rows that `chaos` draws from unless told otherwise."""
+
+_BY_NAME: dict[str, Fault] = {key: each for each in FAULTS for key in (each.row, each.name)}
+_SAME: Any = object()
+
+
+def fault(
+    name: str, variant: str | None = None, *, times: Any = _SAME, answer: Any = None, at: int | None = None
+) -> FaultStep:
+    """A script step that goes wrong in a known way.
+
+    `name` is a row (`W07`) or a readable name (`internal_error`), with `:variant` behind it or apart. `times` is the number
+    of requests that it takes, None for all that follow. `answer` is the script item to spoil, for faults that spoil one, and
+    `at` the byte at which a cut or a split happens.
+
+    Raises:
+        UsageError: there is no such fault or variant.
+    """
+    name, _, inline = name.partition(":")
+    found = _BY_NAME.get(name)
+    if found is None:
+        known = ", ".join(f"{each.row} {each.name}" for each in FAULTS)
+        raise UsageError(f"fault {name!r}: {ELSEWHERE.get(name, f'unknown; the faults are {known}')}")
+    chosen = variant or inline or next(iter(found.variants))
+    if chosen not in found.variants:
+        raise UsageError(f"fault {name!r} has no variant {chosen!r}; it has {', '.join(found.variants)}")
+    return FaultStep(fault=found, variant=chosen, times=found.times if times is _SAME else times, answer=answer, at=at)
+
+
+def variants(name: str) -> list[FaultStep]:
+    """Every form of a fault as a step of its own, for tests that go through all of them."""
+    return [fault(name, variant) for variant in fault(name).fault.variants]
+
+
+@contextmanager
+def refused_url() -> Generator[str]:
+    """A base URL at which connections are refused, kept free of other programs while the context lasts."""
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port
+        yield f"http://127.0.0.1:{bound.getsockname()[1]}"
+
+
+def chaos(
+    script: Sequence[Any], seed: int, *, rows: Sequence[str] = CHAOS_ROWS, on: float = 0.25, fires: float = 0.25
+) -> list[Any]:
+    """The script with faults strewn in: each row is switched on with the chance `on`, then fires before a step with `fires`.
+
+    The same seed gives the same script. A fault that would go on for ever happens once.
+    """
+    chance = random.Random(seed)
+    active = [row for row in rows if chance.random() < on]
+    strewn: list[Any] = []
+    for item in script:
+        for row in active:
+            if chance.random() < fires:
+                step = fault(row)
+                strewn.append(fault(row, chance.choice(list(step.fault.variants)), times=step.times or 1))
+        strewn.append(item)
+    return strewn
