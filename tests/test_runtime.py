@@ -692,6 +692,33 @@ def test_cancelling_the_task_of_a_run_leaves_a_valid_history():
     assert "cancelled" in reply.contents[2]["parts"][0]["functionResponse"]["response"]["error"]
 
 
+@pytest.mark.parametrize("way", ["a stream that was left", "a task that nobody waits for"])
+def test_a_program_that_ends_in_the_middle_of_a_call_does_not_hang(way: str):
+    store = MemoryStore()
+
+    async def story() -> None:
+        started = asyncio.Event()
+
+        async def slow() -> None:
+            started.set()
+            await asyncio.Event().wait()
+
+        gate = Gate(ScriptedModel([call("slow")]), [slow], store=store)
+        if way == "a task that nobody waits for":
+            task = asyncio.create_task(gate.run("Go", session="s"))
+            await started.wait()
+            assert not task.done()
+            return
+        async for event in gate.stream("Go", session="s"):
+            if isinstance(event, events.CallStarted):
+                await started.wait()
+                break
+
+    run(story())
+    ended = [fact for fact in run(store.load("s")) if isinstance(fact, facts.CallEnded)]
+    assert [fact.result.status for fact in ended] == ["cancelled"]
+
+
 def test_cancelling_while_somebody_is_asked_leaves_nothing_waiting():
     writer = Writer()
 

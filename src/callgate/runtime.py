@@ -505,8 +505,13 @@ class _Driver:
             self.spawn(self.finish_call(running))
 
     async def finish_call(self, running: Running) -> None:
-        result = await running.wait()
-        self.inbox.put_nowait(facts.CallEnded(id=running.call.id, result=result))
+        call = running.call
+        result = ToolResult(call_id=call.id, name=call.name, status="cancelled", error="The program is ending.")
+        try:
+            result = await running.wait()
+        finally:
+            # Also when everything is being cancelled at once, as at the end of `asyncio.run`: the driver waits for this.
+            self.inbox.put_nowait(facts.CallEnded(id=call.id, result=result))
 
     def progress_of(self, call_id: str) -> Progress:
         event_loop = asyncio.get_running_loop()

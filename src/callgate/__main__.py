@@ -1,0 +1,10 @@
+"""`python -m callgate`: the command line, for where its script is not in PATH."""
+
+from __future__ import annotations
+
+import sys
+
+from callgate.cli import main
+
+if __name__ == "__main__":
+    sys.exit(main())

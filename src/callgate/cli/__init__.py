@@ -1,0 +1,84 @@
+"""The command line: words of a shell in, an exit code out.
+
+Each command lives in its own file and is imported when it is run. Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input,
+53 the limit of turns, 130 Ctrl-C. An error is one sentence on stderr; `--debug` adds the traceback. This file knows nothing
+of models and tools.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import sys
+from collections.abc import Sequence
+
+try:
+    import click
+except ImportError:
+    raise SystemExit("callgate: the command needs the package click; install it with: pip install 'callgate[cli]'") from None
+
+from callgate import __version__
+
+__all__ = ["cli", "main"]
+
+ERROR = 1
+INTERRUPTED = 130
+
+COMMANDS = {"chat": "Talk to a model that can call tools."}
+"""Name of a command, which is also its file here and its function there -> its line in the list of commands."""
+
+logger = logging.getLogger("callgate.cli")
+
+
+class Commands(click.Group):
+    """The commands by name. Listing them imports none of them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The names of all commands."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """The command, imported now."""
+        if cmd_name not in COMMANDS:
+            return None
+        return getattr(importlib.import_module(f"callgate.cli.{cmd_name}"), cmd_name)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The list in the help text."""
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.command(cls=Commands, invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="callgate")
+@click.pass_context
+def cli(ctx: click.Context) -> None:
+    """A call gate between a language model and your tools."""
+    if ctx.invoked_subcommand is None:
+        click.echo(ctx.get_help())
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Runs the command and gives its exit code."""
+    try:
+        code = cli.main(args=None if args is None else list(args), prog_name="callgate", standalone_mode=False)
+    except click.UsageError as error:
+        hint = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
+        return _failed(f"{error.format_message()}{hint}", error.exit_code)
+    except click.ClickException as error:
+        return _failed(error.format_message(), error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except Exception as error:
+        logger.exception("the command failed")
+        return _failed(f"{type(error).__name__}: {error}", ERROR)
+    return code if isinstance(code, int) else 0
+
+
+def _failed(sentence: str, code: int) -> int:
+    from callgate.cli.render import escape
+
+    line = escape(" ".join(sentence.split()))
+    encoding = sys.stderr.encoding or "utf-8"
+    print(f"callgate: {line}".encode(encoding, "backslashreplace").decode(encoding), file=sys.stderr)
+    return code

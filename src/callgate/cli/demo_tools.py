@@ -1,0 +1,128 @@
+"""The tools of the demo: made-up weather, small sums, and the time.
+
+Arguments that were checked against these signatures come in, plain values go out. Nothing here touches a file or a network.
+"""
+
+from __future__ import annotations
+
+import ast
+import math
+import operator
+import zlib
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+from typing import Any, Literal
+
+from callgate.definitions.function import tool
+from callgate.errors import ToolError
+
+__all__ = ["DEMO_TOOLS", "calculate", "current_time", "get_current_weather"]
+
+EXPRESSION_CHARS_MAX = 200
+BITS_MAX = 4096
+"""Longest integer, in bits, that a sum may come to on its way."""
+
+_CONDITIONS = ("clear", "cloudy", "rainy", "windy", "foggy")
+
+
+@tool(read_only=True)
+def get_current_weather(location: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -> dict[str, Any]:
+    """Gets the current weather for a location. The figures are made up, and the same every time.
+
+    Args:
+        location: A city, such as Oslo.
+        unit: The unit of the temperature.
+    """
+    seed = zlib.crc32(location.strip().lower().encode("utf-8", "replace"))
+    celsius = seed % 35 - 5
+    return {
+        "location": location,
+        "temperature": celsius if unit == "celsius" else round(celsius * 9 / 5 + 32),
+        "unit": unit,
+        "condition": _CONDITIONS[seed // 35 % len(_CONDITIONS)],
+        "note": "made up for the demo",
+    }
+
+
+@tool(read_only=True)
+def calculate(expression: str) -> int | float:
+    """Works out a sum of numbers with + - * / ** and parentheses.
+
+    Args:
+        expression: Such as `12 * (3 + 4)`.
+    """
+    if len(expression) > EXPRESSION_CHARS_MAX:
+        raise ToolError(f"The expression is longer than {EXPRESSION_CHARS_MAX} characters.")
+    try:
+        tree = ast.parse(expression.strip(), mode="eval")
+    except (SyntaxError, ValueError):
+        raise ToolError(f"{expression!r} is not a sum that can be worked out.") from None
+    try:
+        return _evaluate(tree.body)
+    except ZeroDivisionError:
+        raise ToolError("Division by zero has no result.") from None
+    except OverflowError:
+        raise ToolError("The result is too large.") from None
+
+
+@tool(read_only=True)
+def current_time(timezone: str = "UTC") -> dict[str, str]:
+    """Says what time it is in a time zone.
+
+    Args:
+        timezone: A name of the IANA database, such as Europe/Oslo, or UTC.
+    """
+    now = datetime.now(_zone(timezone))
+    return {"timezone": timezone, "time": now.strftime("%H:%M"), "date": now.date().isoformat()}
+
+
+DEMO_TOOLS: tuple[Callable[..., Any], ...] = (get_current_weather, calculate, current_time)
+
+_BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: lambda a, b: a / b,
+    ast.Pow: lambda a, b: a**b,
+}
+_UNARY: dict[type[ast.unaryop], Callable[[Any], Any]] = {ast.UAdd: operator.pos, ast.USub: operator.neg}
+
+
+def _evaluate(node: ast.expr) -> int | float:
+    match node:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return _bounded(value)
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in _UNARY:
+            return _UNARY[type(op)](_evaluate(operand))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
+            first, second = _evaluate(left), _evaluate(right)
+            if isinstance(op, ast.Pow):
+                _bound_power(first, second)
+            return _bounded(_BINARY[type(op)](first, second))
+        case _:
+            raise ToolError("Only numbers, + - * / ** and parentheses can be worked out.")
+
+
+def _bound_power(base: float, exponent: float) -> None:
+    # Refused before the work is done: 9**9**9 would keep a processor busy for a very long time.
+    if isinstance(base, int) and isinstance(exponent, int) and base.bit_length() * abs(exponent) > BITS_MAX:
+        raise OverflowError
+
+
+def _bounded(value: Any) -> int | float:
+    if isinstance(value, complex):
+        raise ToolError("The result is not a real number.")
+    if value.bit_length() > BITS_MAX if isinstance(value, int) else not math.isfinite(value):
+        raise OverflowError
+    return value
+
+
+def _zone(name: str) -> tzinfo:
+    if name.upper() in ("UTC", "GMT", "Z"):
+        return UTC  # Without the database of the zoneinfo module, too.
+    from zoneinfo import ZoneInfo
+
+    try:
+        return ZoneInfo(name)
+    except (LookupError, ValueError, OSError):
+        raise ToolError(f"There is no time zone {name!r}; use a name such as 'Europe/Oslo', or 'UTC'.") from None

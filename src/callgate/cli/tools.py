@@ -1,0 +1,161 @@
+"""What `-T` names -> tools: functions of modules and of files.
+
+Words such as `module:fn`, `module`, `path/file.py` and `path/file.py:fn` come in, objects that a gate takes go out.
+Importing runs the code of those files; nothing else is run here, and every failure is one sentence.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from callgate.definitions import FunctionTool, ToolOptions, function_tool
+from callgate.errors import ToolNotDeclarable
+from callgate.execute import Runnable, Toolset
+
+__all__ = ["ToolLoadError", "load_tools"]
+
+_MARK = "__callgate_tool__"  # What @tool leaves on a function.
+_FILE = re.compile(r"(?P<place>.+\.py)(?::(?P<name>[\w.]+))?")
+_MODULE = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::(?P<name>[\w.]+))?")
+
+
+class ToolLoadError(Exception):
+    """A tool could not be loaded; the message is one sentence that says which and why."""
+
+
+def load_tools(words: Iterable[str]) -> list[object]:
+    """The tools that the words name, in order, each once.
+
+    Raises:
+        ToolLoadError: a file or module cannot be imported, or what is named in it is no tool.
+    """
+    tools: dict[int, object] = {}
+    for word in words:
+        tools |= {id(found): found for found in _tools_of(word)}
+    return list(tools.values())
+
+
+def _tools_of(word: str) -> Iterator[object]:
+    if named := _FILE.fullmatch(word):
+        module = _module_of_file(named["place"])
+    elif named := _MODULE.fullmatch(word):
+        module = _module(named["place"])
+    else:
+        raise ToolLoadError(f"-T {word!r} names no tool; write module, module:function, file.py or file.py:function")
+    place, name = named["place"], named["name"]
+    found = _marked(module) if name is None else [_attribute(module, place, name)]
+    if not found:
+        raise ToolLoadError(f"{place!r} has no tools: mark a function with @tool, or name one with -T {place}:function")
+    for item in found:
+        _require_declarable(item, place)
+        yield item
+
+
+def _marked(module: ModuleType) -> list[object]:
+    return [value for value in vars(module).values() if isinstance(getattr(value, _MARK, None), ToolOptions)]
+
+
+def _attribute(module: ModuleType, place: str, name: str) -> object:
+    found: Any = module
+    for step in name.split("."):
+        if not hasattr(found, step):
+            functions = [key for key, value in vars(module).items() if _is_own_function(value, module)]
+            known = f"it has {', '.join(functions[:20])}" if functions else "it has no functions"
+            raise ToolLoadError(f"{place!r} has no {name!r}; {known}")
+        found = getattr(found, step)
+    return found
+
+
+def _is_own_function(value: Any, module: ModuleType) -> bool:
+    return callable(value) and not isinstance(value, type) and getattr(value, "__module__", "") == module.__name__
+
+
+def _require_declarable(item: Any, place: str) -> None:
+    if isinstance(item, (FunctionTool, Runnable, Toolset)):
+        return
+    if not callable(item):
+        raise ToolLoadError(f"{place!r}: {repr(item)[:80]} is not callable, so it is no tool")
+    try:
+        function_tool(item)
+    except ToolNotDeclarable as error:
+        raise ToolLoadError(f"{place!r}: {error}") from error
+
+
+# Importing ---------------------------------------------------------------------------------------------------------------
+
+
+def _module(name: str) -> ModuleType:
+    _add_to_path(Path.cwd())
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        if error.name is not None and f"{name}.".startswith(f"{error.name}."):
+            raise ToolLoadError(f"there is no module {error.name!r} here or among the installed packages") from None
+        raise _import_error(name, error, None) from error
+    except (Exception, SystemExit) as error:
+        raise _import_error(name, error, None) from error
+
+
+def _module_of_file(place: str) -> ModuleType:
+    path = Path(place).expanduser().resolve()
+    if not path.is_file():
+        raise ToolLoadError(f"there is no file {place!r}")
+    name = f"callgate_tools_{re.sub(r'[^0-9A-Za-z_]', '_', str(path))}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    # What the file imports from beside it must be found, and its own types must find their module.
+    _add_to_path(path.parent)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except BaseException as error:
+        del sys.modules[name]
+        if isinstance(error, (Exception, SystemExit)):
+            raise _import_error(place, error, str(path)) from error
+        raise
+    return module
+
+
+def _add_to_path(folder: Path) -> None:
+    # At the end: a file beside the tools must not take the place of a module that the program itself imports later.
+    if str(folder) not in sys.path:
+        sys.path.append(str(folder))
+
+
+def _import_error(place: str, error: BaseException, file: str | None) -> ToolLoadError:
+    text = (str(error).strip().splitlines() or [""])[0]
+    if isinstance(error, SyntaxError):
+        where, text = _where(error.filename, error.lineno, file), error.msg
+    else:
+        where = _innermost(error, file)
+    what = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return ToolLoadError(f"{place!r} cannot be imported: {where}{what}")
+
+
+def _innermost(error: BaseException, file: str | None) -> str:
+    """The last line of the file itself that was being run, or of whatever was being imported."""
+    frames = [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename != __file__ and "importlib" not in frame.filename
+    ]
+    frames = [frame for frame in frames if frame.filename == file] or frames
+    return _where(frames[-1].filename, frames[-1].lineno, file) if frames else ""
+
+
+def _where(filename: str | None, line: int | None, file: str | None) -> str:
+    if line is None:
+        return ""
+    return f"line {line}: " if filename in (file, None) else f"{Path(str(filename)).name} line {line}: "

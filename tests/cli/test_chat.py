@@ -1,0 +1,612 @@
+"""`callgate chat` as a shell and a person see it: output, exit codes, Ctrl-C, and questions before a call."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from callgate import ScriptedModel
+from callgate.cli import cli, main
+from callgate.errors import ModelError
+from callgate.testing import answer, call, text
+
+PATIENCE_S = 60
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+TOOLS = '''\
+"""Tools for the tests of the command."""
+import asyncio, time
+from callgate import ToolContext, ToolDefinition, ToolError, tool
+
+@tool
+def slow() -> str:
+    """Never comes back in time.
+
+    Not even when it is asked to."""
+    time.sleep(600)
+    return "done"
+
+@tool(run_in="loop")
+def stuck() -> str:
+    time.sleep(600)
+    return "done"
+
+@tool
+def which(context: ToolContext) -> str:
+    """Says which conversation this is."""
+    return f"conversation {context.session}"
+
+@tool
+def evil() -> str:
+    raise ToolError("\\x1b]0;owned\\x07\\x1b[31mred\\u202e")
+
+class Wipe:
+    """A tool that is asked for, as everything is that runs commands."""
+
+    definition = ToolDefinition(
+        name="wipe", kind="command", input_schema={"type": "object", "properties": {"path": {"type": "string"}}}
+    )
+
+    def problems(self, args):
+        return ()
+
+    async def run(self, args, context):
+        return "wiped " + args["path"]
+
+wipe = Wipe()
+'''
+
+
+@pytest.fixture
+def tools(tmp_path: Path) -> Path:
+    path = tmp_path / "my_tools.py"
+    path.write_text(TOOLS)
+    return path
+
+
+def environment(**more: str) -> dict[str, str]:
+    kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "PYTHONIOENCODING")}
+    return {**kept, "PYTHONUTF8": "1", "TERM": "dumb", **more}
+
+
+def callgate(*words: object, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-W", "error", "-m", "callgate", *map(str, words)],
+        input=stdin,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=PATIENCE_S,
+        check=False,
+        env=environment(**more),
+    )
+
+
+# --- one prompt ----------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_goes_to_stdout_and_the_calls_to_stderr() -> None:
+    done = callgate("chat", "What is 12 * 7?")
+    assert (done.returncode, done.stdout) == (0, "12 * 7 = 84.\n")
+    label, started, finished = done.stderr.splitlines()
+    assert label.startswith("demo: a scripted stand-in, not a language model")
+    assert started == '→ calculate({"expression": "12 * 7"})'
+    assert re.fullmatch(r"✓ calculate \d+ ms → 84", finished)
+
+
+def test_a_prompt_may_be_piped_in() -> None:
+    done = callgate("chat", stdin="2 + 2\n")
+    assert (done.returncode, done.stdout) == (0, "2 + 2 = 4.\n")
+
+
+def test_two_places_are_two_calls_that_start_before_either_ends() -> None:
+    done = callgate("chat", "weather in Oslo and Rome?")
+    assert [line[0] for line in done.stderr.splitlines()[1:]] == ["→", "→", "✓", "✓"]
+
+
+def test_symbols_are_plain_where_the_encoding_has_no_others() -> None:
+    done = callgate("chat", "2 + 2", PYTHONUTF8="0", PYTHONIOENCODING="ascii")
+    assert done.stderr.splitlines()[1] == '-> calculate({"expression": "2 + 2"})'
+
+
+def test_json_is_one_object() -> None:
+    done = callgate("chat", "-o", "json", "2 + 2")
+    value = json.loads(done.stdout)
+    assert list(value) == ["response", "calls", "usage", "finish_reason", "session"]
+    assert (value["response"], value["finish_reason"]) == ("2 + 2 = 4.", "STOP")
+    assert value["calls"][0]["result"]["value"] == 4
+    assert done.stdout.isascii()
+
+
+def test_stream_json_is_a_line_for_each_event_and_ends_without_the_contents() -> None:
+    done = callgate("chat", "--output", "stream-json", "2 + 2")
+    events = [json.loads(line) for line in done.stdout.splitlines()]
+    kinds = [event["type"] for event in events]
+    assert kinds[:4] == ["call_proposed", "usage_reported", "call_started", "call_finished"]
+    assert kinds[-1] == "run_ended"
+    assert "".join(event["text"] for event in events if event["type"] == "text_delta") == "2 + 2 = 4."
+    assert events[-1]["reply"]["text"] == "2 + 2 = 4."
+    assert "contents" not in events[-1]["reply"]
+
+
+def test_without_a_prompt_the_example_shows_one_call_two_calls_and_a_recovery() -> None:
+    done = callgate("chat", "--example")
+    assert done.returncode == 0
+    assert [line for line in done.stdout.splitlines() if line.startswith("> ")] == [
+        "> What is 12 * 7?",
+        "> What is the weather in Oslo and in Rome?",
+        "> What time is it in Atlantis?",
+    ]
+    assert [line[0] for line in done.stderr.splitlines()[1:]] == ["→", "✓", "→", "→", "✓", "✓", "→", "✗", "→", "✓"]
+
+
+def test_the_example_is_shown_where_stdin_stays_open_and_silent() -> None:
+    reading, writing = os.pipe()
+    command = [sys.executable, "-m", "callgate", "chat", "--example"]
+    with os.fdopen(reading) as stdin, os.fdopen(writing, "w"):
+        done = subprocess.run(command, stdin=stdin, capture_output=True, text=True, timeout=PATIENCE_S, env=environment())
+    assert (done.returncode, done.stdout.count("> ")) == (0, 3)
+
+
+def test_a_prompt_wins_over_the_example() -> None:
+    assert callgate("chat", "--example", "2 + 2").stdout == "2 + 2 = 4.\n"
+    assert callgate("chat", "--example", stdin="2 + 2").stdout == "2 + 2 = 4.\n"
+
+
+# --- what goes wrong -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["chat", "hi", "--provider", "gemini"], 2, "--provider gemini is not available in this version"),
+        (["chat", "hi", "--provider", "openai"], 2, "--provider openai is not available in this version"),
+        (["chat", "hi", "-m", "gemini-3.8-flash"], 2, "-m gemini-3.8-flash is not available in this version"),
+        (["chat", "hi", "--no-such-option"], 2, "No such option"),
+        (["chat", "hi", "there"], 2, "unexpected extra argument"),
+        (["chat", "hi", "--approval-mode", "sometimes"], 2, "sometimes"),
+        (["speak"], 2, "speak"),
+        (["chat"], 42, "there is no prompt"),
+        (["chat", " "], 42, "there is no prompt"),
+        (["chat", "hi", "-T", "gone.py"], 42, "there is no file 'gone.py'"),
+        (["chat", "hi", "-T", "os:sep"], 42, "is not callable"),
+    ],
+)
+def test_an_error_is_one_sentence_and_an_exit_code(
+    words: list[str], code: int, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    assert main(words) == code
+    out, err = capsys.readouterr()
+    assert out == ""
+    (line,) = err.splitlines()
+    assert line.startswith("callgate: ")
+    assert said in line
+
+
+def test_an_error_sets_the_exit_code_of_the_process() -> None:
+    done = callgate("chat", "hi", "-m", "gemini-3.8-flash")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("callgate: -m gemini-3.8-flash is not available")
+
+
+def test_what_nobody_expected_is_one_sentence_too(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def explode(_: Any) -> Any:
+        raise RuntimeError("the model\n\x1b[31mburst")
+
+    monkeypatch.setattr("callgate.cli.chat.DemoModel", explode)
+    assert main(["chat", "hi"]) == 1
+    assert capsys.readouterr().err == "callgate: RuntimeError: the model <U+001B>[31mburst\n"
+
+
+def test_without_a_stdin_there_is_no_prompt_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", None)
+    assert main(["chat"]) == 42
+    assert main(["chat", "2 + 2"]) == 0
+    assert main(["chat", "--example"]) == 0
+
+
+def test_tools_of_one_name_are_bad_input(tmp_path: Path) -> None:
+    (tmp_path / "a.py").write_text("def f() -> int: return 1\n")
+    (tmp_path / "b.py").write_text("def f() -> int: return 2\n")
+    done = callgate("chat", "f", "-T", f"{tmp_path}/a.py:f", "-T", f"{tmp_path}/b.py:f")
+    assert done.returncode == 42
+    assert "registered already" in done.stderr
+
+
+def test_debug_adds_the_traceback_and_nothing_else_does(tmp_path: Path) -> None:
+    (tmp_path / "bad.py").write_text("1 / 0\n")
+    assert "Traceback" not in callgate("chat", "hi", "-T", tmp_path / "bad.py").stderr
+    done = callgate("chat", "hi", "-T", tmp_path / "bad.py", "--debug")
+    assert done.returncode == 42
+    assert "Traceback" in done.stderr
+
+
+def test_prompts_that_are_not_text_are_bad_input() -> None:
+    command = [sys.executable, "-m", "callgate", "chat"]
+    env = environment(PYTHONIOENCODING="utf-8:strict")
+    done = subprocess.run(command, input=b"\xff\xfe2 + 2", capture_output=True, timeout=PATIENCE_S, env=env)
+    assert done.returncode == 42
+    assert b"is not text in utf-8" in done.stderr
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Puts a scripted model in the place of the demo."""
+
+    def use(*script: Any, **options: Any) -> None:
+        monkeypatch.setattr("callgate.cli.chat.DemoModel", lambda _: ScriptedModel(script, **options))
+
+    return use
+
+
+def invoked(*words: str) -> Result:
+    return CliRunner().invoke(cli, ["chat", *words])
+
+
+def test_a_run_that_reaches_the_limit_of_turns_ends_with_53(model: Callable[..., None]) -> None:
+    model(lambda request: call("calculate", expression=str(len(request.contents))), repeat_last=True)
+    done = invoked("go on")
+    assert done.exit_code == 53
+    assert done.stderr.splitlines()[-1] == "! The run was ended at its limit of turns."
+
+
+def test_an_answer_that_was_forced_by_the_limit_ends_with_53(model: Callable[..., None]) -> None:
+    def item(request: Any) -> Any:
+        return text("So far.") if request.tool_choice == "none" else call("calculate", expression=str(len(request.contents)))
+
+    model(item, repeat_last=True)
+    done = invoked("-o", "json", "go on")
+    assert done.exit_code == 53
+    assert json.loads(done.stdout)["response"] == "So far."
+
+
+@pytest.mark.parametrize("output", ["text", "json", "stream-json"])
+def test_a_model_that_fails_is_one_sentence_and_1(model: Callable[..., None], output: str) -> None:
+    model(ModelError("the model is\nasleep"))
+    done = invoked("-o", output, "hi")
+    assert done.exit_code == 1
+    assert "asleep" in done.stderr
+    assert done.stdout == ""
+
+
+def test_an_answer_that_did_not_end_by_itself_ends_with_1(model: Callable[..., None]) -> None:
+    model(answer("Half a", finish_reason="MAX_TOKENS"))
+    done = invoked("hi")
+    assert (done.exit_code, done.stdout) == (1, "Half a\n")
+    assert "MAX_TOKENS" in done.stderr
+
+
+def test_escape_sequences_of_the_model_are_shown_as_text(model: Callable[..., None]) -> None:
+    model(text("\x1b[2Jgone\u202e\x9b"))
+    assert invoked("hi").stdout == "<U+001B>[2Jgone<U+202E><U+009B>\n"
+
+
+def test_a_reader_that_goes_away_is_no_traceback(tools: Path) -> None:
+    command = f"{sys.executable} -m callgate chat --example < /dev/null | head -c 1"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=PATIENCE_S, env=environment())
+    assert "Traceback" not in done.stderr
+
+
+# --- permission ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_would_be_asked_is_denied_where_nobody_can_be(tools: Path) -> None:
+    done = callgate("chat", "wipe path=/tmp/x", "-T", f"{tools}:wipe")
+    assert done.returncode == 0
+    assert "--approval-mode yolo" in done.stderr
+    assert "wiped" not in done.stdout + done.stderr
+
+
+def test_yolo_asks_nobody(tools: Path) -> None:
+    done = callgate("chat", "wipe path=/tmp/x", "-T", f"{tools}:wipe", "--approval-mode", "yolo")
+    assert done.stdout == 'wipe returned "wiped /tmp/x".\n'
+
+
+# --- quick, and light ----------------------------------------------------------------------------------------------------
+
+
+def test_help_imports_nothing_heavy() -> None:
+    code = (
+        "import json, sys; from callgate.cli import main; code = main(['--help']);"
+        "print(json.dumps([code, sorted(sys.modules)]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
+    code, modules = json.loads(done.stdout.splitlines()[-1])
+    assert code == 0
+    assert "chat  Talk to a model that can call tools." in done.stdout
+    heavy = {
+        "pydantic",
+        "pydantic_core",
+        "httpx2",
+        "rich",
+        "prompt_toolkit",
+        "jsonschema_rs",
+        "asyncio",
+        "callgate.cli.chat",
+    }
+    assert heavy & set(modules) == set()
+
+
+def test_alone_it_prints_its_help_and_it_knows_its_version() -> None:
+    assert callgate().stdout == callgate("--help").stdout
+    assert callgate("--version").stdout.startswith("callgate, version 0.")
+    assert "-T, --tool" in callgate("chat", "--help").stdout
+
+
+# --- Ctrl-C in one prompt ------------------------------------------------------------------------------------------------
+
+posix = pytest.mark.skipif(os.name != "posix", reason="signals and terminals of POSIX")
+
+
+def interrupted(word: str, tools: Path) -> tuple[int, str]:
+    """Runs a tool that does not end, and presses Ctrl-C until the command does."""
+    command = [sys.executable, "-m", "callgate", "chat", word, "-T", str(tools)]
+    with subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, encoding="utf-8", env=environment()
+    ) as running:
+        assert running.stderr
+        seen = ""
+        while f"→ {word}(" not in seen:
+            seen += running.stderr.readline()
+        for _ in range(PATIENCE_S):
+            running.send_signal(signal.SIGINT)
+            try:
+                running.wait(timeout=1)
+                break
+            except subprocess.TimeoutExpired:
+                continue
+        else:
+            running.kill()
+        return running.returncode, running.stderr.read()
+
+
+@posix
+def test_ctrl_c_ends_one_prompt_with_130_though_a_sync_tool_hangs(tools: Path) -> None:
+    code, err = interrupted("slow", tools)
+    assert code == 130
+    assert "✗ slow: The call was cancelled" in err
+    assert "Traceback" not in err
+
+
+@posix
+def test_a_second_ctrl_c_ends_what_holds_the_event_loop_itself(tools: Path) -> None:
+    code, err = interrupted("stuck", tools)
+    assert code == 130
+    assert "Traceback" not in err
+
+
+# --- at a terminal -------------------------------------------------------------------------------------------------------
+
+
+class Screen:
+    """A command that runs in a terminal of its own."""
+
+    def __init__(self, *words: object, **more: str) -> None:
+        import pty
+
+        self.master, slave = pty.openpty()
+        # The command gets the terminal as its own, so that Ctrl-C typed there becomes a signal.
+        own = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+        command = [sys.executable, "-c", own, sys.executable, "-m", "callgate", "chat", *map(str, words)]
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, start_new_session=True, env=environment(**more)
+        )
+        os.close(slave)
+        self.seen = ""
+        self.read_to = 0
+
+    def type(self, keys: str) -> None:
+        os.write(self.master, keys.encode())
+
+    def wait_for(self, words: str) -> str:
+        """What has appeared since the last wait, up to and with these words."""
+        deadline = time.monotonic() + PATIENCE_S
+        while words not in self.seen[self.read_to :]:
+            assert self._more(deadline), f"{words!r} did not appear in {self.seen[self.read_to :]!r}"
+        end = self.seen.index(words, self.read_to) + len(words)
+        appeared, self.read_to = self.seen[self.read_to : end], end
+        return appeared
+
+    def interrupt(self, words: str) -> None:
+        """Presses Ctrl-C until it is heard: Python may miss one that comes just before it begins to wait for a key."""
+        deadline = time.monotonic() + PATIENCE_S
+        while words not in self.seen[self.read_to :] and time.monotonic() < deadline:
+            self.type("\x03")
+            again = time.monotonic() + 5
+            while words not in self.seen[self.read_to :] and self._more(again):
+                pass
+        self.wait_for(words)
+
+    def end(self, key: str = "") -> int:
+        """The exit code, once everything on the screen has been read; `key` is pressed until it comes to that."""
+        deadline = time.monotonic() + PATIENCE_S
+        while self.process.poll() is None and time.monotonic() < deadline:
+            self.type(key)
+            while self._more(time.monotonic() + 5):
+                pass
+        return self.process.wait(timeout=PATIENCE_S)
+
+    def _more(self, deadline: float) -> bool:
+        if not select.select([self.master], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            return False
+        try:
+            read = os.read(self.master, 65536)
+        except OSError:  # Linux says so when the other end is closed.
+            return False
+        self.seen += read.decode("utf-8", "replace")
+        return bool(read)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait(timeout=PATIENCE_S)
+        os.close(self.master)
+
+
+@pytest.fixture
+def screen() -> Iterator[Callable[..., Screen]]:
+    opened: list[Screen] = []
+
+    def show(*words: object, **more: str) -> Screen:
+        opened.append(Screen(*words, **more))
+        return opened[-1]
+
+    yield show
+    for one in opened:
+        one.close()
+
+
+@posix
+def test_a_conversation_answers_lists_its_tools_and_ends_with_ctrl_d(screen: Callable[..., Screen]) -> None:
+    show = screen()
+    assert show.wait_for("> ").count("demo: ") == 1
+    show.type("What is 12 * 7?\r")
+    show.wait_for('→ calculate({"expression": "12 * 7"})')
+    show.wait_for("12 * 7 = 84.")
+    show.wait_for("> ")
+    show.type("/tools\r")
+    show.wait_for("get_current_weather  Gets the current weather")
+    show.wait_for("> ")
+    show.type("/help\r")
+    show.wait_for("/exit")
+    show.wait_for("> ")
+    show.type("/nonsense\r")
+    show.wait_for("there is no command '/nonsense'")
+    show.wait_for("> ")
+    show.type("\r")
+    show.wait_for("> ")
+    show.type("\x04")
+    assert show.end() == 0
+
+
+@posix
+def test_exit_leaves(screen: Callable[..., Screen]) -> None:
+    show = screen()
+    show.wait_for("> ")
+    show.type("/exit\r")
+    assert show.end() == 0
+
+
+@posix
+def test_ctrl_c_stops_a_turn_and_the_conversation_goes_on(screen: Callable[..., Screen], tools: Path) -> None:
+    show = screen("-T", tools)
+    show.wait_for("> ")
+    show.type("which\r")
+    show.wait_for('which returned "conversation ')
+    session = show.wait_for('".').removesuffix('".')
+    show.wait_for("> ")
+    show.type("slow\r")
+    show.wait_for("→ slow({})")
+    show.interrupt("✗ slow: The call was cancelled while it was running.")
+    show.wait_for("! The run was cancelled; the conversation can go on.")
+    show.wait_for("> ")
+    show.type("which\r")
+    show.wait_for(f'which returned "conversation {session}".')
+    show.wait_for("> ")
+    # The thread of the tool still sleeps; leaving does not wait for it.
+    show.type("\x04")
+    assert show.end() == 0
+
+
+@posix
+def test_a_second_ctrl_c_leaves_a_turn_that_cannot_be_stopped(screen: Callable[..., Screen], tools: Path) -> None:
+    show = screen("-T", tools)
+    show.wait_for("> ")
+    show.type("stuck\r")
+    show.wait_for("→ stuck({})")
+    assert show.end(key="\x03") == 130
+    assert "Traceback" not in show.seen
+
+
+@posix
+def test_ctrl_c_at_the_prompt_clears_the_line_and_twice_leaves(screen: Callable[..., Screen]) -> None:
+    show = screen()
+    show.wait_for("> ")
+    show.type("2 + ")
+    show.wait_for("2 + ")
+    show.interrupt("Ctrl-C again leaves.")
+    show.wait_for("> ")
+    show.type("3 + 3\r")
+    show.wait_for("3 + 3 = 6.")
+    show.wait_for("> ")
+    show.interrupt("Ctrl-C again leaves.")
+    show.wait_for("> ")
+    assert show.end(key="\x03") == 0
+
+
+@posix
+def test_escape_sequences_of_a_tool_reach_the_screen_as_text(screen: Callable[..., Screen], tools: Path) -> None:
+    show = screen("-T", tools, NO_COLOR="1")
+    show.wait_for("> ")
+    show.type("evil\r")
+    show.wait_for("✗ evil: <U+001B>]0;owned<U+0007><U+001B>[31mred<U+202E>")
+    show.wait_for("evil failed: <U+001B>]0;owned<U+0007>")
+    show.wait_for("> ")
+    show.type("\x04")
+    assert show.end() == 0
+    assert "\x1b[31m" not in show.seen
+    assert "\x1b]0" not in show.seen
+
+
+@posix
+@pytest.mark.parametrize(
+    ("typed", "came_of_it"),
+    [("y\r", 'wipe returned "wiped /é"'), ("n\r", "did not allow"), ("\r", "did not allow"), ("yep\r", "did not allow")],
+)
+def test_a_call_that_asks_runs_only_on_a_clear_yes(
+    screen: Callable[..., Screen], tools: Path, typed: str, came_of_it: str
+) -> None:
+    show = screen("-T", f"{tools}:wipe", "wipe path=/é")
+    show.wait_for('? wipe({"path": "/\\u00e9"})')
+    show.wait_for("(Enter: no) ")
+    show.type(typed)
+    show.wait_for(came_of_it)
+    assert show.end() == 0
+
+
+@posix
+def test_always_holds_for_the_conversation(screen: Callable[..., Screen], tools: Path) -> None:
+    show = screen("-T", f"{tools}:wipe")
+    show.wait_for("> ")
+    show.type("wipe path=a\r")
+    show.wait_for("(Enter: no) ")
+    show.type("a\r")
+    show.wait_for('wipe returned "wiped a".')
+    show.wait_for("> ")
+    show.type("wipe path=b\r")
+    assert "Run it?" not in show.wait_for('wipe returned "wiped b".')
+
+
+@posix
+def test_ctrl_c_at_a_question_cancels_the_turn(screen: Callable[..., Screen], tools: Path) -> None:
+    show = screen("-T", f"{tools}:wipe")
+    show.wait_for("> ")
+    show.type("wipe path=a\r")
+    show.wait_for("(Enter: no) ")
+    show.interrupt("! The run was cancelled")
+    show.wait_for("> ")
+    show.type("\x04")
+    assert show.end() == 0
+    assert "wiped" not in show.seen
+
+
+@posix
+def test_json_needs_a_prompt(screen: Callable[..., Screen]) -> None:
+    show = screen("-o", "json")
+    show.wait_for("-o json needs a prompt")
+    assert show.end() == 2

@@ -1,0 +1,166 @@
+"""Events as they look in a terminal."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from callgate.cli.render import Terminal, escape, one_line, shown_call
+from callgate.events import (
+    CallFinished,
+    CallProgress,
+    CallProposed,
+    CallStarted,
+    Event,
+    Notice,
+    RunEnded,
+    TextDelta,
+    ThoughtDelta,
+    TurnEnded,
+)
+from callgate.types import FunctionCall, Reply, ToolResult, Usage
+
+CALL = FunctionCall(name="add", args={"a": 1, "b": "é"}, id="1")
+
+
+class Tty(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(*events: Event, out: io.StringIO | None = None, err: io.StringIO | None = None, **environ: str) -> tuple[str, str]:
+    out, err = out or io.StringIO(), err or io.StringIO()
+    terminal = Terminal(out, err, environ)
+    for event in events:
+        terminal.show(event)
+    return out.getvalue(), err.getvalue()
+
+
+def result(**fields: object) -> ToolResult:
+    return ToolResult(**{"call_id": "1", "name": "add", "status": "finished", "duration_s": 0.0123, **fields})
+
+
+def reply(finish_reason: str = "STOP", *, limited: bool = False) -> Reply:
+    return Reply(
+        text="", calls=[], usage=Usage(), finish_reason=finish_reason, contents=[], session="s", turns=1, limited=limited
+    )
+
+
+def test_text_goes_to_stdout_as_it_comes_and_its_line_is_ended() -> None:
+    assert shown(TextDelta("Hel"), TextDelta("lo"), RunEnded(reply())) == ("Hello\n", "")
+    assert shown(TextDelta("Hello\n"), RunEnded(reply())) == ("Hello\n", "")
+
+
+def test_a_call_is_two_lines_on_stderr() -> None:
+    events = (CallProposed(CALL), CallStarted(CALL), CallFinished(CALL, result(value={"sum": 3})))
+    assert shown(*events) == ("", '→ add({"a": 1, "b": "é"})\n✓ add 12 ms → {"sum": 3}\n')
+
+
+def test_a_call_that_fails_says_why_on_one_line() -> None:
+    failed = result(status="failed", error="No.\n  Not   today.", value=None)
+    assert shown(CallStarted(CALL), CallFinished(CALL, failed))[1].splitlines()[1] == "✗ add: No. Not today."
+
+
+def test_a_call_that_never_ran_is_shown_all_the_same() -> None:
+    denied = result(status="denied", error="Not allowed.", value=None)
+    assert shown(CallProposed(CALL), CallFinished(CALL, denied))[1] == ('→ add({"a": 1, "b": "é"})\n✗ add: Not allowed.\n')
+
+
+def test_text_before_a_call_keeps_a_line_of_its_own() -> None:
+    assert shown(TextDelta("Let me see."), CallStarted(CALL), TextDelta("3"))[0] == "Let me see.\n3"
+
+
+def test_long_arguments_and_results_are_cut() -> None:
+    call = FunctionCall(name="add", args={"a": "x" * 1000}, id="1")
+    first, second = shown(CallStarted(call), CallFinished(call, result(value="y" * 1000, duration_s=2.5)))[1].splitlines()
+    assert first.endswith("x…)")
+    assert len(first) < 350
+    assert second.startswith('✓ add 2.5 s → "yyy')
+    assert len(second) < 200
+
+
+def test_progress_and_notices_are_lines_and_thoughts_are_not() -> None:
+    err = shown(
+        CallStarted(CALL),
+        CallProgress("1", "half way", 0.5),
+        ThoughtDelta("hm"),
+        Notice("code", "Note\nthis."),
+        TurnEnded(1, "STOP"),
+    )[1]
+    assert err.splitlines()[1:] == ["  add: half way 50%", "! Note this."]
+
+
+@pytest.mark.parametrize(
+    ("ended", "words"),
+    [
+        (reply("cancelled"), "cancelled"),
+        (reply("turn_limit"), "limit of turns"),
+        (reply("STOP", limited=True), "limit of turns"),
+        (reply("SAFETY\x1b[2J"), "SAFETY<U+001B>[2J"),
+    ],
+)
+def test_a_run_that_did_not_end_by_itself_says_so(ended: Reply, words: str) -> None:
+    assert words in shown(RunEnded(ended))[1]
+
+
+@pytest.mark.parametrize(
+    ("raw", "safe"),
+    [
+        ("a\tb\nc", "a\tb\nc"),
+        ("\x1b[31mred", "<U+001B>[31mred"),
+        ("\r\x00\x07\x08", "<U+000D><U+0000><U+0007><U+0008>"),
+        ("\x7f\x9b31m\x85", "<U+007F><U+009B>31m<U+0085>"),
+        ("user\u202etxt.exe\u2066\u200f\u061c", "user<U+202E>txt.exe<U+2066><U+200F><U+061C>"),
+        ("\ud800", "<U+D800>"),
+        ("Zürich 東京 🙂", "Zürich 東京 🙂"),
+    ],
+)
+def test_what_could_steer_a_terminal_is_spelled_out(raw: str, safe: str) -> None:
+    assert escape(raw) == safe
+
+
+def test_nothing_of_models_and_tools_reaches_the_screen_raw() -> None:
+    evil = "\x1b]0;owned\x07\u202e\x9b"
+    call = FunctionCall(name=evil, args={evil: evil}, id="1")
+    out, err = shown(
+        TextDelta(evil),
+        CallStarted(call),
+        CallProgress("1", evil),
+        CallFinished(call, result(value=evil)),
+        CallStarted(call),
+        CallFinished(call, result(status="failed", error=evil)),
+        Notice("code", evil),
+        RunEnded(reply(evil)),
+    )
+    assert not {"\x1b", "\x07", "\u202e", "\x9b"} & set(out + err)
+
+
+def test_the_call_that_is_asked_about_is_ascii_and_whole() -> None:
+    call = FunctionCall(name="wipe", args={"path": "/étc\u202e", "n": "x" * 2000}, id="1")
+    text = shown_call(call)
+    assert text.isascii()
+    assert text.startswith('wipe({"path": "/\\u00e9tc\\u202e"')
+    assert "x" * 2000 in text
+
+
+def test_colors_are_for_terminals_that_want_them() -> None:
+    assert shown(CallStarted(CALL), err=Tty())[1].startswith("\x1b[36m→ add(")
+    assert "\x1b" not in shown(CallStarted(CALL))[1]
+    assert "\x1b" not in shown(CallStarted(CALL), err=Tty(), NO_COLOR="1")[1]
+    assert "\x1b" not in shown(CallStarted(CALL), err=Tty(), TERM="dumb")[1]
+
+
+def test_an_encoding_that_cannot_show_the_symbols_gets_plain_ones() -> None:
+    out, err = (io.TextIOWrapper(io.BytesIO(), encoding="ascii", newline="\n") for _ in range(2))
+    terminal = Terminal(out, err, {})
+    terminal.show(CallStarted(CALL))
+    terminal.show(CallFinished(CALL, result(value="é")))
+    terminal.show(TextDelta("4 °C"))
+    assert err.buffer.getvalue() == b'-> add({"a": 1, "b": "\\xe9"})\nok add 12 ms -> "\\xe9"\n'
+    assert out.buffer.getvalue() == b"4 \\xb0C"
+
+
+def test_one_line_is_one_line() -> None:
+    assert one_line("a\n\n b\t\r c", 100) == "a b c"
+    assert one_line("abcdef", 3) == "abc..."
