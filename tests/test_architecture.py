@@ -23,7 +23,19 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 # --- the tables ----------------------------------------------------------------------------------------------------------
 
 WORDS = ("types", "errors", "events", "strict_json", "parts", "config")
-PURE = ("definitions", "schema", "declaration", "prompted", "calls", "respond", "conversation", "facts", "turn")
+PURE = (
+    "definitions",
+    "schema",
+    "declaration",
+    "prompted",
+    "partial_args",
+    "calls",
+    "respond",
+    "conversation",
+    "request",
+    "facts",
+    "turn",
+)
 EDGES = ("gemini", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers")
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("runtime",), ("server", "cli"), ("__main__",))
@@ -60,7 +72,7 @@ PURE_EXCEPTIONS = {
 }
 
 # Names of the wire in camelCase, and the only places that may spell them.
-WIRE_PLACES = ("parts.py", "gemini/", "testing/", "declaration.py")
+WIRE_PLACES = ("parts.py", "partial_args.py", "gemini/", "testing/", "declaration.py")
 WIRE_WORDS = dict.fromkeys(
     ("functionCall", "functionResponse", "inlineData", "fileData", "thoughtSignature", "finishReason", "usageMetadata"),
     WIRE_PLACES,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.gemini.partial import PartialArguments, parse_path, will_continue
+from callgate.partial_args import PartialArguments, parse_path, will_continue
 from callgate.strict_json import Bad
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))

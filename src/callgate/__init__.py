@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from callgate.definitions.function import tool
     from callgate.errors import CallgateError, ModelError, ToolError, ToolNotDeclarable, UsageError
     from callgate.execute import Executor
+    from callgate.models.gemini import GeminiModel
     from callgate.permission import Policy
     from callgate.respond import to_function_response
     from callgate.runtime import Gate
@@ -38,8 +39,8 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FunctionCall", "Gate",
-    "Limits", "Media", "ModelError", "Policy", "Reply", "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError",
-    "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "declare", "definition_from",
+    "GeminiModel", "Limits", "Media", "ModelError", "Policy", "Reply", "ScriptedModel", "ToolContext", "ToolDefinition",
+    "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "declare", "definition_from",
     "function_calls", "to_function_response", "tool",
 ]  # fmt: skip
 
@@ -51,6 +52,7 @@ _PLACES = {
     "callgate.definitions.function": ("tool",),
     "callgate.errors": ("CallgateError", "ModelError", "ToolError", "ToolNotDeclarable", "UsageError"),
     "callgate.execute": ("Executor",),
+    "callgate.models.gemini": ("GeminiModel",),
     "callgate.permission": ("Policy",),
     "callgate.respond": ("to_function_response",),
     "callgate.runtime": ("Gate",),

@@ -10,6 +10,7 @@ import ast
 import difflib
 import re
 import uuid
+import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -23,8 +24,6 @@ __all__ = ["Answer", "Collector", "function_calls", "resolve_name", "salvaged_ca
 
 CALLS_MAX = 10_000
 """An answer with more calls than this is refused as a whole; no model means it."""
-
-WIRE_ID_CHARS_MAX = 256
 
 # Namespaces that models put before a name although it was declared without one.
 _PREFIXES = ("default_api.", "default_api:", "functions.", "functions:", "tools.", "tool_code.")
@@ -86,7 +85,13 @@ class Collector:
         return parts.text_of({"parts": [*self._parts[: -len(pending) or None], *pending]})
 
     def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
-        """Takes one response chunk and gives out what it adds."""
+        """Takes one response chunk and gives out what it adds.
+
+        Raises:
+            ProtocolError: the chunk is not an object, or the answer has too many calls.
+        """
+        if not isinstance(cast("Any", chunk), Mapping):
+            raise ProtocolError(f"a chunk of the answer is not an object but {type(chunk).__name__}", partial=self.text)
         self._chunks += 1
         self._usage = parts.usage_of(chunk) or self._usage
         self._model = parts.model_version_of(chunk) or self._model
@@ -98,7 +103,8 @@ class Collector:
         content: Any = candidate.get("content")
         if not isinstance(content, dict):
             return []
-        self._content |= {key: value for key, value in cast("JsonObject", content).items() if key != "parts"}
+        fields = {key: value for key, value in cast("JsonObject", content).items() if key != "parts"}
+        self._content |= strict_json.mended(fields)
         return [event for part in parts.parts_of(cast("JsonObject", content)) for event in self._take(part)]
 
     def close(self) -> Answer:
@@ -106,7 +112,7 @@ class Collector:
 
         Raises:
             Blocked: the prompt was refused.
-            ProtocolError: there was no answer at all, or it ended without a finish reason.
+            ProtocolError: there was no answer at all, it ended without a finish reason, or it holds a function response.
         """
         if self._blocked and self._finish_reason is None:
             reason, message = self._blocked
@@ -115,8 +121,11 @@ class Collector:
             why = "ended early: it has no finish reason" if self._chunks else "is empty"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
         self._flush()
+        if any(map(parts.is_response, self._parts)):
+            why = "holds a function response, which is not the model's to give"
+            raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
         return Answer(
-            content={**self._content, "role": "model", "parts": self._parts},
+            content={**self._content, "role": "model", "parts": list(self._parts)},
             calls=tuple(self.calls),
             finish_reason=self._finish_reason,
             finish_message=self._finish_message,
@@ -127,17 +136,17 @@ class Collector:
     def _take(self, part: Part) -> list[Event]:
         if parts.is_call(part):
             return self._take_call(part)
+        part = strict_json.mended(part) if strict_json.first_bad(part) else part
         if not parts.is_plain_text(part):
             self._flush()
-            self._parts.append(strict_json.mended(part))
-            return _delta_of(self._parts[-1])
-        if self._texts and not parts.same_kind_of_text(self._parts[-1], part):
-            self._flush()
-        if not self._texts:
             self._parts.append(part)
-        text = _text_of(part)
-        self._texts.append(text)
-        return [ThoughtDelta(text) if parts.is_thought(part) else TextDelta(text)] if text else []
+        elif part["text"]:  # An empty delta says nothing, and must not keep its neighbours apart.
+            if self._texts and not parts.same_kind_of_text(self._parts[-1], part):
+                self._flush()
+            if not self._texts:
+                self._parts.append(part)
+            self._texts.append(part["text"])
+        return _delta_of(part)
 
     def _take_call(self, part: Part) -> list[Event]:
         self._flush()
@@ -207,7 +216,9 @@ def salvaged_calls(text: str) -> list[FunctionCall]:
     if not code or len(code) > 20_000:
         return []
     try:
-        statements = ast.parse(code).body
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Escapes such as "\d" are the model's, not a programmer's.
+            statements = ast.parse(code).body
         calls = [_literal_call(statement) for statement in statements]
     except (SyntaxError, ValueError, RecursionError, MemoryError, TypeError):
         return []
@@ -228,27 +239,36 @@ def _literal_call(statement: ast.stmt) -> FunctionCall | None:
     if not re.fullmatch(r"[A-Za-z_][\w.]*", written):
         return None
     args = {str(keyword.arg): ast.literal_eval(keyword.value) for keyword in node.keywords}
-    strict_json.dump(args)
+    if not _is_json(args):
+        return None
+    args = strict_json.parse(strict_json.dump(args))
     return FunctionCall(name=written, args=args, id=_new_id(), notes=("The call was read from Python text.",))
 
 
+def _is_json(value: Any) -> bool:
+    """Whether a Python literal says something that JSON can say too; bytes, sets and complex numbers do not."""
+    if isinstance(value, dict):
+        items = cast("dict[Any, Any]", value).items()
+        return all(isinstance(key, str) and _is_json(item) for key, item in items)
+    if isinstance(value, (list, tuple)):
+        return all(map(_is_json, cast("list[Any]", value)))
+    return value is None or isinstance(value, (bool, int, float, str))
+
+
 def _read_call(part: Part) -> tuple[FunctionCall, Part]:
-    """The call of a part, and the part as it may go back: without an id that cannot be echoed."""
+    """The call of a part, and the part as it may go back: with a name, and without an id that cannot be echoed."""
     part = strict_json.mended(part) if (bad := strict_json.first_bad(part)) else part
+    args, problem, notes = _read_args(parts.call_of(part).get("args"))
+    if bad:
+        problem = f"The arguments cannot be used: {bad}."
+    named = parts.call_of(part).get("name")
+    part = parts.sendable_part(part)
     inner = parts.call_of(part)
-    wire_id = inner.get("id")
-    if wire_id is not None and not (isinstance(wire_id, str) and 0 < len(wire_id) <= WIRE_ID_CHARS_MAX):
-        part, wire_id = parts.without_call_id(part), None
-    name: Any = inner.get("name")
-    args, problem, notes = _read_args(inner.get("args"))
+    if inner["name"] != named:
+        problem = "The call does not name a function."
     call = FunctionCall(
-        name=name if isinstance(name, str) else "",
-        args=args,
-        id=_new_id(),
-        wire_id=wire_id,
-        problem=f"The arguments cannot be used: {bad}." if bad else problem,
-        notes=notes,
-    )
+        name=inner["name"], args=args, id=_new_id(), wire_id=inner.get("id"), problem=problem, notes=notes
+    )  # fmt: skip
     return call, part
 
 
@@ -257,9 +277,11 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
     notes: tuple[str, ...] = ()
     if isinstance(raw, str):
         try:
-            raw = strict_json.parse(raw)
+            raw = strict_json.parse_isolating(raw)
         except JsonError as error:
             return {}, f"The arguments are not valid JSON: {error}. Send them as an object.", ()
+        if bad := strict_json.first_bad(raw):
+            return {}, f"The arguments cannot be used: {bad}.", ()
         notes = ("The arguments came as JSON text.",)
     if raw is None:
         return {}, None, notes
@@ -268,13 +290,6 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
     if strict_json.depth_exceeds(raw, strict_json.DEPTH_MAX):
         return {}, f"The arguments are nested deeper than {strict_json.DEPTH_MAX} levels.", notes
     return cast("JsonObject", raw), None, notes
-
-
-def _text_of(part: Part) -> str:
-    text = part["text"]
-    if isinstance(text, strict_json.Bad):
-        return text.value or ""
-    return text
 
 
 def _delta_of(part: Part) -> list[Event]:

@@ -4,7 +4,7 @@ Contents come in, a valid history and its encoded bytes go out. Each content is 
 are reused for every request. This file knows nothing of tools or models; it knows the rules of the wire:
 
 1. the first content is the user's;
-2. a content has at least one part, and no empty ones;
+2. a content has at least one part, and no empty ones; calls have names and objects of arguments;
 3. a content with function calls is followed by one user content that holds exactly one response per call, in call order,
    with the call's name, and its id if and only if the call has one;
 4. responses stand nowhere else, and not beside other parts;
@@ -13,11 +13,12 @@ are reused for every request. This file knows nothing of tools or models; it kno
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from callgate import strict_json
-from callgate.errors import ConversationInvalid
+from callgate.errors import ConversationInvalid, JsonError
 from callgate.parts import (
     Prompt,
     answer_part,
@@ -29,11 +30,14 @@ from callgate.parts import (
     is_whole,
     parts_of,
     response_as_text,
+    response_media,
     response_of,
     role_of,
+    sendable_part,
     text_part,
     user_content,
 )
+from callgate.respond import json_safe
 from callgate.types import Content, JsonObject, Part
 
 __all__ = ["Conversation", "is_user_turn", "repaired", "validate"]
@@ -77,7 +81,7 @@ class Conversation:
     @property
     def encoded(self) -> Sequence[bytes]:
         """The JSON text of each content, in order, encoded once."""
-        return self._encoded
+        return tuple(self._encoded)
 
     @property
     def last(self) -> Content | None:
@@ -104,25 +108,32 @@ class Conversation:
     def add_model(self, content: Mapping[str, Any]) -> None:
         """Adds an answer of the model as it came; only parts that say nothing and carry no signature are left out.
 
+        Calls that could not be sent back get a name, arguments that are an object, and lose an id that is none.
+
         Raises:
             ConversationInvalid: the content says nothing, or it cannot stand here.
         """
-        parts = [part for part in parts_of(content) if has_data(part) or is_signed(part)]
+        parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
         if not any(map(has_data, parts)):
             raise ConversationInvalid(["a model content without parts cannot be stored"])
         if not self._contents or role_of(self._contents[-1]) == "model":
             raise ConversationInvalid([f"a model content at index {len(self)} must follow a user content"])
-        self._append({**content, "role": "model", "parts": parts})
+        added = {**content, "role": "model", "parts": parts}
+        if breaches := list(_breaches(added)):
+            raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in breaches])
+        self._append(added)
 
     def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> None:
         """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
 
         Raises:
-            ConversationInvalid: a response belongs to no open call.
+            ConversationInvalid: something is not a response, or belongs to no open call.
         """
         if not self._open:
             raise ConversationInvalid([f"responses at index {len(self)} follow no function call"])
-        paired, rest = _paired(self._open, responses, missing)
+        if breaches := [breach for part in responses for breach in _not_a_response(part)]:
+            raise ConversationInvalid([f"responses at index {len(self)}: {breach}" for breach in breaches])
+        paired, rest = _paired(self._open, [*map(sendable_part, responses)], missing)
         if rest:
             names = ", ".join(repr(response_of(part).get("name")) for part in rest)
             raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
@@ -169,16 +180,21 @@ def validate(contents: Sequence[Mapping[str, Any]], *, sendable: bool = False) -
     """
     problems: list[str] = []
     calls: list[JsonObject] = []
+    before: Any = "model"
     for index, content in enumerate(contents):
+        if not isinstance(cast("Any", content), Mapping):
+            problems.append(f"contents[{index}]: not an object")
+            continue
         problems += [f"contents[{index}]: {breach}" for breach in _breaches(content)]
-        if content.get("role") == "model" and (index == 0 or contents[index - 1].get("role") == "model"):
+        if content.get("role") == before == "model":
             problems.append(f"contents[{index}]: a model content must follow a user content")
+        before = content.get("role")
         responses = [response_of(part) for part in parts_of(content) if is_response(part)]
         problems += [f"contents[{index}]: {breach}" for breach in _response_breaches(calls, responses)]
         calls = call_parts(content) if content.get("role") == "model" else []
     if sendable and calls:
         problems.append(f"contents[{len(contents) - 1}]: {len(calls)} function call(s) have no responses")
-    elif sendable and (not contents or contents[-1].get("role") != "user"):
+    elif sendable and (not contents or before != "user"):
         problems.append("the last content must be the user's")
     return problems
 
@@ -192,6 +208,12 @@ def _breaches(content: Mapping[str, Any]) -> Iterator[str]:
         yield f"role {role!r} is not 'user' or 'model'"
     if not any(map(has_data, parts)):
         yield "no part says anything"
+    elif not all(has_data(part) or is_signed(part) for part in parts):
+        yield "a part says nothing"
+    if content.get("parts") != parts:
+        yield "the parts are not a list of objects"
+    if any(not is_whole(part) or sendable_part(part) is not part for part in parts):
+        yield "a function call or response lacks a name, has an id that is no id, or is not made of objects"
     if role == "model" and responses:
         yield "a model content holds function responses"
     if responses not in (0, len(parts)):
@@ -208,8 +230,11 @@ def _response_breaches(calls: Sequence[JsonObject], responses: Sequence[JsonObje
     for call, response in zip(calls, responses, strict=True):
         if (call.get("name"), call.get("id")) != (response.get("name"), response.get("id")):
             yield f"the response to {response.get('name')!r} does not answer the call of {call.get('name')!r} in its place"
-        if not isinstance(response.get("response"), dict):
-            yield f"the response to {call.get('name')!r} is not an object"
+
+
+def _not_a_response(part: Any) -> Iterator[str]:
+    if not isinstance(part, dict) or not is_response(cast("Part", part)) or not is_whole(cast("Part", part)):
+        yield "a part is not a function response"
 
 
 def repaired(contents: Iterable[Mapping[str, Any]]) -> tuple[list[Content], list[str]]:
@@ -230,11 +255,13 @@ def repaired(contents: Iterable[Mapping[str, Any]]) -> tuple[list[Content], list
         paired, orphans = _paired(unanswered, answers, INTERRUPTED)
         if len(answers) - len(orphans) < len(unanswered):
             notes.append("function calls without a response were answered as interrupted")
+        elif paired != answers[: len(paired)]:
+            notes.append("function responses were given the order, names and ids of their calls")
         if paired:
             result.append({"role": "user", "parts": paired} if paired != answers else piece)
         if orphans:
             notes.append(f"{len(orphans)} function response(s) without a call were turned into text")
-            result.append(user_content([text_part(response_as_text(part)) for part in orphans]))
+            result.append(user_content([told for part in orphans for told in _in_words(part)]))
         if not answers:
             result.append(piece)
     return result, notes
@@ -242,44 +269,89 @@ def repaired(contents: Iterable[Mapping[str, Any]]) -> tuple[list[Content], list
 
 def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator[Content]:
     """Each content with a legal role and without empty parts; responses and other parts come as contents of their own."""
-    for index, content in enumerate(contents):
-        parts = parts_of(content)
-        kept = [part for part in parts if is_whole(part) and (has_data(part) or is_signed(part))]
-        if len(kept) != len(parts):
-            notes.append(f"contents[{index}]: {len(parts) - len(kept)} part(s) that say nothing were left out")
-        role = "model" if any(map(is_call, kept)) else role_of(content)
-        role = role if role == "model" else "user"
+    for index, given in enumerate(contents):
+        if not isinstance(cast("Any", given), Mapping):
+            notes.append(f"contents[{index}]: left out, because it is not an object")
+            continue
+        content = _writable(given, notes, index)
+        kept = _kept_parts(content, notes, index)
+        role = "model" if any(map(is_call, kept)) or role_of(content) == "model" else "user"
         if content.get("role", role) != role:
             notes.append(f"contents[{index}]: the role {content['role']!r} was read as {role!r}")
-        responses = [part for part in kept if is_response(part)]
+        # Responses answer what was called before; only those that stand behind a call may answer that one.
+        first_call = next((place for place, part in enumerate(kept) if is_call(part)), len(kept))
+        early = [part for part in kept[:first_call] if is_response(part)]
+        late = [part for part in kept[first_call:] if is_response(part)]
         others = [part for part in kept if not is_response(part)]
-        if responses and (others or role == "model"):
+        if (early or late) and (others or role == "model"):
             notes.append(f"contents[{index}]: function responses were put into a content of their own")
-        if responses:
-            yield {"role": "user", "parts": responses} if others else {**content, "role": "user", "parts": responses}
+        if early:
+            yield {"role": "user", "parts": early} if others else {**content, "role": "user", "parts": early}
         if any(map(has_data, others)):
             yield {**content, "role": role, "parts": others}
+        elif not early:
+            notes.append(f"contents[{index}]: left out, because it says nothing")
+        if late:
+            yield {"role": "user", "parts": late}
+
+
+def _writable(content: Mapping[str, Any], notes: list[str], index: int) -> Mapping[str, Any]:
+    """The content itself if it can be written as JSON, else the nearest one that can."""
+    try:
+        strict_json.dump(content)
+    except JsonError as error:
+        notes.append(f"contents[{index}]: values that JSON cannot say were replaced ({error})")
+        return json_safe(content).value
+    return content
+
+
+def _kept_parts(content: Mapping[str, Any], notes: list[str], index: int) -> list[Part]:
+    """The parts that say something, in a form that can be sent. Bare text, as some systems write it, becomes a part."""
+    given: Any = content.get("parts")
+    listed: list[Any] = [*cast("list[Any]", given)] if isinstance(given, (list, tuple)) else [given] if given else []
+    if not isinstance(given, list) and listed:
+        notes.append(f"contents[{index}]: its parts were not a list")
+    kept = [(part, fit) for part in listed if (fit := _fit(part)) is not None]
+    if len(kept) != len(listed):
+        notes.append(f"contents[{index}]: {len(listed) - len(kept)} part(s) that say nothing were left out")
+    if changed := sum(fit is not part for part, fit in kept):
+        notes.append(f"contents[{index}]: {changed} part(s) were brought into a form that can be sent")
+    return [fit for _, fit in kept]
+
+
+def _fit(part: Any) -> Part | None:
+    """A part that can be sent, or None where there is nothing to send."""
+    whole: Part = text_part(part) if isinstance(part, str) else part
+    if not isinstance(cast("Any", whole), dict) or not is_whole(whole) or not (has_data(whole) or is_signed(whole)):
+        return None
+    return sendable_part(whole)
+
+
+def _in_words(response: Part) -> list[Part]:
+    """What a response said, as parts that may stand anywhere in a user content."""
+    return [text_part(response_as_text(response)), *response_media(response)]
 
 
 def _joined(pieces: Iterable[Content], notes: list[str]) -> Iterator[Content]:
     """Responses that were spread over several contents become one, and so do model contents in a row."""
     last: Content | None = None
+    kind, has_calls, is_joined = "", False, False
     for piece in pieces:
-        if last is not None and _belong_together(last, piece):
+        piece_kind = "responses" if is_response(piece["parts"][0]) else piece["role"]
+        piece_calls = bool(call_parts(piece))
+        # Calls close a content, because their responses come next; but calls in a row were made at once.
+        if last is not None and kind == piece_kind != "user" and (piece_calls or not has_calls):
             notes.append(f"two {last['role']} contents in a row were joined")
-            last = {**last, "parts": [*last["parts"], *piece["parts"]]}
-            continue
-        if last is not None:
-            yield last
-        last = piece
+            if not is_joined:
+                last, is_joined = {**last, "parts": [*last["parts"]]}, True
+            last["parts"] += piece["parts"]
+        else:
+            if last is not None:
+                yield last
+            last, kind, is_joined = piece, piece_kind, False
+        has_calls = piece_calls
     if last is not None:
         yield last
-
-
-def _belong_together(first: Content, second: Content) -> bool:
-    if first["role"] == second["role"] == "model":
-        return not call_parts(first)  # Calls close a content: their responses come next.
-    return _is_responses(first) and _is_responses(second)
 
 
 def _is_responses(content: Content) -> bool:
@@ -291,14 +363,23 @@ def _paired(calls: Sequence[JsonObject], responses: Sequence[Part], missing: str
 
     A response belongs to the call with its id; without ids, or where they do not meet, to the first call of its name.
     """
-    rest = list(responses)
+    waiting = dict(enumerate(responses))
+    by_id, by_name = _places(responses, "id"), _places(responses, "name")
 
-    def take(call: JsonObject, key: str) -> Part | None:
-        for index, part in enumerate(rest):
-            if call.get(key) is not None and response_of(part).get(key) == call[key]:
-                return rest.pop(index)
+    def take(places: deque[int] | None) -> Part | None:
+        while places:
+            if (place := places.popleft()) in waiting:
+                return waiting.pop(place)
         return None
 
-    found = [take(call, "id") for call in calls]
-    found = [part or take(call, "name") for call, part in zip(calls, found, strict=True)]
-    return [answer_part(call, part, missing) for call, part in zip(calls, found, strict=True)], rest
+    found = [take(by_id.get(call.get("id"))) for call in calls]
+    found = [part or take(by_name.get(call.get("name"))) for call, part in zip(calls, found, strict=True)]
+    return [answer_part(call, part, missing) for call, part in zip(calls, found, strict=True)], list(waiting.values())
+
+
+def _places(responses: Sequence[Part], key: str) -> dict[Any, deque[int]]:
+    places: dict[Any, deque[int]] = {}
+    for place, part in enumerate(responses):
+        if isinstance(value := response_of(part).get(key), str):
+            places.setdefault(value, deque()).append(place)
+    return places

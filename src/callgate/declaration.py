@@ -1,26 +1,39 @@
 """Definitions -> what a model is shown: declarations, the configuration for calling them, and a map of names.
 
 `ToolDefinition`s come in; `tools` and `toolConfig` as Gemini takes them go out, with a map from the names that were sent
-back to the tools' own names. The same definitions always give the same bytes. This file knows nothing of running tools.
+back to the tools' own names. The same definitions always give the same bytes. This file knows nothing of running tools; of
+the tools that run at Google it knows the names.
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
 
-__all__ = ["Declaration", "declare", "declared_names", "digest", "tool_config"]
+__all__ = ["BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_names", "digest", "split_built_in", "tool_config"]
 
 NAME_CHARS_MAX = 64
 DECLARATIONS_MAX = 512
+
+BuiltIn: TypeAlias = "str | Mapping[str, Any]"
+"""A tool that runs at Google: its name, or an object that maps the name to its configuration."""
+
+BUILT_IN: Mapping[str, Literal["developer", "vertex"] | None] = {
+    "googleSearch": None, "googleSearchRetrieval": None, "codeExecution": None, "urlContext": None, "googleMaps": None,
+    "computerUse": None, "fileSearch": "developer", "mcpServers": "developer", "retrieval": "vertex",
+    "enterpriseWebSearch": "vertex", "parallelAiSearch": "vertex", "exaAiSearch": "vertex",
+}  # fmt: skip
+"""Every built-in tool, and the surface that alone has it. Python's spelling (`google_search`) is understood too."""
 
 _MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE", "validated": "VALIDATED"}
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]+")
@@ -32,7 +45,7 @@ class Declaration:
     """What is sent of a set of tools."""
 
     tools: list[JsonObject]
-    """One Tool object with all declarations; empty when there are none."""
+    """One Tool object with all declarations and built-in tools; empty when there are none."""
     tool_config: JsonObject | None
     names: Mapping[str, str]
     """Declared name -> the tool's own name."""
@@ -45,12 +58,13 @@ def declare(
     surface: Literal["developer", "vertex"] = "developer",
     schema_field: Literal["parametersJsonSchema", "parameters"] = "parametersJsonSchema",
     tool_choice: ToolChoice = "auto",
+    built_in: Iterable[BuiltIn] = (),
 ) -> Declaration:
-    """Declares the tools, in the order given.
+    """Declares the tools, in the order given, and the built-in ones behind them.
 
     Raises:
         ToolNotDeclarable: two tools have the same name, or there are more than 512.
-        UsageError: an unknown surface, schema field or tool choice.
+        UsageError: an unknown surface, schema field, tool choice or built-in tool.
     """
     definitions = list(definitions)
     if surface not in ("developer", "vertex"):
@@ -63,8 +77,11 @@ def declare(
         raise ToolNotDeclarable(f"{len(definitions)} tools: a request can declare at most {DECLARATIONS_MAX}")
     names = declared_names(definitions)
     declarations = [_declaration(name, d, schema_field) for name, d in zip(names, definitions, strict=True)]
+    # Several Tool objects are refused for some mixes, one that holds everything is not.
+    tool: JsonObject = {"functionDeclarations": declarations} if declarations else {}
+    tool |= _built_in_fields(built_in)
     return Declaration(
-        tools=[{"functionDeclarations": declarations}] if declarations else [],
+        tools=[tool] if tool else [],
         tool_config=tool_config(tool_choice, names),
         names=names,
     )
@@ -89,6 +106,18 @@ def tool_config(choice: ToolChoice, names: Mapping[str, str]) -> JsonObject | No
     return {"functionCallingConfig": {"mode": "ANY", "allowedFunctionNames": chosen[:1]}}
 
 
+def split_built_in(tools: Iterable[object]) -> tuple[list[object], list[BuiltIn]]:
+    """Tools that run here, and built-in ones: names, and objects of nothing but such names (or of one unknown one)."""
+    ours: list[object] = []
+    theirs: list[BuiltIn] = []
+    for item in cast("Iterable[Any]", tools):
+        if isinstance(item, str) or (isinstance(item, Mapping) and _looks_built_in(cast("Mapping[str, Any]", item))):
+            theirs.append(cast("BuiltIn", item))
+        else:
+            ours.append(cast("object", item))
+    return ours, theirs
+
+
 def declared_names(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
     """Declared name -> own name, in order. Legal names stay; others get an alias, with a hash where it would be ambiguous.
 
@@ -100,25 +129,74 @@ def declared_names(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
         raise ToolNotDeclarable(f"more than one tool is named {', '.join(map(repr, twice))}: give one of them another name=")
     plain = {name: _legal(name) for name in own}
     wanted = Counter(plain.values())
-    return {
-        alias if alias == name or wanted[alias] == 1 else f"{alias[: NAME_CHARS_MAX - 9]}_{_hash(name)}": name
-        for name, alias in plain.items()
-    }
+    taken = {alias for name, alias in plain.items() if alias == name or wanted[alias] == 1}
+    declared: dict[str, str] = {}
+    for name, alias in plain.items():
+        if alias != name and wanted[alias] > 1:
+            alias = _free_alias(alias, name, taken)
+        declared[alias] = name
+    return declared
 
 
 def digest(definition: ToolDefinition) -> str:
     """A short hash of everything that a model or a person was told of the tool; changes whenever any of it does."""
-    told: list[Any] = [definition.name, definition.description, definition.input_schema, definition.server, definition.kind]
-    return hashlib.sha256(strict_json.dump([*told, definition.read_only, definition.idempotent])).hexdigest()[:16]
+    told: list[Any] = [definition.name, definition.title, definition.description, definition.input_schema]
+    told += [definition.server, definition.kind, definition.read_only, definition.idempotent]
+    return hashlib.sha256(strict_json.dump(told)).hexdigest()[:16]
+
+
+_SPELLED = {spelled: name for name in BUILT_IN for spelled in (name, re.sub("([A-Z])", r"_\1", name).lower())}
+# A list of servers: there is nothing to switch on by its bare name.
+_CONFIGURED = frozenset({"mcpServers"})
+
+
+def _looks_built_in(item: Mapping[str, Any]) -> bool:
+    if "functionDeclarations" in item or "function_declarations" in item:
+        return False
+    return len(item) == 1 or (bool(item) and all(key in _SPELLED for key in item))
+
+
+def _built_in_fields(built_in: Iterable[BuiltIn]) -> JsonObject:
+    """The fields of a Tool object for the built-in tools."""
+    fields: JsonObject = {}
+    for item in built_in:
+        for spelled, value in {item: None}.items() if isinstance(item, str) else item.items():
+            name = _SPELLED.get(spelled)
+            if name is None:
+                near = difflib.get_close_matches(str(spelled), _SPELLED, n=1)
+                hint = f"did you mean {near[0]!r}?" if near else f"known are {', '.join(BUILT_IN)}"
+                raise UsageError(f"there is no built-in tool {spelled!r} (functions are passed as such): {hint}")
+            if name in fields:
+                raise UsageError(f"the built-in tool {name!r} is given twice: keep one of them")
+            if value is None and name in _CONFIGURED:
+                raise UsageError(f"the built-in tool {name!r} needs its configuration: pass {{{name!r}: [...]}}")
+            fields[name] = {} if value is None else value
+    return fields
 
 
 def _declaration(name: str, definition: ToolDefinition, schema_field: str) -> JsonObject:
     # A description is optional on the wire, but a model that is not told what a tool does guesses.
     description = definition.description or definition.title or f"Calls {definition.name}."
     declaration: JsonObject = {"name": name, "description": description}
-    if definition.input_schema.get("properties") or definition.input_schema.get("additionalProperties"):
+    if not _takes_nothing(definition.input_schema):
         declaration[schema_field] = definition.input_schema
     return declaration
+
+
+def _takes_nothing(schema: Mapping[str, Any]) -> bool:
+    """Whether a schema says no more than that there are no arguments, in which case none is sent."""
+    return not any(value for key, value in schema.items() if key not in _SAYING_NOTHING)
+
+
+_SAYING_NOTHING = frozenset({"type", "title", "description", "$schema", "$id", "$comment"})
+
+
+def _free_alias(alias: str, name: str, taken: set[str]) -> str:
+    """The alias with a hash behind it that no other tool has; a tool may be called like the alias of another one."""
+    hashes = (_hash(name + "\0" * again) for again in itertools.count())
+    free = next(hashed for h in hashes if (hashed := f"{alias[: NAME_CHARS_MAX - 9]}_{h}") not in taken)
+    taken.add(free)
+    return free
 
 
 def _legal(name: str) -> str:

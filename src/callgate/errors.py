@@ -10,6 +10,13 @@
         ├── Blocked                  the prompt was refused
         ├── MalformedAnswer          the model kept answering with something that is not a call
         ├── EmptyAnswer              the model kept answering with nothing
+        ├── InvalidRequest           the server refused the request itself; sending it again will not help
+        ├── AuthError                the key or the permission is missing or wrong
+        ├── RateLimited              too many requests, or a quota is used up
+        ├── ServerUnavailable        the server has trouble of its own
+        ├── ConnectionLost           the connection could not be made, or broke
+        ├── RequestTimeout           the server took longer than the limits allow
+        ├── LimitExceeded            the request or the answer is larger than allowed
         ├── ProtocolError            the answer is not what the protocol promises
         └── ScriptExhausted          a ScriptedModel was asked for more answers than it has
 
@@ -22,8 +29,9 @@ raised when a tool is registered or a gate is built; what the world did wrong is
 from __future__ import annotations
 
 __all__ = [
-    "Blocked", "CallgateError", "ConversationInvalid", "EmptyAnswer", "JsonError", "MalformedAnswer", "ModelError",
-    "ProtocolError", "ScriptExhausted", "SessionBusy", "ToolError", "ToolNotDeclarable", "UsageError",
+    "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer", "InvalidRequest",
+    "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "ProtocolError", "RateLimited", "RequestTimeout",
+    "ScriptExhausted", "ServerUnavailable", "SessionBusy", "ToolError", "ToolNotDeclarable", "UsageError",
 ]  # fmt: skip
 
 
@@ -89,6 +97,50 @@ class MalformedAnswer(ModelError):
 
 class EmptyAnswer(ModelError):
     """The model was asked again and still answered with nothing at all."""
+
+
+class InvalidRequest(ModelError):
+    """The server refused the request.
+
+    `status` is its word for it, `field` the place that it names, and `tool` the tool that this place belongs to.
+    """
+
+    def __init__(self, message: str, *, status: str = "", field: str = "", tool: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.field = field
+        self.tool = tool
+
+
+class AuthError(ModelError):
+    """The key or the permission is missing or wrong, or the place is not served."""
+
+
+class RateLimited(ModelError):
+    """Too many requests. `retry_after` is how many seconds the server asked for, `quota` the quota that is used up."""
+
+    def __init__(
+        self, message: str, *, retry_after: float | None = None, quota: str = "", retryable: bool = True, partial: str = ""
+    ) -> None:
+        super().__init__(message, retryable=retryable, partial=partial)
+        self.retry_after = retry_after
+        self.quota = quota
+
+
+class ServerUnavailable(ModelError):
+    """The server has trouble of its own, and went on having it."""
+
+
+class ConnectionLost(ModelError):
+    """The connection could not be made, or broke."""
+
+
+class RequestTimeout(ModelError):
+    """The server took longer than the limits allow."""
+
+
+class LimitExceeded(ModelError):
+    """The request or the answer is larger than allowed."""
 
 
 class ProtocolError(ModelError):

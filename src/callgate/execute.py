@@ -136,7 +136,8 @@ class Executor:
         checked = check_arguments(self.definition(name), call.args)
         problems = checked.problems or tuple(self._tools[name].problems(checked.args))
         if problems:
-            problems = (f"The arguments of {name!r} are not valid:", *problems, "Correct them and call again.")
+            listed = "; ".join(problem.rstrip(".") for problem in problems)
+            problems = (f"The arguments of {name!r} are not valid: {listed}. Correct them and call again.",)
         return facts.CallChecked(
             id=call.id,
             tool=name,

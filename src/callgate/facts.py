@@ -226,12 +226,18 @@ def decode(line: bytes | str) -> Fact:
     """
     # Contents nest as deep as a tool's result may, so the journal allows somewhat more than the wire.
     raw = strict_json.parse(line, depth_max=2 * strict_json.DEPTH_MAX)
-    if not isinstance(raw, dict) or cast("JsonObject", raw).get("kind") not in _KINDS:
+    record = cast("JsonObject", raw) if isinstance(raw, dict) else {}
+    kind, version = record.get("kind"), record.get("v")
+    if not isinstance(kind, str) or version is None:
         raise JsonError("the journal holds a line that is not a fact")
-    record = cast("JsonObject", raw)
-    if record.get("v") != SCHEMA_VERSION:
-        raise JsonError(f"the journal has schema version {record.get('v')!r}; this callgate reads version {SCHEMA_VERSION}")
-    return _built(_KINDS[record["kind"]], record)
+    if version != SCHEMA_VERSION:
+        raise JsonError(f"the journal has schema version {version!r}; this callgate reads version {SCHEMA_VERSION}")
+    if kind not in _KINDS:
+        raise JsonError(f"the journal holds a fact of the unknown kind {kind!r}")
+    try:
+        return _built(_KINDS[kind], record)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise JsonError(f"the journal holds a {kind!r} that cannot be read: {error}") from None
 
 
 def _plain_fields(fact: Fact) -> JsonObject:

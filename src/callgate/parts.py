@@ -15,11 +15,11 @@ from callgate.errors import JsonError, UsageError
 from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
-    "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "call_of", "call_part", "call_parts", "candidate_of",
-    "display_names", "finish_of", "has_data", "inline_part", "is_call", "is_plain_text", "is_response", "is_signed",
-    "is_thought", "is_whole", "is_wire_id", "model_content", "model_version_of", "parts_of", "response_as_text", "response_media", "response_of",
-    "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of", "user_content",
-    "with_text", "without_stream_fields",
+    "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "call_of",
+    "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "has_data", "inline_part", "is_call",
+    "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole", "is_wire_id", "model_content", "model_version_of",
+    "parts_of", "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text",
+    "sendable_part", "text_of", "text_part", "usage_of", "user_content", "with_text", "without_stream_fields",
 ]  # fmt: skip
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
@@ -164,12 +164,14 @@ def _sendable_args(raw: Any) -> JsonObject:
     args: Any = raw
     if isinstance(args, str):
         try:
-            args = strict_json.mended(strict_json.parse_isolating(args)) or {}
+            args = strict_json.mended(strict_json.parse_isolating(args))
         except JsonError:
             args = raw
-    if isinstance(args, dict) and not strict_json.depth_exceeds(args, strict_json.DEPTH_MAX):
-        return cast("JsonObject", args)
-    return {UNREADABLE: f"nested deeper than {strict_json.DEPTH_MAX} levels" if isinstance(args, (dict, list)) else raw}
+    if args is None:
+        return {}
+    if strict_json.depth_exceeds(args, strict_json.DEPTH_MAX):
+        return {UNREADABLE: f"nested deeper than {strict_json.DEPTH_MAX} levels"}
+    return cast("JsonObject", args) if isinstance(args, dict) else {UNREADABLE: raw}
 
 
 def text_of(content: Mapping[str, Any], *, thoughts: bool = False) -> str:

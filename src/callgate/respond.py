@@ -14,7 +14,7 @@ What becomes of a value:
 | date, time, datetime | ISO 8601 text; timedelta as `PT<seconds>S` |
 | Enum | its value |
 | bytes, bytearray, memoryview | `{"base64": "..."}` |
-| tuple, deque, range, generators | list |
+| tuple, deque, range, generators | list (endless ones are cut) |
 | set, frozenset | list in a stable order |
 | named tuples, dataclasses, attrs classes, pydantic models | objects of their fields |
 | numpy and pandas scalars, arrays, frames | what their `item`, `tolist` or `to_dict` gives |
@@ -32,13 +32,13 @@ import decimal
 import enum
 import fractions
 import ipaddress
+import itertools
 import json
 import math
-import operator
 import pathlib
 import re
 import uuid
-from collections.abc import Callable, Iterable, Iterator, KeysView, Mapping, ValuesView
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
 from typing import Any, cast
 
 from callgate import parts, strict_json
@@ -47,6 +47,8 @@ from callgate.types import FunctionCall, JsonObject, Media, Part, ToolResult
 __all__ = ["Encoded", "json_safe", "to_function_response"]
 
 NODES_MAX = 1_000_000
+NOTES_MAX = 20
+NOTE_CHARS_MAX = 500
 _EXACT_INT_MAX = 2**53
 
 
@@ -61,8 +63,11 @@ class Encoded:
 
 def json_safe(value: object, *, depth_max: int = strict_json.DEPTH_MAX) -> Encoded:
     """The value as plain JSON data by the table above. Never raises and never loops, whatever the value is."""
-    encoder = _Encoder(depth_max)
-    return Encoded(encoder.encode(value, 0), tuple(encoder.media), tuple(dict.fromkeys(encoder.notes)))
+    return _encoded(value, _Encoder(depth_max))
+
+
+def _encoded(value: object, encoder: _Encoder) -> Encoded:
+    return Encoded(encoder.encode(value, 0), tuple(encoder.media), tuple(encoder.notes))
 
 
 def to_function_response(call: FunctionCall, result: ToolResult, *, output_chars: int = 40_000) -> Part:
@@ -72,17 +77,27 @@ def to_function_response(call: FunctionCall, result: ToolResult, *, output_chars
     `$ref` key is sent as JSON text, because the server would try to resolve it; references to the result's own media stay.
     """
     notes = list(result.notes)
+    media = list(result.media)
     if result.is_error:
-        response: JsonObject = {"error": _cut(result.error or "failed without a message", output_chars, notes)}
+        error = strict_json.without_surrogates(result.error or "failed without a message")
+        response: JsonObject = {"error": _cut(error, output_chars, notes)}
     else:
-        response = {"result": _sendable(result, output_chars, notes)}
+        encoded = _encoded(result.value, _Encoder(strict_json.DEPTH_MAX, parts.display_names(media)))
+        media += encoded.media
+        notes += encoded.notes
+        response = {"result": _sendable(encoded.value, media, output_chars, notes)}
     if notes:
-        response["notes"] = notes
-    return parts.response_part(call, response, result.media)
+        response["notes"] = _bounded(notes)
+    return parts.response_part(call, response, media)
 
 
-def _sendable(result: ToolResult, output_chars: int, notes: list[str]) -> Any:
-    value = json_safe(result.value).value
+def _bounded(notes: list[str]) -> list[str]:
+    texts = [strict_json.without_surrogates(note)[:NOTE_CHARS_MAX] for note in dict.fromkeys(notes)]
+    left_out = len(texts) - NOTES_MAX
+    return texts if left_out <= 0 else [*texts[:NOTES_MAX], f"{left_out} more note(s) were left out."]
+
+
+def _sendable(value: Any, media: list[Part], output_chars: int, notes: list[str]) -> Any:
     encoded = strict_json.dump(value)
     if isinstance(value, str):
         return _cut(value, output_chars, notes)
@@ -90,7 +105,7 @@ def _sendable(result: ToolResult, output_chars: int, notes: list[str]) -> Any:
         text = encoded.decode()
         if len(text) > output_chars:
             return _cut(text, output_chars, notes)
-    if b'"$ref"' in encoded and _has_foreign_ref(value, parts.display_names(result.media)):
+    if b'"$ref"' in encoded and _has_foreign_ref(value, parts.display_names(media)):
         notes.append("The result is given as JSON text.")
         return encoded.decode()
     return value
@@ -99,18 +114,22 @@ def _sendable(result: ToolResult, output_chars: int, notes: list[str]) -> Any:
 def _cut(text: str, chars_max: int, notes: list[str]) -> str:
     if len(text) <= chars_max:
         return text
-    half = chars_max // 2
+    # The marker counts too. Its number is at most as long as that of all characters.
+    half = max(chars_max - len(_LEFT_OUT.format(len(text))), 0) // 2
     left_out = len(text) - 2 * half
     notes.append(
         f"The result has {len(text)} characters; {left_out} in the middle were left out. Ask for a smaller part to see them."
     )
-    return f"{text[:half]}\n[... {left_out} characters left out ...]\n{text[-half:]}"
+    return text[:half] + _LEFT_OUT.format(left_out) + text[len(text) - half :]
+
+
+_LEFT_OUT = "\n[... {} characters left out ...]\n"
 
 
 def _has_foreign_ref(value: Any, own: set[str]) -> bool:
     if isinstance(value, Mapping):
         items = cast("Mapping[str, Any]", value)
-        if "$ref" in items and not (len(items) == 1 and items["$ref"] in own):
+        if "$ref" in items and not (len(items) == 1 and isinstance(items["$ref"], str) and items["$ref"] in own):
             return True
         return any(_has_foreign_ref(item, own) for item in items.values())
     return isinstance(value, list) and any(_has_foreign_ref(item, own) for item in cast("list[Any]", value))
@@ -119,10 +138,11 @@ def _has_foreign_ref(value: Any, own: set[str]) -> bool:
 class _Encoder:
     """Walks one value. Keeps the path (for cycles), a budget of nodes (for shared structures) and what it had to change."""
 
-    def __init__(self, depth_max: int) -> None:
+    def __init__(self, depth_max: int, names_taken: Iterable[str] = ()) -> None:
         self.depth_max = depth_max
         self.media: list[Part] = []
-        self.notes: list[str] = []
+        self.media_names = set(names_taken)
+        self.notes: dict[str, None] = {}
         self.nodes = 0
         self.path: set[int] = set()
 
@@ -141,12 +161,16 @@ class _Encoder:
         if depth >= self.depth_max:
             return self.marker("cut", f"nested deeper than {self.depth_max} levels")
         if self.nodes > NODES_MAX:
-            return self.marker("cut", f"more than {NODES_MAX} values")
+            return self.marker("cut", _TOO_MANY)
         if id(value) in self.path:
             return self.marker("cut", "refers to itself")
         self.path.add(id(value))
         try:
             return self.structure(value, kind, depth + 1)
+        except Exception as error:  # the value's own code failed; the call itself succeeded
+            what, why = _name_of(kind), _name_of(type(error)).rpartition(".")[2]
+            self.note(f"A value of type {what} could not be written ({why}).")
+            return {"unserialisable": _name_of(kind)}
         finally:
             self.path.discard(id(value))
 
@@ -154,33 +178,42 @@ class _Encoder:
         if kind is dict:
             return self.mapping(value, depth)
         if kind is list or kind is tuple:
-            return [self.encode(item, depth) for item in value]
+            return self.listed(value, depth)
         if isinstance(value, Media):
             return self.reference(value)
+        if isinstance(value, _LISTED):
+            items = self.listed(cast("Iterable[Any]", value), depth)
+            return sorted(items, key=_stable) if isinstance(value, (set, frozenset)) else items
         for known, convert in _CONVERSIONS:
             if isinstance(value, known):
-                return self.encode_converted(convert, value, depth)
+                return self.encode(convert(value), depth)
+        return self.foreign(value, kind, depth)
+
+    def foreign(self, value: Any, kind: type[Any], depth: int) -> Any:
+        """Classes that say themselves what they hold."""
         if (names := _field_names(kind)) is not None:
             return {name: self.encode(getattr(value, name, None), depth) for name in names}
         for method in _METHODS:
             if callable(getattr(kind, method, None)):
-                return self.encode_converted(operator.methodcaller(method), value, depth)
-        return self.marker("unserialisable", f"{kind.__module__}.{kind.__qualname__}")
+                return self.encode(getattr(value, method)(), depth)
+        return self.marker("unserialisable", _name_of(kind))
 
-    def encode_converted(self, convert: Callable[[Any], Any], value: Any, depth: int) -> Any:
-        try:
-            return self.encode(convert(value), depth)
-        except Exception as error:  # the value's own code failed; the call itself succeeded
-            kind = cast("type[Any]", type(value))
-            self.notes.append(f"A value of type {kind.__qualname__} could not be written ({type(error).__name__}).")
-            return {"unserialisable": f"{kind.__module__}.{kind.__qualname__}"}
+    def listed(self, values: Iterable[Any], depth: int) -> list[Any]:
+        room = max(NODES_MAX - self.nodes, 0)
+        items = list(itertools.islice(values, room + 1))
+        self.nodes += len(items)
+        result = [self.encode(item, depth) for item in items[:room]]
+        return result if len(items) <= room else [*result, self.marker("cut", _TOO_MANY)]
 
     def mapping(self, value: Mapping[Any, Any], depth: int) -> JsonObject:
         result: JsonObject = {}
         for key, item in value.items():
+            self.nodes += 1
+            if self.nodes > NODES_MAX:
+                return result | self.marker("cut", _TOO_MANY)
             name = self.key(key)
             if name in result:
-                self.notes.append(f"Two keys are both written as {name!r}; the later one is shown.")
+                self.note(f"Two keys are both written as {name[:100]!r}; the later one is shown.")
             result[name] = self.encode(item, depth)
         return result
 
@@ -188,30 +221,48 @@ class _Encoder:
         if isinstance(key, enum.Enum):
             key = key.value
         if isinstance(key, str):
-            return strict_json.without_surrogates(key)
+            return strict_json.without_surrogates(str.__str__(key))
         plain = self.encode(key, self.depth_max - 2)
         return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
 
     def reference(self, media: Media) -> JsonObject:
         suffix = media.mime_type.rpartition("/")[2].partition(";")[0].partition("+")[0] or "bin"
-        name = media.name or f"media_{len(self.media) + 1}.{suffix}"
-        if name in parts.display_names(self.media):
-            name = f"{len(self.media) + 1}_{name}"
+        wanted = strict_json.without_surrogates(media.name or f"media_{len(self.media) + 1}.{suffix}")
+        prefixed = (f"{number}_{wanted}" for number in itertools.count(len(self.media) + 1))
+        name = next(name for name in itertools.chain([wanted], prefixed) if name not in self.media_names)
         self.media.append(parts.inline_part(dataclasses.replace(media, name=name)))
+        self.media_names.add(name)
         return {"$ref": name}
 
     def big_int(self, value: int) -> str:
-        self.notes.append("Integers beyond 2**53 are written as text.")
-        # CPython refuses to print integers of more than 4,300 digits in one go.
-        return str(value) if value.bit_length() < 14_000 else hex(value)
+        self.note("Integers beyond 2**53 are written as text.")
+        # CPython refuses to print integers of more than 4,300 digits in one go, and can be told to stop at 640.
+        return str(value) if value.bit_length() <= 2_000 else hex(value)
 
     def not_finite(self, value: float) -> str:
-        self.notes.append("Numbers that are not finite are written as text.")
+        self.note("Numbers that are not finite are written as text.")
         return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
 
     def marker(self, key: str, text: str) -> JsonObject:
-        self.notes.append(f"A value was replaced by a marker: {key}, {text}.")
+        self.note(f"A value was replaced by a marker: {key}, {text}.")
         return {key: text}
+
+    def note(self, text: str) -> None:
+        if len(self.notes) < NOTES_MAX:
+            self.notes[text[:NOTE_CHARS_MAX]] = None
+
+
+_TOO_MANY = f"more than {NODES_MAX} values"
+
+
+def _name_of(kind: type[Any]) -> str:
+    """The full name of a class, by way of `type` itself: a metaclass may answer anything."""
+    try:
+        return strict_json.without_surrogates(
+            f"{type.__dict__['__module__'].__get__(kind)}.{type.__getattribute__(kind, '__qualname__')}"
+        )
+    except Exception:  # a class can be stranger than its values
+        return "an unknown class"
 
 
 def _field_names(kind: type[Any]) -> list[str] | None:
@@ -226,12 +277,21 @@ def _as_text(value: object) -> str:
     return str(value)
 
 
-def _stable(value: Iterable[Any]) -> list[Any]:
-    items = list(value)
-    try:
-        return sorted(items)
-    except TypeError:
-        return sorted(items, key=lambda item: (type(item).__qualname__, repr(item)))
+def _stable(plain: Any) -> tuple[int, float, bytes]:
+    """The place of a set's item, already plain: numbers by size, then text, then the rest; the same in every process."""
+    if isinstance(plain, (int, float)):
+        return 0, plain, b""
+    return 1 if isinstance(plain, str) else 2, 0, strict_json.dump(plain)
+
+
+def _duration(value: datetime.timedelta) -> str:
+    seconds, micros = divmod(abs(value) // datetime.timedelta(microseconds=1), 1_000_000)
+    fraction = f".{micros:06}".rstrip("0") if micros else ""
+    return f"{'-' if value < datetime.timedelta(0) else ''}PT{seconds}{fraction}S"
+
+
+def _as_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: value[key] for key in itertools.islice(value, NODES_MAX + 1)}
 
 
 def _bytes(value: Any) -> JsonObject:
@@ -240,27 +300,25 @@ def _bytes(value: Any) -> JsonObject:
 
 def _exact(value: Any) -> Any:
     """A subclass of a JSON type (numpy's float64, IntEnum members, str subclasses) as the JSON type itself."""
-    for base in (str, bool, int, float):
-        if isinstance(value, base):
-            return base(value)
-    return value
+    return next(base(value) for base in (str, int, float) if isinstance(value, base))
 
+
+# What is walked item by item, and never further than the budget goes: an iterator may have no end.
+_LISTED = (set, frozenset, collections.deque, range, Iterator, MappingView, list)
 
 # Order matters: a row takes a value before the rows below it. Enum stands first because members may also be str or int.
 _CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     (enum.Enum, lambda v: v.value),
     ((str, int, float), _exact),
     ((datetime.datetime, datetime.date, datetime.time), lambda v: v.isoformat()),
-    (datetime.timedelta, lambda v: f"PT{v.total_seconds():g}S"),
+    (datetime.timedelta, _duration),
     ((decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath), _as_text),
     ((ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network), _as_text),
     (re.Pattern, lambda v: v.pattern),
     ((bytes, bytearray, memoryview), _bytes),
-    ((set, frozenset), _stable),
-    (Mapping, dict),
-    ((collections.deque, range, Iterator, KeysView, ValuesView, list), list),
+    (Mapping, _as_dict),
     (tuple, lambda v: v._asdict() if hasattr(v, "_asdict") else list(v)),
 )
 
 # Duck typing for the rest: pydantic, pandas, numpy, and whatever else says how to be turned into plain data.
-_METHODS = ("model_dump", "to_dict", "tolist", "item", "isoformat")
+_METHODS: tuple[str, ...] = ("model_dump", "to_dict", "tolist", "item", "isoformat")

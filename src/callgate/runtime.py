@@ -18,8 +18,8 @@ from typing import Any, Literal
 from callgate import facts, parts
 from callgate.calls import Answer, Collector, salvaged_calls
 from callgate.conversation import Conversation
-from callgate.declaration import Declaration, declare, tool_config
-from callgate.errors import EmptyAnswer, MalformedAnswer, UsageError
+from callgate.declaration import BuiltIn, Declaration, declare, split_built_in, tool_config
+from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, UsageError
 from callgate.events import (
     ApprovalNeeded,
     CallFinished,
@@ -93,9 +93,11 @@ class Gate:
         if mode not in ("auto", "native"):
             raise UsageError(f"mode={mode!r} is not available in this version: use 'auto' or 'native'")
         limits = limits or Limits()
+        functions, built_in = split_built_in(tools)
         self._setup = _Setup.of(
             open_model(model),
-            Executor(tools, limits=limits),
+            Executor(functions, limits=limits),
+            built_in=built_in,
             limits=limits,
             policy=policy or Policy(),
             approve=approve,
@@ -105,6 +107,7 @@ class Gate:
         )
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._portal: Portal | None = None
+        self._users = 0
 
     @property
     def definitions(self) -> list[ToolDefinition]:
@@ -135,7 +138,7 @@ class Gate:
             ModelError: the model could not be reached, or did not give a usable answer.
             UsageError: the arguments cannot be used.
         """
-        return await self._drive(_Opening(prompt, session, history, tool_choice, answers or {}), _unheard)
+        return await self._drive(_Opening(prompt, session, history, tool_choice, answers or {}), None)
 
     async def stream(
         self,
@@ -168,10 +171,12 @@ class Gate:
             ModelError: the model could not be reached, or its answer is not one.
         """
         conversation = Conversation([parts.user_content(contents)] if isinstance(contents, str) else contents)
+        request = self._setup.request(conversation, facts.AskModel(tool_choice), stream=False)
         collector = Collector()
-        async for item in self._setup.model.generate(self._setup.request(conversation, facts.AskModel(tool_choice))):
-            if isinstance(item, dict):
-                collector.feed(item)
+        async with self._in_use():
+            async for item in self._setup.model.generate(request):
+                if isinstance(item, dict):
+                    collector.feed(item)
         return collector.close()
 
     def run_sync(
@@ -197,37 +202,55 @@ class Gate:
         return known is not None and known.driver is not None and known.driver.request_cancel(reason)
 
     def __enter__(self) -> Gate:
+        self._users += 1
         return self
 
     def __exit__(self, *exc: object) -> None:
+        self._users -= 1
         self.close()
 
     async def __aenter__(self) -> Gate:
+        self._users += 1
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        """Nothing is held open yet."""
+        self._users -= 1
+        if self._users == 0:
+            await self._setup.aclose()
 
     def close(self) -> None:
-        """Ends the thread that `run_sync` uses."""
+        """Closes what `run_sync` opened: connections, and the thread it runs in."""
         if self._portal is not None:
+            self._portal.run(self._setup.aclose())
             self._portal.close()
             self._portal = None
 
     # Behind it ------------------------------------------------------------------------------------------------------------
 
-    async def _drive(self, opening: _Opening, emit: Emit) -> Reply:
+    async def _drive(self, opening: _Opening, emit: Emit | None) -> Reply:
         if opening.tool_choice not in ("auto", "none"):
             tool_config(opening.tool_choice, self._setup.known.names)  # Raises now what would fail in the first request.
         session = await self._session(opening.session)
         async with session.lock:
             driver = session.driver = _Driver(self._setup, session, emit)
             try:
-                return await driver.drive(opening)
+                async with self._in_use():
+                    return await driver.drive(opening)
             finally:
                 session.driver = None
                 if session.broken:
                     self._sessions.pop(session.id, None)
+
+    @contextlib.asynccontextmanager
+    async def _in_use(self) -> AsyncGenerator[None]:
+        """Connections live as long as a run, or as long as the gate is entered."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            if self._users == 0:
+                await self._setup.aclose()
 
     async def _session(self, session_id: str | None) -> _Session:
         session_id = session_id or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
@@ -261,17 +284,19 @@ class _Setup:
     known: facts.ToolsKnown
 
     @classmethod
-    def of(cls, model: Model, executor: Executor, *, policy: Policy, **rest: Any) -> _Setup:
+    def of(
+        cls, model: Model, executor: Executor, *, policy: Policy, built_in: Iterable[BuiltIn] = (), **rest: Any
+    ) -> _Setup:
         """Declares the tools that the policy does not hide."""
         declared = tuple(filter(policy.may_declare, executor.definitions))
-        declaration = declare(declared)
+        declaration = declare(declared, built_in=built_in)
         known = facts.ToolsKnown(
             tools={d.name: facts.KnownTool.of(d, executor.digests[d.name]) for d in declared},
             names=dict(declaration.names),
         )
         return cls(model, executor, policy=policy, declared=declared, declaration=declaration, known=known, **rest)
 
-    def request(self, conversation: Conversation, command: facts.AskModel) -> ModelRequest:
+    def request(self, conversation: Conversation, command: facts.AskModel, *, stream: bool) -> ModelRequest:
         return ModelRequest(
             conversation=conversation,
             definitions=self.declared,
@@ -280,7 +305,14 @@ class _Setup:
             system=self.system,
             settings=self.settings,
             feedback=command.feedback,
+            stream=stream,
         )
+
+    async def aclose(self) -> None:
+        """Lets go of what the model holds open."""
+        close = getattr(self.model, "aclose", None)
+        if close is not None:
+            await close()
 
 
 Emit = Callable[[Event], Awaitable[None]]
@@ -318,11 +350,12 @@ class _Session:
 class _Driver:
     """One run: does what the machine asks for until it says that the run is over."""
 
-    def __init__(self, setup: _Setup, session: _Session, emit: Emit) -> None:
+    def __init__(self, setup: _Setup, session: _Session, emit: Emit | None) -> None:
         self.setup = setup
+        self.stream = emit is not None
         self.session = session
         self.loop = session.loop
-        self.emit = emit
+        self.emit = emit or _unheard
         self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice] = asyncio.Queue()
         self.running: dict[str, Running] = {}
         self.tasks: set[asyncio.Task[None]] = set()
@@ -431,7 +464,7 @@ class _Driver:
         """One request to the model, its answer handed on piece by piece."""
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
-        request = self.setup.request(self.loop.conversation, command)
+        request = self.setup.request(self.loop.conversation, command, stream=self.stream)
         collector = Collector()
         items = self.setup.model.generate(request)
         try:
@@ -444,6 +477,8 @@ class _Driver:
             answer = collector.close()
         except BaseException as error:
             self.partial = collector.text
+            if isinstance(error, ModelError):
+                error.partial = error.partial or self.partial
             await self.give_up_calls(collector.calls, f"Not run: the answer was cut off ({type(error).__name__}).")
             if not isinstance(error, asyncio.CancelledError):
                 await self.note(facts.ModelFailed(message=str(error)))

@@ -134,10 +134,10 @@ def first_bad(value: Any) -> str | None:
 
 def depth_exceeds(value: Any, depth_max: int) -> bool:
     """Whether lists and objects are nested more than `depth_max` deep. Walks level by level, so depth costs no stack."""
-    level: dict[int, Any] = {id(value): value} if isinstance(value, _CONTAINERS) else {}
+    level: dict[int, Any] = _containers([value])
     for _ in range(depth_max):
         # By id: a value that is shared by several others is looked at once a level, however often it occurs.
-        level = {id(child): child for item in level.values() for child in _children(item) if isinstance(child, _CONTAINERS)}
+        level = _containers(child for item in level.values() for child in _children(item))
         if not level:
             return False
     return bool(level)
@@ -159,7 +159,8 @@ def without_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-_CONTAINERS = (dict, list, tuple)
+def _containers(items: Iterable[Any]) -> dict[int, Any]:
+    return {id(item): item for item in items if isinstance(item, (dict, list, tuple))}  # pyright: ignore[reportUnknownArgumentType]
 
 
 def _children(item: Any) -> Iterable[Any]:

@@ -228,15 +228,35 @@ class Limits:
     """Threads of timed-out sync tools that may still be running before further sync calls are refused."""
     json_depth: int = 100
     """Levels of nesting in arguments and results."""
+    connect_s: float = 10.0
+    """How long a connection to a model may take to be made."""
+    first_byte_s: float = 60.0
+    """How long a model may take to begin a streamed answer."""
+    idle_s: float = 60.0
+    """How long an answer may pause."""
+    total_s: float = 600.0
+    """How long one answer may take in all."""
+    attempts: int = 5
+    """How often one request is sent before it is given up."""
+    backoff_s: float = 1.0
+    """The first wait between two attempts; doubles with each one."""
+    backoff_max_s: float = 60.0
+    """The longest wait; a server that asks for more gets none, and the caller an error."""
+    event_bytes: int = 16 * 1024 * 1024
+    """The size of one event of a streamed answer."""
+    body_bytes: int = 64 * 1024 * 1024
+    """The size of one whole answer."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= _LOWEST.get(name, 1):
-                raise ValueError(f"Limits({name}={value!r}): expected a number of at least {_LOWEST.get(name, 1)}")
+            value, lowest = getattr(self, name), _LOWEST.get(name, 0.001 if name.endswith("_s") else 1)
+            kinds = (int, float) if name.endswith("_s") else (int,)
+            if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < float("inf"):
+                expected = "a number of seconds" if name.endswith("_s") else "a whole number"
+                raise ValueError(f"Limits({name}={value!r}): expected {expected} of at least {lowest}")
 
 
-_LOWEST: dict[str, float] = {"call_timeout_s": 0.001, "retries_malformed": 0, "abandoned_threads": 0, "output_chars": 200}
+_LOWEST: dict[str, float] = {"retries_malformed": 0, "abandoned_threads": 0, "output_chars": 200}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

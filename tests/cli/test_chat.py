@@ -22,6 +22,8 @@ from callgate import ScriptedModel
 from callgate.cli import cli, main
 from callgate.errors import ModelError
 from callgate.testing import answer, call, text
+from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_gemini import call as gemini_call
 
 PATIENCE_S = 60
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -171,9 +173,10 @@ def test_a_prompt_wins_over_the_example() -> None:
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        (["chat", "hi", "--provider", "gemini"], 2, "--provider gemini is not available in this version"),
+        (["chat", "hi", "--provider", "gemini"], 2, "no key for Gemini: set GOOGLE_API_KEY or GEMINI_API_KEY"),
+        (["chat", "hi", "--provider", "demo", "-m", "x"], 2, "--provider demo has no models to choose from"),
         (["chat", "hi", "--provider", "openai"], 2, "--provider openai is not available in this version"),
-        (["chat", "hi", "-m", "gemini-3.8-flash"], 2, "-m gemini-3.8-flash is not available in this version"),
+        (["chat", "hi", "-m", "gemini-3.8-flash"], 2, "no key for Gemini"),
         (["chat", "hi", "--no-such-option"], 2, "No such option"),
         (["chat", "hi", "there"], 2, "unexpected extra argument"),
         (["chat", "hi", "--approval-mode", "sometimes"], 2, "sometimes"),
@@ -199,7 +202,26 @@ def test_an_error_is_one_sentence_and_an_exit_code(
 def test_an_error_sets_the_exit_code_of_the_process() -> None:
     done = callgate("chat", "hi", "-m", "gemini-3.8-flash")
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("callgate: -m gemini-3.8-flash is not available")
+    assert done.stderr.startswith("callgate: no key for Gemini")
+
+
+def test_with_a_key_gemini_answers_and_calls_tools() -> None:
+    script = [gemini_call("calculate", expression="12*7"), "It is 84."]
+    with FakeGemini.in_thread(script, api_key="secret") as fake:
+        done = callgate("chat", "What is 12 * 7?", GEMINI_API_KEY="secret", GOOGLE_GEMINI_BASE_URL=fake.base_url)
+    assert (done.returncode, done.stdout) == (0, "It is 84.\n")
+    assert "demo:" not in done.stderr
+    assert "secret" not in done.stderr
+    assert [request.path for request in fake.requests] == ["/v1beta/models/gemini-flash-latest:streamGenerateContent"] * 2
+    assert fake.refusals == []
+
+
+def test_a_wrong_key_is_one_sentence() -> None:
+    with FakeGemini.in_thread(["Hi."], api_key="right") as fake:
+        done = callgate("chat", "Hi", "-m", "gemini-3.8-flash", GEMINI_API_KEY="wrong", GOOGLE_GEMINI_BASE_URL=fake.base_url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "callgate: the server refused the key" in done.stderr
+    assert "wrong" not in done.stderr
 
 
 def test_what_nobody_expected_is_one_sentence_too(

@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal, cast
@@ -28,6 +28,7 @@ from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, 
 from callgate.cli.tools import ToolLoadError, load_tools
 from callgate.errors import CallgateError, UsageError
 from callgate.events import Event, RunEnded, to_json
+from callgate.models import Model
 from callgate.models.demo import DemoModel
 from callgate.permission import Approval, Policy
 from callgate.runtime import Gate
@@ -51,7 +52,10 @@ EXAMPLE = (
 )
 """One call, two calls at once, and a call that fails and is made again in another way."""
 
-DEMO_LINE = "demo: a scripted stand-in, not a language model; no model can be configured in this version"
+DEMO_LINE = "demo: a scripted stand-in, not a language model; set GEMINI_API_KEY to talk to Gemini"
+
+MODEL_DEFAULT = "gemini-flash-latest"
+"""The model that answers when a key is there and nothing else is said."""
 
 HELP = """\
 /tools   the tools that can be called
@@ -109,7 +113,7 @@ def chat(ctx: click.Context, **given: Any) -> None:
     Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input, 53 the limit of turns, 130 Ctrl-C.
     """
     options = Options(**given)
-    _require_demo(options)
+    model = _model(options, os.environ)
     # asyncio would print tracebacks of its own when a second Ctrl-C ends everything in mid-flight.
     logging.getLogger("asyncio").addHandler(_log_handler() if options.debug else logging.NullHandler())
     if options.debug:
@@ -119,8 +123,9 @@ def chat(ctx: click.Context, **given: Any) -> None:
     prompts = _prompts(options)
     if prompts is None and options.output != "text":
         raise click.UsageError(f"-o {options.output} needs a prompt: give one as an argument, or pipe it in", ctx)
-    talk = Talk(_gate(options, terminal))
-    terminal.line(DEMO_LINE)
+    talk = Talk(_gate(options, model, terminal))
+    if _is_demo(options, os.environ):
+        terminal.line(DEMO_LINE)
     with talk:
         if prompts is None:
             code = _converse(talk, terminal)
@@ -134,14 +139,28 @@ def chat(ctx: click.Context, **given: Any) -> None:
 # From options to a gate --------------------------------------------------------------------------------------------------
 
 
-def _require_demo(options: Options) -> None:
-    if options.provider not in (None, "demo"):
-        raise click.UsageError(f"--provider {options.provider} is not available in this version: only the demo is")
-    if options.model is not None:
-        raise click.UsageError(f"-m {options.model} is not available in this version: only the demo is")
+def _model(options: Options, env: Mapping[str, str]) -> Model:
+    """The model that was named; else Gemini if there is a key; else the demo. A named one that cannot work is an error."""
+    if options.provider in ("openai", "embedded"):
+        raise click.UsageError(f"--provider {options.provider} is not available in this version: use gemini or demo")
+    if options.provider == "demo" and options.model is not None:
+        raise click.UsageError("--provider demo has no models to choose from: leave out -m")
+    if _is_demo(options, env):
+        return DemoModel(answer)
+    from callgate.models.gemini import GeminiModel
+
+    try:
+        return GeminiModel(options.model or env.get("GEMINI_MODEL") or MODEL_DEFAULT, env=env)
+    except UsageError as error:
+        raise click.UsageError(str(error)) from error
 
 
-def _gate(options: Options, terminal: Terminal) -> Gate:
+def _is_demo(options: Options, env: Mapping[str, str]) -> bool:
+    has_key = bool(env.get("GOOGLE_API_KEY") or env.get("GEMINI_API_KEY"))
+    return options.provider == "demo" or (options.provider is None and options.model is None and not has_key)
+
+
+def _gate(options: Options, model: Model, terminal: Terminal) -> Gate:
     policy = Policy(default="allow") if options.approval_mode == "yolo" else Policy()
     approve = None
     if is_terminal(sys.stdin):
@@ -150,7 +169,7 @@ def _gate(options: Options, terminal: Terminal) -> Gate:
         policy = Unattended()
     try:
         tools = load_tools(options.tool) if options.tool else DEMO_TOOLS
-        return Gate(DemoModel(answer), tools, system=options.system, policy=policy, approve=approve)
+        return Gate(model, tools, system=options.system, policy=policy, approve=approve)
     except (ToolLoadError, UsageError) as error:
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)
         raise InputError(str(error)) from error

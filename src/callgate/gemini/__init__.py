@@ -3,7 +3,6 @@
 Requests and answers of the API are built and read here, and only here and in `callgate.parts` is its camelCase known.
 """
 
-from callgate.gemini.partial import PartialArguments
 from callgate.gemini.reader import ResponseReader
 
-__all__ = ["PartialArguments", "ResponseReader"]
+__all__ = ["ResponseReader"]

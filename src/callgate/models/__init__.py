@@ -6,43 +6,15 @@ Nothing here knows of tools being run, of permission or of history rules.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Protocol
+from collections.abc import AsyncIterator
+from typing import Protocol
 
-from callgate import parts
-from callgate.conversation import Conversation
-from callgate.declaration import Declaration, tool_config
 from callgate.errors import UsageError
 from callgate.events import CallArgsDelta, Notice
-from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
+from callgate.request import ModelRequest
+from callgate.types import JsonObject
 
 __all__ = ["Model", "ModelRequest", "open_model"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ModelRequest:
-    """Everything that a model is asked with."""
-
-    conversation: Conversation
-    definitions: tuple[ToolDefinition, ...] = ()
-    declaration: Declaration = field(default_factory=lambda: Declaration(tools=[], tool_config=None, names={}))
-    tool_choice: ToolChoice = "auto"
-    system: str | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    feedback: str | None = None
-    """A sentence behind the conversation, for this request only."""
-
-    @property
-    def contents(self) -> list[Content]:
-        """What is sent: the conversation, and the feedback if there is any."""
-        contents = self.conversation.contents
-        return [*contents, parts.user_content(self.feedback)] if self.feedback else contents
-
-    @property
-    def tool_config(self) -> JsonObject | None:
-        """The configuration for the tool choice of this request."""
-        return tool_config(self.tool_choice, self.declaration.names)
 
 
 class Model(Protocol):
@@ -62,13 +34,15 @@ class Model(Protocol):
 
 
 def open_model(model: Model | str) -> Model:
-    """A model object as it is.
+    """A model object as it is; a name is a Gemini model, reached as the environment says.
 
     Raises:
-        UsageError: a name, which this version cannot turn into a model, or something that is not a model.
+        UsageError: there is no key, or the object is not a model.
     """
     if isinstance(model, str):
-        raise UsageError(f"model={model!r}: this version takes model objects only; pass a ScriptedModel or your own Model")
+        from callgate.models.gemini import GeminiModel
+
+        return GeminiModel(model)
     if not callable(getattr(model, "generate", None)):
-        raise UsageError(f"{model!r} is not a model: it has no generate()")
+        raise UsageError(f"{model!r} is not a model: pass a model's name, a ScriptedModel, or an object with generate()")
     return model

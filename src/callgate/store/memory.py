@@ -1,12 +1,11 @@
 """The journal in memory: for tests, scripts, and services that keep their conversations elsewhere.
 
-Facts go in and come out as the same objects. The newest sessions are kept; one that was given no name by the caller is
-forgotten when `sessions_max` newer ones exist.
+Facts go in and come out as the same objects. A session that was given no name by the caller is forgotten when there are
+`sessions_max` newer ones of that kind.
 """
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Sequence
 
 from callgate.errors import SessionBusy
@@ -22,7 +21,8 @@ class MemoryStore:
     """Keeps facts in lists."""
 
     def __init__(self, *, sessions_max: int = 1_000) -> None:
-        self._sessions: OrderedDict[str, list[Fact]] = OrderedDict()
+        self._sessions: dict[str, list[Fact]] = {}
+        self._anonymous: dict[str, None] = {}
         self._sessions_max = sessions_max
 
     async def load(self, session: str) -> list[Fact]:
@@ -35,18 +35,17 @@ class MemoryStore:
         Raises:
             SessionBusy: the session has other facts there.
         """
-        journal = self._sessions.setdefault(session, [])
+        journal = self._sessions.get(session, [])
         if len(journal) != position:
             raise SessionBusy(
                 f"session {session!r} was changed by somebody else: it has {len(journal)} facts, not {position}"
             )
         journal.extend(facts)
-        self._sessions.move_to_end(session)
-        if len(self._sessions) > self._sessions_max:
-            self._forget_oldest()
-
-    def _forget_oldest(self) -> None:
-        for session in self._sessions:
-            if session.startswith(ANONYMOUS_PREFIX):
-                del self._sessions[session]
-                return
+        self._sessions[session] = journal
+        if session.startswith(ANONYMOUS_PREFIX):
+            # A dict keeps the order in which keys were put in, so the first one was written to longest ago.
+            self._anonymous.pop(session, None)
+            if len(self._anonymous) >= self._sessions_max > 0:
+                oldest = next(iter(self._anonymous))
+                del self._anonymous[oldest], self._sessions[oldest]
+            self._anonymous[session] = None

@@ -1,0 +1,61 @@
+"""An answer that the server gives in several requests becomes one.
+
+Chunks come in and go out; the chunk that says "to be continued" loses its finish reason, and token counts of earlier
+requests are added to those of later ones. This file sends nothing.
+"""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from callgate.parts import candidate_of
+from callgate.types import JsonObject
+
+__all__ = ["Continuation"]
+
+_COUNTS = (
+    "promptTokenCount", "cachedContentTokenCount", "candidatesTokenCount", "thoughtsTokenCount", "toolUsePromptTokenCount",
+    "totalTokenCount",
+)  # fmt: skip
+
+
+class Continuation:
+    """Watches the chunks of one answer. `token` is what the next request must carry; None when the answer is complete."""
+
+    def __init__(self) -> None:
+        self.token: str | None = None
+        self._before: dict[str, int] = {}
+        self._now: dict[str, int] = {}
+
+    def begin(self) -> None:
+        """A request is about to be sent."""
+        self.token = None
+        self._before = {name: self._before.get(name, 0) + self._now.get(name, 0) for name in _COUNTS}
+        self._now = {}
+
+    def take(self, chunk: JsonObject) -> JsonObject:
+        """The chunk as it belongs into the one answer."""
+        chunk = self._summed(chunk)
+        candidate = candidate_of(chunk)
+        if candidate.get("finishReason") != "CONTINUATION":
+            return chunk
+        token: Any = candidate.get("continuationToken")
+        self.token = token if isinstance(token, str) and token else None
+        if self.token is None:
+            return chunk  # Without a token it is an ending like any other that is not a success.
+        rest = {key: value for key, value in candidate.items() if key not in ("finishReason", "continuationToken")}
+        return {**chunk, "candidates": [rest]}
+
+    def _summed(self, chunk: JsonObject) -> JsonObject:
+        raw: Any = chunk.get("usageMetadata")
+        if not isinstance(raw, dict):
+            return chunk
+        usage = cast("JsonObject", raw)
+        counts = {name: usage[name] for name in _COUNTS if isinstance(usage.get(name), int)}
+        self._now = self._now | counts
+        if not any(self._before.values()):
+            return chunk
+        total = {
+            name: self._before[name] + self._now.get(name, 0) for name in _COUNTS if self._before[name] or name in self._now
+        }
+        return {**chunk, "usageMetadata": {**usage, **total}}

@@ -1,0 +1,215 @@
+"""A request of the runtime -> the JSON body that Gemini takes.
+
+Contents are joined from bytes that were encoded when they were added; what stays the same from request to request (tools,
+configuration, system instruction) is encoded once and kept. This file sends nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, cast
+
+from callgate import parts, strict_json
+from callgate.declaration import BUILT_IN
+from callgate.errors import UsageError
+from callgate.request import ModelRequest
+from callgate.types import JsonObject
+
+__all__ = ["BodyBuilder", "generation_of"]
+
+SurfaceKind = Literal["developer", "vertex"]
+
+# Setting -> its name in generationConfig.
+_GENERATION = {
+    "temperature": "temperature",
+    "top_p": "topP",
+    "top_k": "topK",
+    "max_output_tokens": "maxOutputTokens",
+    "stop_sequences": "stopSequences",
+    "seed": "seed",
+    "presence_penalty": "presencePenalty",
+    "frequency_penalty": "frequencyPenalty",
+    "candidate_count": "candidateCount",
+    "response_mime_type": "responseMimeType",
+    "response_json_schema": "responseJsonSchema",
+    "response_modalities": "responseModalities",
+    "media_resolution": "mediaResolution",
+    "speech_config": "speechConfig",
+}
+# Setting -> its name beside contents.
+_TOP = {"cached_content": "cachedContent", "service_tier": "serviceTier", "labels": "labels"}
+_ONLY_ON: dict[str, SurfaceKind] = {"service_tier": "developer", "labels": "vertex", "stream_arguments": "vertex"}
+_LEVELS = ("minimal", "low", "medium", "high")
+
+# computerUse brings calls for the client to answer, and may stand beside functions everywhere; all others run at Google.
+_AT_CLIENT = frozenset({"computerUse"})
+
+
+class BodyBuilder:
+    """Builds the bodies of one model's requests."""
+
+    def __init__(self, model: str, surface: SurfaceKind) -> None:
+        self._model = model
+        self._surface: SurfaceKind = surface
+        self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
+
+    def body(self, request: ModelRequest, *, continuation: str | None = None) -> bytes:
+        """The body of a request.
+
+        Raises:
+            UsageError: a setting or a mix of tools that this model or surface is known to refuse.
+        """
+        contents = [*request.conversation.encoded]
+        if request.feedback is not None:
+            contents.append(strict_json.dump(parts.user_content(request.feedback)))
+        rest = self._rest(request)
+        token = b',"continuationToken":' + strict_json.dump(continuation) if continuation is not None else b""
+        return b'{"contents":[' + b",".join(contents) + b"]" + token + rest
+
+    def _rest(self, request: ModelRequest) -> bytes:
+        """Everything behind the contents, from the comma to the closing brace."""
+        key = (id(request.declaration), id(request.settings), request.system, request.tool_choice, request.stream)
+        kept = self._kept.get(key)
+        if kept is None:
+            if len(self._kept) > 64:
+                self._kept.clear()
+            encoded = strict_json.dump(self._around(request))
+            # The objects are kept with the bytes, so that their ids stay theirs.
+            kept = self._kept[key] = (
+                (request.declaration, request.settings),
+                b"," + encoded[1:] if encoded != b"{}" else b"}",
+            )
+        return kept[1]
+
+    def _around(self, request: ModelRequest) -> JsonObject:
+        body: JsonObject = {}
+        if request.system:
+            body["systemInstruction"] = {"parts": [parts.text_part(strict_json.without_surrogates(request.system))]}
+        if request.declaration.tools:
+            built_in = [key for tool in request.declaration.tools for key in tool if key != "functionDeclarations"]
+            mixed = bool(request.declaration.names) and any(name not in _AT_CLIENT for name in built_in)
+            self._refuse_impossible(built_in, mixed=mixed)
+            body["tools"] = request.declaration.tools
+            config = self._tool_config(request, mixed=mixed)
+            if config:
+                body["toolConfig"] = config
+        return _merged(body | settings_of(request.settings, self._surface), _extra_of(request.settings))
+
+    def _tool_config(self, request: ModelRequest, *, mixed: bool) -> JsonObject:
+        config = dict(request.tool_config or {})
+        calling = cast("JsonObject", config.get("functionCallingConfig", {}))
+        if mixed and calling.get("mode") == "AUTO":
+            config["functionCallingConfig"] = {**calling, "mode": "VALIDATED"}
+        if mixed and self._surface == "developer":
+            config["includeServerSideToolInvocations"] = True
+        if self._surface == "vertex" and request.stream and config and request.settings.get("stream_arguments"):
+            config["functionCallingConfig"] = {**config["functionCallingConfig"], "streamFunctionCallArguments": True}
+        return config
+
+    def _refuse_impossible(self, built_in: list[str], *, mixed: bool) -> None:
+        for name in built_in:
+            only = BUILT_IN.get(name)
+            if only is not None and only != self._surface:
+                raise UsageError(f"the built-in tool {name!r} exists on the {only} surface only; leave it out")
+        generation = generation_of(self._model)
+        if mixed and generation is not None and generation < (3,):
+            raise UsageError(
+                f"{self._model!r} cannot mix built-in tools ({', '.join(built_in)}) with functions: "
+                "use a model of generation 3 or later, or leave one kind out"
+            )
+
+
+def generation_of(model: str) -> tuple[int, ...] | None:
+    """The generation of a Gemini model, `(3, 8)`; None for one that does not say, which is taken as the newest."""
+    found = re.match(r"(?:models/)?gemini-(\d+)(?:\.(\d+))?", model)
+    return tuple(int(number) for number in found.groups() if number) if found else None
+
+
+def settings_of(settings: Mapping[str, Any], surface: SurfaceKind) -> JsonObject:
+    """Settings in plain words -> the fields of a request.
+
+    Raises:
+        UsageError: an unknown setting, or one that the surface does not have.
+    """
+    body: JsonObject = {}
+    generation: JsonObject = {}
+    for name, value in settings.items():
+        if value is None or (value is False and name == "stream_arguments"):
+            continue
+        if (only := _ONLY_ON.get(name)) is not None and only != surface:
+            raise UsageError(f"the setting {name!r} exists on the {only} surface only")
+        if name in _ELSEWHERE:
+            continue
+        if name in _GENERATION:
+            generation[_GENERATION[name]] = value
+        elif name in _TOP:
+            body[_TOP[name]] = value
+        elif name in _SPECIAL:
+            _SPECIAL[name](value, body, generation)
+        else:
+            raise UsageError(_unknown(name))
+    return body | ({"generationConfig": generation} if generation else {})
+
+
+def _thinking(value: Any, body: JsonObject, generation: JsonObject) -> None:
+    config = cast("JsonObject", generation.setdefault("thinkingConfig", {}))
+    if isinstance(value, bool):
+        config["includeThoughts"] = value
+    elif isinstance(value, int):
+        config["thinkingBudget"] = value
+    elif isinstance(value, str) and value.lower() in _LEVELS:
+        config["thinkingLevel"] = value.upper()
+    else:
+        raise UsageError(f"thinking={value!r}: use one of {', '.join(map(repr, _LEVELS))}, a number of tokens, or True")
+
+
+def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject) -> None:
+    cast("JsonObject", generation.setdefault("thinkingConfig", {}))["includeThoughts"] = bool(value)
+
+
+def _safety(value: Any, body: JsonObject, generation: JsonObject) -> None:
+    if not isinstance(value, Mapping):
+        raise UsageError(f"safety={value!r}: use a mapping such as {{'HARASSMENT': 'BLOCK_NONE'}}")
+    body["safetySettings"] = [
+        {"category": key if key.startswith("HARM_CATEGORY_") else f"HARM_CATEGORY_{key.upper()}", "threshold": threshold}
+        for key, threshold in cast("Mapping[str, str]", value).items()
+    ]
+
+
+# Settings that are more than a name.
+_SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject], None]] = {
+    "thinking": _thinking,
+    "include_thoughts": _include_thoughts,
+    "safety": _safety,
+}
+# Settings that touch more of a body than one field, and are read where that is put together.
+_ELSEWHERE = ("extra_body", "stream_arguments")
+
+
+def _extra_of(settings: Mapping[str, Any]) -> JsonObject:
+    """Fields that are to be sent although callgate knows no setting for them."""
+    extra: Any = settings.get("extra_body") or {}
+    if not isinstance(extra, Mapping):
+        raise UsageError(f"extra_body={extra!r}: use a mapping of fields such as {{'store': True}}")
+    fields = cast("Mapping[str, Any]", extra)
+    if taken := [name for name in ("contents", "tools", "continuationToken") if name in fields]:
+        raise UsageError(f"extra_body cannot hold {taken[0]!r}, which callgate writes itself")
+    return dict(fields)
+
+
+def _merged(body: JsonObject, extra: Mapping[str, Any]) -> JsonObject:
+    """The body with the extra fields: objects are merged, so that a field of a configuration does not cost the others."""
+    merged = dict(body)
+    for key, value in extra.items():
+        inner = merged.get(key)
+        both = isinstance(inner, dict) and isinstance(value, Mapping)
+        merged[key] = _merged(cast("JsonObject", inner), cast("Mapping[str, Any]", value)) if both else value
+    return merged
+
+
+def _unknown(name: str) -> str:
+    known = sorted([*_GENERATION, *_TOP, *_SPECIAL, *_ELSEWHERE])
+    near = difflib.get_close_matches(name, known, n=1)
+    return f"unknown setting {name!r}" + (f": did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}")

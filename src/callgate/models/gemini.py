@@ -1,0 +1,76 @@
+"""Gemini as a model: requests out, chunks in.
+
+A request of the runtime comes in; response chunks go out, continued where the server breaks an answer into several. All
+knowledge of the wire is in `callgate.gemini`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+
+from callgate.events import Notice
+from callgate.gemini.client import GeminiClient
+from callgate.gemini.continuation import Continuation
+from callgate.gemini.request import BodyBuilder
+from callgate.gemini.surface import Surface, surface_from_environment
+from callgate.request import ModelRequest
+from callgate.types import JsonObject, Limits
+
+__all__ = ["GeminiModel"]
+
+HOPS_MAX = 32
+"""How often one answer may be continued."""
+
+
+class GeminiModel:
+    """A Gemini model on the Developer API, Vertex or Vertex express, as the environment says.
+
+    Args:
+        name: The model, for example `gemini-3.8-flash`.
+        api_key: A key, instead of the one in the environment.
+        surface: Where to send requests, instead of what the environment says.
+        limits: Time-outs, attempts and sizes.
+        client: A client to use instead of one of its own.
+        env: An environment, instead of the process's own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        api_key: str | None = None,
+        surface: Surface | None = None,
+        limits: Limits | None = None,
+        client: GeminiClient | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
+        self._name = name
+        self._client = client or GeminiClient(surface, limits=limits)
+        self._bodies = BodyBuilder(name, surface.kind)
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._name
+
+    async def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice]:
+        """Asks the model; yields chunks as they arrive, and a notice for every wait.
+
+        Raises:
+            ModelError: there is no answer, or it broke off.
+            UsageError: a setting or a mix of tools that cannot work.
+        """
+        continuation = Continuation()
+        tools = list(request.declaration.names.values())
+        for _ in range(HOPS_MAX):
+            body = self._bodies.body(request, continuation=continuation.token)
+            continuation.begin()
+            async for item in self._client.chunks(self._name, body, stream=request.stream, tools=tools):
+                yield item if isinstance(item, Notice) else continuation.take(item)
+            if continuation.token is None:
+                return
+
+    async def aclose(self) -> None:
+        """Closes the connections of the running event loop."""
+        await self._client.aclose()

@@ -1,0 +1,225 @@
+"""JSON in and out: what is read, what is refused, and what is isolated."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from typing import Any
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from callgate import strict_json
+from callgate.errors import JsonError
+from callgate.strict_json import Bad
+
+SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def nested(levels: int) -> str:
+    return "[" * levels + "]" * levels
+
+
+# --- reading -------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=300 * SCALE)
+@given(json_values)
+def test_what_was_written_is_read_back(value: Any) -> None:
+    assert strict_json.parse(strict_json.dump(value)) == value
+    assert strict_json.parse(strict_json.dump(value).decode()) == value
+    assert strict_json.parse_isolating(strict_json.dump(value)) == value
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "{", "[1", "nul", "NaN", "Infinity", "-Infinity", "1e999", "-1e999", '{"a": 1e400}', "[1]x", '"\x00"',
+        "1" + "0" * 250 + "e99", "1" + "0" * 400 + ".0", "9" * 5_000, '"\\ud800"', '"\ud800"', "'a'", nested(101),
+        nested(10_000), "[" * 100_000, '{"a":' * 5_000,
+    ],
+)  # fmt: skip
+def test_text_that_is_not_json_or_must_not_be_passed_on_is_refused(text: str) -> None:
+    with pytest.raises(JsonError):
+        strict_json.parse(text)
+
+
+@pytest.mark.parametrize("data", [b"\xff", b'"\xff"', b'{"\xc3": 1}', b"\xef\xbb\xbf{}"])
+def test_bytes_that_are_not_utf_8_are_refused(data: bytes) -> None:
+    with pytest.raises(JsonError):
+        strict_json.parse(data)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ('{"a": 1, "a": 2}', {"a": 2}),
+        ("[1e308, 1e-999]", [1e308, 0.0]),
+        ('"e999"', "e999"),
+        ("[1.0, 1]", [1.0, 1]),
+        ("9" * 4_300, int("9" * 4_300)),
+        ('"\\ud83d\\ude00"', "\U0001f600"),
+        (" null ", None),
+    ],
+)
+def test_odd_but_legal_json_is_read(text: str, value: Any) -> None:
+    assert strict_json.parse(text) == value
+
+
+@pytest.mark.parametrize("innermost", ["", "1"])
+def test_depth_counts_lists_and_objects_whether_or_not_they_are_empty(innermost: str) -> None:
+    text = "[" * 100 + innermost + "]" * 100
+    assert strict_json.dump(strict_json.parse(text)).decode() == text
+    with pytest.raises(JsonError, match="100 levels"):
+        strict_json.parse(f"[{text}]")
+    assert strict_json.parse("[[1]]", depth_max=2) == [[1]]
+    with pytest.raises(JsonError):
+        strict_json.parse('[{"a": []}]', depth_max=2)
+
+
+# --- isolating -----------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=500 * SCALE)
+@given(st.binary(max_size=200))
+@example(b"[" * 10_000)
+@example(b"[" * 10_000 + b"]" * 10_000)
+@example(b'{"a":' * 10_000)
+@example(b'"\\udc80\xff"')
+def test_isolating_raises_nothing_but_json_errors(data: bytes) -> None:
+    try:
+        value = strict_json.parse_isolating(data)
+    except JsonError:
+        return
+    strict_json.dump(strict_json.mended(value))
+
+
+@settings(max_examples=200 * SCALE)
+@given(st.text(alphabet=st.characters(), max_size=60))
+def test_isolating_any_text_raises_nothing_but_json_errors(text: str) -> None:
+    for candidate in (text, f'["{text}"]'):
+        with contextlib.suppress(JsonError):
+            strict_json.dump(strict_json.mended(strict_json.parse_isolating(candidate)))
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (b'[1, NaN, "a"]', [1, Bad("the number NaN is not finite"), "a"]),
+        (b"[-Infinity]", [Bad("the number -Infinity is not finite")]),
+        (
+            b"[1e999, 2.5, NaN]",
+            [Bad("the number 1e999 is beyond the range of a double"), 2.5, Bad("the number NaN is not finite")],
+        ),
+        (b"[" + b"1" * 5_000 + b"]", [Bad("an integer of 5000 digits is too long")]),
+        (b"[-" + b"1" * 5_000 + b"]", [Bad("an integer of 5000 digits is too long")]),
+        (b"[NaN, 12]", [Bad("the number NaN is not finite"), 12]),
+        (b'["\\ud800x", "\\udc80"]', ["\ufffdx", "\ufffd"]),
+        ('["\udc80", "\ud800"]', ["\ufffd", "\ufffd"]),
+        (b'{"\\udfff": 1}', {"\ufffd": 1}),
+        (b'["ok", "\xff!"]', ["ok", Bad("a string holds bytes that are not UTF-8", "\ufffd!")]),
+        (b'{"\xff": [1, NaN], "b": 2}', {"\ufffd": Bad("a key holds bytes that are not UTF-8", [1, None]), "b": 2}),
+        (b"\xef\xbb\xbf[1]", [1]),
+    ],
+)
+def test_one_bad_place_does_not_spoil_the_rest(text: bytes | str, value: Any) -> None:
+    assert strict_json.parse_isolating(text) == value
+
+
+def test_what_is_nested_too_deeply_is_cut_where_it_is() -> None:
+    assert strict_json.parse_isolating('{"a": [[1]], "b": 2}', depth_max=2) == {"a": [Bad("nested too deeply")], "b": 2}
+    value = strict_json.mended(strict_json.parse_isolating(nested(150)))
+    assert not strict_json.depth_exceeds(value, 100)
+
+
+# --- writing -------------------------------------------------------------------------------------------------------------
+
+
+def recursive() -> list[Any]:
+    value: list[Any] = []
+    value.append(value)
+    return value
+
+
+def deep(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        math.nan,
+        [math.inf],
+        {"a": (-math.inf,)},
+        {"a": {math.nan}},
+        "\ud800",
+        {"\udfff": 1},
+        object(),
+        b"\xff",
+        recursive(),
+        deep(10_000),
+    ],
+    ids=range(10),
+)
+def test_what_json_cannot_say_is_not_written(value: Any) -> None:
+    with pytest.raises(JsonError):
+        strict_json.dump(value)
+
+
+def test_words_that_look_like_numbers_are_written_as_text() -> None:
+    assert strict_json.dump({"NaN": ["Infinity", "-Infinity", "NaN"]}) == b'{"NaN":["Infinity","-Infinity","NaN"]}'
+
+
+# --- looking -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_first_bad_value_is_found_at_any_depth() -> None:
+    assert strict_json.first_bad({"a": [1, {"b": (math.nan,)}]}) == "the number nan is not finite"
+    assert strict_json.first_bad([Bad("why")]) == "why"
+    assert strict_json.first_bad({"a": [1.5, "NaN", None, True]}) is None
+    assert strict_json.first_bad(recursive()) is None
+
+
+def shared(levels: int) -> list[Any]:
+    value: list[Any] = []
+    for _ in range(levels):
+        value = [value, value]
+    return value
+
+
+def test_shared_and_recursive_values_are_looked_at_once_a_level() -> None:
+    assert not strict_json.depth_exceeds(shared(99), 100)
+    assert strict_json.depth_exceeds(shared(100), 100)
+    assert strict_json.depth_exceeds(recursive(), 100)
+    assert strict_json.first_bad(shared(100)) is None
+
+
+@pytest.mark.parametrize(
+    ("value", "levels", "exceeds"),
+    [(1, 0, False), ([], 0, True), ([], 1, False), ([[]], 1, True), ({"a": ([],)}, 2, True), ({"a": (1,)}, 2, False)],
+)
+def test_depth_is_the_number_of_containers_around_a_value(value: Any, levels: int, exceeds: bool) -> None:
+    assert strict_json.depth_exceeds(value, levels) is exceeds
+
+
+def test_mending_replaces_only_what_is_bad() -> None:
+    text = "as it was"
+    value = {"a": [Bad("x"), Bad("y", "z"), math.nan, 1.5], "b": text}
+    mended = strict_json.mended(value)
+    assert mended == {"a": [None, "z", None, 1.5], "b": "as it was"}
+    assert mended["b"] is text
+
+
+def test_lone_surrogates_are_replaced_and_pairs_are_kept() -> None:
+    assert strict_json.without_surrogates("a\ud800b\udfff\U0001f600") == "a\ufffdb\ufffd\U0001f600"

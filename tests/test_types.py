@@ -1,0 +1,140 @@
+"""The words: what they derive, and which limits make sense."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, get_args
+
+import pytest
+
+from callgate.errors import Blocked, CallgateError, ConversationInvalid, MalformedAnswer, ModelError, ToolError, UsageError
+from callgate.types import (
+    FINAL_STATES,
+    CallRecord,
+    CallState,
+    FunctionCall,
+    Limits,
+    Reply,
+    ResultStatus,
+    ToolContext,
+    ToolDefinition,
+    ToolResult,
+    Usage,
+)
+
+
+@pytest.mark.parametrize(
+    ("options", "ordered", "repeatable"),
+    [
+        ({}, False, False),
+        ({"sequential": True}, True, False),
+        ({"kind": "file"}, True, False),
+        ({"kind": "command"}, True, False),
+        ({"kind": "mcp"}, True, False),
+        ({"kind": "worker"}, False, False),
+        ({"kind": "file", "read_only": True}, False, True),
+        ({"idempotent": True}, False, True),
+        ({"kind": "file", "read_only": True, "sequential": True}, True, True),
+    ],
+)
+def test_what_a_definition_implies(options: Any, ordered: bool, repeatable: bool) -> None:
+    definition = ToolDefinition(name="f", **options)
+    assert (definition.ordered, definition.repeatable) == (ordered, repeatable)
+
+
+def test_definitions_do_not_share_their_schema() -> None:
+    assert ToolDefinition(name="a").input_schema is not ToolDefinition(name="b").input_schema
+    assert FunctionCall(name="a").args is not FunctionCall(name="b").args
+
+
+def test_final_states_are_the_ways_in_which_a_call_ends() -> None:
+    assert set(get_args(ResultStatus)) == FINAL_STATES
+    assert set(get_args(CallState)) > FINAL_STATES
+
+
+@pytest.mark.parametrize("status", get_args(ResultStatus))
+def test_only_a_finished_call_is_no_error(status: Any) -> None:
+    assert ToolResult(call_id="c", name="f", status=status).is_error is (status != "finished")
+
+
+def test_a_record_has_the_duration_of_its_result() -> None:
+    call = FunctionCall(name="f")
+    result = ToolResult(call_id="c", name="f", status="finished", duration_s=1.5)
+    assert CallRecord(call=call, state="started").duration_s == 0.0
+    assert CallRecord(call=call, state="finished", result=result).duration_s == 1.5
+
+
+def test_usage_adds_up() -> None:
+    names = [field.name for field in fields(Usage)]
+    one = Usage(**{name: number for number, name in enumerate(names, 1)})
+    assert one + one == Usage(**{name: 2 * number for number, name in enumerate(names, 1)})
+    assert one + Usage() == one
+
+
+@pytest.mark.parametrize(("reason", "ok"), [("STOP", True), ("MAX_TOKENS", False), ("NEW", False), ("turn_limit", False)])
+def test_only_stop_is_ok(reason: str, ok: bool) -> None:
+    assert Reply(text="", calls=[], usage=Usage(), finish_reason=reason, contents=[], session="s").ok is ok
+
+
+def test_the_limits_are_those_of_the_table() -> None:
+    limits = Limits()
+    assert (limits.turns, limits.calls, limits.calls_per_turn, limits.parallel, limits.call_timeout_s) == (
+        25,
+        200,
+        128,
+        10,
+        30.0,
+    )
+    assert (limits.repeats, limits.output_chars, limits.abandoned_threads, limits.json_depth) == (5, 40_000, 32, 100)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("turns", 0),
+        ("turns", -1),
+        ("turns", True),
+        ("turns", "5"),
+        ("turns", None),
+        ("turns", 2.5),
+        ("turns", float("inf")),
+        ("call_timeout_s", 0),
+        ("call_timeout_s", float("nan")),
+        ("call_timeout_s", float("inf")),
+        ("call_timeout_s", False),
+        ("output_chars", 199),
+        ("retries_malformed", -1),
+        ("abandoned_threads", -1),
+        ("parallel", 0),
+        ("parallel", 1.5),
+    ],
+)
+def test_limits_that_make_no_sense_are_refused(name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=rf"Limits\({name}="):
+        Limits(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("turns", 1), ("call_timeout_s", 0.001), ("call_timeout_s", 5), ("retries_malformed", 0), ("abandoned_threads", 0)],
+)
+def test_the_lowest_limits_are_accepted(name: str, value: Any) -> None:
+    assert getattr(Limits(**{name: value}), name) == value
+
+
+def test_a_context_by_itself_does_nothing() -> None:
+    context = ToolContext(call_id="c", name="f")
+    assert context.progress("half", 0.5) is None
+    assert context.is_cancelled() is False
+
+
+def test_errors_carry_what_a_caller_needs() -> None:
+    assert ConversationInvalid(["a", "b"]).problems == ["a", "b"]
+    assert str(ConversationInvalid(["a", "b"])) == "a; b"
+    failure = ModelError("m", partial="p", retryable=True)
+    assert (failure.partial, failure.retryable) == ("p", True)
+    assert (Blocked("m", reason="SAFETY").reason, Blocked("m", reason="S").retryable) == ("SAFETY", False)
+    malformed = MalformedAnswer("m", finish_reason="X")
+    assert (malformed.finish_reason, malformed.retryable) == ("X", True)
+    assert not issubclass(ToolError, CallgateError)
+    assert issubclass(UsageError, ValueError)
