@@ -547,3 +547,80 @@ def test_text_that_is_not_only_calls_with_plain_literals_gives_nothing(text: str
 def test_no_text_is_too_odd_to_be_read(text: str) -> None:
     for found in salvaged_calls(text):
         assert strict_json.parse(strict_json.dump(found.args)) == found.args
+
+
+# Arguments that stream ----------------------------------------------------------------------------------------------------
+
+
+def piece(entries: list[Any] | None = None, *, more: bool = True, name: str | None = None, **part: Any) -> dict[str, Any]:
+    inner: dict[str, Any] = {"name": name, "id": "c1"} if name else {}
+    inner |= {"partialArgs": entries} if entries is not None else {}
+    inner |= {"willContinue": True} if more else {}
+    return {"functionCall": inner} | part
+
+
+def streamed(*pieces: dict[str, Any], reason: str | None = "STOP") -> tuple[Answer, list[Any]]:
+    collector = Collector()
+    seen: list[Any] = []
+    for one in pieces:
+        seen += collector.feed({"candidates": [{"content": {"role": "model", "parts": [one]}}]})
+    seen += collector.feed({"candidates": [{"finishReason": reason}]})
+    return collector.close(), seen
+
+
+def test_arguments_that_stream_become_one_call_with_the_signature_of_its_first_piece():
+    answer, seen = streamed(
+        piece(name="write", thoughtSignature="c2ln"),
+        piece([{"jsonPath": "$.path", "stringValue": "src/", "willContinue": True}]),
+        piece([{"jsonPath": "$.path", "stringValue": "main.py"}, {"jsonPath": "$.mode", "numberValue": 420}]),
+        piece(more=False),
+    )
+    args = {"path": "src/main.py", "mode": 420}
+    assert answer.content["parts"] == [
+        {"functionCall": {"name": "write", "id": "c1", "args": args}, "thoughtSignature": "c2ln"},
+    ]
+    (call,) = answer.calls
+    assert (call.name, call.args, call.wire_id, call.problem) == ("write", args, "c1", None)
+    assert [type(event).__name__ for event in seen] == ["CallProposed", *["CallArgsDelta"] * 3]
+    assert {event.call_id for event in seen[1:]} == {seen[0].call.id} == {call.id}
+    assert [event.text for event in seen[1:]] == ["src/", "main.py", "420"]
+
+
+def test_a_streamed_call_may_begin_with_arguments_and_end_without_an_empty_piece():
+    answer, _ = streamed(piece([{"jsonPath": "$.a", "numberValue": 1}], name="f", more=False))
+    assert [(call.args, call.problem) for call in answer.calls] == [({"a": 1}, None)]
+
+
+def test_two_streamed_calls_are_kept_apart():
+    first, second = piece(name="f"), {"functionCall": {"name": "g", "id": "c2", "willContinue": True}}
+    entry = [{"jsonPath": "$.a", "boolValue": False}]
+    answer, _ = streamed(first, piece(entry), piece(more=False), second, piece(entry), piece(more=False))
+    assert [(call.name, call.args) for call in answer.calls] == [("f", {"a": False}), ("g", {"a": False})]
+
+
+@pytest.mark.parametrize("reason", ["STOP", "MAX_TOKENS"])
+def test_a_call_whose_arguments_never_end_cannot_run(reason: str):
+    answer, _ = streamed(piece(name="f"), piece([{"jsonPath": "$.a", "stringValue": "hal"}]), reason=reason)
+    assert answer.calls[0].problem == "The call was cut off before its arguments were complete."
+    assert answer.content["parts"] == [{"functionCall": {"name": "f", "id": "c1", "args": {"a": "hal"}}}]
+
+
+def test_a_call_that_is_overtaken_by_the_next_cannot_run():
+    answer, _ = streamed(piece(name="f"), {"functionCall": {"name": "g", "id": "c2", "args": {}}})
+    problem = "The next call began before the arguments of this one were complete."
+    assert [(call.name, call.problem) for call in answer.calls] == [("f", problem), ("g", None)]
+
+
+def test_pieces_that_contradict_each_other_spoil_only_their_call():
+    answer, _ = streamed(
+        piece(name="f"),
+        piece([{"jsonPath": "$.a", "numberValue": 1}, {"jsonPath": "$.a.b", "numberValue": 1}], more=False),
+        {"functionCall": {"name": "g", "id": "c2"}},
+    )
+    assert [(call.name, call.problem is None) for call in answer.calls] == [("f", False), ("g", True)]
+
+
+def test_text_between_the_pieces_of_a_call_is_kept():
+    answer, _ = streamed(piece(name="f"), {"text": "hm"}, piece([{"jsonPath": "$.a", "nullValue": None}], more=False))
+    assert [next(iter(part)) for part in answer.content["parts"]] == ["functionCall", "text"]
+    assert answer.calls[0].args == {"a": None}

@@ -12,12 +12,13 @@ import re
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from callgate import parts, strict_json
 from callgate.errors import Blocked, JsonError, ProtocolError
-from callgate.events import CallProposed, Event, TextDelta, ThoughtDelta
+from callgate.events import CallArgsDelta, CallProposed, Event, TextDelta, ThoughtDelta
+from callgate.partial_args import PartialArguments, will_continue
 from callgate.types import Content, FunctionCall, JsonObject, Part, Usage
 
 __all__ = ["Answer", "Collector", "function_calls", "resolve_name", "salvaged_calls"]
@@ -76,6 +77,8 @@ class Collector:
         self._usage = Usage()
         self._model: str | None = None
         self._blocked: tuple[str, str] | None = None
+        self._growing: PartialArguments | None = None
+        """The arguments of the last call, while they are still streaming."""
         self._chunks = 0
 
     @property
@@ -121,6 +124,8 @@ class Collector:
             why = "ended early: it has no finish reason" if self._chunks else "is empty"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
         self._flush()
+        if self._growing is not None:
+            self._complete(problem="The call was cut off before its arguments were complete.")
         if any(map(parts.is_response, self._parts)):
             why = "holds a function response, which is not the model's to give"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
@@ -150,7 +155,50 @@ class Collector:
 
     def _take_call(self, part: Part) -> list[Event]:
         self._flush()
-        call, part = _read_call(part)
+        inner = parts.call_of(part)
+        if self._growing is not None:
+            if not inner.get("name"):
+                return self._grow(part)
+            self._complete(problem="The next call began before the arguments of this one were complete.")
+        if parts.is_piece(part):
+            return self._begin(part)
+        return self._add(*_read_call(part))
+
+    def _begin(self, part: Part) -> list[Event]:
+        """The first piece of a call whose arguments stream; it has the name, the id and the signature."""
+        events = self._add(*_read_call(parts.without_stream_fields(part)))
+        if not events:
+            return []
+        self._growing = PartialArguments(self.calls[-1].args)
+        return [*events, *self._grow(part)]
+
+    def _grow(self, part: Part) -> list[Event]:
+        assert self._growing is not None
+        call_id = self.calls[-1].id
+        events: list[Event] = []
+        try:
+            for entry in parts.partial_args_of(part):
+                text = self._growing.add(strict_json.mended(entry))
+                events += [CallArgsDelta(call_id, text)] if text else []
+        except ValueError as error:
+            self._complete(problem=f"The arguments cannot be used: {error}.")
+            return events
+        if not will_continue(parts.call_of(part)):
+            self._complete()
+        return events
+
+    def _complete(self, problem: str | None = None) -> None:
+        """The arguments are all there, or will never be: the call takes its final form, in the answer as in the list."""
+        assert self._growing is not None
+        args = self._growing.args
+        self._growing = None
+        call = self.calls[-1] = replace(self.calls[-1], args=args, problem=self.calls[-1].problem or problem)
+        place = next(i for i in range(len(self._parts) - 1, -1, -1) if parts.is_call(self._parts[i]))
+        self._parts[place] = parts.with_args(self._parts[place], args)
+        if call.wire_id is not None:
+            self._seen[call.wire_id] = self._parts[place]
+
+    def _add(self, call: FunctionCall, part: Part) -> list[Event]:
         if call.wire_id is not None:
             if self._seen.get(call.wire_id) == part:
                 return []  # The same event was delivered twice.

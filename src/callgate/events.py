@@ -34,7 +34,11 @@ class ThoughtDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallProposed:
-    """The model asked for a call. Nothing has been checked or run."""
+    """The model asked for a call. Nothing has been checked or run.
+
+    Where arguments stream, this comes with the first piece of them, and `CallArgsDelta` events follow; the arguments as they
+    will run are in `CallStarted`.
+    """
 
     call: FunctionCall
 

@@ -51,8 +51,8 @@ class _Text:
 class PartialArguments:
     """The arguments of one call as far as they have arrived."""
 
-    def __init__(self) -> None:
-        self._root: dict[str, Any] = {}
+    def __init__(self, given: Mapping[str, Any] | None = None) -> None:
+        self._root: dict[str, Any] = dict(given or {})
         self._holes = 0
 
     @property

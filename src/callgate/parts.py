@@ -17,9 +17,10 @@ from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 __all__ = [
     "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "call_of",
     "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "has_data", "inline_part", "is_call",
-    "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole", "is_wire_id", "model_content", "model_version_of",
-    "parts_of", "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text",
-    "sendable_part", "text_of", "text_part", "usage_of", "user_content", "with_text", "without_stream_fields",
+    "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole", "is_wire_id", "model_content",
+    "model_version_of", "partial_args_of", "parts_of", "response_as_text", "response_media", "response_of",
+    "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of",
+    "user_content", "with_args", "with_text", "without_stream_fields",
 ]  # fmt: skip
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
@@ -326,6 +327,23 @@ def model_content(parts: Iterable[Part]) -> Content:
 def with_text(part: Part, text: str) -> Part:
     """The part with another text, all else kept."""
     return part | {"text": text}
+
+
+def is_piece(part: Mapping[str, Any]) -> bool:
+    """Whether a call part is the beginning of a call whose arguments come in pieces."""
+    inner = call_of(part)
+    return inner.get("willContinue") is True or isinstance(inner.get("partialArgs"), list)
+
+
+def partial_args_of(part: Mapping[str, Any]) -> list[Any]:
+    """The pieces of arguments in a call part."""
+    entries: Any = call_of(part).get("partialArgs")
+    return cast("list[Any]", entries) if isinstance(entries, list) else []
+
+
+def with_args(part: Part, args: JsonObject) -> Part:
+    """The call part with these arguments."""
+    return {**part, "functionCall": {**call_of(part), "args": args}}
 
 
 def without_stream_fields(part: Part) -> Part:
