@@ -31,8 +31,10 @@ chat: ## talk to the model: make chat PROMPT="What is 12 * 7?"
 
 test: ready ## run the tests: make test ARGS="-k stream -x"
 	@$(PY) -m coverage erase
-	@$(PY) -m coverage run -m pytest $(ARGS)
+	@$(PY) -m coverage run -m pytest -m "not slow" $(ARGS) || test $$? -eq 5
 	@$(PY) -m coverage combine --quiet
+	@# The long random runs go without coverage, which would make them three times as long.
+	@$(PY) -m pytest -m slow $(ARGS) || test $$? -eq 5
 
 check: check-static test coverage-gate ## everything that a change must pass
 

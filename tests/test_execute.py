@@ -159,6 +159,13 @@ def test_any_other_exception_gives_its_type_and_first_line_without_paths_and_is_
     assert "Traceback" in caplog.text
 
 
+def test_words_of_an_exception_can_always_be_written_down():
+    def fail() -> None:
+        raise ToolError("bad \udcff byte")
+
+    assert result_of(fail).error == "bad \ufffd byte"
+
+
 def test_an_exception_without_words_gives_its_type():
     async def fail() -> None:
         raise KeyError
@@ -574,7 +581,7 @@ def test_definitions_come_in_the_order_of_registration():
     executor = Executor([b])
     executor.register(a)
     assert [d.name for d in executor.definitions] == ["b", "a"]
-    assert ("a" in executor, "c" in executor, len(executor)) == (True, False, 2)
+    assert ("a" in executor, "c" in executor, len(executor), repr(executor)) == (True, False, 2, "Executor(b, a)")
 
 
 def test_registering_is_all_or_nothing():

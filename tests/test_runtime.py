@@ -201,6 +201,16 @@ def test_a_given_history_is_repaired_and_gone_on_with():
     assert "cancelled" in reply.contents[4]["parts"][0]["functionResponse"]["response"]["error"]
 
 
+def test_repairs_of_a_given_history_are_told():
+    history = [{"role": "assistant", "parts": [{"text": "Hello?"}]}]
+    seen = run(all_of(Gate(ScriptedModel(["Hi."])).stream("Yes?", history=history)))
+    notices = [(event.code, event.message) for event in seen if isinstance(event, events.Notice)]
+    assert notices == [
+        ("history_repaired", "contents[0]: the role 'assistant' was read as 'model'"),
+        ("history_repaired", "the history began with the model; a user content was put before it"),
+    ]
+
+
 def test_a_prompt_may_hold_media_and_parts():
     model = ScriptedModel(["A cat."])
     run(Gate(model).run(["What is this?", Media(data=b"x", mime_type="image/png"), {"text": "Look well."}]))
@@ -259,6 +269,11 @@ def test_progress_of_a_tool_is_an_event():
         context.progress("half way", 0.5)
         return "done"
 
+    def odd(context: ToolContext) -> None:
+        context.progress("no idea", float("nan"))
+
+    seen = run(all_of(Gate(ScriptedModel([call("odd"), "ok"]), [odd]).stream("Go")))
+    assert [(e.message, e.fraction) for e in seen if isinstance(e, events.CallProgress)] == [("no idea", None)]
     seen = run(all_of(Gate(ScriptedModel([call("work"), "ok"]), [work]).stream("Go")))
     assert [(e.message, e.fraction) for e in seen if isinstance(e, events.CallProgress)] == [("half way", 0.5)]
 

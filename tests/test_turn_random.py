@@ -50,6 +50,7 @@ class World:
         self.proposed: set[str] = set()
         self.settled: Counter[str] = Counter()
         self.starts: Counter[str] = Counter()
+        self.checked: tuple[int, int, str | None] | None = None
         self.tell(known(0))
 
     def choose(self, options: int) -> int:
@@ -174,18 +175,24 @@ class World:
     def tell(self, fact: facts.Fact) -> None:
         self.journal.append(facts.encode(fact))
         settled = self.loop.apply(fact)
-        self.proposed |= {record.call.id for record in self.loop.reply("s").calls}
+        if isinstance(fact, facts.ModelAnswered):
+            self.proposed |= {record.call.id for record in self.loop.reply("s").calls}
         self.settled.update(record.call.id for record in settled)
         self.check_promises(settled)
 
     def check_promises(self, settled: list[CallRecord]) -> None:
-        loop, todo, contents = self.loop, self.loop.todo(), self.loop.conversation.contents
-        assert validate(contents) == []
+        loop = self.loop
         assert all(record.result is not None and record.state in FINAL_STATES for record in settled)
-        assert all(count == 1 for count in self.settled.values()), "a call was settled twice"
-        if todo.ask_model is not None:
-            feedback = [{"role": "user", "parts": [text(todo.ask_model.feedback)]}] if todo.ask_model.feedback else []
-            assert validate([*contents, *feedback], sendable=True) == []
+        assert all(self.settled[record.call.id] == 1 for record in settled), "a call was settled twice"
+        command = loop.todo().ask_model
+        feedback = command.feedback if command is not None else None
+        if (written := (len(loop.conversation), id(loop.conversation.last), feedback)) != self.checked:
+            # The history is looked at whenever it, or what would be sent with it, has changed; most facts leave it alone.
+            self.checked = written
+            more = [{"role": "user", "parts": [text(feedback)]}] if feedback else []
+            assert validate([*loop.conversation.contents, *more], sendable=command is not None) == []
+            assert len(loop.conversation.encoded) == len(loop.conversation)
+        assert (command is not None) == (loop.phase == "asking")
         if loop.phase in ("done", "idle"):
             assert not loop.open_calls
             assert all(record.result is not None for record in loop.reply("s").calls)
@@ -193,7 +200,6 @@ class World:
         started = [record for record in loop.open_calls if record.state == "started"]
         assert len(started) <= loop.run.limits.parallel
         assert sum(TOOLS[record.call.name].ordered for record in started) <= 1
-        assert len(loop.conversation.encoded) == len(contents)
 
     def ordered_calls_kept_their_order(self) -> None:
         """Nothing ordered is started while an earlier ordered call of the turn is still open."""

@@ -24,6 +24,7 @@ from callgate.definitions.function import ArgumentsInvalid, FunctionTool, functi
 from callgate.errors import ToolError, ToolNotDeclarable, UsageError
 from callgate.respond import json_safe
 from callgate.schema import check_arguments
+from callgate.strict_json import without_surrogates
 from callgate.threads import THREADS, StillRunning, error_sentence
 from callgate.turn import startable
 from callgate.types import (
@@ -124,6 +125,9 @@ class Executor:
 
     def __len__(self) -> int:
         return len(self._tools)
+
+    def __repr__(self) -> str:
+        return f"Executor({', '.join(self._tools)})"
 
     def check(self, call: FunctionCall) -> facts.CallChecked:
         """Finds the tool and checks the arguments. Nothing runs, and nothing is raised for what a model did wrong."""
@@ -275,9 +279,9 @@ class Running:
 
     def _failure(self, error: BaseException) -> ToolResult:
         if isinstance(error, ToolError):
-            return self._result("failed", error=str(error) or "The tool failed without saying why.")
+            return self._result("failed", error=without_surrogates(str(error)) or "The tool failed without saying why.")
         logger.error("tool %r failed", self.call.name, exc_info=error)
-        return self._result("failed", error=error_sentence(error))
+        return self._result("failed", error=without_surrogates(error_sentence(error)))
 
     async def _given_up(self, status: ResultStatus, sentence: str) -> ToolResult:
         """Stops the work as far as it can be stopped, and says honestly what is known."""

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from callgate import facts, parts
 from callgate.calls import Answer, Collector, salvaged_calls
-from callgate.conversation import Conversation
+from callgate.conversation import Conversation, repaired
 from callgate.declaration import BuiltIn, Declaration, declare, split_built_in, tool_config
 from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, UsageError
 from callgate.events import (
@@ -61,6 +61,8 @@ EVENTS_MAX = 256
 """Events that may wait for a slow reader of a stream before the run itself waits."""
 
 SESSIONS_CACHED = 256
+NOTES_MAX = 20
+"""Repairs of a history that are told one by one."""
 
 Mode = Literal["auto", "native", "prompted"]
 
@@ -403,7 +405,10 @@ class _Driver:
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
             first.append(known)
         if opening.history is not None:
-            first.append(facts.HistoryGiven(contents=[dict(content) for content in opening.history]))
+            contents, notes = repaired(opening.history)
+            first.append(facts.HistoryGiven(contents=contents))
+            for note in notes[:NOTES_MAX]:
+                await self.emit(Notice("history_repaired", note, "warning"))
         if opening.prompt is not None:
             content = parts.user_content(opening.prompt)
             first.append(facts.RunStarted(content=content, tool_choice=opening.tool_choice, limits=self.setup.limits))
@@ -552,6 +557,8 @@ class _Driver:
         event_loop = asyncio.get_running_loop()
 
         def report(message: str, fraction: float | None = None) -> None:
+            if fraction is not None and not 0 <= fraction <= 1:
+                fraction = None  # Whoever shows it would have to guess what is meant.
             with contextlib.suppress(RuntimeError):  # The loop is gone: nobody watches any more.
                 event_loop.call_soon_threadsafe(self.take_progress, CallProgress(call_id, message, fraction))
 

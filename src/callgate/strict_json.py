@@ -35,6 +35,7 @@ DEPTH_MAX = 100
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _RAW_BYTE = re.compile("[\udc80-\udcff]")
 _DIGITS_MAX = 4_300
+_SHARED_FROM = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,12 +152,14 @@ def first_bad(value: Any) -> str | None:
 
 def depth_exceeds(value: Any, depth_max: int) -> bool:
     """Whether lists and objects are nested more than `depth_max` deep. Walks level by level, so depth costs no stack."""
-    level: dict[int, Any] = _containers([value])
+    level: list[Any] = _containers([value])
     for _ in range(depth_max):
-        # By id: a value that is shared by several others is looked at once a level, however often it occurs.
-        level = _containers(child for item in level.values() for child in _children(item))
+        level = _containers(child for item in level for child in _children(item))
         if not level:
             return False
+        if len(level) > _SHARED_FROM:
+            # A value that is shared by many others is looked at once a level, or a small one could take for ever.
+            level = list({id(item): item for item in level}.values())
     return bool(level)
 
 
@@ -176,8 +179,8 @@ def without_surrogates(text: str) -> str:
     return _SURROGATE.sub("\ufffd", text)
 
 
-def _containers(items: Iterable[Any]) -> dict[int, Any]:
-    return {id(item): item for item in items if isinstance(item, (dict, list, tuple))}  # pyright: ignore[reportUnknownArgumentType]
+def _containers(items: Iterable[Any]) -> list[Any]:
+    return [item for item in items if isinstance(item, (dict, list, tuple))]
 
 
 def _children(item: Any) -> Iterable[Any]:
