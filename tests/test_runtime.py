@@ -905,3 +905,16 @@ def test_old_sessions_leave_the_cache_and_come_back_from_the_store(monkeypatch: 
         return await gate.run("Hi again", session="a")
 
     assert len(run(story()).contents) == 4
+
+
+def test_several_threads_share_one_gate():
+    gate = Gate(ScriptedModel(["Hi."], repeat_last=True))
+    replies: list[str] = []
+    threads = [threading.Thread(target=lambda: replies.append(gate.run_sync("Hello").text)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert replies == ["Hi."] * 8
+    assert sum(thread.name == "callgate-loop" for thread in threading.enumerate()) == 1
+    gate.close()

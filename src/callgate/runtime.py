@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -75,6 +76,9 @@ class Gate:
     reply = await gate.run("Oslo and Rome?")
     ```
 
+    Tools are functions, objects that offer tools, and the names of tools that run at Google (`"google_search"`, or
+    `{"codeExecution": {}}` with a configuration).
+
     A gate holds no conversation by itself: `reply.session` names the one that a run began, and `run(..., session=...)` goes
     on with it.
     """
@@ -109,6 +113,7 @@ class Gate:
         )
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._portal: Portal | None = None
+        self._portal_lock = threading.Lock()
         self._users = 0
 
     @property
@@ -191,9 +196,9 @@ class Gate:
         answers: Mapping[str, Approval] | None = None,
     ) -> Reply:
         """As `run`, for code that is not async; works inside a running event loop (a notebook) too."""
-        if self._portal is None:
-            self._portal = Portal()
-        return self._portal.run(self.run(prompt, session=session, history=history, tool_choice=tool_choice, answers=answers))
+        with self._portal_lock:
+            portal = self._portal = self._portal or Portal()
+        return portal.run(self.run(prompt, session=session, history=history, tool_choice=tool_choice, answers=answers))
 
     def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
         """Stops the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
@@ -222,10 +227,11 @@ class Gate:
 
     def close(self) -> None:
         """Closes what `run_sync` opened: connections, and the thread it runs in."""
-        if self._portal is not None:
-            self._portal.run(self._setup.aclose())
-            self._portal.close()
-            self._portal = None
+        with self._portal_lock:
+            portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.run(self._setup.aclose())
+            portal.close()
 
     # Behind it ------------------------------------------------------------------------------------------------------------
 
@@ -471,6 +477,7 @@ class _Driver:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.loop.conversation, command, stream=self.stream)
         collector = Collector()
+        announced: list[FunctionCall] = []
         items = self.setup.model.generate(request)
         try:
             async for item in items:
@@ -478,13 +485,15 @@ class _Driver:
                     await self.emit(item)
                     continue
                 for event in collector.feed(item):
+                    if isinstance(event, CallProposed):
+                        announced.append(event.call)
                     await self.emit(event)
             answer = collector.close()
         except BaseException as error:
             self.partial = collector.text
             if isinstance(error, ModelError):
                 error.partial = error.partial or self.partial
-            await self.give_up_calls(collector.calls, f"Not run: the answer was cut off ({type(error).__name__}).")
+            await self.give_up_calls(announced, f"Not run: the answer was cut off ({type(error).__name__}).")
             if not isinstance(error, asyncio.CancelledError):
                 await self.note(facts.ModelFailed(message=str(error)))
             raise
