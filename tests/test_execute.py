@@ -18,7 +18,7 @@ from pydantic import AfterValidator
 
 from callgate import Executor, FunctionCall, Limits, Media, ToolContext, ToolDefinition, ToolError, ToolResult, tool
 from callgate.errors import ToolNotDeclarable, UsageError
-from callgate.execute import Running
+from callgate.execute import Running, Watch
 from callgate.threads import THREADS
 
 
@@ -555,6 +555,7 @@ def test_threads_are_used_again_and_keep_nothing_of_the_last_call():
 
 def test_progress_is_reported_from_any_thread():
     said: list[tuple[str, float | None]] = []
+    ended: list[ToolResult] = []
 
     def work(context: ToolContext) -> str:
         context.progress("half", 0.5)
@@ -562,12 +563,11 @@ def test_progress_is_reported_from_any_thread():
         return context.call_id
 
     async def story() -> ToolResult:
-        running = Executor([work]).start(
-            call_of("work"), progress=lambda message, fraction=None: said.append((message, fraction))
-        )
-        return await running.wait()
+        watch = Watch(progress=lambda message, fraction=None: said.append((message, fraction)), on_end=ended.append)
+        return await Executor([work]).start(call_of("work"), watch).wait()
 
-    assert (run(story()).value, said) == ("id_work", [("half", 0.5)])
+    result = run(story())
+    assert (result.value, said, ended) == ("id_work", [("half", 0.5)], [result])
 
 
 # Registration -----------------------------------------------------------------------------------------------------------

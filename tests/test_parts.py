@@ -333,3 +333,8 @@ def test_small_builders_keep_everything_else() -> None:
     assert parts.without_stream_fields(streamed) == {"functionCall": {"name": "f", "id": "1"}, "thoughtSignature": "s"}
     assert parts.same_kind_of_text({"text": "a"}, {"text": "b", "thought": False})
     assert not parts.same_kind_of_text({"text": "a"}, {"text": "b", "thought": True})
+
+
+def test_a_block_reason_of_any_length_is_cut():
+    feedback = {"promptFeedback": {"blockReason": "x" * 50_000, "blockReasonMessage": "y" * 50_000}}
+    assert parts.block_of(feedback) == ("x" * 100, "y" * 1_000)

@@ -13,7 +13,7 @@ import inspect
 import logging
 import threading
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, cast, runtime_checkable
 
@@ -38,7 +38,7 @@ from callgate.types import (
     ToolResult,
 )
 
-__all__ = ["Executor", "Runnable", "Running", "Toolset"]
+__all__ = ["Executor", "Runnable", "Running", "Toolset", "Watch"]
 
 logger = logging.getLogger("callgate.execute")
 
@@ -151,9 +151,9 @@ class Executor:
             digest=self._digests[name],
         )
 
-    def start(self, call: FunctionCall, *, session: str | None = None, progress: Progress | None = None) -> Running:
-        """Starts a checked call on the running event loop. Whatever happens to it, `Running.wait` gives one result."""
-        return Running(self._tools[call.name], call, self.limits, session, progress)
+    def start(self, call: FunctionCall, watch: Watch | None = None) -> Running:
+        """Starts a checked call on the running event loop. Whatever happens to it, there will be one result."""
+        return Running(self._tools[call.name], call, self.limits, watch or Watch())
 
     async def execute(self, call: FunctionCall) -> ToolResult:
         """Checks a call and runs it. A call that cannot run gives an error result, never an exception."""
@@ -215,57 +215,103 @@ def _runnables(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
             raise ToolNotDeclarable(f"{item!r} is not a tool: pass a function, or an object that offers tools")
 
 
+def _no_progress(message: str, fraction: float | None = None) -> None:
+    """Nobody watches."""
+
+
+def _no_end(result: ToolResult) -> None:
+    """Nobody listens."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Watch:
+    """Who wants to know of a running call: where its progress goes, and its result."""
+
+    session: str | None = None
+    progress: Progress = _no_progress
+    on_end: Callable[[ToolResult], None] = _no_end
+
+
 # One running call --------------------------------------------------------------------------------------------------------
 
 
 class Running:
-    """A call that is running. It ends by itself, at its deadline, or when it is told to stop."""
+    """A call that is running. It ends by itself, at its deadline, or when it is told to stop.
 
-    def __init__(
-        self, tool: Runnable, call: FunctionCall, limits: Limits, session: str | None, progress: Progress | None
-    ) -> None:
-        definition = tool.definition
+    Driven by callbacks rather than by a task of its own: a call costs one task, the tool's.
+    """
+
+    def __init__(self, tool: Runnable, call: FunctionCall, limits: Limits, watch: Watch) -> None:
+        loop = asyncio.get_running_loop()
         self.call = call
-        self._definition = definition
+        self._definition = tool.definition
         self._depth_max = limits.json_depth
-        self._timeout_s = limits.call_timeout_s if definition.timeout_s is None else definition.timeout_s
+        timeout_s = limits.call_timeout_s if tool.definition.timeout_s is None else tool.definition.timeout_s
+        self._on_end = watch.on_end
         self._over = threading.Event()
-        self._stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._ended: asyncio.Future[ToolResult] = loop.create_future()
+        self._given_up: tuple[ResultStatus, str] | None = None
         context = ToolContext(
             call_id=call.id,
             name=call.name,
-            session=session,
-            timeout_s=self._timeout_s,
-            progress=progress or _no_progress,
+            session=watch.session,
+            timeout_s=timeout_s,
+            progress=watch.progress,
             is_cancelled=self._over.is_set,
         )
         self._started = time.monotonic()
-        self._task = asyncio.create_task(_contained(tool, dict(call.args), context))
+        self._task = loop.create_task(_contained(tool, dict(call.args), context))
+        self._task.add_done_callback(self._task_done)
+        late = f"The call did not finish within {timeout_s:g} s."
+        self._timer = loop.call_later(timeout_s, self._give_up, "timed_out", late)
 
     def stop(self, reason: str) -> None:
-        """Tells the call to stop; `wait` then returns soon, with the status `cancelled`."""
-        if not self._stop.done():
-            self._stop.set_result(reason)
+        """Tells the call to stop; it then ends soon, with the status `cancelled`."""
+        self._give_up("cancelled", f"The call was cancelled while it was running. {reason}".rstrip())
 
     async def wait(self) -> ToolResult:
-        """The one result of the call."""
+        """The one result of the call. Cancelling the wait stops the call."""
         try:
-            await asyncio.wait({self._task, self._stop}, timeout=self._timeout_s, return_when=asyncio.FIRST_COMPLETED)
-            if self._task.done():
-                return self._outcome()
-            if self._stop.done():
-                return await self._given_up(
-                    "cancelled", f"The call was cancelled while it was running. {self._stop.result()}"
-                )
-            return await self._given_up("timed_out", f"The call did not finish within {self._timeout_s:g} s.")
+            return await asyncio.shield(self._ended)
         except asyncio.CancelledError:
-            await self._given_up("cancelled", "The call was cancelled while it was running.")
+            self.stop("")
+            await asyncio.wait({self._ended})
             raise
-        finally:
-            self._stop.cancel()
+
+    def _give_up(self, status: ResultStatus, sentence: str) -> None:
+        """Stops the work as far as it can be stopped."""
+        if self._given_up is not None or self._ended.done():
+            return
+        self._given_up = (status, sentence)
+        self._over.set()
+        self._task.cancel()
+        self._timer.cancel()
+        self._timer = self._task.get_loop().call_later(STOP_GRACE_S, self._leave_behind)
+
+    def _leave_behind(self) -> None:
+        """The tool swallows its cancellation. The loop must keep hold of it, or it would be collected in mid-flight."""
+        _STUBBORN.add(self._task)
+        self._end(self._unfinished(goes_on=True))
+
+    def _task_done(self, task: asyncio.Task[object]) -> None:
+        _STUBBORN.discard(task)
+        error = None if task.cancelled() else task.exception()  # Looked at, or asyncio complains that nobody did.
+        if self._ended.done():
+            return
+        self._timer.cancel()
+        if self._given_up is not None:
+            self._end(self._unfinished(goes_on=isinstance(error, StillRunning)))
+        else:
+            self._end(self._outcome())
+
+    def _end(self, result: ToolResult) -> None:
+        self._ended.set_result(result)
+        self._on_end(result)
 
     def _outcome(self) -> ToolResult:
         if self._task.cancelled():
+            if self._task.cancelling():  # Not by us: everything is being cancelled, as at the end of the program.
+                return self._result("cancelled", error="The call was cancelled while it was running.")
             return self._result("failed", error="The tool cancelled itself and gave no result.")
         error = self._task.exception()
         if error is not None:
@@ -283,16 +329,11 @@ class Running:
         logger.error("tool %r failed", self.call.name, exc_info=error)
         return self._result("failed", error=without_surrogates(error_sentence(error)))
 
-    async def _given_up(self, status: ResultStatus, sentence: str) -> ToolResult:
-        """Stops the work as far as it can be stopped, and says honestly what is known."""
-        self._over.set()
-        self._task.cancel()
-        await asyncio.wait({self._task}, timeout=STOP_GRACE_S)
-        if not self._task.done():
-            # It swallows its cancellation. The loop must keep hold of it, or it would be collected in mid-flight.
-            _STUBBORN.add(self._task)
-            self._task.add_done_callback(_forget)
-        if not self._task.done() or _still_runs(self._task):
+    def _unfinished(self, *, goes_on: bool) -> ToolResult:
+        """What is honestly known of a call that was given up."""
+        assert self._given_up is not None
+        status, sentence = self._given_up
+        if goes_on:
             sentence += " Its code may still be running."
         if not self._definition.read_only:
             sentence += " Whether it had its effect is not known."
@@ -308,26 +349,12 @@ class Running:
 _STUBBORN: set[asyncio.Task[object]] = set()
 
 
-def _forget(task: asyncio.Task[object]) -> None:
-    _STUBBORN.discard(task)
-    if not task.cancelled():
-        task.exception()  # Looked at, so that asyncio does not complain that nobody did.
-
-
-def _still_runs(task: asyncio.Task[object]) -> bool:
-    return not task.cancelled() and isinstance(task.exception(), StillRunning)
-
-
 async def _contained(tool: Runnable, args: dict[str, Any], context: ToolContext) -> object:
     """Runs the tool so that not even `sys.exit()` in it reaches the event loop."""
     try:
         return await tool.run(args, context)
     except SystemExit as error:
         raise ToolError(f"The tool tried to end the program (exit code {error.code}).") from error
-
-
-def _no_progress(message: str, fraction: float | None = None) -> None:
-    """Nobody watches."""
 
 
 # Functions ---------------------------------------------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from callgate.errors import JsonError, UsageError
 from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
-    "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "call_of",
-    "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "has_data", "inline_part", "is_call",
+    "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "block_ratings_of",
+    "call_of", "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "has_data", "inline_part", "is_call",
     "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole", "is_wire_id", "model_content",
     "model_version_of", "partial_args_of", "parts_of", "response_as_text", "response_media", "response_of",
     "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of",
@@ -209,7 +209,15 @@ def block_of(response: Mapping[str, Any]) -> tuple[str, str] | None:
     reason, message = feedback.get("blockReason"), feedback.get("blockReasonMessage")
     if not isinstance(reason, str) or not reason or reason.endswith("_UNSPECIFIED"):
         return None
-    return reason, message if isinstance(message, str) else ""
+    # Both end up in an error message, so neither may be of any length.
+    return reason[:100], message[:1_000] if isinstance(message, str) else ""
+
+
+def block_ratings_of(response: Mapping[str, Any]) -> list[JsonObject]:
+    """What the server thinks of a prompt that it refused, category by category."""
+    raw: Any = response.get("promptFeedback")
+    ratings: Any = cast("JsonObject", raw).get("safetyRatings") if isinstance(raw, dict) else None
+    return [item for item in cast("list[Any]", ratings) if isinstance(item, dict)] if isinstance(ratings, list) else []
 
 
 def model_version_of(response: Mapping[str, Any]) -> str | None:

@@ -14,6 +14,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, Literal
 
 from callgate import facts, parts
@@ -33,7 +34,7 @@ from callgate.events import (
     TurnEnded,
     UsageReported,
 )
-from callgate.execute import Executor, Running
+from callgate.execute import Executor, Running, Watch
 from callgate.models import Model, ModelRequest, open_model
 from callgate.parts import Prompt
 from callgate.permission import Approval, Approve, Policy
@@ -391,8 +392,9 @@ class _Driver:
             self.task = None
             for task in self.tasks:
                 task.cancel()
-            if self.tasks:
-                await asyncio.wait(self.tasks)
+            for running in self.running.values():  # Only if something broke: an ordered end leaves nothing running.
+                running.stop("The run has failed.")
+            await asyncio.gather(*self.tasks, *(call.wait() for call in self.running.values()), return_exceptions=True)
 
     def request_cancel(self, reason: str) -> bool:
         if self.task is None or self.cancel_reason is not None:
@@ -549,18 +551,13 @@ class _Driver:
         await self.note(*[facts.CallStarted(id=call.id) for call in calls], durable=True)
         for call in calls:
             await self.emit(CallStarted(call))
-            running = self.setup.executor.start(call, session=self.session.id, progress=self.progress_of(call.id))
-            self.running[call.id] = running
-            self.spawn(self.finish_call(running))
+            watch = Watch(
+                session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call.id)
+            )
+            self.running[call.id] = self.setup.executor.start(call, watch)
 
-    async def finish_call(self, running: Running) -> None:
-        call = running.call
-        result = ToolResult(call_id=call.id, name=call.name, status="cancelled", error="The program is ending.")
-        try:
-            result = await running.wait()
-        finally:
-            # Also when everything is being cancelled at once, as at the end of `asyncio.run`: the driver waits for this.
-            self.inbox.put_nowait(facts.CallEnded(id=call.id, result=result))
+    def call_ended(self, call_id: str, result: ToolResult) -> None:
+        self.inbox.put_nowait(facts.CallEnded(id=call_id, result=result))
 
     def progress_of(self, call_id: str) -> Progress:
         event_loop = asyncio.get_running_loop()
