@@ -26,6 +26,12 @@ __all__ = ["Answer", "Collector", "function_calls", "resolve_name", "salvaged_ca
 CALLS_MAX = 10_000
 """An answer with more calls than this is refused as a whole; no model means it."""
 
+ARGS_VALUES_MAX = 100_000
+"""A call with more values in its arguments than this is refused: checking them all would hold up everything else."""
+
+# Arguments that are bad and deeper than this are not kept: the server might not take so deep a request.
+_BAD_DEPTH_MAX = 32
+
 # Namespaces that models put before a name although it was declared without one.
 _PREFIXES = ("default_api.", "default_api:", "functions.", "functions:", "tools.", "tool_code.")
 
@@ -77,6 +83,7 @@ class Collector:
         self._usage = Usage()
         self._model: str | None = None
         self._blocked: tuple[str, str] | None = None
+        self._ratings: list[JsonObject] = []
         self._growing: PartialArguments | None = None
         """The arguments of the last call, while they are still streaming."""
         self._chunks = 0
@@ -99,6 +106,7 @@ class Collector:
         self._usage = parts.usage_of(chunk) or self._usage
         self._model = parts.model_version_of(chunk) or self._model
         self._blocked = parts.block_of(chunk) or self._blocked
+        self._ratings = parts.block_ratings_of(chunk) or self._ratings
         candidate = parts.candidate_of(chunk)
         reason, message = parts.finish_of(candidate)
         self._finish_reason = reason or self._finish_reason
@@ -119,7 +127,8 @@ class Collector:
         """
         if self._blocked and self._finish_reason is None:
             reason, message = self._blocked
-            raise Blocked(f"the prompt was blocked ({reason})" + (f": {message}" if message else ""), reason=reason)
+            told = f"the prompt was blocked ({reason})" + (f": {message}" if message else "")
+            raise Blocked(told, reason=reason, ratings=self._ratings)
         if self._finish_reason is None:
             why = "ended early: it has no finish reason" if self._chunks else "is empty"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
@@ -305,7 +314,13 @@ def _is_json(value: Any) -> bool:
 
 def _read_call(part: Part) -> tuple[FunctionCall, Part]:
     """The call of a part, and the part as it may go back: with a name, and without an id that cannot be echoed."""
-    part = strict_json.mended(part) if (bad := strict_json.first_bad(part)) else part
+    bad = _too_much(parts.call_of(part).get("args"))
+    if bad:
+        part = parts.with_args(part, {parts.UNREADABLE: bad})
+    elif bad := strict_json.first_bad(part):
+        part = strict_json.mended(part)
+        if strict_json.depth_exceeds(parts.call_of(part).get("args"), _BAD_DEPTH_MAX):
+            part = parts.with_args(part, {parts.UNREADABLE: bad})
     args, problem, notes = _read_args(parts.call_of(part).get("args"))
     if bad:
         problem = f"The arguments cannot be used: {bad}."
@@ -338,6 +353,21 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
     if strict_json.depth_exceeds(raw, strict_json.DEPTH_MAX):
         return {}, f"The arguments are nested deeper than {strict_json.DEPTH_MAX} levels.", notes
     return cast("JsonObject", raw), None, notes
+
+
+def _too_much(args: Any) -> str | None:
+    """Why the arguments are too many to be looked at, or None."""
+    left = ARGS_VALUES_MAX
+    stack: list[Any] = [args]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, (dict, list)):
+            children = cast("dict[str, Any] | list[Any]", item)
+            left -= len(children)
+            if left < 0:
+                return f"they hold more than {ARGS_VALUES_MAX:,} values"
+            stack.extend(children.values() if isinstance(children, dict) else children)
+    return None
 
 
 def _delta_of(part: Part) -> list[Event]:

@@ -28,6 +28,9 @@ raised when a tool is registered or a gate is built; what the world did wrong is
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 __all__ = [
     "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer", "InvalidRequest",
     "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "ProtocolError", "RateLimited", "RequestTimeout",
@@ -80,11 +83,15 @@ class ModelError(CallgateError):
 
 
 class Blocked(ModelError):
-    """The prompt was refused before the model answered. `reason` is the server's word for it."""
+    """The prompt was refused before the model answered.
 
-    def __init__(self, message: str, *, reason: str) -> None:
+    `reason` is the server's word for it, `ratings` what it thinks of the prompt, category by category, as it came.
+    """
+
+    def __init__(self, message: str, *, reason: str, ratings: Sequence[Mapping[str, Any]] = ()) -> None:
         super().__init__(message)
         self.reason = reason
+        self.ratings = tuple(ratings)
 
 
 class MalformedAnswer(ModelError):

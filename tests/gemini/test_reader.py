@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.errors import ProtocolError, UsageError
+from callgate.errors import LimitExceeded, ProtocolError, UsageError
 from callgate.gemini import ResponseReader, reader
 from callgate.strict_json import Bad
 
@@ -102,7 +102,7 @@ ALL |= {f"error as {name}": (data, [*CHUNKS, ERROR]) for name, data in WITH_ERRO
 every_form = pytest.mark.parametrize(("data", "expected"), ALL.values(), ids=ALL.keys())
 
 
-def read(*pieces: bytes, **limits: int) -> tuple[list[Any], ProtocolError | None]:
+def read(*pieces: bytes, **limits: int) -> tuple[list[Any], ProtocolError | LimitExceeded | None]:
     """Everything that came out, and how it ended."""
     answer = ResponseReader(**limits)
     chunks: list[Any] = []
@@ -110,7 +110,7 @@ def read(*pieces: bytes, **limits: int) -> tuple[list[Any], ProtocolError | None
         for piece in pieces:
             chunks += answer.feed(piece)
         chunks += answer.close()
-    except ProtocolError as error:
+    except (ProtocolError, LimitExceeded) as error:
         return chunks, error
     return chunks, None
 
@@ -364,7 +364,7 @@ def test_one_response_beyond_its_limit_is_refused(start: bytes):
 
 def test_a_line_that_does_not_end_is_refused_before_its_end():
     answer = ResponseReader(event_bytes_max=100)
-    with pytest.raises(ProtocolError, match="larger than 100 bytes"):
+    with pytest.raises(LimitExceeded, match="larger than 100 bytes"):
         answer.feed(b"data: {" + b" " * 100)
 
 

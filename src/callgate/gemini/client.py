@@ -1,7 +1,7 @@
 """Requests to Gemini over HTTP: time-outs that hold, retries that obey the server, errors that say what happened.
 
-A body comes in, response chunks go out as they arrive, and a `Notice` whenever the caller has to wait. This file knows
-nothing of what is in a chunk, except whether it is an error.
+A body comes in, response chunks go out as they arrive, and a `Notice` whenever the caller has to wait. Of a chunk this file
+knows only whether it is an error, whether it says something, and whether it ends the answer.
 """
 
 from __future__ import annotations
@@ -9,17 +9,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+import ssl
 import time
 import weakref
 from collections.abc import AsyncGenerator, Awaitable
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from callgate import parts
 from callgate.errors import ModelError, ProtocolError, RequestTimeout
 from callgate.events import Notice
-from callgate.gemini.failures import Failure, error_in, failure_of_body, failure_of_exception
-from callgate.gemini.pressure import Clock, Pressure, SystemClock, pressure_for
+from callgate.gemini.failures import Failure, Sent, error_in, failure_of_body, failure_of_exception
+from callgate.gemini.pressure import Clock, Pressure, SystemClock, Turn, pressure_for
 from callgate.gemini.reader import ResponseReader
-from callgate.gemini.surface import Surface
+from callgate.gemini.surface import Surface, masked
 from callgate.types import JsonObject, Limits
 
 if TYPE_CHECKING:
@@ -31,18 +34,19 @@ T = TypeVar("T")
 
 _ERROR_BYTES_MAX = 256 * 1024
 _JITTER = 0.2
-
-
-class _Failed(Exception):
-    """An attempt failed in a way that is already understood."""
-
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(str(failure.error))
-        self.failure = failure
+_CONNECTIONS_MAX = 256
+_CONNECTIONS_KEPT = 32
+# The longest that a kept connection is likely to be still open at the other end; one that is not costs nothing but time.
+_KEPT_FOR_S = 60.0
+_SYSTEM = SystemClock()
 
 
 class GeminiClient:
-    """Sends requests to one surface. Open connections are kept until `aclose`."""
+    """Sends requests to one surface. Open connections are kept until `aclose`.
+
+    Answers are told by their content: a body that is a right answer is one under any content type. Compressed answers are
+    read as gzip and deflate; any other encoding is refused, and so is a redirect.
+    """
 
     def __init__(
         self,
@@ -55,11 +59,12 @@ class GeminiClient:
     ) -> None:
         self.surface = surface
         self._limits = limits or Limits()
-        self._clock = clock or SystemClock()
+        self._clock = clock or _SYSTEM
         self._pressure = pressure
         self._dice = dice or random.Random()
+        self._ssl: ssl.SSLContext | None = None
         # Connections belong to the event loop that made them, and a gate may be used from several.
-        self._clients: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, httpx2.AsyncClient] = weakref.WeakKeyDictionary()
+        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = weakref.WeakKeyDictionary()
 
     async def chunks(
         self, model: str, body: bytes, *, stream: bool, tools: list[str]
@@ -75,147 +80,290 @@ class GeminiClient:
         Raises:
             ModelError: there is no answer, or it broke off.
         """
+        pressure = self._pressure or pressure_for((self.surface.place(model), hash(self.surface.api_key)), self._clock)
+        sent = Sent(model=model, tools=tools, size_bytes=len(body))
         url = self.surface.url(model, stream=stream)
-        pressure = self._pressure or pressure_for(url)
-        counted = 0
-        free_left = 1
+        counted, stale_left = 1, _CONNECTIONS_KEPT
         while True:
-            counted += 1
-            await pressure.enter()
+            if pause_s := pressure.pause_left_s:
+                yield Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
+            turn = await pressure.enter(patience=self._limits.attempts - counted)
+            attempt = _Attempt(url=url, body=body, stream=stream, sent=sent)
             shown = False
             try:
-                async with contextlib.aclosing(self._attempt(url, body, stream, tools)) as chunks:
+                async with contextlib.aclosing(self._attempt(attempt)) as chunks:
                     async for chunk in chunks:
+                        if not shown:
+                            turn.succeeded()
                         shown = True
                         yield chunk
-                pressure.succeeded()
                 return
             except _Failed as failed:
                 failure = failed.failure
+                wait_s = self._wait(failure, counted, turn)
             finally:
-                pressure.left()
-            self._report(pressure, failure, counted)
-            if failure.is_free and free_left and not shown:
-                # A kept connection that the server had already closed says nothing about the server.
-                free_left -= 1
-                counted -= 1
-                continue
-            wait_s = self._wait(failure, counted)
-            if shown or wait_s is None:
+                turn.over()
+            if shown or pressure.is_open:
                 raise failure.error
-            yield Notice(
-                "waiting",
-                f"Trying again in {wait_s:.1f} s ({counted} of {self._limits.attempts}): {failure.error}",
-                "warning",
-            )
+            if failure.is_broken and attempt.is_stale and stale_left:
+                # A kept connection that the server had already closed says nothing about the server.
+                stale_left -= 1
+                continue
+            if wait_s is None:
+                raise failure.error
+            told = f"Trying again in {wait_s:.1f} s (attempt {counted + 1} of {self._limits.attempts}): {failure.error}"
+            yield Notice("waiting", told, "warning")
             await self._clock.sleep(wait_s)
+            counted += 1
 
     async def aclose(self) -> None:
-        """Closes the connections of the running event loop."""
-        client = self._clients.pop(asyncio.get_running_loop(), None)
-        if client is not None:
-            await client.aclose()
+        """Closes the connections of the running event loop, those in use as soon as they are not any more."""
+        loop = asyncio.get_running_loop()
+        pool = self._pools.pop(loop, None)
+        if pool is not None:
+            await pool.retire()
 
     # One attempt ----------------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, url: str, body: bytes, stream: bool, tools: list[str]) -> AsyncGenerator[JsonObject, None]:
-        limits = self._limits
-        deadline = time.monotonic() + limits.total_s
-        reader = ResponseReader(event_bytes_max=limits.event_bytes, total_bytes_max=limits.body_bytes)
-        got_headers = False
-        response: httpx2.Response | None = None
-        try:
-            # A whole answer begins when it is finished, so only a streamed one can be late in beginning.
-            response = await self._within(limits.first_byte_s if stream else limits.total_s, deadline, self._send(url, body))
-            got_headers = True
-            if response.status_code != 200:
-                raise _Failed(await self._refusal(response, deadline, tools))
-            pieces = response.aiter_bytes()
-            wait_s = limits.first_byte_s
-            while (data := await self._within(wait_s, deadline, anext(pieces, None))) is not None:
-                wait_s = limits.idle_s
-                for chunk in reader.feed(data):
-                    yield self._checked(chunk, tools)
-            for chunk in reader.close():
-                yield self._checked(chunk, tools)
-        except (_Failed, asyncio.CancelledError, GeneratorExit):
-            raise
-        except Exception as error:
-            failure = failure_of_exception(error)
-            raise _Failed(failure if not got_headers else _after_headers(failure)) from error
-        finally:
-            if response is not None:
-                await response.aclose()
+    async def _attempt(self, attempt: _Attempt) -> AsyncGenerator[JsonObject, None]:
+        """The chunks of one answer, each as soon as the caller may have it.
 
-    async def _send(self, url: str, body: bytes) -> httpx2.Response:
-        client = self._client()
-        headers = {"content-type": "application/json", "accept-encoding": "gzip", **await self.surface.headers()}
-        return await client.send(client.build_request("POST", url, content=body, headers=headers), stream=True)
-
-    def _client(self) -> httpx2.AsyncClient:
+        Chunks that say nothing wait for one that does, and a whole answer waits for its end: up to then nobody has seen
+        anything of it, so that it can be asked for again.
+        """
         import httpx2
 
-        loop = asyncio.get_running_loop()
-        client = self._clients.get(loop)
-        if client is None:
-            # Waiting for data is timed here, per phase; the client itself only times what happens before.
-            timeout = httpx2.Timeout(None, connect=self._limits.connect_s)
-            client = httpx2.AsyncClient(timeout=timeout, follow_redirects=False)
-            self._clients[loop] = client
-        return client
-
-    async def _within(self, seconds: float, deadline: float, work: Awaitable[T]) -> T:
-        left_s = min(seconds, deadline - time.monotonic())
+        held: list[JsonObject] = []
+        has_spoken = has_ended = False
         try:
-            async with asyncio.timeout(left_s):
-                return await work
-        except TimeoutError:
-            raise RequestTimeout(f"the server sent nothing for {max(left_s, 0):g} s", retryable=True) from None
+            async with contextlib.aclosing(self._received(attempt)) as chunks:
+                async for chunk in chunks:
+                    if (error := error_in(chunk)) is not None:
+                        raise _Failed(failure_of_body(None, error, {}, now=time.time(), sent=attempt.sent))
+                    has_ended = has_ended or _is_end(chunk)
+                    has_spoken = has_spoken or (attempt.stream and _says_something(chunk))
+                    held.append(chunk)
+                    while has_spoken and held:
+                        yield held.pop(0)
+            if not has_ended:
+                raise ProtocolError("the answer ended early: it has no finish reason", retryable=True)
+            for chunk in held:
+                yield chunk
+        except _Failed as failed:
+            attempt.hide_secrets(failed.failure.error)
+            raise
+        except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+            failure = failure_of_exception(error)
+            attempt.hide_secrets(failure.error)
+            raise _Failed(failure) from error
 
-    async def _refusal(self, response: httpx2.Response, deadline: float, tools: list[str]) -> Failure:
+    async def _received(self, attempt: _Attempt) -> AsyncGenerator[JsonObject, None]:
+        """Sends the request and reads the answer, each step within its time."""
+        limits = self._limits
+        # There is only one event in a whole answer, so it may be as large as the answer.
+        event_bytes = limits.event_bytes if attempt.stream else limits.body_bytes
+        reader = ResponseReader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes)
+        timer = _Timer(limits.total_s)
+        async with self._pool() as client:
+            # A whole answer begins when it is finished, so only a streamed one can be late in beginning.
+            first_s = limits.first_byte_s if attempt.stream else limits.total_s
+            response = await timer.within(first_s, self._send(client, attempt))
+            attempt.is_stale = False
+            try:
+                if not response.is_success:
+                    raise _Failed(await self._refusal(response, attempt, timer))
+                _refuse_encoding(response)
+                pieces = response.aiter_bytes()
+                wait_s = limits.first_byte_s
+                while (data := await timer.within(wait_s, anext(pieces, None))) is not None:
+                    wait_s = limits.idle_s
+                    for chunk in reader.feed(data):
+                        yield chunk
+                for chunk in reader.close():
+                    yield chunk
+                await _drop_if_more_came(response)
+            finally:
+                await response.aclose()
+
+    async def _send(self, client: httpx2.AsyncClient, attempt: _Attempt) -> httpx2.Response:
+        auth = await self.surface.headers()
+        attempt.secrets = [value.removeprefix("Bearer ") for value in auth.values()]
+        headers = {"content-type": "application/json", "accept-encoding": "gzip", **auth}
+        request = client.build_request(
+            "POST", attempt.url, content=attempt.body, headers=headers, extensions={"trace": attempt.trace}
+        )
+        return await client.send(request, stream=True)
+
+    async def _refusal(self, response: httpx2.Response, attempt: _Attempt, timer: _Timer) -> Failure:
+        import httpx2
+
         status = response.status_code
-        if 300 <= status < 400:
-            return Failure(ProtocolError(f"the server redirects ({status}), which is not followed with a key"), retry=False)
+        if not response.is_error:
+            return Failure(ProtocolError(f"the server redirects (HTTP {status}), which is not followed"), retry=False)
         data = b""
         pieces = response.aiter_bytes()
-        while len(data) < _ERROR_BYTES_MAX and (
-            piece := await self._within(self._limits.idle_s, deadline, anext(pieces, None))
-        ):
-            data += piece
-        return self._failure(status, _error_object(data, status), response.headers, tools)
+        # The status says enough even if the body breaks off.
+        with contextlib.suppress(httpx2.HTTPError, _Failed):
+            while len(data) < _ERROR_BYTES_MAX:
+                piece = await timer.within(self._limits.idle_s, anext(pieces, None))
+                if piece is None:
+                    break
+                data += piece
+        error = _error_object(data[:_ERROR_BYTES_MAX], status)
+        return failure_of_body(status, error, response.headers, now=time.time(), sent=attempt.sent)
 
-    def _checked(self, chunk: JsonObject, tools: list[str]) -> JsonObject:
-        if (error := error_in(chunk)) is not None:
-            raise _Failed(self._failure(None, error, {}, tools))
-        return chunk
+    @contextlib.asynccontextmanager
+    async def _pool(self) -> AsyncGenerator[httpx2.AsyncClient]:
+        """The connections of the running event loop."""
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            pool = self._pools[loop] = _Pool(self._new_client())
+        pool.users += 1
+        try:
+            yield pool.client
+        finally:
+            pool.users -= 1
+            await pool.close_if_done()
 
-    def _failure(self, status: int | None, error: JsonObject, headers: Any, tools: list[str]) -> Failure:
-        return failure_of_body(status, error, headers, now=time.time(), tools=tools, mask=self.surface.masked)
+    def _new_client(self) -> httpx2.AsyncClient:
+        import httpx2
+
+        if self._ssl is None:
+            # Reading the trusted certificates takes longer than everything else here.
+            self._ssl = httpx2.create_ssl_context()
+        return httpx2.AsyncClient(
+            # Waiting for data is timed by `_Timer`, per phase; the client itself only times what happens before.
+            timeout=httpx2.Timeout(None, connect=self._limits.connect_s),
+            limits=httpx2.Limits(
+                max_connections=_CONNECTIONS_MAX,
+                max_keepalive_connections=_CONNECTIONS_KEPT,
+                keepalive_expiry=_KEPT_FOR_S,
+            ),
+            verify=self._ssl,
+            follow_redirects=False,
+        )
 
     # Between attempts -----------------------------------------------------------------------------------------------------
 
-    def _report(self, pressure: Pressure, failure: Failure, counted: int) -> None:
-        if failure.is_pressure:
-            pressure.pushed_back(failure.wait_s if failure.wait_s is not None else self._backoff(counted))
-        elif failure.is_outage:
-            pressure.failed()
-
-    def _wait(self, failure: Failure, counted: int) -> float | None:
-        """How long to wait before the next attempt; None when there is none."""
-        if not failure.retry or counted >= self._limits.attempts:
+    def _wait(self, failure: Failure, counted: int, turn: Turn) -> float | None:
+        """Tells everybody what happened; how long to wait before the next attempt, None when there is none."""
+        limits = self._limits
+        backoff_s = min(limits.backoff_max_s, limits.backoff_s * 2 ** (counted - 1))
+        is_too_long = failure.wait_s is not None and failure.wait_s > limits.backoff_max_s
+        wait_s = failure.wait_s
+        if failure.is_outage:
+            turn.failed()
+        elif failure.is_answer or (failure.is_pressure and is_too_long):
+            turn.refused()
+        elif failure.is_pressure:
+            wait_s = turn.pushed_back(failure.wait_s, backoff_s)
+        if not failure.retry or counted >= limits.attempts or is_too_long:
             return None
-        if failure.wait_s is None:
-            return self._dice.uniform(0, self._backoff(counted))
-        if failure.wait_s > self._limits.backoff_max_s:
-            return None
-        return failure.wait_s * self._dice.uniform(1, 1 + _JITTER)
-
-    def _backoff(self, counted: int) -> float:
-        return min(self._limits.backoff_max_s, self._limits.backoff_s * 2 ** (counted - 1))
+        return self._dice.uniform(0, backoff_s) if wait_s is None else wait_s * self._dice.uniform(1, 1 + _JITTER)
 
 
-def _after_headers(failure: Failure) -> Failure:
-    return Failure(failure.error, failure.retry, failure.wait_s, failure.is_pressure, failure.is_outage)
+class _Failed(Exception):
+    """An attempt failed in a way that is already understood."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(type(failure.error).__name__)
+        self.failure = failure
+
+
+@dataclass(slots=True, kw_only=True)
+class _Attempt:
+    """One request on its way."""
+
+    url: str
+    body: bytes = field(repr=False)
+    stream: bool
+    sent: Sent
+    secrets: list[str] = field(default_factory=list[str], repr=False)
+    """What must appear in no error."""
+    is_stale: bool = True
+    """Nothing came back yet, over a connection that had been used before."""
+
+    async def trace(self, event: str, info: Any) -> None:
+        """Hears from the HTTP client what it does."""
+        if event == "connection.connect_tcp.started":
+            self.is_stale = False
+
+    def hide_secrets(self, error: ModelError) -> None:
+        """Takes out of the error what the server echoed."""
+        error.args = tuple(masked(text, self.secrets) if isinstance(text, str) else text for text in error.args)
+
+
+@dataclass(slots=True)
+class _Pool:
+    """The connections of one event loop; they outlive their retirement until the last request over them has ended."""
+
+    client: httpx2.AsyncClient
+    users: int = 0
+    is_retired: bool = False
+
+    async def retire(self) -> None:
+        self.is_retired = True
+        await self.close_if_done()
+
+    async def close_if_done(self) -> None:
+        if self.is_retired and not self.users:
+            await self.client.aclose()
+
+
+class _Timer:
+    """Keeps the time of one answer, by a clock that nobody can set."""
+
+    def __init__(self, total_s: float) -> None:
+        self._total_s = total_s
+        self._deadline = time.monotonic() + total_s
+
+    async def within(self, seconds: float, work: Awaitable[T]) -> T:
+        """Waits for the work so long, or until the whole answer is late.
+
+        Raises:
+            RequestTimeout: time is over. Not to be tried again by itself: the caller has waited long enough.
+        """
+        left_s = self._deadline - time.monotonic()
+        try:
+            async with asyncio.timeout(min(seconds, left_s)):
+                return await work
+        except TimeoutError:
+            told = (
+                f"the server sent nothing for {seconds:g} s"
+                if seconds < left_s
+                else f"the answer was not complete within {self._total_s:g} s"
+            )
+            raise _Failed(Failure(RequestTimeout(told, retryable=True), retry=False)) from None
+
+
+def _is_end(chunk: JsonObject) -> bool:
+    return parts.finish_of(parts.candidate_of(chunk))[0] is not None or parts.block_of(chunk) is not None
+
+
+def _says_something(chunk: JsonObject) -> bool:
+    content: Any = parts.candidate_of(chunk).get("content")
+    return isinstance(content, dict) and bool(parts.parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
+
+
+def _refuse_encoding(response: httpx2.Response) -> None:
+    """Refuses what was not asked for: whether it can be read would depend on what happens to be installed."""
+    names = [name.strip().lower() for name in response.headers.get("content-encoding", "").split(",")]
+    if strange := [name for name in names if name not in ("", "identity", "gzip", "deflate")]:
+        raise ProtocolError(f"the answer is encoded as {strange[0][:40]!r}, which was not asked for")
+
+
+async def _drop_if_more_came(response: httpx2.Response) -> None:
+    """Closes a connection on which bytes followed the answer, because they would be taken for the next one.
+
+    The HTTP client looks at the socket before it uses a connection again, but not at what it has already read from it; there
+    is no public way to ask for that.
+    """
+    found: Any = response
+    for name in ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state"):
+        found = getattr(found, name, None)
+    if found is not None and found.trailing_data[0]:
+        await response.extensions["network_stream"].aclose()
 
 
 def _error_object(data: bytes, status: int) -> JsonObject:

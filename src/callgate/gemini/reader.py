@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import Any, Protocol, cast
 
-from callgate.errors import JsonError, ProtocolError, UsageError
+from callgate.errors import JsonError, LimitExceeded, ProtocolError, UsageError
 from callgate.strict_json import DEPTH_MAX, parse_isolating
 from callgate.types import JsonObject
 
@@ -66,7 +66,7 @@ class ResponseReader:
         self._head = b""
         self._past_bom = False
         self._splitter: _Splitter | None = None
-        self._failure: ProtocolError | None = None
+        self._failure: ProtocolError | LimitExceeded | None = None
         self._closed = False
         self._gave_any = False
 
@@ -74,7 +74,8 @@ class ResponseReader:
         """Take the next bytes; the chunks that are complete now.
 
         Raises:
-            ProtocolError: the answer is not what the protocol promises, or beyond a limit.
+            ProtocolError: the answer is not what the protocol promises.
+            LimitExceeded: it is larger than allowed.
         """
         self._raise_failure()
         if self._closed:
@@ -82,7 +83,7 @@ class ResponseReader:
         texts: list[bytes] = []
         try:
             self._take(data, texts)
-        except ProtocolError as error:
+        except (ProtocolError, LimitExceeded) as error:
             self._failure = error
         chunks = self._parsed(texts)
         if not chunks:
@@ -94,6 +95,7 @@ class ResponseReader:
 
         Raises:
             ProtocolError: the answer is empty, ends in the middle of something, or had failed before.
+            LimitExceeded: it is larger than allowed.
         """
         self._raise_failure()
         if self._closed:
@@ -102,7 +104,7 @@ class ResponseReader:
         texts: list[bytes] = []
         try:
             self._finish(texts)
-        except ProtocolError as error:
+        except (ProtocolError, LimitExceeded) as error:
             self._failure = error
         chunks = self._parsed(texts, last=True)
         if self._failure is None and not self._gave_any:
@@ -124,7 +126,7 @@ class ResponseReader:
             for start in range(0, len(taken), _SLICE_BYTES):
                 self._splitter.feed(taken[start : start + _SLICE_BYTES], texts)
         if len(data) > room:
-            raise ProtocolError(f"the answer is larger than {self._total_bytes_max} bytes")
+            raise LimitExceeded(f"the answer is larger than {self._total_bytes_max} bytes")
 
     def _finish(self, texts: list[bytes]) -> None:
         if self._splitter is not None:
@@ -446,5 +448,5 @@ def _cut_in(what: str) -> ProtocolError:
     return ProtocolError(f"the answer ended in the middle of {what}", retryable=True)
 
 
-def _too_large(bytes_max: int) -> ProtocolError:
-    return ProtocolError(f"one response of the answer is larger than {bytes_max} bytes")
+def _too_large(bytes_max: int) -> LimitExceeded:
+    return LimitExceeded(f"one response of the answer is larger than {bytes_max} bytes")

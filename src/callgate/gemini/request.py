@@ -62,11 +62,13 @@ class BodyBuilder:
             UsageError: a setting or a mix of tools that this model or surface is known to refuse.
         """
         contents = [*request.conversation.encoded]
-        if request.feedback is not None:
+        if request.feedback:
             contents.append(strict_json.dump(parts.user_content(request.feedback)))
-        rest = self._rest(request)
         token = b',"continuationToken":' + strict_json.dump(continuation) if continuation is not None else b""
-        return b'{"contents":[' + b",".join(contents) + b"]" + token + rest
+        # One join and so one copy: what stands around the contents is put to the first and the last of them.
+        contents[:1] = [b'{"contents":[' + b"".join(contents[:1])]
+        contents[-1] += b"]" + token + self._rest(request)
+        return b",".join(contents)
 
     def _rest(self, request: ModelRequest) -> bytes:
         """Everything behind the contents, from the comma to the closing brace."""

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-from collections.abc import Mapping
+import re
+import threading
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
+from urllib.parse import quote
 
 from callgate.errors import AuthError, UsageError
 
-__all__ = ["Surface", "Tokens", "surface_from_environment"]
+__all__ = ["GoogleTokens", "Surface", "Tokens", "masked", "surface_from_environment"]
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _DEVELOPER_URL = "https://generativelanguage.googleapis.com"
@@ -25,6 +28,10 @@ _VERTEX_URLS = {
     "us": "https://aiplatform.us.rep.googleapis.com",
     "eu": "https://aiplatform.eu.rep.googleapis.com",
 }
+_BASE_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
+_KEY = re.compile(r"[\x21-\x7e]+")
+# What is shorter tells nobody anything, be it a key or the beginning of one; and it stands in many a word by chance.
+_SECRET_CHARS_MIN = 8
 
 
 class Tokens(Protocol):
@@ -37,7 +44,11 @@ class Tokens(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Surface:
-    """One place that serves Gemini models."""
+    """One place that serves Gemini models.
+
+    Raises:
+        UsageError: the base URL or the key cannot be used as one.
+    """
 
     kind: Literal["developer", "vertex"]
     base_url: str
@@ -47,17 +58,28 @@ class Surface:
     location: str | None = None
     tokens: Tokens | None = field(default=None, repr=False)
 
+    def __post_init__(self) -> None:
+        if not _BASE_URL.fullmatch(self.base_url):
+            raise UsageError(f"the base URL {self.base_url!r} is not one: it begins with https:// and has no query")
+        if self.api_key is not None and not _KEY.fullmatch(self.api_key):
+            # The key itself is not shown: a part of it may be right.
+            raise UsageError("the key for Gemini is empty or holds characters that no key has; copy it again")
+
+    def place(self, model: str) -> str:
+        """The URL of a model, without what is asked of it."""
+        model = quote(model.removeprefix("models/"), safe="/@")
+        if self.kind == "developer":
+            # Tuned models stand beside the published ones and bring their own collection.
+            path = model if model.startswith("tunedModels/") else f"models/{model}"
+        elif self.project:
+            path = f"projects/{self.project}/locations/{self.location}/publishers/google/models/{model}"
+        else:
+            path = f"publishers/google/models/{model}"
+        return f"{self.base_url.rstrip('/')}/{self.version}/{path}"
+
     def url(self, model: str, *, stream: bool) -> str:
         """Where a request for this model goes."""
-        model = model.removeprefix("models/")
-        if self.kind == "developer":
-            place = f"models/{model}"
-        elif self.project:
-            place = f"projects/{self.project}/locations/{self.location}/publishers/google/models/{model}"
-        else:
-            place = f"publishers/google/models/{model}"
-        method = "streamGenerateContent?alt=sse" if stream else "generateContent"
-        return f"{self.base_url.rstrip('/')}/{self.version}/{place}:{method}"
+        return self.place(model) + (":streamGenerateContent?alt=sse" if stream else ":generateContent")
 
     async def headers(self) -> dict[str, str]:
         """What lets a request in."""
@@ -65,9 +87,16 @@ class Surface:
             return {"authorization": f"Bearer {await self.tokens.token()}"}
         return {"x-goog-api-key": self.api_key or ""}
 
-    def masked(self, text: str) -> str:
-        """The text without the key, whatever the server echoed."""
-        return text.replace(self.api_key, "[key]") if self.api_key else text
+
+def masked(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets, and without the beginning of one at its very end, where the text was cut off."""
+    for secret in secrets:
+        text = text.replace(secret, "[key]") if len(secret) >= _SECRET_CHARS_MIN else text
+        for length in range(min(len(secret) - 1, len(text)), _SECRET_CHARS_MIN - 1, -1):
+            if text.endswith(secret[:length]):
+                text = text[:-length] + "[key]"
+                break
+    return text
 
 
 def surface_from_environment(env: Mapping[str, str] | None = None, *, api_key: str | None = None) -> Surface:
@@ -76,8 +105,10 @@ def surface_from_environment(env: Mapping[str, str] | None = None, *, api_key: s
     Raises:
         UsageError: the environment names no way in; the message says which variable to set.
     """
-    env = os.environ if env is None else env
-    key = api_key or env.get("GOOGLE_API_KEY") or env.get("GEMINI_API_KEY") or None
+    given = os.environ if env is None else env
+    env = {name: value.strip() for name, value in given.items() if name.startswith(("GOOGLE_", "GEMINI_"))}
+    # A key that was read from a file often brings its line end along.
+    key = (api_key or "").strip() or env.get("GOOGLE_API_KEY") or env.get("GEMINI_API_KEY") or None
     enterprise = env.get("GOOGLE_GENAI_USE_ENTERPRISE") or env.get("GOOGLE_GENAI_USE_VERTEXAI") or ""
     version = env.get("GOOGLE_GENAI_API_VERSION") or "beta"
     if enterprise.lower() not in _TRUE:
@@ -110,7 +141,8 @@ class GoogleTokens:
 
     def __init__(self, credentials: Any = None) -> None:
         self._credentials: Any = credentials
-        self._lock = asyncio.Lock()
+        # Held only in worker threads, so that callers of several event loops can share the credentials.
+        self._lock = threading.Lock()
 
     async def token(self) -> str:
         """A token that is valid now, fetched or refreshed in a thread if need be.
@@ -118,24 +150,28 @@ class GoogleTokens:
         Raises:
             AuthError: google-auth is not installed, or finds no credentials.
         """
-        async with self._lock:
-            credentials = self._credentials
-            if credentials is None or not credentials.valid:
-                credentials = self._credentials = await asyncio.to_thread(self._refreshed, credentials)
-            return str(credentials.token)
+        credentials = self._credentials
+        if credentials is None or not credentials.valid:
+            credentials = await asyncio.to_thread(self._refreshed)
+        return str(credentials.token)
 
-    @staticmethod
-    def _refreshed(credentials: Any) -> Any:
-        try:
-            auth: Any = importlib.import_module("google.auth")
-            exceptions: Any = importlib.import_module("google.auth.exceptions")
-            transport: Any = importlib.import_module("google.auth.transport.requests")
-        except ImportError:
-            raise AuthError("Vertex needs the google-auth package: install callgate[vertex]") from None
-        try:
-            if credentials is None:
-                credentials, _ = auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
-            credentials.refresh(transport.Request())
-        except exceptions.GoogleAuthError as error:
-            raise AuthError(f"no Google credentials: {error}") from None
-        return credentials
+    def _refreshed(self) -> Any:
+        with self._lock:
+            credentials = self._credentials
+            if credentials is not None and credentials.valid:
+                return credentials  # Somebody else was quicker.
+            try:
+                auth: Any = importlib.import_module("google.auth")
+                exceptions: Any = importlib.import_module("google.auth.exceptions")
+                transport: Any = importlib.import_module("google.auth.transport.requests")
+            except ImportError:
+                raise AuthError("Vertex needs the google-auth package: install callgate[vertex]") from None
+            try:
+                if credentials is None:
+                    credentials, _ = auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+                credentials.refresh(transport.Request())
+            except exceptions.GoogleAuthError as error:
+                retryable = getattr(error, "retryable", False) is True
+                raise AuthError(f"no Google credentials: {error}", retryable=retryable) from None
+            self._credentials = credentials
+            return credentials

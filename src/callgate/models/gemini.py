@@ -6,8 +6,10 @@ knowledge of the wire is in `callgate.gemini`.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
 
+from callgate.errors import LimitExceeded
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
@@ -19,7 +21,7 @@ from callgate.types import JsonObject, Limits
 __all__ = ["GeminiModel"]
 
 HOPS_MAX = 32
-"""How often one answer may be continued."""
+"""How many requests one answer may take."""
 
 
 class GeminiModel:
@@ -54,7 +56,7 @@ class GeminiModel:
         """The model's name."""
         return self._name
 
-    async def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice]:
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model; yields chunks as they arrive, and a notice for every wait.
 
         Raises:
@@ -66,10 +68,13 @@ class GeminiModel:
         for _ in range(HOPS_MAX):
             body = self._bodies.body(request, continuation=continuation.token)
             continuation.begin()
-            async for item in self._client.chunks(self._name, body, stream=request.stream, tools=tools):
-                yield item if isinstance(item, Notice) else continuation.take(item)
+            items = self._client.chunks(self._name, body, stream=request.stream, tools=tools)
+            async with contextlib.aclosing(items):
+                async for item in items:
+                    yield item if isinstance(item, Notice) else continuation.take(item)
             if continuation.token is None:
                 return
+        raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop."""

@@ -31,7 +31,7 @@ from callgate.testing.examples import demo
 from callgate.testing.exchange import JSON_TYPE, Body, Clock, Exchange, Request, reset_connection
 from callgate.testing.fault_row import FaultStep
 from callgate.testing.faults import fault
-from callgate.testing.google_fields import Surface, as_list, as_object
+from callgate.testing.google_fields import MESSAGES, Surface, as_list, as_object
 from callgate.testing.google_rules import Refusal, judge, parse_body
 from callgate.testing.http_lines import LINE_MAX, BadHttp, HttpRequest, read_request
 from callgate.testing.script import Item, Script, Step, script_from_file
@@ -190,8 +190,9 @@ class FakeGemini:
             if self._script.next_on_accept(self.clock):
                 reset_connection(writer)
                 return
-            # Every write waits until the system has it, so that a reset never swallows what was sent before it.
-            writer.transport.set_write_buffer_limits(0)
+            # Every write waits until the system has it, so that a reset never swallows what was sent before it. Over TLS a
+            # limit of 0 would count as reached by an empty buffer, and no write would ever end.
+            writer.transport.set_write_buffer_limits(1 if self.tls else 0)
             while await self._one_request(reader, writer):
                 pass
         except (ConnectionError, ssl.SSLError, asyncio.CancelledError):
@@ -312,7 +313,8 @@ class FakeGemini:
     def _known(self, part: Any) -> Any:
         if part not in self._mint.odd_parts:
             return part
-        return {"text": "odd"} | ({"thoughtSignature": part["thoughtSignature"]} if "thoughtSignature" in part else {})
+        known = {key: value for key, value in part.items() if key in MESSAGES["Part"]}
+        return known if known.keys() - {"thought", "thoughtSignature"} else {"text": "odd"} | known
 
     async def _take_step(self, exchange: Exchange) -> None:
         try:

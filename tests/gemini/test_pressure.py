@@ -1,0 +1,307 @@
+"""Slowing down together and leaving a broken server alone, by a clock that only moves when somebody sleeps."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import heapq
+import itertools
+import random
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from callgate.errors import RateLimited, ServerUnavailable
+from callgate.gemini.pressure import PAUSE_MAX_S, SPREAD_S, Pressure, SystemClock, Turn, pressure_for
+
+
+class Timeline:
+    """Virtual time for many sleepers: when nobody can do anything else, the first of them wakes up."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.waiting: list[tuple[float, int, asyncio.Future[None]]] = []
+        self.numbers = itertools.count()
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        assert seconds >= 0
+        woken = asyncio.get_running_loop().create_future()
+        heapq.heappush(self.waiting, (self.time + seconds, next(self.numbers), woken))
+        await woken
+
+    async def run(self, *work: Awaitable[Any]) -> list[Any]:
+        whole = asyncio.gather(*work, return_exceptions=True)
+        while not whole.done():
+            for _ in range(20):
+                await asyncio.sleep(0)
+            if self.waiting and not whole.done():
+                at, _, woken = heapq.heappop(self.waiting)
+                self.time = max(self.time, at)
+                if not woken.done():
+                    woken.set_result(None)
+        return whole.result()
+
+
+def play(story: Callable[[Timeline, Pressure], Awaitable[Any]]) -> None:
+    async def scene() -> None:
+        timeline = Timeline()
+        async with asyncio.timeout(20):
+            (outcome,) = await timeline.run(story(timeline, Pressure(timeline, dice=random.Random(3))))
+        if isinstance(outcome, BaseException):
+            raise outcome
+
+    asyncio.run(scene())
+
+
+async def enter(pressure: Pressure, patience: int = 4) -> Turn:
+    return await pressure.enter(patience=patience)
+
+
+# The pause ---------------------------------------------------------------------------------------------------------------
+
+
+def test_nobody_waits_while_all_is_well() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        for _ in range(10):
+            (await enter(pressure)).succeeded()
+        assert time.now() == 0
+        assert pressure.pause_left_s == 0
+
+    play(story)
+
+
+def test_after_a_push_back_one_goes_first_and_the_others_follow_spread_out() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        assert (await enter(pressure)).pushed_back(3.0, 1.0) == 3.0
+        entered: list[float] = []
+
+        async def caller() -> None:
+            turn = await enter(pressure)
+            entered.append(time.now())
+            await time.sleep(0.5)
+            turn.succeeded()
+
+        await asyncio.gather(*[caller() for _ in range(40)])
+        scout, *others = sorted(entered)
+        assert scout == 3.0
+        assert min(others) >= 3.5
+        assert SPREAD_S >= max(others) - 3.5 >= 1
+
+    play(story)
+
+
+def test_a_scout_that_is_pushed_back_doubles_the_pause_up_to_a_limit() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        pauses = [(await enter(pressure, 99)).pushed_back(None, 1.0) for _ in range(9)]
+        assert pauses == [1, 2, 4, 8, 16, 32, PAUSE_MAX_S, PAUSE_MAX_S, PAUSE_MAX_S]
+        assert time.now() == sum(pauses[:-1])
+
+    play(story)
+
+
+def test_a_server_that_says_how_long_is_taken_at_its_word() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        assert (await enter(pressure)).pushed_back(2.5, 1.0) == 2.5
+        assert (await enter(pressure)).pushed_back(2.5, 2.0) == 2.5
+        assert (await enter(pressure)).pushed_back(0.0, 4.0) == 0.0
+        (await enter(pressure)).succeeded()
+        assert time.now() == 5
+
+    play(story)
+
+
+def test_an_answer_to_a_request_from_before_the_pause_does_not_end_it() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        early, late = await enter(pressure), await enter(pressure)
+        late.pushed_back(5.0, 1.0)
+        early.succeeded()
+        assert pressure.pause_left_s == 5
+
+    play(story)
+
+
+def test_a_scout_that_vanishes_is_replaced_by_one_of_those_who_wait() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        (await enter(pressure)).pushed_back(1.0, 1.0)
+        scout = await enter(pressure)
+        waiting = asyncio.ensure_future(enter(pressure))
+        await time.sleep(1)
+        assert not waiting.done()
+        scout.over()
+        (await waiting).succeeded()
+        assert pressure.pause_left_s == 0
+
+    play(story)
+
+
+def test_a_caller_that_is_cancelled_while_it_waits_leaves_nothing_behind() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        (await enter(pressure)).pushed_back(1.0, 1.0)
+        waiting = asyncio.ensure_future(enter(pressure))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        await asyncio.wait({waiting})
+        (await enter(pressure)).succeeded()
+        (await enter(pressure)).succeeded()
+
+    play(story)
+
+
+def test_callers_give_up_after_as_many_pauses_as_they_would_have_tried() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        async def caller() -> int:
+            tries = 0
+            while True:
+                turn = await enter(pressure, 4 - tries)
+                tries += 1
+                if tries == 5:
+                    turn.over()
+                    return tries
+                turn.pushed_back(None, 1.0)
+
+        outcomes = await asyncio.gather(*[caller() for _ in range(20)], return_exceptions=True)
+        assert all(isinstance(outcome, (RateLimited, int)) for outcome in outcomes)
+        assert any(isinstance(outcome, RateLimited) for outcome in outcomes)
+        assert time.now() < 300
+
+    play(story)
+
+
+# The circuit -------------------------------------------------------------------------------------------------------------
+
+
+async def fail(pressure: Pressure, times: int) -> None:
+    for _ in range(times):
+        (await enter(pressure)).failed()
+
+
+def test_five_failures_within_half_a_minute_open_the_circuit_for_half_a_minute() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        await fail(pressure, 4)
+        assert not pressure.is_open
+        await fail(pressure, 1)
+        assert pressure.is_open
+        with pytest.raises(ServerUnavailable, match="another 30 s"):
+            await enter(pressure)
+        await time.sleep(29.9)
+        with pytest.raises(ServerUnavailable):
+            await enter(pressure)
+        await time.sleep(0.1)
+        (await enter(pressure)).succeeded()
+        assert not pressure.is_open
+        await fail(pressure, 4)
+        assert not pressure.is_open
+
+    play(story)
+
+
+def test_failures_that_are_far_apart_do_not_open_the_circuit() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        for _ in range(20):
+            await fail(pressure, 1)
+            await time.sleep(8)
+        assert not pressure.is_open
+
+    play(story)
+
+
+def test_a_success_in_between_starts_the_count_anew() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        for _ in range(10):
+            await fail(pressure, 4)
+            (await enter(pressure)).succeeded()
+        assert not pressure.is_open
+
+    play(story)
+
+
+def test_only_one_caller_tries_a_server_that_was_left_alone() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        await fail(pressure, 5)
+        await time.sleep(30)
+        trial = await enter(pressure)
+        with pytest.raises(ServerUnavailable, match="trying it out"):
+            await enter(pressure)
+        trial.failed()
+        with pytest.raises(ServerUnavailable, match="another 30 s"):
+            await enter(pressure)
+
+    play(story)
+
+
+@pytest.mark.parametrize("told", ["over", "refused", "pushed_back"])
+def test_a_trial_that_ends_otherwise_lets_the_next_one_in(told: str) -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        await fail(pressure, 5)
+        await time.sleep(30)
+        trial = await enter(pressure)
+        if told == "pushed_back":
+            trial.pushed_back(1.0, 1.0)
+        else:
+            getattr(trial, told)()
+        (await enter(pressure)).succeeded()
+
+    play(story)
+
+
+def test_requests_that_were_on_their_way_do_not_prolong_the_outage() -> None:
+    async def story(time: Timeline, pressure: Pressure) -> None:
+        late = await enter(pressure)
+        await fail(pressure, 5)
+        await time.sleep(20)
+        late.failed()
+        await time.sleep(10)
+        (await enter(pressure)).succeeded()
+
+    play(story)
+
+
+# Sharing -----------------------------------------------------------------------------------------------------------------
+
+
+def test_callers_of_one_endpoint_and_clock_share_their_pressure() -> None:
+    async def scene() -> None:
+        clock = SystemClock()
+        assert pressure_for("a") is pressure_for("a")
+        assert pressure_for("a") is not pressure_for("b")
+        assert pressure_for("a", clock) is pressure_for("a", clock)
+        assert pressure_for("a", clock) is not pressure_for("a")
+
+    asyncio.run(scene())
+
+
+def test_another_event_loop_has_another_pressure_and_a_dead_one_has_none() -> None:
+    from callgate.gemini import pressure
+
+    async def one() -> Pressure:
+        return pressure_for("a")
+
+    first = asyncio.run(one())
+    assert first is not asyncio.run(one())
+    gc.collect()
+    assert not [loop for loop in pressure._SHARED if not loop.is_closed()]
+
+
+def test_a_thousand_endpoints_do_not_stay_for_ever() -> None:
+    from callgate.gemini import pressure
+
+    async def scene() -> None:
+        for number in range(1_500):
+            pressure_for(number)
+        assert len(pressure._SHARED[asyncio.get_running_loop()]) <= 1_000
+
+    asyncio.run(scene())
+
+
+def test_the_clock_of_the_system_does_not_go_back() -> None:
+    async def scene() -> None:
+        clock = SystemClock()
+        before = clock.now()
+        await clock.sleep(0.001)
+        assert clock.now() > before
+
+    asyncio.run(scene())

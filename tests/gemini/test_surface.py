@@ -1,0 +1,267 @@
+"""Where requests go and how they are let in: every variable of the environment, every URL, and no key to be seen."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import types
+from typing import Any
+
+import pytest
+
+from callgate.errors import AuthError, UsageError
+from callgate.gemini.surface import GoogleTokens, Surface, masked, surface_from_environment
+
+MODEL = "gemini-3.8-flash"
+KEY = "AIzaSyA-key-that-nobody-may-ever-see-42"
+DEVELOPER = "https://generativelanguage.googleapis.com"
+
+
+def surface(**env: str) -> Surface:
+    return surface_from_environment(env)
+
+
+def headers(given: Surface) -> dict[str, str]:
+    return asyncio.run(given.headers())
+
+
+# The Developer API -------------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_all_that_the_developer_api_needs() -> None:
+    given = surface(GEMINI_API_KEY=KEY)
+    assert given.kind == "developer"
+    assert given.url(MODEL, stream=False) == f"{DEVELOPER}/v1beta/models/{MODEL}:generateContent"
+    assert given.url(MODEL, stream=True) == f"{DEVELOPER}/v1beta/models/{MODEL}:streamGenerateContent?alt=sse"
+    assert headers(given) == {"x-goog-api-key": KEY}
+
+
+def test_the_key_of_google_beats_the_key_of_gemini_and_a_given_one_beats_both() -> None:
+    both = {"GOOGLE_API_KEY": "google", "GEMINI_API_KEY": "gemini"}
+    assert surface_from_environment(both).api_key == "google"
+    assert surface_from_environment(both, api_key="given").api_key == "given"
+    assert surface_from_environment({"GOOGLE_API_KEY": "", "GEMINI_API_KEY": "gemini"}).api_key == "gemini"
+
+
+def test_the_environment_of_the_process_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOOGLE_API_KEY", "GOOGLE_GENAI_USE_VERTEXAI", "GOOGLE_GENAI_USE_ENTERPRISE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("GEMINI_API_KEY", "of the process".replace(" ", "-"))
+    assert surface_from_environment().api_key == "of-the-process"
+
+
+def test_a_missing_key_says_which_variables_to_set() -> None:
+    with pytest.raises(UsageError, match="set GOOGLE_API_KEY or GEMINI_API_KEY, or pass api_key="):
+        surface()
+
+
+def test_another_base_url_takes_the_same_paths() -> None:
+    given = surface(GEMINI_API_KEY=KEY, GOOGLE_GEMINI_BASE_URL="http://127.0.0.1:8099/gateway/")
+    assert given.url(MODEL, stream=False) == f"http://127.0.0.1:8099/gateway/v1beta/models/{MODEL}:generateContent"
+
+
+@pytest.mark.parametrize(
+    ("asked", "developer", "vertex"),
+    [("", "v1beta", "v1beta1"), ("beta", "v1beta", "v1beta1"), ("v1", "v1", "v1"), ("v1alpha", "v1alpha", "v1alpha")],
+)
+def test_the_version_is_beta_unless_the_environment_names_one(asked: str, developer: str, vertex: str) -> None:
+    assert surface(GEMINI_API_KEY=KEY, GOOGLE_GENAI_API_VERSION=asked).version == developer
+    assert surface(GOOGLE_API_KEY=KEY, GOOGLE_GENAI_USE_VERTEXAI="1", GOOGLE_GENAI_API_VERSION=asked).version == vertex
+
+
+@pytest.mark.parametrize(
+    ("model", "path"),
+    [
+        ("models/gemini-3.8-flash", "models/gemini-3.8-flash"),
+        ("tunedModels/mine", "tunedModels/mine"),
+        ("a b?c#d", "models/a%20b%3Fc%23d"),
+    ],
+)
+def test_a_name_of_a_model_stays_within_its_place(model: str, path: str) -> None:
+    assert surface(GEMINI_API_KEY=KEY).url(model, stream=False) == f"{DEVELOPER}/v1beta/{path}:generateContent"
+
+
+# Vertex ------------------------------------------------------------------------------------------------------------------
+
+
+def cloud(**env: str) -> Surface:
+    return surface(**{"GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_CLOUD_PROJECT": "p"} | env)
+
+
+@pytest.mark.parametrize(
+    ("location", "host"),
+    [
+        ("", "aiplatform.googleapis.com"),
+        ("global", "aiplatform.googleapis.com"),
+        ("us", "aiplatform.us.rep.googleapis.com"),
+        ("eu", "aiplatform.eu.rep.googleapis.com"),
+        ("europe-west4", "europe-west4-aiplatform.googleapis.com"),
+    ],
+)
+def test_the_host_of_vertex_follows_the_location(location: str, host: str) -> None:
+    place = f"projects/p/locations/{location or 'global'}/publishers/google/models/{MODEL}"
+    given = cloud(GOOGLE_CLOUD_LOCATION=location)
+    assert given.kind == "vertex"
+    assert given.url(MODEL, stream=False) == f"https://{host}/v1beta1/{place}:generateContent"
+
+
+def test_vertex_with_a_project_takes_tokens_even_if_there_is_a_key() -> None:
+    given = cloud(GOOGLE_API_KEY=KEY)
+    assert isinstance(given.tokens, GoogleTokens)
+    assert given.api_key is None
+
+
+def test_express_needs_a_key_and_no_project() -> None:
+    given = surface(GOOGLE_GENAI_USE_VERTEXAI="1", GOOGLE_API_KEY=KEY, GOOGLE_CLOUD_LOCATION="europe-west4")
+    assert given.tokens is None
+    assert headers(given) == {"x-goog-api-key": KEY}
+    url = f"https://aiplatform.googleapis.com/v1beta1/publishers/google/models/{MODEL}:streamGenerateContent?alt=sse"
+    assert given.url(MODEL, stream=True) == url
+
+
+def test_vertex_without_project_and_key_says_what_is_missing() -> None:
+    with pytest.raises(UsageError, match="GOOGLE_CLOUD_PROJECT"):
+        surface(GOOGLE_GENAI_USE_VERTEXAI="true")
+
+
+def test_another_base_url_of_vertex_is_taken() -> None:
+    given = cloud(GOOGLE_VERTEX_BASE_URL="http://127.0.0.1:1", GOOGLE_GEMINI_BASE_URL="http://127.0.0.1:2")
+    assert given.url(MODEL, stream=False).startswith("http://127.0.0.1:1/v1beta1/projects/p/locations/global/")
+
+
+@pytest.mark.parametrize("yes", ["1", "true", "TRUE", "yes", "on"])
+def test_enterprise_is_switched_on_by_either_variable(yes: str) -> None:
+    for name in ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"):
+        assert surface(**{name: yes, "GOOGLE_API_KEY": KEY}).kind == "vertex"
+        assert surface(**{name: "false", "GOOGLE_API_KEY": KEY}).kind == "developer"
+
+
+def test_the_newer_switch_beats_the_older() -> None:
+    env = {"GOOGLE_GENAI_USE_ENTERPRISE": "false", "GOOGLE_GENAI_USE_VERTEXAI": "true", "GOOGLE_API_KEY": KEY}
+    assert surface(**env).kind == "developer"
+
+
+# Keys --------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_end_behind_a_key_does_not_count() -> None:
+    assert surface(GEMINI_API_KEY=f" {KEY}\n").api_key == KEY
+
+
+@pytest.mark.parametrize("bad", ["two words", "schlüssel", "new\nline"])
+def test_a_key_that_no_header_can_carry_is_refused_without_being_shown(bad: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        surface(GEMINI_API_KEY=bad)
+    assert bad not in str(caught.value)
+
+
+@pytest.mark.parametrize("bad", ["127.0.0.1:80", "ftp://x", "https://", "https://x?key=1", "https://a b"])
+def test_a_base_url_that_is_none_is_refused(bad: str) -> None:
+    with pytest.raises(UsageError, match="base URL"):
+        surface(GEMINI_API_KEY=KEY, GOOGLE_GEMINI_BASE_URL=bad)
+
+
+def test_no_key_is_in_the_repr_or_the_url() -> None:
+    given = surface(GEMINI_API_KEY=KEY)
+    assert KEY not in repr(given)
+    assert KEY not in given.url(MODEL, stream=True)
+
+
+def test_keys_are_masked_wherever_they_stand_and_at_a_cut_end_too() -> None:
+    assert masked(f"<{KEY}> and {KEY}!", [KEY]) == "<[key]> and [key]!"
+    assert masked(f"the key is {KEY[:20]}", [KEY]) == "the key is [key]"
+    assert masked("the key is AIza", [KEY]) == "the key is AIza"
+    assert masked("no key here", [KEY, ""]) == "no key here"
+
+
+# Tokens ------------------------------------------------------------------------------------------------------------------
+
+
+class Credentials:
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.valid = False
+        self.token = ""
+        self.refreshes = 0
+        self.threads: set[str] = set()
+        self.failure = failure
+
+    def refresh(self, request: Any) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.refreshes += 1
+        self.threads.add(threading.current_thread().name)
+        self.token, self.valid = f"token-{self.refreshes}", True
+
+
+class GoogleAuthError(Exception):
+    retryable = False
+
+
+@pytest.fixture
+def credentials(monkeypatch: pytest.MonkeyPatch) -> Credentials:
+    """What a `google.auth` without Google finds."""
+    found = Credentials()
+    auth: Any = types.ModuleType("google.auth")
+    scopes_seen: list[Any] = []
+
+    def default(*, scopes: list[str]) -> tuple[Credentials, str]:
+        scopes_seen.append(scopes)
+        return found, "project"
+
+    auth.default = default
+    exceptions: Any = types.ModuleType("google.auth.exceptions")
+    exceptions.GoogleAuthError = GoogleAuthError
+    requests: Any = types.ModuleType("google.auth.transport.requests")
+    requests.Request = lambda: "transport"
+    modules = {"google": types.ModuleType("google"), "google.auth": auth, "google.auth.exceptions": exceptions}
+    modules |= {"google.auth.transport": types.ModuleType("transport"), "google.auth.transport.requests": requests}
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    return found
+
+
+def test_a_token_is_fetched_once_and_again_when_it_is_not_valid_any_more(credentials: Credentials) -> None:
+    given = cloud()
+    assert headers(given) == {"authorization": "Bearer token-1"}
+    assert headers(given) == {"authorization": "Bearer token-1"}
+    credentials.valid = False
+    assert headers(given) == {"authorization": "Bearer token-2"}
+    assert threading.main_thread().name not in credentials.threads
+
+
+def test_many_callers_share_one_refresh(credentials: Credentials) -> None:
+    tokens = GoogleTokens()
+
+    async def all_at_once() -> list[str]:
+        return await asyncio.gather(*[tokens.token() for _ in range(20)])
+
+    assert asyncio.run(all_at_once()) == ["token-1"] * 20
+    assert credentials.refreshes == 1
+
+
+def test_given_credentials_are_used_instead_of_the_default_ones(credentials: Credentials) -> None:
+    own = Credentials()
+    assert asyncio.run(GoogleTokens(own).token()) == "token-1"
+    assert credentials.refreshes == 0
+
+
+def test_missing_credentials_are_an_auth_error(credentials: Credentials) -> None:
+    credentials.failure = GoogleAuthError("nobody is logged in")
+    with pytest.raises(AuthError, match="nobody is logged in") as caught:
+        headers(cloud())
+    assert not caught.value.retryable
+
+
+def test_a_network_failure_while_fetching_a_token_may_be_tried_again(credentials: Credentials) -> None:
+    credentials.failure = GoogleAuthError("the network is down")
+    credentials.failure.retryable = True  # type: ignore[attr-defined]
+    with pytest.raises(AuthError) as caught:
+        headers(cloud())
+    assert caught.value.retryable
+
+
+def test_a_missing_auth_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "google.auth", None)
+    with pytest.raises(AuthError, match=r"callgate\[vertex\]"):
+        headers(cloud())
