@@ -119,8 +119,8 @@ class Conversation:
         if not self._contents or role_of(self._contents[-1]) == "model":
             raise ConversationInvalid([f"a model content at index {len(self)} must follow a user content"])
         added = {**content, "role": "model", "parts": parts}
-        if breaches := list(_breaches(added)):
-            raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in breaches])
+        if any(is_response(part) or not is_whole(part) for part in parts):
+            raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in _breaches(added)])
         self._append(added)
 
     def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> None:

@@ -16,8 +16,8 @@ from collections.abc import AsyncGenerator, Awaitable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from callgate import parts
-from callgate.errors import ModelError, ProtocolError, RequestTimeout
+from callgate import __version__, parts
+from callgate.errors import LimitExceeded, ModelError, ProtocolError, RequestTimeout
 from callgate.events import Notice
 from callgate.gemini.failures import Failure, Sent, error_in, failure_of_body, failure_of_exception
 from callgate.gemini.pressure import Clock, Pressure, SystemClock, Turn, pressure_for
@@ -32,6 +32,12 @@ __all__ = ["GeminiClient"]
 
 T = TypeVar("T")
 
+_HEADERS = {
+    "accept": "*/*",
+    "accept-encoding": "gzip",
+    "content-type": "application/json",
+    "user-agent": f"callgate/{__version__}",
+}
 _ERROR_BYTES_MAX = 256 * 1024
 _JITTER = 0.2
 _CONNECTIONS_MAX = 256
@@ -63,6 +69,7 @@ class GeminiClient:
         self._pressure = pressure
         self._dice = dice or random.Random()
         self._ssl: ssl.SSLContext | None = None
+        self._urls: dict[str, httpx2.URL] = {}
         # Connections belong to the event loop that made them, and a gate may be used from several.
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = weakref.WeakKeyDictionary()
 
@@ -175,24 +182,49 @@ class GeminiClient:
                 _refuse_encoding(response)
                 pieces = response.aiter_bytes()
                 wait_s = limits.first_byte_s
+                whole: list[bytes] = []
+                size = 0
                 while (data := await timer.within(wait_s, anext(pieces, None))) is not None:
                     wait_s = limits.idle_s
-                    for chunk in reader.feed(data):
-                        yield chunk
-                for chunk in reader.close():
+                    if attempt.stream:
+                        for chunk in reader.feed(data):
+                            yield chunk
+                        continue
+                    whole.append(data)
+                    size += len(data)
+                    if size > limits.body_bytes:
+                        raise LimitExceeded(f"the answer is larger than {limits.body_bytes} bytes")
+                for chunk in reader.close() if attempt.stream else reader.read_whole(b"".join(whole)):
                     yield chunk
                 await _drop_if_more_came(response)
             finally:
                 await response.aclose()
 
     async def _send(self, client: httpx2.AsyncClient, attempt: _Attempt) -> httpx2.Response:
+        import httpx2
+
         auth = await self.surface.headers()
         attempt.secrets = [value.removeprefix("Bearer ") for value in auth.values()]
-        headers = {"content-type": "application/json", "accept-encoding": "gzip", **auth}
-        request = client.build_request(
-            "POST", attempt.url, content=attempt.body, headers=headers, extensions={"trace": attempt.trace}
+        # A request built here is the same as one built by the client, without the merging of defaults that nobody set.
+        request = httpx2.Request(
+            "POST",
+            self._parsed_url(attempt.url),
+            headers=_HEADERS | auth,
+            content=attempt.body,
+            extensions={"trace": attempt.trace},
         )
         return await client.send(request, stream=True)
+
+    def _parsed_url(self, url: str) -> httpx2.URL:
+        """The URL taken apart, which is the same work for every request of a conversation."""
+        import httpx2
+
+        known = self._urls.get(url)
+        if known is None:
+            if len(self._urls) > 100:
+                self._urls.clear()
+            known = self._urls[url] = httpx2.URL(url)
+        return known
 
     async def _refusal(self, response: httpx2.Response, attempt: _Attempt, timer: _Timer) -> Failure:
         import httpx2

@@ -15,7 +15,7 @@ import re
 from typing import Any, Protocol, cast
 
 from callgate.errors import JsonError, LimitExceeded, ProtocolError, UsageError
-from callgate.strict_json import DEPTH_MAX, parse_isolating
+from callgate.strict_json import DEPTH_MAX, parse, parse_isolating
 from callgate.types import JsonObject
 
 __all__ = ["ResponseReader"]
@@ -111,6 +111,20 @@ class ResponseReader:
             self._failure = ProtocolError("the answer holds no response", retryable=True)
         self._raise_failure()
         return chunks
+
+    def read_whole(self, data: bytes) -> list[JsonObject]:
+        """All chunks of an answer that is already complete: as `feed` and `close`, but quicker for the usual one object.
+
+        Raises:
+            ProtocolError: the answer is not what the protocol promises.
+            LimitExceeded: it is larger than allowed.
+        """
+        if len(data) <= min(self._event_bytes_max, self._total_bytes_max) and data[:1] == b"{":
+            try:
+                return [parse(data, depth_max=_DEPTH_MAX)]
+            except JsonError:
+                pass  # Something else than one sound object; what exactly, the long way tells.
+        return [*self.feed(data), *self.close()]
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
