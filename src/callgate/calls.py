@@ -103,10 +103,12 @@ class Collector:
         if not isinstance(cast("Any", chunk), Mapping):
             raise ProtocolError(f"a chunk of the answer is not an object but {type(chunk).__name__}", partial=self.text)
         self._chunks += 1
-        self._usage = parts.usage_of(chunk) or self._usage
-        self._model = parts.model_version_of(chunk) or self._model
-        self._blocked = parts.block_of(chunk) or self._blocked
-        self._ratings = parts.block_ratings_of(chunk) or self._ratings
+        if len(chunk) > 1 or not parts.candidate_of(chunk):
+            # Most chunks of a stream hold one candidate and nothing else; this is for the others.
+            self._usage = parts.usage_of(chunk) or self._usage
+            self._model = parts.model_version_of(chunk) or self._model
+            self._blocked = parts.block_of(chunk) or self._blocked
+            self._ratings = parts.block_ratings_of(chunk) or self._ratings
         candidate = parts.candidate_of(chunk)
         reason, message = parts.finish_of(candidate)
         self._finish_reason = reason or self._finish_reason
@@ -114,8 +116,9 @@ class Collector:
         content: Any = candidate.get("content")
         if not isinstance(content, dict):
             return []
-        fields = {key: value for key, value in cast("JsonObject", content).items() if key != "parts"}
-        self._content |= strict_json.mended(fields)
+        for key, value in cast("JsonObject", content).items():
+            if key != "parts" and (key != "role" or value != "model"):  # The role is the model's in any case.
+                self._content[key] = strict_json.mended(value)
         return [event for part in parts.parts_of(cast("JsonObject", content)) for event in self._take(part)]
 
     def close(self) -> Answer:
@@ -150,8 +153,11 @@ class Collector:
     def _take(self, part: Part) -> list[Event]:
         if parts.is_call(part):
             return self._take_call(part)
-        part = strict_json.mended(part) if strict_json.first_bad(part) else part
-        if not parts.is_plain_text(part):
+        is_text = parts.is_plain_text(part)
+        if not is_text and strict_json.first_bad(part):
+            part = strict_json.mended(part)
+            is_text = parts.is_plain_text(part)
+        if not is_text:
             self._flush()
             self._parts.append(part)
         elif part["text"]:  # An empty delta says nothing, and must not keep its neighbours apart.

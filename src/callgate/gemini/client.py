@@ -95,7 +95,8 @@ class GeminiClient:
             if pause_s := pressure.pause_left_s:
                 yield Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
             turn = await pressure.enter(patience=self._limits.attempts - counted)
-            attempt = _Attempt(url=url, body=body, stream=stream, sent=sent)
+            timeouts = {"connect": self._limits.connect_s, "read": None, "write": None, "pool": None}
+            attempt = _Attempt(url=url, body=body, stream=stream, sent=sent, timeouts=timeouts)
             shown = False
             try:
                 async with contextlib.aclosing(self._attempt(attempt)) as chunks:
@@ -148,8 +149,11 @@ class GeminiClient:
                     if (error := error_in(chunk)) is not None:
                         raise _Failed(failure_of_body(None, error, {}, now=time.time(), sent=attempt.sent))
                     has_ended = has_ended or _is_end(chunk)
-                    has_spoken = has_spoken or (attempt.stream and _says_something(chunk))
+                    if has_spoken:
+                        yield chunk
+                        continue
                     held.append(chunk)
+                    has_spoken = attempt.stream and _says_something(chunk)
                     while has_spoken and held:
                         yield held.pop(0)
             if not has_ended:
@@ -159,6 +163,8 @@ class GeminiClient:
         except _Failed as failed:
             attempt.hide_secrets(failed.failure.error)
             raise
+        except httpx2.ReadTimeout as error:
+            raise _too_late(f"the server sent nothing for {self._limits.idle_s:g} s") from error
         except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
             failure = failure_of_exception(error)
             attempt.hide_secrets(failure.error)
@@ -176,24 +182,27 @@ class GeminiClient:
             first_s = limits.first_byte_s if attempt.stream else limits.total_s
             response = await timer.within(first_s, self._send(client, attempt))
             attempt.is_stale = False
+            # From here on the HTTP client itself times each read of the socket, which is cheaper than timing each piece.
+            attempt.timeouts["read"] = limits.idle_s
             try:
                 if not response.is_success:
                     raise _Failed(await self._refusal(response, attempt, timer))
                 _refuse_encoding(response)
                 pieces = response.aiter_bytes()
-                wait_s = limits.first_byte_s
                 whole: list[bytes] = []
                 size = 0
-                while (data := await timer.within(wait_s, anext(pieces, None))) is not None:
-                    wait_s = limits.idle_s
+                data = await timer.within(limits.first_byte_s, anext(pieces, None))
+                while data is not None:
                     if attempt.stream:
                         for chunk in reader.feed(data):
                             yield chunk
-                        continue
-                    whole.append(data)
-                    size += len(data)
-                    if size > limits.body_bytes:
-                        raise LimitExceeded(f"the answer is larger than {limits.body_bytes} bytes")
+                    else:
+                        whole.append(data)
+                        size += len(data)
+                        if size > limits.body_bytes:
+                            raise LimitExceeded(f"the answer is larger than {limits.body_bytes} bytes")
+                    timer.check()
+                    data = await anext(pieces, None)
                 for chunk in reader.close() if attempt.stream else reader.read_whole(b"".join(whole)):
                     yield chunk
                 await _drop_if_more_came(response)
@@ -211,7 +220,7 @@ class GeminiClient:
             self._parsed_url(attempt.url),
             headers=_HEADERS | auth,
             content=attempt.body,
-            extensions={"trace": attempt.trace},
+            extensions={"trace": attempt.trace, "timeout": attempt.timeouts},
         )
         return await client.send(request, stream=True)
 
@@ -311,6 +320,8 @@ class _Attempt:
     body: bytes = field(repr=False)
     stream: bool
     sent: Sent
+    timeouts: dict[str, float | None]
+    """What the HTTP client times by itself, in seconds."""
     secrets: list[str] = field(default_factory=list[str], repr=False)
     """What must appear in no error."""
     is_stale: bool = True
@@ -361,12 +372,21 @@ class _Timer:
             async with asyncio.timeout(min(seconds, left_s)):
                 return await work
         except TimeoutError:
-            told = (
-                f"the server sent nothing for {seconds:g} s"
-                if seconds < left_s
-                else f"the answer was not complete within {self._total_s:g} s"
-            )
-            raise _Failed(Failure(RequestTimeout(told, retryable=True), retry=False)) from None
+            if seconds < left_s:
+                raise _too_late(f"the server sent nothing for {seconds:g} s") from None
+            raise self._over() from None
+
+    def check(self) -> None:
+        """Raises as `within` does if the whole answer is late by now."""
+        if time.monotonic() > self._deadline:
+            raise self._over()
+
+    def _over(self) -> _Failed:
+        return _too_late(f"the answer was not complete within {self._total_s:g} s")
+
+
+def _too_late(told: str) -> _Failed:
+    return _Failed(Failure(RequestTimeout(told, retryable=True), retry=False))
 
 
 def _is_end(chunk: JsonObject) -> bool:
