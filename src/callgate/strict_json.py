@@ -9,6 +9,7 @@ the bad places.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import re
@@ -47,6 +48,14 @@ class Bad:
     """The nearest thing that can be written as JSON."""
 
 
+@functools.cache
+def _core() -> Any:
+    """`pydantic_core`, imported when it is first needed; asking here is quicker than importing it again."""
+    import pydantic_core
+
+    return pydantic_core
+
+
 def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
     """The value of a JSON text.
 
@@ -54,11 +63,9 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
         JsonError: the text is not JSON, or holds NaN, Infinity, a number beyond range, a lone surrogate, bytes that are not
             UTF-8, or more than `depth_max` levels.
     """
-    from pydantic_core import from_json
-
     try:
         text = text if isinstance(text, bytes) else text.encode("utf-8")
-        value = from_json(text, allow_inf_nan=False)
+        value = _core().from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise JsonError(f"not valid JSON: {error}") from None
     if (problem := _unsound(value, depth_max)) is not None:
@@ -97,16 +104,15 @@ def dump(value: Any) -> bytes:
     Raises:
         JsonError: the value holds something that JSON cannot say.
     """
-    from pydantic_core import PydanticSerializationError, from_json, to_json
-
+    core = _core()
     try:
-        data = to_json(value)
-    except (PydanticSerializationError, ValueError) as error:
+        data: bytes = core.to_json(value)
+    except (core.PydanticSerializationError, ValueError) as error:
         raise JsonError(f"cannot be written as JSON: {error}") from None
     # pydantic_core writes NaN and Infinity bare; the words may also stand in a string, so a hit is only a reason to look.
     if b"NaN" in data or b"Infinity" in data:
         try:
-            from_json(data, allow_inf_nan=False)
+            core.from_json(data, allow_inf_nan=False)
         except ValueError:
             raise JsonError(first_bad(value) or "cannot be written as JSON: a number is not finite") from None
     return data

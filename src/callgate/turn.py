@@ -494,4 +494,7 @@ _ANSWER_NOW = "Answer with what you have."
 
 
 def _key(call: FunctionCall) -> str:
-    return f"{call.name} {json.dumps(call.args, sort_keys=True, default=repr)}"
+    return f"{call.name} {_ENCODER.encode(call.args)}"
+
+
+_ENCODER = json.JSONEncoder(sort_keys=True, default=repr)

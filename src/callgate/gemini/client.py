@@ -191,7 +191,8 @@ class GeminiClient:
                 pieces = response.aiter_bytes()
                 whole: list[bytes] = []
                 size = 0
-                data = await timer.within(limits.first_byte_s, anext(pieces, None))
+                first = anext(pieces, None)
+                data = await (timer.within(limits.first_byte_s, first) if limits.first_byte_s < limits.idle_s else first)
                 while data is not None:
                     if attempt.stream:
                         for chunk in reader.feed(data):
