@@ -1,0 +1,78 @@
+"""What the documentation shows works, and what it links to is there."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import callgate
+from callgate import Gate, GeminiModel, Limits, UsageError, events, tool
+from callgate.gemini import request
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+PAGES = sorted(DOCS.glob("*.md"))
+
+
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "testing.md").read_text("utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
+def test_a_block_of_the_testing_page_runs_as_it_stands(block: str):
+    namespace: dict[str, Any] = {"add": add, "Gate": Gate, "GeminiModel": GeminiModel}
+    exec(f"async def story():\n{textwrap.indent(block, '    ')}", namespace)
+    asyncio.run(asyncio.wait_for(namespace["story"](), 60))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_link_of_a_page_leads_somewhere(page: Path):
+    targets = re.findall(r"\]\(([^)#]+)[^)]*\)", page.read_text("utf-8"))
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not (page.parent / target).exists()] == []
+
+
+def names_in(page: str, heading: str) -> set[str]:
+    """The names in the first column of the table under a heading."""
+    section = (DOCS / page).read_text("utf-8").split(f"\n## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    rows = [line.split("|")[1] for line in section.splitlines() if line.startswith("|")]
+    return {name for row in rows for name in re.findall(r"`([^`=]+)[^`]*`", row)}
+
+
+def test_the_page_on_running_lists_every_event():
+    assert names_in("running.md", "Events") == {event.__name__ for event in events.EVENTS}
+
+
+def test_the_page_on_running_lists_every_option_of_a_tool():
+    assert names_in("running.md", "Tools") <= set(tool.__kwdefaults__ or {}) | {
+        "name", "description", "read_only", "idempotent", "sequential", "timeout_s", "run_in",
+    }  # fmt: skip
+
+
+def test_the_page_on_gemini_lists_every_setting():
+    with pytest.raises(UsageError) as raised:
+        request.settings_of({"zzzzzz": 1}, "developer")
+    known = set(str(raised.value).partition("known are ")[2].split(", "))
+    section = (DOCS / "gemini.md").read_text("utf-8").split("\n## Settings\n", 1)[1].split("\n## ", 1)[0]
+    assert {name for name in known if f"`{name}" not in section} == set()
+    assert names_in("gemini.md", "Settings") <= known
+
+
+def test_the_figures_of_the_pages_are_the_limits():
+    limits = Limits()
+    told = (limits.connect_s, limits.first_byte_s, limits.idle_s, limits.total_s, limits.attempts)
+    assert told == (10, 60, 60, 600, 5)
+    assert (limits.event_bytes, limits.body_bytes) == (16 << 20, 64 << 20)
+    assert limits.call_timeout_s == 30
+
+
+def test_every_public_name_has_a_docstring():
+    assert [name for name in callgate.__all__ if not getattr(callgate, name).__doc__] == []
