@@ -624,3 +624,12 @@ def test_text_between_the_pieces_of_a_call_is_kept():
     answer, _ = streamed(piece(name="f"), {"text": "hm"}, piece([{"jsonPath": "$.a", "nullValue": None}], more=False))
     assert [next(iter(part)) for part in answer.content["parts"]] == ["functionCall", "text"]
     assert answer.calls[0].args == {"a": None}
+
+
+def test_of_a_very_long_answer_that_breaks_off_the_beginning_is_kept():
+    collector = Collector()
+    for _ in range(3):
+        collector.feed({"candidates": [{"content": {"parts": [{"text": "a" * 400_000}]}}]})
+    assert collector.text == "a" * 1_000_000
+    collector.feed({"candidates": [{"content": {"parts": [{"text": "hm", "thought": True}]}}]})
+    assert collector.text == "a" * 1_000_000

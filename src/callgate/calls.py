@@ -23,6 +23,9 @@ from callgate.types import Content, FunctionCall, JsonObject, Part, Usage
 
 __all__ = ["Answer", "Collector", "function_calls", "resolve_name", "salvaged_calls"]
 
+PARTIAL_CHARS_MAX = 1_000_000
+"""Of an answer that breaks off, so much of the text is kept; a copy of more would double what it already takes."""
+
 CALLS_MAX = 10_000
 """An answer with more calls than this is refused as a whole; no model means it."""
 
@@ -90,9 +93,19 @@ class Collector:
 
     @property
     def text(self) -> str:
-        """The text that has arrived so far, thoughts left out."""
-        pending = self._pending()
-        return parts.text_of({"parts": [*self._parts[: -len(pending) or None], *pending]})
+        """The text that has arrived so far, thoughts left out; of a very long one the beginning."""
+        pieces: list[str] = []
+        left = PARTIAL_CHARS_MAX
+        for part in self._parts[: -1 if self._texts else None]:
+            pieces.append(parts.text_of({"parts": [part]})[:left])
+            left -= len(pieces[-1])
+        if self._texts and not parts.is_thought(self._parts[-1]):
+            for text in self._texts:
+                if left <= 0:
+                    break
+                pieces.append(text[:left])
+                left -= len(text)
+        return "".join(pieces)
 
     def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
         """Takes one response chunk and gives out what it adds.
@@ -327,7 +340,12 @@ def _read_call(part: Part) -> tuple[FunctionCall, Part]:
         part = strict_json.mended(part)
         if strict_json.depth_exceeds(parts.call_of(part).get("args"), _BAD_DEPTH_MAX):
             part = parts.with_args(part, {parts.UNREADABLE: bad})
+    replaced = not bad and strict_json.was_replaced(parts.call_of(part).get("args"))
+    if replaced:
+        part = strict_json.mended(part)
     args, problem, notes = _read_args(parts.call_of(part).get("args"))
+    if replaced:
+        notes = (*notes, "Characters that are not valid Unicode were replaced by U+FFFD.")
     if bad:
         problem = f"The arguments cannot be used: {bad}."
     named = parts.call_of(part).get("name")

@@ -20,16 +20,9 @@ from typing import Any, cast
 from callgate.errors import JsonError
 
 __all__ = [
-    "DEPTH_MAX",
-    "Bad",
-    "depth_exceeds",
-    "dump",
-    "first_bad",
-    "mended",
-    "parse",
-    "parse_isolating",
-    "without_surrogates",
-]
+    "DEPTH_MAX", "Bad", "Replaced", "depth_exceeds", "dump", "first_bad", "mended", "parse", "parse_isolating",
+    "was_replaced", "without_surrogates",
+]  # fmt: skip
 
 DEPTH_MAX = 100
 
@@ -71,6 +64,19 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
     if (problem := _unsound(value, depth_max)) is not None:
         raise JsonError(problem)
     return value
+
+
+class Replaced(str):
+    """A text in which something that is not Unicode was replaced, so that whoever runs it can say so."""
+
+    __slots__ = ()
+
+
+def was_replaced(value: Any) -> bool:
+    """Whether a text in this value was changed while it was read."""
+    if isinstance(value, (dict, list)):
+        return any(map(was_replaced, _children(value)))
+    return type(value) is Replaced
 
 
 def parse_isolating(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
@@ -173,6 +179,8 @@ def mended(value: Any) -> Any:
     """The value with every `Bad`, and every number that is not finite, replaced by the nearest thing that JSON can say."""
     if isinstance(value, Bad):
         return value.value
+    if isinstance(value, Replaced):
+        return str(value)
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
@@ -213,7 +221,7 @@ def _cleaned(value: Any, depth_left: int, has_raw_bytes: bool) -> Any:
     if isinstance(value, str):
         if has_raw_bytes and _RAW_BYTE.search(value):
             return Bad("a string holds bytes that are not UTF-8", without_surrogates(value))
-        return without_surrogates(value)
+        return Replaced(without_surrogates(value)) if _SURROGATE.search(value) else value
     if isinstance(value, (dict, list)) and depth_left <= 0:
         return Bad("nested too deeply")
     if isinstance(value, dict):

@@ -487,3 +487,24 @@ def test_brackets_that_are_never_closed_are_not_json():
 def test_the_package_is_imported_without_the_json_parser():
     script = "import sys, callgate.gemini; assert not {'pydantic_core', 'pydantic', 'httpx2', 'asyncio'} & set(sys.modules)"
     subprocess.run([sys.executable, "-c", script], check=True)
+
+
+def test_a_million_keys_are_refused_before_anything_is_parsed(monkeypatch: pytest.MonkeyPatch):
+    def parsed(*_: Any, **__: Any) -> Any:
+        raise AssertionError("a parser would have held up the event loop")
+
+    monkeypatch.setattr("callgate.gemini.reader.parse", parsed)
+    monkeypatch.setattr("callgate.gemini.reader.parse_isolating", parsed)
+    body = b'{"args":{' + b",".join(b'"k%d":1' % i for i in range(1_000_000)) + b"}}"
+    with pytest.raises(LimitExceeded, match="more than 500,000 keys"):
+        ResponseReader().read_whole(body)
+    for form in (body, b"data: " + body + b"\n\n", b"[" + body + b"]"):
+        reader = ResponseReader()
+        with pytest.raises(LimitExceeded, match="more than 500,000 keys"):
+            _ = [*reader.feed(form), *reader.close()]
+
+
+def test_keys_inside_a_text_are_not_counted():
+    text = json.dumps({f"k{i}": i for i in range(200_000)})
+    body = json.dumps({"candidates": [{"content": {"parts": [{"text": text}]}}]}).encode()
+    assert ResponseReader().read_whole(body) == [json.loads(body)]

@@ -22,6 +22,8 @@ __all__ = ["ResponseReader"]
 
 EVENT_BYTES_MAX = 16 * 1024 * 1024
 TOTAL_BYTES_MAX = 64 * 1024 * 1024
+KEYS_MAX = 500_000
+_KEYS_FROM_BYTES = 512 * 1024
 
 # candidates[0].content.parts[0].functionCall lies around the arguments, whose own depth is what is limited.
 _DEPTH_MAX = DEPTH_MAX + 7
@@ -120,6 +122,7 @@ class ResponseReader:
             LimitExceeded: it is larger than allowed.
         """
         if len(data) <= min(self._event_bytes_max, self._total_bytes_max) and data[:1] == b"{":
+            _refuse_endless_keys(data)
             try:
                 return [parse(data, depth_max=_DEPTH_MAX)]
             except JsonError:
@@ -168,8 +171,9 @@ class ResponseReader:
         chunks: list[JsonObject] = []
         for text in texts:
             try:
+                _refuse_endless_keys(text)
                 chunks += _objects(text, last=last)
-            except ProtocolError as error:
+            except (ProtocolError, LimitExceeded) as error:
                 self._failure = error
                 break
         self._gave_any = self._gave_any or bool(chunks)
@@ -377,6 +381,12 @@ class _JsonValues:
             else:
                 self._depth -= pos - start
         return len(data)
+
+
+def _refuse_endless_keys(text: bytes) -> None:
+    """Counts keys before anything is parsed: while a parser makes a million of them, nothing else runs in the process."""
+    if len(text) > _KEYS_FROM_BYTES and text.count(b'":') - text.count(b'\\":') > KEYS_MAX:
+        raise LimitExceeded(f"the answer holds more than {KEYS_MAX:,} keys in one event")
 
 
 def _objects(text: bytes, *, last: bool) -> list[JsonObject]:
