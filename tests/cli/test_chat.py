@@ -214,6 +214,8 @@ def test_with_a_key_gemini_answers_and_calls_tools() -> None:
     assert "secret" not in done.stderr
     assert [request.path for request in fake.requests] == ["/v1beta/models/gemini-flash-latest:streamGenerateContent"] * 2
     assert fake.refusals == []
+    declared = fake.requests[0].json["tools"][0]["functionDeclarations"]
+    assert [tool["name"] for tool in declared] == ["calculate", "current_time"]  # and no made-up weather
 
 
 def test_a_wrong_key_is_one_sentence() -> None:
@@ -350,7 +352,7 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     code, modules = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
-    assert "chat  Talk to a model that can call tools." in done.stdout
+    assert re.search(r"chat +Talk to a model that can call tools\.", done.stdout)
     heavy = {
         "pydantic",
         "pydantic_core",

@@ -23,7 +23,7 @@ from typing import Any, Literal, cast
 import click
 
 from callgate import strict_json
-from callgate.cli.demo_tools import DEMO_TOOLS
+from callgate.cli.demo_tools import DEMO_TOOLS, HONEST_TOOLS
 from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line, shown_call
 from callgate.cli.tools import ToolLoadError, load_tools
 from callgate.errors import CallgateError, UsageError
@@ -168,7 +168,8 @@ def _gate(options: Options, model: Model, terminal: Terminal) -> Gate:
     elif options.approval_mode == "default":
         policy = Unattended()
     try:
-        tools = load_tools(options.tool) if options.tool else DEMO_TOOLS
+        unnamed = DEMO_TOOLS if _is_demo(options, os.environ) else HONEST_TOOLS
+        tools = load_tools(options.tool) if options.tool else unnamed
         return Gate(model, tools, system=options.system, policy=policy, approve=approve)
     except (ToolLoadError, UsageError) as error:
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)

@@ -16,7 +16,7 @@ from typing import Any, Literal
 from callgate.definitions.function import tool
 from callgate.errors import ToolError
 
-__all__ = ["DEMO_TOOLS", "calculate", "current_time", "get_current_weather"]
+__all__ = ["DEMO_TOOLS", "HONEST_TOOLS", "calculate", "current_time", "get_current_weather"]
 
 EXPRESSION_CHARS_MAX = 200
 BITS_MAX = 4096
@@ -76,7 +76,10 @@ def current_time(timezone: str = "UTC") -> dict[str, str]:
     return {"timezone": timezone, "time": now.strftime("%H:%M"), "date": now.date().isoformat()}
 
 
-DEMO_TOOLS: tuple[Callable[..., Any], ...] = (get_current_weather, calculate, current_time)
+HONEST_TOOLS: tuple[Callable[..., Any], ...] = (calculate, current_time)
+"""What a real model gets when nobody names tools: a real model would tell its user made-up weather as true."""
+
+DEMO_TOOLS: tuple[Callable[..., Any], ...] = (get_current_weather, *HONEST_TOOLS)
 
 _BINARY: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Add: operator.add,
