@@ -73,12 +73,21 @@ PURE_EXCEPTIONS = {
 
 # Names of the wire in camelCase, and the only places that may spell them.
 WIRE_PLACES = ("parts.py", "partial_args.py", "gemini/", "testing/", "declaration.py")
-WIRE_WORDS = dict.fromkeys(
-    ("functionCall", "functionResponse", "inlineData", "fileData", "thoughtSignature", "finishReason", "usageMetadata"),
-    WIRE_PLACES,
-) | dict.fromkeys(
-    ("functionDeclarations", "functionCallingConfig", "systemInstruction", "generationConfig"),
-    (*WIRE_PLACES, "definitions/gemini.py"),
+# Gemini is also a format among others, in either spelling; what an answer says beside its content is no part of it.
+FORMAT_PLACES = (*WIRE_PLACES, "definitions/gemini.py")
+WIRE_WORDS = dict.fromkeys(("finishReason", "usageMetadata", "functionCallingConfig", "generationConfig"), WIRE_PLACES) | (
+    dict.fromkeys(
+        (
+            "functionCall",
+            "functionResponse",
+            "inlineData",
+            "fileData",
+            "thoughtSignature",
+            "functionDeclarations",
+            "systemInstruction",
+        ),
+        FORMAT_PLACES,
+    )
 )
 
 # `import callgate` must stay light: these are loaded where they are used.

@@ -186,12 +186,81 @@ def test_more_tools_than_a_request_may_have_are_refused() -> None:
     [
         ({"surface": "moon"}, "unknown surface 'moon'"),
         ({"schema_field": "schema"}, "unknown schema field 'schema'"),
-        ({"schema_field": "parameters"}, "not available"),
     ],
 )
 def test_unknown_options_are_refused(options: Any, match: str) -> None:
     with pytest.raises(UsageError, match=match):
         declare([], **options)
+
+
+# --- schemas -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_schema_message_is_sent_on_request() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": ["string", "null"], "x-y": 1}}, "additionalProperties": False}
+    tool = ToolDefinition(name="f", description="d", input_schema=schema)
+    declaration = declare([tool], schema_field="parameters")
+    sent = {"type": "object", "properties": {"a": {"type": "string", "nullable": True}}}
+    assert declaration.tools == [{"functionDeclarations": [{"name": "f", "description": "d", "parameters": sent}]}]
+    assert [(loss.tool, loss.pointer, loss.keyword) for loss in declaration.losses] == [
+        ("f", "/additionalProperties", "additionalProperties"),
+        ("f", "/properties/a/x-y", "x-y"),
+    ]
+    vertex = declare([tool], schema_field="parameters", surface="vertex").tools[0]["functionDeclarations"][0]
+    assert vertex["parameters"] == {**sent, "additionalProperties": False}
+
+
+def test_what_cannot_be_sent_of_free_arguments_is_said_of_the_tool() -> None:
+    tool = ToolDefinition(name="f", description="Does it.", input_schema={"additionalProperties": {"type": "integer"}})
+    (declared,) = declare([tool], schema_field="parameters").tools[0]["functionDeclarations"]
+    assert declared == {"name": "f", "description": "Does it.\nArguments: (any keys, each value: integer)"}
+
+
+def test_a_tool_that_cannot_be_declared_takes_no_other_down() -> None:
+    declaration = declare(
+        [
+            ToolDefinition(name="good", input_schema=SCHEMA),
+            ToolDefinition(name="broken", input_schema={"type": "strin"}),
+            ToolDefinition(name="a.b", input_schema={"type": "string"}),
+            ToolDefinition(name="a_b", input_schema=SCHEMA),
+        ]
+    )
+    assert declaration.names == {"good": "good", "a_b": "a_b"}
+    assert [d["name"] for d in declaration.tools[0]["functionDeclarations"]] == ["good", "a_b"]
+    assert list(declaration.quarantined) == ["broken", "a.b"]
+    assert declaration.quarantined["broken"].startswith("tool 'broken': its input schema is not usable at /type")
+    assert "tool 'a.b': its input schema accepts no object" in declaration.quarantined["a.b"]
+
+
+def test_a_tool_that_cannot_be_declared_cannot_be_chosen() -> None:
+    broken = ToolDefinition(name="broken", input_schema={"type": "strin"})
+    with pytest.raises(UsageError, match=r"tool_choice='broken' cannot be declared: tool 'broken'"):
+        declare([broken, *tools("f")], tool_choice="broken")
+    assert declare([broken]).tools == []
+
+
+def test_heavy_declarations_are_named() -> None:
+    def heavy(name: str, schema: Any) -> ToolDefinition:
+        return ToolDefinition(name=name, input_schema={"type": "object", "properties": {"x": schema}})
+
+    deep: Any = {"type": "string"}
+    for _ in range(20):
+        deep = {"type": "object", "properties": {"a": deep}}
+    declaration = declare([heavy("deep", deep), heavy("long", {"enum": [f"value {n}" for n in range(6_000)]}), *tools("f")])
+    first, *others = declaration.warnings
+    assert first.startswith("the schemas of 2 tools take ")
+    assert "'long' (" in first
+    assert others == [
+        f"schemas that take more bytes than 15000 may be refused: 'long' ({_size(declaration, 'long')})",
+        "schemas that are nested deeper than 12 may be refused: 'deep' (22)",
+        "schemas that list more values and alternatives than 500 may be refused: 'long' (6000)",
+    ]
+    assert declare(tools("f")).warnings == []
+
+
+def _size(declaration: Any, name: str) -> int:
+    declared = {d["name"]: d for d in declaration.tools[0]["functionDeclarations"]}
+    return len(strict_json.dump(declared[name]["parametersJsonSchema"]))
 
 
 # --- digests -------------------------------------------------------------------------------------------------------------

@@ -918,3 +918,24 @@ def test_several_threads_share_one_gate():
     assert replies == ["Hi."] * 8
     assert sum(thread.name == "callgate-loop" for thread in threading.enumerate()) == 1
     gate.close()
+
+
+def test_a_tool_that_cannot_be_declared_is_left_out_and_takes_nobody_down():
+    class Broken:
+        definition = ToolDefinition(
+            name="broken", input_schema={"type": "object", "properties": {"a": {"$ref": "#/nowhere"}}}
+        )
+
+        def problems(self, args: Any) -> list[str]:
+            return []
+
+        async def run(self, args: Any, context: ToolContext) -> object:
+            raise AssertionError("it must not run")
+
+    model = ScriptedModel([[call("broken", a=1), call("add", a=1, b=2)], "3"])
+    seen = run(all_of(Gate(model, [Broken(), add]).stream("Go")))
+    assert model.requests[0].tool_names == ["add"]
+    assert [event.code for event in seen if isinstance(event, events.Notice)] == ["tool_left_out"]
+    refused, result = responses_of(model)
+    assert "'broken'" in refused["error"]
+    assert result == {"result": 3}

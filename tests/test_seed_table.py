@@ -25,6 +25,7 @@ from callgate import (
     Executor,
     FunctionCall,
     Gate,
+    GeminiModel,
     Limits,
     Media,
     ModelError,
@@ -38,6 +39,7 @@ from callgate import (
     Usage,
     UsageError,
     check_arguments,
+    convert,
     declare,
     definition_from,
     function_calls,
@@ -59,12 +61,18 @@ from callgate.events import (
 )
 from callgate.execute import Runnable
 from callgate.gemini import ResponseReader
+from callgate.gemini.client import GeminiClient
+from callgate.gemini.request import BodyBuilder
+from callgate.gemini.surface import surface_from_environment
 from callgate.models import ModelRequest
 from callgate.parts import call_part, response_part, text_part
 from callgate.respond import json_safe
 from callgate.testing import answer, text, thought
 from callgate.testing import call as scripted_call
 from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_gemini import call as fake_call
+from callgate.testing.fake_gemini import fault as fake_fault
+from callgate.testing.fake_gemini import text as fake_text
 from callgate.testing.google_rules import judge
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "seeds.md"
@@ -974,7 +982,7 @@ EVERYTHING = {
     "description": "All that the seven fields can say, and more.",
     "properties": {
         "when": {"type": "string", "format": "date"},
-        "unit": {"enum": ["celsius", "fahrenheit"]},
+        "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
         "days": {"type": "array", "items": {"type": "integer", "minimum": 1}},
         "place": {"anyOf": [{"type": "string"}, {"type": "null"}]},
     },
@@ -1028,6 +1036,64 @@ def a_call_becomes_a_part() -> None:
 def a_response_is_made_for_its_call() -> None:
     part = response_part(CALL, {"result": 4})
     assert part == {"functionResponse": {"id": "w1", "name": "get_weather", "response": {"result": 4}}}
+
+
+def over_the_wire(*script: Any, **options: Any) -> tuple[Any, FakeGemini]:
+    """A conversation with a fake Gemini server, as a program would hold it."""
+
+    async def story() -> tuple[Any, FakeGemini]:
+        async with FakeGemini(script) as fake:
+            env = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": fake.base_url}
+            reply = await Gate(GeminiModel("gemini-3.8-flash", env=env), **options).run("Oslo?")
+        return reply, fake
+
+    return asyncio.run(story())
+
+
+@row("001-50")
+def an_answer_streams_from_the_server_chunk_by_chunk() -> None:
+    async def story() -> list[Any]:
+        async with FakeGemini([fake_text("It is cold.", chunks=3)]) as fake:
+            surface = surface_from_environment({"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": fake.base_url})
+            client = GeminiClient(surface)
+            body = b'{"contents":[{"role":"user","parts":[{"text":"Oslo?"}]}]}'
+            chunks = [chunk async for chunk in client.chunks("gemini-3.8-flash", body, stream=True, tools=[])]
+            await client.aclose()
+        return chunks
+
+    texts = [part["text"] for chunk in asyncio.run(story()) for part in chunk["candidates"][0]["content"]["parts"]]
+    assert ("".join(texts), len(texts) >= 3) == ("It is cold.", True)
+
+
+@row("002-03")
+def built_in_tools_stand_beside_functions() -> None:
+    (declared,) = declare([WEATHER], built_in=["google_search"]).tools
+    assert declared == {"functionDeclarations": [WEATHER_DECLARED], "googleSearch": {}}
+
+
+@row("002-15")
+def a_request_becomes_json_and_property_names_stay() -> None:
+    talk = Conversation([{"role": "user", "parts": [{"text": "Oslo?"}]}])
+    request = ModelRequest(conversation=talk, settings={"max_output_tokens": 5, "extra_body": {"labels": {"my_key": "x"}}})
+    body = json.loads(BodyBuilder("gemini-3.8-flash", "developer").body(request))
+    assert body == {"contents": talk.contents, "generationConfig": {"maxOutputTokens": 5}, "labels": {"my_key": "x"}}
+
+
+@row("002-16")
+@row("002-17")
+@row("004-06")
+def a_request_to_the_server_has_tools_system_text_and_settings() -> None:
+    def get_weather(city: str) -> str:
+        """Looks out of the window."""
+        return f"cold in {city}"
+
+    options = {"tools": [get_weather], "system": "Be brief.", "settings": {"seed": 1}}
+    reply, fake = over_the_wire(fake_fault("W07"), fake_call("get_weather", city="Oslo"), "Cold.", **options)
+    assert (reply.text, len(fake.requests), fake.refusals) == ("Cold.", 4, [])
+    sent = fake.requests[-1].json
+    assert sent["systemInstruction"] == {"parts": [{"text": "Be brief."}]}
+    assert (sent["generationConfig"], sent["toolConfig"]) == ({"seed": 1}, mode("AUTO"))
+    assert [d["name"] for d in sent["tools"][0]["functionDeclarations"]] == ["get_weather"]
 
 
 @row("002-14")
@@ -1370,6 +1436,89 @@ def calls_and_results_are_events() -> None:
     results = sorted((e for e in events if isinstance(e, CallFinished)), key=lambda event: event.call.args["city"])
     assert results == [CallFinished(r.call, r.result) for r in records]
     assert [r.result.value for r in records] == [get_weather("Oslo"), get_weather("Rome")]
+
+
+# --- shapes of other systems ---------------------------------------------------------------------------------------------
+
+
+@row("000-07")
+def a_tool_of_amazon_q_is_declared_and_comes_back() -> None:
+    spec = {"ToolSpecification": {"name": WEATHER.name, "description": WEATHER.description, "input_schema": {"json": CITY}}}
+    there = convert(spec, source="amazon_q", target="gemini", kind="tool")
+    assert (there.value, there.losses) == (WEATHER_DECLARED, [])
+    back = convert(there.value, source="gemini", target="amazon_q", kind="tool")
+    inner = {"name": WEATHER.name, "description": WEATHER.description, "inputSchema": {"json": CITY}}
+    assert (back.value, back.losses) == ({"toolSpecification": inner}, [])
+
+
+@row("000-10")
+def a_tool_use_of_amazon_q_keeps_its_id() -> None:
+    use = {"tool_use_id": "w1", "name": "get_weather", "input": {"city": "Oslo"}}
+    there = convert(use, source="amazon_q", target="gemini", kind="call")
+    assert there.value == {"functionCall": CALL_PART["functionCall"]}
+    back = convert(CALL_PART, source="gemini", target="amazon_q", kind="call")
+    assert back.value == {"toolUseId": "w1", "name": "get_weather", "input": {"city": "Oslo"}}
+    assert [loss.keyword for loss in back.losses] == ["signature"]
+
+
+@row("000-15")
+def a_tool_result_of_amazon_q_is_no_text_inside_text() -> None:
+    result = {"tool_use_id": "w1", "content": [{"json": {"degrees": 4}}], "status": "success"}
+    there = convert(result, source="amazon_q", target="gemini", kind="result")
+    assert there.value["functionResponse"]["response"] == {"result": {"degrees": 4}}
+    assert [loss.keyword for loss in there.losses] == ["name"]
+    part = to_function_response(CALL, failed("No."))
+    back = convert(part, source="gemini", target="amazon_q", kind="result")
+    assert back.value == {"toolUseId": "w1", "content": [{"text": "No."}], "status": "error"}
+
+
+SNAKEPIT = {
+    "name": "get_weather",
+    "description": "Says what the weather is like.",
+    "parameters": [{"name": "city", "type": "str", "description": "", "required": True}],
+}
+
+
+@row("002-23")
+@row("002-25")
+def a_tool_of_a_worker_is_one_declaration_with_types_of_json() -> None:
+    converted = convert(SNAKEPIT, source="snakepit", target="gemini", kind="tool")
+    assert (converted.value, converted.losses) == (WEATHER_DECLARED, [])
+    assert convert([SNAKEPIT], source="snakepit", target="gemini").value == [{"functionDeclarations": [WEATHER_DECLARED]}]
+
+
+@row("002-24")
+def parameters_of_a_worker_keep_items_enums_and_defaults() -> None:
+    parameters = [
+        {"name": "days", "type": "list[int]", "required": False},
+        {"name": "unit", "type": "str", "validation_json": '{"default": "celsius", "enum": ["celsius", "kelvin"]}'},
+    ]
+    assert definition_from({**SNAKEPIT, "parameters": parameters}, "snakepit").input_schema["properties"] == {
+        "days": {"type": "array", "items": {"type": "integer"}},
+        "unit": {"type": "string", "default": "celsius", "enum": ["celsius", "kelvin"]},
+    }
+
+
+@row("004-14")
+def a_tool_of_openai_is_declared() -> None:
+    function = {"name": WEATHER.name, "description": WEATHER.description, "parameters": CITY}
+    spec = {"type": "function", "function": function}
+    assert convert(spec, source="openai", target="gemini", kind="tool").value == WEATHER_DECLARED
+    assert convert(WEATHER_DECLARED, source="gemini", target="openai").value == spec
+
+
+@row("004-15")
+def tool_calls_of_openai_are_calls_and_bad_arguments_stay() -> None:
+    calls = [
+        {"id": f"c{n}", "type": "function", "function": {"name": "get_weather", "arguments": arguments}}
+        for n, arguments in enumerate(['{"city": "Oslo"}', '{"city": '])
+    ]
+    converted = convert(calls, source="openai", target="gemini", kind="call")
+    assert converted.value == [
+        {"functionCall": {"id": "c0", "name": "get_weather", "args": {"city": "Oslo"}}},
+        {"functionCall": {"id": "c1", "name": "get_weather", "args": {"unreadable": '{"city": '}}},
+    ]
+    assert [(loss.pointer, loss.keyword) for loss in converted.losses] == [("/1", "arguments")]
 
 
 # --- and all of them are run ---------------------------------------------------------------------------------------------

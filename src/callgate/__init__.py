@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from callgate.calls import Answer, function_calls
     from callgate.conversation import Conversation
     from callgate.declaration import Declaration, declare
-    from callgate.definitions import definition_from
+    from callgate.definitions import convert, definition_from, definitions_from
     from callgate.definitions.function import tool
     from callgate.errors import CallgateError, ModelError, ToolError, ToolNotDeclarable, UsageError
     from callgate.execute import Executor
@@ -40,15 +40,15 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FunctionCall", "Gate",
     "GeminiModel", "Limits", "Media", "ModelError", "Policy", "Reply", "ScriptedModel", "ToolContext", "ToolDefinition",
-    "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "declare", "definition_from",
-    "function_calls", "to_function_response", "tool",
+    "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "convert", "declare",
+    "definition_from", "definitions_from", "function_calls", "to_function_response", "tool",
 ]  # fmt: skip
 
 _PLACES = {
     "callgate.calls": ("Answer", "function_calls"),
     "callgate.conversation": ("Conversation",),
     "callgate.declaration": ("Declaration", "declare"),
-    "callgate.definitions": ("definition_from",),
+    "callgate.definitions": ("convert", "definition_from", "definitions_from"),
     "callgate.definitions.function": ("tool",),
     "callgate.errors": ("CallgateError", "ModelError", "ToolError", "ToolNotDeclarable", "UsageError"),
     "callgate.execute": ("Executor",),

@@ -18,6 +18,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.schema.compile import Compiled, compiled_of
+from callgate.schema.weight import budget_warnings
 from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = ["BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_names", "digest", "split_built_in", "tool_config"]
@@ -50,6 +52,11 @@ class Declaration:
     names: Mapping[str, str]
     """Declared name -> the tool's own name."""
     losses: list[Loss] = field(default_factory=list[Loss])
+    """What the tools' schemas say and the declarations do not; see `Loss.instead` for what is done about it."""
+    warnings: list[str] = field(default_factory=list[str])
+    """Sentences about declarations that are so large that a model may refuse them, with the tools to blame."""
+    quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Tools that could not be declared and were left out: own name -> why."""
 
 
 def declare(
@@ -62,6 +69,8 @@ def declare(
 ) -> Declaration:
     """Declares the tools, in the order given, and the built-in ones behind them.
 
+    A tool whose schema cannot be declared is left out, with the reason in `Declaration.quarantined`.
+
     Raises:
         ToolNotDeclarable: two tools have the same name, or there are more than 512.
         UsageError: an unknown surface, schema field, tool choice or built-in tool.
@@ -69,14 +78,25 @@ def declare(
     definitions = list(definitions)
     if surface not in ("developer", "vertex"):
         raise UsageError(f"unknown surface {surface!r}: use 'developer' or 'vertex'")
-    if schema_field == "parameters":
-        raise UsageError("schema_field='parameters' is not available in this version: use 'parametersJsonSchema'")
-    if schema_field != "parametersJsonSchema":
-        raise UsageError(f"unknown schema field {schema_field!r}: use 'parametersJsonSchema'")
+    if schema_field not in ("parametersJsonSchema", "parameters"):
+        raise UsageError(f"unknown schema field {schema_field!r}: use 'parametersJsonSchema' or 'parameters'")
     if len(definitions) > DECLARATIONS_MAX:
         raise ToolNotDeclarable(f"{len(definitions)} tools: a request can declare at most {DECLARATIONS_MAX}")
     names = declared_names(definitions)
-    declarations = [_declaration(name, d, schema_field) for name, d in zip(names, definitions, strict=True)]
+    declarations: list[JsonObject] = []
+    losses: list[Loss] = []
+    quarantined: dict[str, str] = {}
+    for name, definition in zip(list(names), definitions, strict=True):
+        try:
+            compiled = compiled_of(definition, field=schema_field, surface=surface)
+        except ToolNotDeclarable as error:
+            quarantined[definition.name] = str(error)
+            del names[name]
+            continue
+        declarations.append(_declaration(name, definition, schema_field, compiled))
+        losses += compiled.losses
+    if tool_choice in quarantined:
+        raise UsageError(f"tool_choice={tool_choice!r} cannot be declared: {quarantined[tool_choice]}")
     # Several Tool objects are refused for some mixes, one that holds everything is not.
     tool: JsonObject = {"functionDeclarations": declarations} if declarations else {}
     tool |= _built_in_fields(built_in)
@@ -84,6 +104,9 @@ def declare(
         tools=[tool] if tool else [],
         tool_config=tool_config(tool_choice, names),
         names=names,
+        losses=losses,
+        warnings=budget_warnings({names[d["name"]]: d.get(schema_field) for d in declarations}),
+        quarantined=quarantined,
     )
 
 
@@ -174,21 +197,15 @@ def _built_in_fields(built_in: Iterable[BuiltIn]) -> JsonObject:
     return fields
 
 
-def _declaration(name: str, definition: ToolDefinition, schema_field: str) -> JsonObject:
+def _declaration(name: str, definition: ToolDefinition, schema_field: str, compiled: Compiled) -> JsonObject:
     # A description is optional on the wire, but a model that is not told what a tool does guesses.
     description = definition.description or definition.title or f"Calls {definition.name}."
+    if compiled.note and compiled.note not in description:
+        description = f"{description}\nArguments: {compiled.note}"
     declaration: JsonObject = {"name": name, "description": description}
-    if not _takes_nothing(definition.input_schema):
-        declaration[schema_field] = definition.input_schema
+    if compiled.schema is not None:
+        declaration[schema_field] = compiled.schema
     return declaration
-
-
-def _takes_nothing(schema: Mapping[str, Any]) -> bool:
-    """Whether a schema says no more than that there are no arguments, in which case none is sent."""
-    return not any(value for key, value in schema.items() if key not in _SAYING_NOTHING)
-
-
-_SAYING_NOTHING = frozenset({"type", "title", "description", "$schema", "$id", "$comment"})
 
 
 def _free_alias(alias: str, name: str, taken: set[str]) -> str:

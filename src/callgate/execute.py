@@ -137,7 +137,11 @@ class Executor:
         if name is None:
             problem = unknown_name_sentence(call.wire_name or call.name, self._tools)
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(problem,))
-        checked = check_arguments(self.definition(name), call.args)
+        try:
+            checked = check_arguments(self.definition(name), call.args)
+        except ToolNotDeclarable as error:
+            # The tool was left out of the declaration for this; a model that calls it all the same is told why.
+            return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(f"Not run: {error}.",))
         problems = checked.problems or tuple(self._tools[name].problems(checked.args))
         if problems:
             listed = "; ".join(problem.rstrip(".") for problem in problems)

@@ -299,6 +299,7 @@ class _Setup:
         """Declares the tools that the policy does not hide."""
         declared = tuple(filter(policy.may_declare, executor.definitions))
         declaration = declare(declared, built_in=built_in)
+        declared = tuple(d for d in declared if d.name not in declaration.quarantined)
         known = facts.ToolsKnown(
             tools={d.name: facts.KnownTool.of(d, executor.digests[d.name]) for d in declared},
             names=dict(declaration.names),
@@ -412,6 +413,8 @@ class _Driver:
             first.append(facts.Recovered())
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
             first.append(known)
+        for reason in self.setup.declaration.quarantined.values():
+            await self.emit(Notice("tool_left_out", reason, "warning"))
         if opening.history is not None:
             contents, notes = repaired(opening.history)
             first.append(facts.HistoryGiven(contents=contents))

@@ -748,9 +748,9 @@ def test_definition_from_takes_functions_tools_and_definitions():
 
 
 def test_unknown_format_lists_the_known_ones():
-    with pytest.raises(UsageError, match="there is no tool format 'soap'; the formats are 'function'"):
+    with pytest.raises(UsageError, match=r"there is no tool format 'soap'; the formats are .*'function'"):
         definition_from(plain, "soap")
-    assert list(FORMATS) == ["function"]
+    assert "function" in FORMATS
 
 
 def test_object_of_no_known_format_is_refused():

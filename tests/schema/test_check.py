@@ -245,21 +245,23 @@ def test_long_array_of_numbers_in_quotes_is_coerced_quickly():
 
 
 @pytest.mark.parametrize("keyword", ["$ref", "$dynamicRef"])
-def test_remote_reference_is_refused_and_never_fetched(keyword):
+def test_remote_reference_is_never_fetched_and_asks_for_nothing(keyword):
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         url = f"http://127.0.0.1:{server.getsockname()[1]}/schema.json"
-        with pytest.raises(ToolNotDeclarable, match=r"tool 't': its input schema is not usable"):
-            check_arguments(definition({"x": {keyword: url}}), {"x": 1})
+        schema = definition(
+            {"x": {keyword: url, "type": "integer"}, "y": {"oneOf": [{keyword: url}, {"not": {keyword: url}}]}}
+        )
+        assert check_arguments(schema, {"x": 1, "y": 1}).problems == ()
+        assert check_arguments(schema, {"x": "a"}).problems == ("x: 'a' is a string, but an integer is needed",)
         with pytest.raises(BlockingIOError):
             server.accept()
 
 
-def test_file_reference_is_refused(tmp_path):
+def test_file_reference_is_not_read(tmp_path):
     path = tmp_path / "s.json"
     path.write_text('{"type": "integer"}')
-    with pytest.raises(ToolNotDeclarable, match="is not fetched"):
-        check_arguments(definition({"x": {"$ref": path.as_uri()}}), {"x": 1})
+    assert check_arguments(definition({"x": {"$ref": path.as_uri()}}), {"x": "a"}).problems == ()
 
 
 @pytest.mark.parametrize(
@@ -311,7 +313,7 @@ def test_compiled_schema_is_kept_by_identity_and_the_store_is_bounded():
     assert validator_of(first) is kept
     assert isinstance(validator_of(definition({"x": INTEGER})), SchemaValidator)
     assert validator_of(definition({"x": INTEGER})) is not kept
-    for _ in range(300):
+    for _ in range(1_100):
         validator_of(definition({"x": INTEGER}))
     assert validator_of(first) is not kept
 

@@ -24,8 +24,15 @@ __all__ = ["cli", "main"]
 ERROR = 1
 INTERRUPTED = 130
 
-COMMANDS = {"chat": "Talk to a model that can call tools."}
-"""Name of a command, which is also its file here and its function there -> its line in the list of commands."""
+COMMANDS = {
+    "chat": "Talk to a model that can call tools.",
+    "convert": "Convert tools, calls, results and histories between systems.",
+    "tools": "Look at tools before a model does.",
+}
+"""Name of a command, which is also its function -> its line in the list of commands."""
+
+FILES = {"tools": "tools_command"}
+"""Name of a command -> the file it lives in, where that is not its own name."""
 
 logger = logging.getLogger("callgate.cli")
 
@@ -41,7 +48,7 @@ class Commands(click.Group):
         """The command, imported now."""
         if cmd_name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(f"callgate.cli.{cmd_name}"), cmd_name)
+        return getattr(importlib.import_module(f"callgate.cli.{FILES.get(cmd_name, cmd_name)}"), cmd_name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help text."""

@@ -1,50 +1,52 @@
-"""Tools of any make in, `ToolDefinition`s out: one row of `FORMATS` per make.
+"""Tools of any make in, `ToolDefinition`s out, and everything of one make in that of another one.
 
-A definition says what a tool is called, does and takes; how it runs is no business of this folder.
+A definition says what a tool is called, does and takes; how it runs is no business of this folder. A format is one file, and
+one row of `FORMATS`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
+from callgate.definitions.conversion import Converted, convert
+from callgate.definitions.detection import read
+from callgate.definitions.format import Format, Kind
+from callgate.definitions.formats import FORMATS, format_named
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool, ToolOptions, function_tool, tool
+from callgate.definitions.reading import ShapeError, plain
 from callgate.errors import UsageError
 from callgate.types import ToolDefinition
 
-__all__ = ["FORMATS", "ArgumentsInvalid", "FunctionTool", "ToolOptions", "definition_from", "function_tool", "tool"]
-
-
-def _from_function(obj: Any) -> ToolDefinition:
-    return function_tool(obj).definition
-
-
-FORMATS: dict[str, Callable[[Any], ToolDefinition]] = {"function": _from_function}
-"""What reads a tool of each make."""
+__all__ = [
+    "FORMATS", "ArgumentsInvalid", "Converted", "Format", "FunctionTool", "Kind", "ShapeError", "ToolOptions", "convert",
+    "definition_from", "definitions_from", "format_named", "function_tool", "tool",
+]  # fmt: skip
 
 
 def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
-    """The definition of a tool. Without `format`, its make is detected.
+    """The definition of one tool: a dict, an object of an SDK or a callable. Without `format`, its make is detected.
 
     Raises:
-        UsageError: the format is not known, or no format fits the object.
+        UsageError: the format is not known, no format fits, several do and read it differently, or it holds several tools.
+        ShapeError: the object is not what its format has.
         ToolNotDeclarable: the object is of the format, but cannot be declared.
     """
     if isinstance(obj, ToolDefinition):
         return obj
     if isinstance(obj, FunctionTool):
         return obj.definition
-    if format is None:
-        format = _detected(obj)
-    if format not in FORMATS:
-        raise UsageError(f"there is no tool format {format!r}; the formats are {', '.join(map(repr, sorted(FORMATS)))}")
-    return FORMATS[format](obj)
+    found = definitions_from(obj, format)
+    if len(found) != 1:
+        raise UsageError(f"the object holds {len(found)} tools, not one: use definitions_from")
+    return found[0]
 
 
-def _detected(obj: Any) -> str:
-    if callable(obj):
-        return "function"
-    raise UsageError(
-        f"no tool format fits {type(obj).__name__!r} object {repr(obj)[:80]}; Python callables are understood so far: "
-        "pass a function, a bound method or a callable object, or build a ToolDefinition"
-    )
+def definitions_from(obj: Any, format: str | None = None) -> list[ToolDefinition]:
+    """The definitions of all tools in a list, a file or an object that holds several. A list may mix formats.
+
+    Raises:
+        UsageError: as `definition_from`.
+    """
+    if format is not None:
+        format_named(format)
+    return [item.definition for item in read(plain(obj), source=format, kind="tool", say="format").items]

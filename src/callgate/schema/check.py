@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from callgate.schema.coerce import coerced
+from callgate.schema.names import renamed
 from callgate.schema.problems import sentences
 from callgate.schema.validator import plain, validator_of
 from callgate.strict_json import DEPTH_MAX, depth_exceeds, first_bad, without_surrogates
@@ -38,6 +39,8 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any]) -> Chec
     if strange := _first_not_json(args):
         return Checked(args=dict(args), problems=(f"the arguments hold {strange}, which cannot be passed on",))
     copy: dict[str, Any] = {name: plain(value) for name, value in args.items()}
+    if validator.aliases:
+        copy = renamed(copy, validator.aliases)
     copy, coercions = coerced(copy, validator)
     problems = sentences(validator.root.iter_errors(copy), validator.schema, copy)
     return Checked(args=copy, problems=problems, coercions=coercions)

@@ -5,29 +5,38 @@ Knows nothing of coercion or of sentences; it only compiles, and keeps what it c
 
 from __future__ import annotations
 
+import math
 import re
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote
 
 from callgate.errors import ToolNotDeclarable
-from callgate.strict_json import DEPTH_MAX, depth_exceeds
+from callgate.schema.names import aliases_of
+from callgate.schema.refs import DRAFTS, Place, Source, as_mapping
+from callgate.strict_json import DEPTH_MAX
 from callgate.types import ToolDefinition
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["MASK", "SchemaValidator", "has_ambiguous_keys", "plain", "real_path", "validator_of"]
+__all__ = ["MASK", "SchemaValidator", "has_ambiguous_keys", "plain", "real_path", "usable_validator", "validator_of"]
 
 MASK = "\x00"
 """Stands for the checked value in the validator's messages, so that a huge value is never written out."""
 
 _ROOT = "urn:callgate:arguments"
-_CACHE_MAX = 256
+_CACHE_MAX = 1_024
 _AMBIGUOUS = re.compile(r"|\+[0-9]+|0[0-9]+")
-_DRAFTS = ("draft-04/", "draft-06/", "draft-07/", "draft/2019-09/", "draft/2020-12/")
+_VALUES_MAX = 200_000
+# These the validator knows by itself.
+_METASCHEMA = re.compile(r"https?://json-schema\.org/draft")
+
+_MENDABLE = frozenset({"$ref", "$dynamicRef", "exclusiveMinimum", "exclusiveMaximum"})
 
 _cache: OrderedDict[int, tuple[Mapping[str, Any], SchemaValidator]] = OrderedDict()
 _cache_lock = Lock()
@@ -36,14 +45,25 @@ _cache_lock = Lock()
 class SchemaValidator:
     """One schema, compiled whole at once and in parts when a union must be tried branch by branch."""
 
-    def __init__(self, schema: dict[str, Any]) -> None:
+    def __init__(self, schema: dict[str, Any], objects: int) -> None:
         import jsonschema_rs
 
         self.schema = schema
-        self.has_ambiguous_keys = has_ambiguous_keys(schema)
+        self.objects = objects
+        """How many JSON objects the schema is made of; it has no more schemas than that."""
         self.root = jsonschema_rs.validator_for(schema, validate_formats=False, retriever=_refuse, mask=MASK)
         self._registry: jsonschema_rs.Registry | None = None
         self._parts: dict[str, jsonschema_rs.Validator] = {}
+
+    @cached_property
+    def has_ambiguous_keys(self) -> bool:
+        """Whether the validator's paths cannot be trusted."""
+        return has_ambiguous_keys(self.schema)
+
+    @cached_property
+    def aliases(self) -> Mapping[str, str]:
+        """Names that may have been sent in place of properties' own -> those."""
+        return aliases_of(as_mapping(place.schema) for place in Source(self.schema).places())
 
     def part(self, path: Sequence[str | int]) -> jsonschema_rs.Validator:
         """A validator for the subschema at `path`, whose references still see the whole schema."""
@@ -71,9 +91,13 @@ def validator_of(definition: ToolDefinition) -> SchemaValidator:
     """The compiled form of the definition's input schema, kept for the next call.
 
     Raises:
-        ToolNotDeclarable: the schema is not a usable JSON Schema, or refers to something outside itself.
+        ToolNotDeclarable: the schema is not a usable JSON Schema.
     """
-    schema = definition.input_schema
+    return usable_validator(definition.input_schema, definition.name)
+
+
+def usable_validator(schema: Mapping[str, Any], tool: str | None) -> SchemaValidator:
+    """As `validator_of`, for a schema by itself; `tool` is named in what is raised."""
     # A schema cannot be hashed and would be slow to encode for every call; as long as the entry keeps the schema alive,
     # its id belongs to no other object.
     with _cache_lock:
@@ -81,7 +105,7 @@ def validator_of(definition: ToolDefinition) -> SchemaValidator:
         if entry is not None and entry[0] is schema:
             _cache.move_to_end(id(schema))
             return entry[1]
-    validator = _compile(definition)
+    validator = _compile(schema, tool)
     with _cache_lock:
         _cache[id(schema)] = (schema, validator)
         while len(_cache) > _CACHE_MAX:
@@ -91,7 +115,10 @@ def validator_of(definition: ToolDefinition) -> SchemaValidator:
 
 def plain(value: Any) -> Any:
     """A copy made of dicts and lists only; the caller has bounded the depth."""
-    if isinstance(value, Mapping):
+    kind = cast("type[object]", type(value))
+    if kind is str or kind is bool or kind is int or value is None:
+        return value
+    if kind is dict or isinstance(value, Mapping):
         return {key: plain(item) for key, item in cast("Mapping[Any, Any]", value).items()}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in cast("Sequence[Any]", value)]
@@ -128,25 +155,111 @@ def real_path(path: Sequence[str | int], value: Any) -> tuple[list[str | int], A
     return steps, value
 
 
-def _compile(definition: ToolDefinition) -> SchemaValidator:
-    tool = f"tool {definition.name!r}"
-    if depth_exceeds(dict(definition.input_schema), 2 * DEPTH_MAX):
-        raise ToolNotDeclarable(
-            f"{tool}: its input schema is nested deeper than {2 * DEPTH_MAX} levels; flatten it with $defs"
-        )
-    schema = plain(definition.input_schema)
-    # A dialect that nobody knows would fail the whole tool; read as the current one it still checks nearly everything.
-    if not any(draft in str(schema.get("$schema", _DRAFTS[-1])) for draft in _DRAFTS):
-        del schema["$schema"]
+def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
+    tool = f"tool {name!r}: " if name is not None else ""
+    survey = _survey(original)
+    if survey.problem is not None:
+        raise ToolNotDeclarable(f"{tool}its input schema {survey.problem}")
+    schema = plain(original)
+    _mend_all(schema, survey)
     try:
-        return SchemaValidator(schema)
+        return SchemaValidator(schema, survey.objects)
     except ValueError as error:
         where = "".join(f"/{step}" for step in getattr(error, "instance_path", ()))
-        reason = str(getattr(error, "message", error)).splitlines()[0][:300]
+        reason = str(getattr(error, "message", error)).splitlines()[0].replace(MASK, "what stands there")[:300]
         raise ToolNotDeclarable(
-            f"{tool}: its input schema is not usable{f' at {where}' if where else ''}: {reason}; "
+            f"{tool}its input schema is not usable{f' at {where}' if where else ''}: {reason}; "
             "correct the schema, and move what it refers to into its own $defs"
         ) from None
+
+
+@dataclass(slots=True)
+class _Survey:
+    """What one walk over a schema tells."""
+
+    problem: str | None = None
+    objects: int = 0
+    keys: set[str] = field(default_factory=set[str])
+    has_lists_of_items: bool = False
+
+
+def _survey(value: Any) -> _Survey:
+    """Whether a schema can be looked at any closer, level by level. A value that is shared counts as often as it is met."""
+    found, count, level = _Survey(), 0, [value]
+    for _ in range(2 * DEPTH_MAX + 1):
+        deeper: list[Any] = []
+        for item in level:
+            kind = cast("type[object]", type(item))
+            if kind is str or kind is bool or kind is int or item is None:
+                continue
+            if kind is dict or isinstance(item, Mapping):
+                members = cast("Mapping[str, Any]", item)
+                found.objects += 1
+                found.keys.update(members)
+                found.has_lists_of_items |= type(members.get("items")) is list
+                deeper.extend(members.values())
+            elif isinstance(item, (list, tuple)):
+                deeper.extend(cast("Sequence[Any]", item))
+            elif kind is float and not math.isfinite(item):
+                found.problem = f"is not JSON: the number {item} is not finite"
+        count += len(deeper)
+        if count > _VALUES_MAX:
+            found.problem = f"holds more than {_VALUES_MAX} values; make it smaller"
+            return found
+        if not deeper:
+            break
+        level = deeper
+    else:
+        found.problem = f"is nested deeper than {2 * DEPTH_MAX} levels; flatten it with $defs"
+    if not all(type(key) is str for key in found.keys):
+        found.problem = "is not JSON: a key is not a string"
+    return found
+
+
+def _mend_all(schema: dict[str, Any], survey: _Survey) -> None:
+    """Takes out what would fail the whole tool although it is plain what it means, or that nobody can know."""
+    # A dialect that nobody knows; read as the current one it still checks nearly everything.
+    if not any(draft in str(schema.get("$schema", "draft/2020-12/")) for draft in DRAFTS):
+        del schema["$schema"]
+    if not survey.has_lists_of_items and _MENDABLE.isdisjoint(survey.keys):
+        return
+    source = Source(schema)
+    places = [place for place in source.places() if isinstance(place.schema, dict)]
+    outside = [(place, word) for place in places for word in ("$ref", "$dynamicRef") if _is_outside(source, place, word)]
+    for place, keyword in outside:
+        # Never fetched. What it asks for cannot be known, so it asks for nothing; the compiler reports it.
+        del place.schema[keyword]
+    for place in places:
+        node = cast("dict[str, Any]", place.schema)
+        if outside:
+            _make_monotone(node)
+        _mend(node, source)
+
+
+def _is_outside(source: Source, place: Place, keyword: str) -> bool:
+    node = cast("dict[str, Any]", place.schema)
+    return keyword in node and source.is_outside(place, keyword) and not _METASCHEMA.match(str(node[keyword]))
+
+
+def _make_monotone(node: dict[str, Any]) -> None:
+    """Takes out what refuses more when a part of the schema asks for less, as a part of it now does."""
+    for keyword in ("not", "if", "unevaluatedProperties", "unevaluatedItems", "maxContains"):
+        node.pop(keyword, None)
+    if isinstance(node.get("oneOf"), list):
+        node["allOf"] = [*node.get("allOf", ()), {"anyOf": node.pop("oneOf")}]
+
+
+def _mend(node: dict[str, Any], source: Source) -> None:
+    if source.draft > 4:
+        for flag, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
+            if isinstance(node.get(flag), bool):
+                is_strict = node.pop(flag)
+                if is_strict and bound in node:
+                    node[flag] = node.pop(bound)
+    if source.draft >= 2020 and isinstance(node.get("items"), list) and "prefixItems" not in node:
+        node["prefixItems"] = node.pop("items")
+        if "additionalItems" in node:
+            node["items"] = node.pop("additionalItems")
 
 
 def _refuse(uri: str) -> NoReturn:

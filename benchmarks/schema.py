@@ -1,0 +1,147 @@
+"""What it costs to declare 500 tools, the first time and again, and to check one call's arguments.
+
+Beside it stand google-genai's own conversion of the same schemas, where it is installed (each JSON Schema through its
+`Schema.from_json_schema`, then a `GenerateContentConfig` built and dumped, as its client does for MCP tools), and a plain
+`json.dumps` of the same tools. Figures are the best of several repetitions, in milliseconds of processor time.
+
+    python benchmarks/schema.py        ends with 1 if a goal is missed
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+from callgate import ToolDefinition, check_arguments, declare
+from callgate.schema.compile import SchemaField
+
+TOOLS = 500
+REPETITIONS = 7
+FIRST_MAX = 1.0
+"""How long the first declaration may take, as a part of google-genai's."""
+CACHED_MAX = 4.0
+"""How long a further declaration may take, in plain dumps of the same tools."""
+
+FIELDS: tuple[SchemaField, ...] = ("parametersJsonSchema", "parameters")
+
+
+def schema(number: int) -> dict[str, Any]:
+    """A schema as a server of tools would have it: strings, numbers, lists, nested and optional things, a definition."""
+    text = {"type": "string", "description": "What to look for, in the words of the person who asks."}
+    properties: dict[str, Any] = {
+        f"query_{number}": text,
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10, "description": "How many at most."},
+        "state": {"type": "string", "enum": ["open", "closed", "all"], "description": "Which ones."},
+        "labels": {"type": "array", "items": {"type": "string"}, "description": "Labels that must all be there."},
+        "since": {"type": "string", "format": "date-time", "description": "Only what changed after this moment."},
+        "owner": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "description": "Whose."},
+    }
+    if number % 3 == 0:
+        properties["range"] = {"$ref": "#/$defs/Range", "description": "Lines to read."}
+    if number % 5 == 0:
+        properties["options"] = {
+            "type": "object",
+            "properties": {"depth": {"type": "integer", "exclusiveMinimum": 0}, "mode": {"const": "fast"}},
+            "required": ["depth"],
+            "additionalProperties": False,
+        }
+    found: dict[str, Any] = {"type": "object", "properties": properties, "required": [f"query_{number}"]}
+    if number % 3 == 0:
+        line = {"type": "integer", "minimum": 1}
+        found["$defs"] = {"Range": {"type": "object", "properties": {"first": line, "last": line}, "required": ["first"]}}
+    return found
+
+
+def definitions() -> list[ToolDefinition]:
+    return [
+        ToolDefinition(name=f"tool_{n}", description=f"Does the thing {n}.", input_schema=schema(n)) for n in range(TOOLS)
+    ]
+
+
+def best(work: Callable[[Any], object], prepare: Callable[[], Any], repetitions: int = REPETITIONS) -> float:
+    """Milliseconds of the quickest repetition; what prepares it is not counted."""
+    found: list[float] = []
+    for _ in range(repetitions):
+        given = prepare()
+        gc.collect()
+        start = time.process_time()
+        work(given)
+        found.append((time.process_time() - start) * 1000)
+    return min(found)
+
+
+def theirs() -> Callable[[list[tuple[str, str, Any]]], object] | None:
+    """google-genai's way from JSON Schemas to the tools of a request, or None if it is not installed."""
+    try:
+        from google.genai import types
+    except ImportError:
+        return None
+
+    def convert(tools: list[tuple[str, str, Any]]) -> object:
+        declarations = [
+            types.FunctionDeclaration(
+                name=name,
+                description=description,
+                parameters=types.Schema.from_json_schema(json_schema=types.JSONSchema.model_validate(node)),
+            )
+            for name, description, node in tools
+        ]
+        config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=declarations)])
+        return config.model_dump(exclude_none=True, by_alias=True, mode="json")
+
+    return convert
+
+
+_UNREAD = ("$defs", "additionalProperties", "const", "exclusiveMinimum")
+
+
+def _inlined(node: Any) -> Any:
+    """What its converter cannot read is taken out or written out for it."""
+    if isinstance(node, dict):
+        if "$ref" in node:
+            return {"type": "object", "description": node.get("description")}
+        return {key: _inlined(value) for key, value in node.items() if key not in _UNREAD}
+    return [_inlined(item) for item in node] if isinstance(node, list) else node
+
+
+def main() -> int:
+    tools = definitions()
+    plain = [{"name": t.name, "description": t.description, "parametersJsonSchema": t.input_schema} for t in tools]
+    declare(definitions()[:10])
+    rows: list[tuple[str, float]] = [("json.dumps of the tools", dumped := best(lambda _: json.dumps(plain), lambda: None))]
+    convert = theirs()
+    converted = None
+    if convert is not None:
+        readable = [(tool.name, tool.description, _inlined(tool.input_schema)) for tool in tools]
+        convert(readable[:10])
+        converted = best(convert, lambda: readable)
+        rows.append(("google-genai: converted, built, dumped", converted))
+    missed: list[str] = []
+    for field in FIELDS:
+        first = best(lambda given, field=field: declare(given, schema_field=field), lambda: copy.deepcopy(tools))
+        declare(tools, schema_field=field)
+        again = best(lambda _, field=field: declare(tools, schema_field=field), lambda: None)
+        rows += [(f"callgate {field}: first time", first), (f"callgate {field}: again", again)]
+        if converted is not None and first > FIRST_MAX * converted:
+            missed.append(f"{field}: the first time takes {first / converted:.2f} of google-genai's, goal {FIRST_MAX}")
+        if again > CACHED_MAX * dumped:
+            missed.append(f"{field}: again takes {again / dumped:.1f} plain dumps, goal {CACHED_MAX}")
+    args = {"query_0": "x", "limit": 5, "state": "open", "labels": ["a", "b"], "range": {"first": 1}}
+    check_arguments(tools[0], args)
+    checked = best(lambda _: [check_arguments(tools[0], args) for _ in range(1000)], lambda: None)
+    rows.append(("one check of arguments, a thousand times", checked))
+    print(f"{TOOLS} tools, best of {REPETITIONS}")
+    for name, figure in rows:
+        print(f"  {name:45} {figure:9.2f} ms")
+    for goal in missed:
+        print(f"missed: {goal}")
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,76 @@
+"""`callgate convert`: a file of one system in, JSON for another one out.
+
+The JSON goes to stdout; where somebody sits at stderr, what was lost is shown there as well. What a conversion does is the
+business of `callgate.definitions`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from typing import Any, cast
+
+import click
+
+from callgate.cli.json_input import InputError, json_from
+from callgate.cli.render import escape, is_terminal, one_line
+from callgate.errors import UsageError
+from callgate.types import Loss
+
+__all__ = ["FORMAT_NAMES", "convert", "echo_json", "loss_lines"]
+
+FORMAT_NAMES = ("amazon_q", "anthropic", "bedrock", "gemini", "json_schema", "mcp", "openai", "snakepit")
+"""The formats that a file can be of. Here once more, so that help needs no import; a test compares."""
+
+
+@click.command(short_help="Convert tools, calls, results and histories between systems.")
+@click.argument("file")
+@click.option("--from", "source", type=click.Choice(FORMAT_NAMES), help="Of which format FILE is; detected if left out.")
+@click.option("--to", "target", type=click.Choice(FORMAT_NAMES), required=True, help="The format to write.")
+@click.option(
+    "--kind", type=click.Choice(["tool", "call", "result", "history"]), help="What FILE holds; detected if left out."
+)
+def convert(file: str, source: str | None, target: str, kind: str | None) -> None:
+    """Converts FILE (- for stdin), which holds JSON, and prints {"value", "names", "losses"}.
+
+    `names` leads from each name in `value` back to the tool's own name; `losses` says what could not be carried over, where
+    it stood and what is done in its place.
+
+    Exit codes: 0, 2 wrong usage, 42 bad input.
+    """
+    value = json_from(file)
+    from callgate.definitions import convert as converted_from
+
+    try:
+        converted = converted_from(value, source=source, target=target, kind=cast("Any", kind))
+    except UsageError as error:
+        raise InputError(f"{'stdin' if file == '-' else repr(file)}: {_in_words_of_the_command(str(error))}") from error
+    losses = [dataclasses.asdict(loss) for loss in converted.losses]
+    echo_json({"value": converted.value, "names": dict(converted.names), "losses": losses})
+    if converted.losses and is_terminal(sys.stderr):
+        count = len(converted.losses)
+        lines = [f"{count} loss{'es' if count > 1 else ''}:", *loss_lines(converted.losses)]
+        click.echo("\n".join(lines), err=True)
+
+
+def echo_json(value: Any) -> None:
+    """Prints JSON, with characters as they are if stdout can write them."""
+    encoding = (sys.stdout.encoding or "").lower().replace("-", "")
+    click.echo(json.dumps(value, ensure_ascii=encoding != "utf8", indent=2))
+
+
+def loss_lines(losses: list[Loss], indent: str = "  ") -> list[str]:
+    """Losses as a table: where, what, why and what instead."""
+    rows = [(escape(loss.pointer or "/"), escape(loss.keyword), _why(loss)) for loss in losses]
+    widths = [min(max(len(row[column]) for row in rows), 44) for column in (0, 1)]
+    return [f"{indent}{place:<{widths[0]}}  {keyword:<{widths[1]}}  {why}" for place, keyword, why in rows]
+
+
+def _why(loss: Loss) -> str:
+    return one_line(loss.reason + (f" -> {loss.instead}" if loss.instead else ""), 300)
+
+
+def _in_words_of_the_command(sentence: str) -> str:
+    """The sentence with options in place of the parameters of a function."""
+    return sentence.replace("source=", "--from ").replace("format=", "--format ").replace("kind=", "--kind ")

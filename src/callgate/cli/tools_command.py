@@ -1,0 +1,168 @@
+"""`callgate tools`: what a model would be shown of tools, and what is wrong with them.
+
+A file with tools of any format comes in; a table for people, or JSON for programs, goes out. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+import click
+
+from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
+from callgate.cli.json_input import InputError, json_from
+from callgate.cli.render import escape, is_terminal
+from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.types import Loss, ToolDefinition
+
+__all__ = ["tools"]
+
+DESCRIPTION_CHARS_MAX = 10_000
+"""Longer descriptions are cut by some systems, and read by no model."""
+TOOLS_MANY = 128
+"""With more tools than this, models choose badly and some models refuse."""
+
+
+@click.group(short_help="Look at tools before a model does.")
+def tools() -> None:
+    """Looks at tools before a model does."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Linted:
+    """What is to be said of one tool."""
+
+    name: str
+    sent: str | None
+    """The name that a model sees; None if the tool cannot be declared."""
+    losses: list[Loss]
+    problems: list[str]
+
+
+@tools.command()
+@click.argument("file")
+@click.option("--format", "source", type=click.Choice(FORMAT_NAMES), help="Of which format FILE is; detected if left out.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
+@click.pass_context
+def lint(ctx: click.Context, file: str, source: str | None, output: str) -> None:
+    """Says of each tool in FILE (- for stdin) under which name it is sent, what is lost on the way and what is wrong.
+
+    Exit codes: 0, 1 a tool has problems, 2 wrong usage, 42 bad input.
+    """
+    named = "stdin" if file == "-" else repr(file)
+    definitions, losses = _read(json_from(file), source, named)
+    linted = list(_linted(definitions))
+    general = _general(definitions)
+    if output == "json":
+        echo_json({
+            "tools": [dataclasses.asdict(tool) for tool in linted],
+            "losses": [dataclasses.asdict(loss) for loss in losses],
+            "problems": general,
+        })  # fmt: skip
+    else:
+        click.echo("\n".join(_table(linted, losses, general)), color=is_terminal(sys.stdout))
+    ctx.exit(1 if general or any(tool.problems for tool in linted) else 0)
+
+
+def _read(value: Any, source: str | None, named: str) -> tuple[list[ToolDefinition], list[Loss]]:
+    from callgate.definitions.detection import read
+
+    try:
+        found = read(value, source=source, kind="tool", say="--format")
+    except UsageError as error:
+        raise InputError(f"{named}: {str(error).replace('--format=', '--format ')}") from error
+    return [tool.definition for tool in found.items], found.losses
+
+
+# What is wrong -----------------------------------------------------------------------------------------------------------
+
+
+def _general(definitions: Sequence[ToolDefinition]) -> list[str]:
+    """What is wrong with the tools taken together."""
+    from callgate.declaration import DECLARATIONS_MAX, declare
+
+    count = len(definitions)
+    if count > DECLARATIONS_MAX:
+        return [f"there are {count} tools; a request can declare at most {DECLARATIONS_MAX}"]
+    found = [f"there are {count} tools; models choose badly among so many"] if count > TOOLS_MANY else []
+    return found + declare({definition.name: definition for definition in definitions}.values()).warnings
+
+
+def _linted(definitions: Sequence[ToolDefinition]) -> Iterator[Linted]:
+    from callgate.declaration import declare, declared_names
+
+    count = Counter(definition.name for definition in definitions)
+    once = {name: alias for alias, name in declared_names({d.name: d for d in definitions}.values()).items()}
+    for definition in definitions:
+        problems = list(_problems(definition))
+        if count[definition.name] > 1:
+            problems.append(f"{count[definition.name]} tools have this name")
+        declaration = declare([definition])
+        problems += [reason for reason in declaration.quarantined.values() if reason not in problems]
+        sent = None if declaration.quarantined else once[definition.name]
+        yield Linted(name=definition.name, sent=sent, losses=declaration.losses, problems=problems)
+
+
+def _problems(definition: ToolDefinition) -> Iterator[str]:
+    from callgate.schema import check_arguments
+
+    schema = definition.input_schema
+    if not definition.name:
+        yield "it has no name"
+    if not definition.description.strip():
+        yield "it has no description, so that a model must guess what it does"
+    elif len(definition.description) > DESCRIPTION_CHARS_MAX:
+        yield f"its description has {len(definition.description)} characters"
+    kind = schema.get("type", "object")
+    if kind != "object" and kind != ["object"]:
+        yield f"its arguments are declared as {kind!r}, and can only be an object"
+    properties = schema.get("properties", {})
+    listed = schema.get("required", [])
+    if isinstance(listed, list) and isinstance(properties, dict):
+        for name in cast("list[Any]", listed):
+            if name not in properties:
+                yield f"{name!r} is required, but not among its properties"
+    try:
+        check_arguments(definition, {})
+    except ToolNotDeclarable as error:
+        yield str(error)
+
+
+# For people --------------------------------------------------------------------------------------------------------------
+
+
+def _table(linted: Sequence[Linted], losses: list[Loss], general: list[str]) -> Iterator[str]:
+    fine = sum(not tool.problems and not tool.losses for tool in linted)
+    plural = "" if len(linted) == 1 else "s"
+    yield f"{len(linted)} tool{plural}, {fine} without losses or problems"
+    for problem in general:
+        yield f"  {_mark('problem', 'red')}  {escape(problem)}"
+    if losses:
+        yield "not read:"
+        yield from loss_lines(losses)
+    width = max((len(escape(tool.name)) for tool in linted), default=0)
+    for tool in linted:
+        yield f"{_symbol(tool)} {escape(tool.name):<{min(width, 64)}}  {_sent(tool)}".rstrip()
+        for problem in tool.problems:
+            yield f"    {_mark('problem', 'red')}  {escape(problem)}"
+        if tool.losses:
+            yield from loss_lines(tool.losses, "    " + _mark("loss", "yellow") + "     ")
+
+
+def _sent(tool: Linted) -> str:
+    if tool.sent is None:
+        return "cannot be declared"
+    return f"sent as {tool.sent}" if tool.sent != tool.name else ""
+
+
+def _symbol(tool: Linted) -> str:
+    return _mark("x", "red") if tool.problems else _mark("~", "yellow") if tool.losses else _mark("+", "green")
+
+
+def _mark(word: str, color: str) -> str:
+    return click.style(word, fg=color)

@@ -1,0 +1,388 @@
+"""Amazon's shapes, as the Q CLI and Bedrock write them: tool specifications, tool uses, tool results and conversations.
+
+They are read in every spelling that is about: camelCase and snake_case, wrapped and bare, the CLI's index of tools and its
+saved conversations. What is written is what Q's service takes; `bedrock.py` writes Bedrock's dialect.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from callgate.definitions import carry
+from callgate.definitions.format import (
+    Blob,
+    Call,
+    Format,
+    Item,
+    Kind,
+    Other,
+    Result,
+    ResultPart,
+    Text,
+    Thought,
+    Tool,
+    Turn,
+    Value,
+    Writing,
+)
+from callgate.definitions.names import NameRule
+from callgate.definitions.reading import Node, ShapeError, pointer
+from callgate.types import JsonObject, ToolDefinition
+
+__all__ = [
+    "AMAZON_Q", "calls_from", "content_block", "detect_pieces", "image_from", "result_body", "results_from", "tools_from",
+]  # fmt: skip
+
+_TITLE = "Amazon Q"
+_TOOL = ("toolSpecification", "ToolSpecification", "tool_specification", "toolSpec", "tool_spec")
+_USE = ("toolUse", "ToolUse", "tool_use")
+_RESULT = ("toolResult", "ToolResult", "tool_result")
+_ID = ("toolUseId", "tool_use_id")
+_SCHEMA = ("inputSchema", "input_schema")
+_USER = ("userInputMessage", "user_input_message", "UserInputMessage")
+_ASSISTANT = ("assistantResponseMessage", "assistant_response_message", "AssistantResponseMessage")
+_IMAGES = frozenset({"png", "jpeg", "gif", "webp"})
+
+
+def detect(obj: JsonObject) -> frozenset[Kind]:
+    """What an object may be."""
+    if any(key in obj for key in (*_USER, *_ASSISTANT, "conversationState")) or {*obj} >= {"user", "assistant"}:
+        return frozenset({"history"})
+    if isinstance(obj.get("history"), list):
+        return frozenset({"history"})
+    return frozenset({"tool"}) if _is_index(obj) else detect_pieces(obj)
+
+
+def detect_pieces(obj: JsonObject) -> frozenset[Kind]:
+    """What an object may be that is no conversation; the same in all of Amazon's dialects."""
+    if "type" in obj:
+        return frozenset()
+    if any(isinstance(obj.get(key), dict) for key in _TOOL):
+        return frozenset({"tool"})
+    if isinstance(obj.get("name"), str) and "title" not in obj and "annotations" not in obj:
+        schema = obj.get("inputSchema")
+        if isinstance(obj.get("input_schema"), dict) or (
+            isinstance(schema, dict) and [*cast("JsonObject", schema)] == ["json"]
+        ):
+            return frozenset({"tool"})
+    if any(isinstance(obj.get(key), dict) for key in _USE):
+        return frozenset({"call"})
+    if any(isinstance(obj.get(key), dict) for key in _RESULT):
+        return frozenset({"result"})
+    if any(isinstance(obj.get(key), str) for key in _ID):
+        return frozenset({"call"} if "name" in obj else {"result"} if "content" in obj else ())
+    return frozenset()
+
+
+def _is_index(obj: JsonObject) -> bool:
+    return bool(obj) and all(isinstance(entry, dict) and _is_entry(cast("JsonObject", entry)) for entry in obj.values())
+
+
+def _is_entry(entry: JsonObject) -> bool:
+    return any(isinstance(entry.get(key), dict) for key in _SCHEMA) and isinstance(entry.get("name", ""), str)
+
+
+# Tools -------------------------------------------------------------------------------------------------------------------
+
+
+def tools_from(node: Node) -> list[Tool]:
+    """A specification, wrapped or bare, or the index of tools in which each stands under a key of its own."""
+    if not any(key in node.object for key in (*_TOOL, *_SCHEMA)) and _is_index(node.object):
+        return [_indexed(key, node.child(key)) for key in node.object]
+    return [_tool_from(node.find(*_TOOL) or node, node)]
+
+
+def _indexed(key: str, entry: Node) -> Tool:
+    name = entry.find_text("name")
+    if name is None:
+        entry.value = {**entry.object, "name": key}
+    elif name != key:
+        entry.lose(key, f"the tool stands under {key!r} but is called {name!r}", "the name counts")
+    return _tool_from(entry, entry)
+
+
+def _tool_from(inner: Node, node: Node) -> Tool:
+    schema = inner.find(*_SCHEMA)
+    # The schema may stand in an object of its own. A schema that happens to have such a key has a type as well.
+    for key in ("json", "schema"):
+        if schema is not None and [*schema.object] == [key]:
+            schema = schema.need(key)
+    definition = ToolDefinition(
+        name=inner.need("name").text,
+        description=inner.find_text("description") or "",
+        input_schema=carry.schema_from(schema),
+    )
+    places = {} if schema is None else {"input_schema": schema.at.removeprefix(node.at)}
+    return Tool(definition=definition, at=node.at, extra=carry.extra_of(inner), places=places)
+
+
+def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+    """Tools as a message to Q's service lists them."""
+    return [{"toolSpecification": specification(tool, out, _TITLE)} for tool in tools]
+
+
+def specification(tool: Tool, out: Writing, title: str) -> JsonObject:
+    """What Amazon's dialects have in common of a tool. A description must not be empty."""
+    carry.report_tool(tool, out, title)
+    return {
+        "name": tool.definition.name,
+        "description": carry.description_of(tool.definition),
+        "inputSchema": {"json": carry.schema_to(tool.definition)},
+    }
+
+
+# Calls and results -------------------------------------------------------------------------------------------------------
+
+
+def calls_from(node: Node) -> list[Call]:
+    """A tool use, wrapped or bare, or those of a message."""
+    for key in _ASSISTANT:
+        if key in node.object:
+            return [call for item in node.need(key).find_items("toolUses", "tool_uses") for call in calls_from(item)]
+    inner = node.find(*_USE) or node
+    call = Call(
+        name=inner.need("name").text,
+        id=inner.find_text(*_ID, "id"),
+        at=node.at,
+        **carry.args_from(inner.find("input", "args")),
+    )
+    inner.lose_unread(f"{_TITLE}: only the name, the input and the id of a tool use are carried")
+    return [call]
+
+
+def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+    """Tool uses."""
+    return [
+        {"toolUseId": call.id, "name": call.name, "input": carry.args_to(carry.unsigned(call, out), out)} for call in calls
+    ]
+
+
+def results_from(node: Node) -> list[Result]:
+    """A tool result, wrapped or bare."""
+    inner = node.find(*_RESULT) or node
+    status = (inner.find_text("status") or "success").lower()
+    if status not in ("success", "error"):
+        raise ShapeError(pointer(inner.at, "status"), f"there is no status {status!r}; it is 'success' or 'error'")
+    result = Result(
+        id=inner.find_text(*_ID),
+        is_error=status == "error",
+        parts=tuple(part for block in inner.find_items("content") for part in _result_part(block)),
+        at=node.at,
+    )
+    inner.lose_unread(f"{_TITLE}: only the content, the id and the status of a result are carried")
+    return [result]
+
+
+def _result_part(node: Node) -> Iterator[ResultPart]:
+    if (text := node.find("text", "Text")) is not None:
+        yield Text(text=text.text, at=node.at)
+    elif "json" in node.object or "Json" in node.object:
+        yield Value(value=node.object.get("json", node.object.get("Json")), at=node.at)
+    else:
+        yield content_block(node)
+
+
+def content_block(node: Node) -> Blob | Other:
+    """Media, or a block that has no counterpart."""
+    for key in ("image", "document"):
+        if (block := node.find(key)) is not None and (blob := image_from(block, node.at)) is not None:
+            return blob
+    return Other(raw=node.object, keyword=next(iter(node.object), "content"), at=node.at)
+
+
+def image_from(node: Node, at: str) -> Blob | None:
+    """An image or document: its bytes, or where in S3 it lies; None if it says neither."""
+    named = node.need("format").text.lower()
+    mime_type = carry.MIME_TYPES.get(named, f"application/{named}")
+    place = node.need("source")
+    source, stored = place.find("bytes", "Bytes"), place.find("s3Location")
+    if source is None:
+        uri = None if stored is None else stored.find_text("uri")
+        return None if uri is None else Blob(mime_type=mime_type, uri=uri, name=node.find_text("name"), at=at)
+    data: Any = source.value
+    if isinstance(data, list):  # As Rust writes bytes.
+        try:
+            data = base64.b64encode(bytes(cast("list[int]", data))).decode("ascii")
+        except (TypeError, ValueError):
+            raise ShapeError(source.at, "these are no bytes") from None
+    return Blob(mime_type=mime_type, data=Node(data, source.at).text, name=node.find_text("name"), at=at)
+
+
+def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+    """Tool results. Values stay values; media has no place in them."""
+    return [result_body(result, [*_result_blocks(result, out)], out, _TITLE) for result in results]
+
+
+def result_body(result: Result, blocks: list[JsonObject], out: Writing, title: str) -> JsonObject:
+    """A tool result with these blocks."""
+    blocks += [{"text": note} for note in carry.notes_in_words(result, out, title)]
+    if result.name and not out.in_history:
+        out.lose(result.at, "name", f"{title}: a result names its call by the id alone")
+    return {"toolUseId": result.id, "content": blocks, "status": "error" if result.is_error else "success"}
+
+
+def _result_blocks(result: Result, out: Writing) -> Iterator[JsonObject]:
+    for part in result.parts:
+        if isinstance(part, Value):
+            yield {"json": part.value}
+        elif isinstance(part, Other) and out.is_same:
+            yield part.raw
+        elif (text := carry.in_words(part, out, _TITLE)) is not None:
+            yield {"text": text.text}
+
+
+# Histories ---------------------------------------------------------------------------------------------------------------
+
+
+def history_from(node: Node) -> list[Turn]:
+    """Messages of Q's service, the state of a conversation around them, or a conversation as the CLI saves it."""
+    messages = [node]
+    if isinstance(node.value, list):
+        messages = node.items
+    else:
+        state = node.find("conversationState") or node
+        if (history := state.find("history")) is not None:
+            current = state.find("currentMessage", "current_message")
+            messages = [*history.items, *([current] if current is not None else [])]
+            state.lose_unread("only the messages are converted")
+    return [turn for message in messages for turn in _turns(message) if turn.items]
+
+
+def _turns(node: Node) -> Iterator[Turn]:
+    if isinstance(node.value, list) and len(node.items) == 2:  # As older versions of the CLI save them.
+        yield from (_saved_user(node.child(0)), _saved_assistant(node.child(1)))
+    elif (message := node.find(*_USER)) is not None:
+        yield _user(message, node.at)
+    elif (message := node.find(*_ASSISTANT)) is not None:
+        yield _assistant(message, node.at)
+    elif (saved := node.find("user")) is not None:
+        yield _saved_user(saved)
+        yield _saved_assistant(node.need("assistant"))
+        node.lose_unread(f"{_TITLE}: only the messages are converted")
+    else:
+        raise ShapeError(node.at, f"expected {_USER[0]!r} or {_ASSISTANT[0]!r}")
+
+
+def _user(node: Node, at: str) -> Turn:
+    items: list[Item] = []
+    if (context := node.find("userInputMessageContext", "user_input_message_context")) is not None:
+        items += [result for item in context.find_items("toolResults", "tool_results") for result in results_from(item)]
+        context.lose_unread(f"{_TITLE}: what the message says of its surroundings is not carried")
+    if text := node.find_text("content"):
+        items.append(Text(text=text, at=at))
+    items += _images(node)
+    node.lose_unread(f"{_TITLE}: only the content of a message is carried")
+    return Turn(role="user", items=tuple(items), at=at)
+
+
+def _images(node: Node) -> Iterator[Item]:
+    for image in node.find_items("images"):
+        blob = image_from(image, image.at)
+        yield Other(raw=image.object, keyword="image", at=image.at) if blob is None else blob
+
+
+def _assistant(node: Node, at: str) -> Turn:
+    items: list[Item] = []
+    if text := node.find_text("content"):
+        items.append(Text(text=text, at=at))
+    items += [call for item in node.find_items("toolUses", "tool_uses") for call in calls_from(item)]
+    node.lose_unread(f"{_TITLE}: only the content of a message is carried")
+    return Turn(role="model", items=tuple(items), at=at)
+
+
+def _saved_user(node: Node) -> Turn:
+    content = node.need("content")
+    body = content.find("Prompt", "ToolUseResults", "CancelledToolUses")
+    if body is None:
+        raise ShapeError(content.at, "expected 'Prompt', 'ToolUseResults' or 'CancelledToolUses'")
+    items: list[Item] = [result for item in body.find_items("tool_use_results") for result in results_from(item)]
+    if text := body.find_text("prompt"):
+        items.append(Text(text=text, at=body.at))
+    items += _images(node)
+    node.lose_unread(f"{_TITLE}: only the content of a message is carried")
+    return Turn(role="user", items=tuple(items), at=node.at)
+
+
+def _saved_assistant(node: Node) -> Turn:
+    body = node.find("Response", "ToolUse")
+    if body is None:
+        raise ShapeError(node.at, "expected 'Response' or 'ToolUse'")
+    return _assistant(body, node.at)
+
+
+def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+    """Messages of Q's service. It has no system text, so that stands before what the user says first."""
+    system, turns = carry.split_system(turns, out, _TITLE)
+    for text in system:
+        out.lose(text.at, "system", f"{_TITLE}: it has no system text", "stands before the first message")
+    messages = [_message(turn, out) for turn in carry.merged(turns, out, _TITLE, strictly=True)]
+    messages = [message for message in messages if [*message.values()] != [{"content": ""}]]
+    if system:
+        first: JsonObject = messages[0] if messages else {}
+        texts = [text.text for text in system]
+        if _USER[0] in first:
+            first[_USER[0]]["content"] = "\n\n".join([*texts, first[_USER[0]]["content"]])
+        else:
+            messages.insert(0, {_USER[0]: {"content": "\n\n".join(texts)}})
+    return messages
+
+
+def _message(turn: Turn, out: Writing) -> JsonObject:
+    items = list(carry.standing(turn.items, out, _TITLE, (Text, Blob, Call, Result)))
+    images: list[JsonObject] = []
+    texts: list[Text] = []
+    for item in items:
+        if isinstance(item, Text):
+            texts.append(item)
+        elif isinstance(item, Blob):
+            image = _image_to(item, out) if turn.role == "user" else None
+            if image is None:
+                reason = f"{_TITLE}: no place for media of this type in a message of this role"
+                texts.append(carry.media_stub(item, out, reason))
+            else:
+                images.append(image)
+        elif isinstance(item, (Other, Thought)):
+            images += [item.raw] if isinstance(item, Other) else []
+    if len(texts) > 1:
+        out.lose(turn.at, "content", f"{_TITLE}: a message is one text", "the texts are joined by line breaks")
+    calls = [item for item in items if isinstance(item, Call)]
+    if calls and isinstance(items[-1], Text):
+        out.lose(turn.at, "content", f"{_TITLE}: a message holds its text apart from its calls", "the text stands first")
+    body: JsonObject = {"content": "\n".join(text.text for text in texts)}
+    if turn.role != "user":
+        return {_ASSISTANT[0]: body | ({"toolUses": calls_to(calls, out)} if calls else {})}
+    if results := [item for item in items if isinstance(item, Result)]:
+        body["userInputMessageContext"] = {"toolResults": results_to(results, out)}
+    return {_USER[0]: body | ({"images": images} if images else {})}
+
+
+def _image_to(blob: Blob, out: Writing) -> JsonObject | None:
+    named = next((named for named, mime in carry.MIME_TYPES.items() if mime == blob.mime_type and named in _IMAGES), None)
+    if named is None or not carry.can_be_fetched(blob, "s3"):
+        return None
+    return {"format": named, "source": source_of(carry.unnamed(blob, out, _TITLE))}
+
+
+def source_of(blob: Blob) -> JsonObject:
+    """The bytes of media, or where in S3 they lie."""
+    return {"s3Location": {"uri": blob.uri}} if blob.data is None else {"bytes": carry.standard_base64(blob.data)}
+
+
+AMAZON_Q = Format(
+    name="amazon_q",
+    title=_TITLE,
+    detect=detect,
+    tools_from=tools_from,
+    tools_to=tools_to,
+    calls_from=calls_from,
+    calls_to=calls_to,
+    results_from=results_from,
+    results_to=results_to,
+    history_from=history_from,
+    history_to=history_to,
+    names=NameRule(re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}"), re.compile(r"[^A-Za-z0-9_]+"), first="a"),
+    ids=re.compile(r"[A-Za-z0-9_-]{1,64}"),
+)

@@ -1,0 +1,325 @@
+"""Anthropic's shapes: tools with `input_schema`, `tool_use` and `tool_result` blocks, and messages with their system text.
+
+Knows nothing of other formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from callgate.definitions import carry
+from callgate.definitions.format import (
+    Blob,
+    Call,
+    Format,
+    Item,
+    Kind,
+    Other,
+    Result,
+    ResultPart,
+    Text,
+    Thought,
+    Tool,
+    Turn,
+    Writing,
+)
+from callgate.definitions.names import NameRule
+from callgate.definitions.reading import Node, ShapeError
+from callgate.types import JsonObject, ToolDefinition
+
+__all__ = ["ANTHROPIC"]
+
+_TITLE = "Anthropic"
+_BLOCKS = (
+    "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking", "search_result",
+    "server_tool_use", "web_search_tool_result", "container_upload",
+)  # fmt: skip
+_KEEPS = ("strict", "cache_control", "input_examples", "defer_loading", "allowed_callers", "eager_input_streaming")
+
+
+def detect(obj: JsonObject) -> frozenset[Kind]:
+    """What an object may be."""
+    schema = obj.get("input_schema")
+    if (
+        isinstance(schema, dict)
+        and isinstance(obj.get("name"), str)
+        and [*cast("JsonObject", schema)] not in (["json"], ["schema"])
+    ):
+        return frozenset({"tool"})
+    if obj.get("type") in ("tool_use", "tool_result"):
+        return frozenset({"call"} if obj["type"] == "tool_use" else {"result"})
+    if obj.get("role") in ("user", "assistant") and "parts" not in obj and "tool_calls" not in obj:
+        return frozenset({"history"} if _is_content(obj.get("content")) else ())
+    messages = obj.get("messages")
+    if isinstance(messages, list) and messages:
+        fits = all(
+            isinstance(message, dict) and detect(cast("JsonObject", message)) for message in cast("list[Any]", messages)
+        )
+        system = obj.get("system")
+        return frozenset({"history"} if fits and _is_content("" if system is None else system) else ())
+    return frozenset()
+
+
+def _is_content(content: Any) -> bool:
+    if isinstance(content, str):
+        return True
+    blocks = cast("list[Any]", content) if isinstance(content, list) else [None]
+    return all(isinstance(block, dict) and cast("JsonObject", block).get("type") in _BLOCKS for block in blocks)
+
+
+# Tools -------------------------------------------------------------------------------------------------------------------
+
+
+def tools_from(node: Node) -> list[Tool]:
+    """A tool of the user's own; those that run at Anthropic have no schema."""
+    kind = node.find_text("type")
+    if kind not in (None, "custom"):
+        raise ShapeError(node.at, f"a tool of type {kind!r} is Anthropic's own; only 'custom' can be converted")
+    definition = ToolDefinition(
+        name=node.need("name").text,
+        description=node.find_text("description") or "",
+        input_schema=carry.schema_from(node.find("input_schema")),
+    )
+    return [Tool(definition=definition, at=node.at, extra=carry.extra_of(node, {"strict": False}))]
+
+
+def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+    """Tools as a request lists them."""
+    return [_tool(tool, out) for tool in tools]
+
+
+def _tool(tool: Tool, out: Writing) -> JsonObject:
+    carry.report_tool(tool, out, _TITLE, keeps=_KEEPS)
+    written: JsonObject = {"name": tool.definition.name}
+    if tool.definition.description:
+        written["description"] = tool.definition.description
+    written["input_schema"] = carry.schema_to(tool.definition)
+    return written | {key: value for key, value in tool.extra.items() if key in _KEEPS}
+
+
+# Calls and results -------------------------------------------------------------------------------------------------------
+
+
+def calls_from(node: Node) -> list[Call]:
+    """One `tool_use` block, or those of a message."""
+    if "content" in node.object:
+        return [
+            call
+            for block in node.find_items("content")
+            if block.find_text("type") == "tool_use"
+            for call in calls_from(block)
+        ]
+    node.find("type")
+    call = Call(
+        name=node.need("name").text, id=node.find_text("id"), at=node.at, **carry.args_from(node.find("input"))
+    )  # fmt: skip
+    node.lose_unread(f"{_TITLE}: only the name, the input and the id of a call are carried")
+    return [call]
+
+
+def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+    """Calls as blocks."""
+    return [
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": carry.args_to(carry.unsigned(call, out), out)}
+        for call in calls
+    ]
+
+
+def results_from(node: Node) -> list[Result]:
+    """One `tool_result` block, or those of a message."""
+    if "role" in node.object:
+        blocks = node.find_items("content")
+        return [result for block in blocks if block.find_text("type") == "tool_result" for result in results_from(block)]
+    node.find("type")
+    flag = node.find("is_error")
+    result = Result(
+        id=node.find_text("tool_use_id"),
+        is_error=flag is not None and flag.flag,
+        parts=tuple(_result_parts(node.find("content"))),
+        at=node.at,
+    )
+    node.lose_unread(f"{_TITLE}: only the content, the id and the error flag of a result are carried")
+    return [result]
+
+
+def _result_parts(content: Node | None) -> Iterator[ResultPart]:
+    if content is None or content.value in ("", []):
+        return
+    if isinstance(content.value, str):
+        yield carry.json_or_text(content.value, content.at)
+        return
+    blocks = content.items
+    for block in blocks:
+        for part in _block(block):
+            if isinstance(part, Text) and len(blocks) == 1:
+                yield carry.json_or_text(part.text, part.at)
+            elif isinstance(part, (Text, Blob, Other)):
+                yield part
+
+
+def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+    """Results as blocks: a text by itself, or the blocks of the result."""
+    return [_result(result, out) for result in results]
+
+
+def _result(result: Result, out: Writing) -> JsonObject:
+    blocks = [block for part in result.parts for block in _result_block(part, out)]
+    blocks += [{"type": "text", "text": note} for note in carry.notes_in_words(result, out, _TITLE)]
+    if result.name and not out.in_history:
+        out.lose(result.at, "name", f"{_TITLE}: a result names its call by the id alone")
+    written: JsonObject = {"type": "tool_result", "tool_use_id": result.id}
+    if blocks:
+        written["content"] = blocks[0]["text"] if len(blocks) == 1 and blocks[0].get("type") == "text" else blocks
+    return written | ({"is_error": True} if result.is_error else {})
+
+
+def _result_block(part: ResultPart, out: Writing) -> Iterator[JsonObject]:
+    if isinstance(part, Blob):
+        yield _media_block(part, out)
+    elif isinstance(part, Other) and out.is_same:
+        yield part.raw
+    elif (text := carry.in_words(part, out, _TITLE)) is not None:
+        yield {"type": "text", "text": text.text}
+
+
+# Histories ---------------------------------------------------------------------------------------------------------------
+
+
+def history_from(node: Node) -> list[Turn]:
+    """Messages; in a request, with the system text beside them."""
+    turns: list[Turn] = []
+    messages = [node]
+    if isinstance(node.value, list):
+        messages = node.items
+    elif (listed := node.find("messages")) is not None:
+        if items := list(_said(node.find("system"))):
+            turns.append(Turn(role="system", items=tuple(items), at=f"{node.at}/system"))
+        node.lose_unread("only the messages are converted")
+        messages = listed.items
+    return turns + [turn for turn in map(_turn, messages) if turn.items]
+
+
+def _turn(node: Node) -> Turn:
+    role = node.need("role").text
+    if role not in ("user", "assistant"):
+        raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
+    items = tuple(_said(node.need("content")))
+    node.find("type")
+    node.lose_unread(f"{_TITLE}: only the role and the content of a message are carried")
+    return Turn(role="user" if role == "user" else "model", items=items, at=node.at)
+
+
+def _said(content: Node | None) -> Iterator[Item]:
+    if content is None or content.value == "":
+        return
+    if isinstance(content.value, str):
+        yield Text(text=content.value, at=content.at)
+        return
+    for block in content.items:
+        yield from _block(block)
+
+
+def _block(node: Node) -> Iterator[Item]:
+    kind = node.need("type").text
+    if kind == "tool_use":
+        yield from calls_from(node)
+    elif kind == "tool_result":
+        yield from results_from(node)
+    elif kind == "text":
+        if text := node.need("text").text:
+            yield Text(text=text, at=node.at)
+        node.lose_unread(f"{_TITLE}: only the text of a block is carried")
+    elif kind == "thinking":
+        yield Thought(text=node.need("thinking").text, signature=node.find_text("signature"), at=node.at)
+    elif kind in ("image", "document") and (blob := _media(node)) is not None:
+        yield blob
+        node.lose_unread(f"{_TITLE}: only the content of a block is carried")
+    else:
+        yield Other(raw=node.object, keyword=kind, at=node.at)
+
+
+def _media(node: Node) -> Blob | None:
+    source = node.need("source")
+    name, kind = node.find_text("title"), source.need("type").text
+    default = "image/*" if node.value["type"] == "image" else "application/pdf"
+    mime_type = source.find_text("media_type") or default
+    if kind == "base64":
+        return Blob(mime_type=mime_type, data=source.need("data").text, name=name, at=node.at)
+    if kind == "url":
+        return Blob(mime_type=mime_type, uri=source.need("url").text, name=name, at=node.at)
+    return None
+
+
+def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+    """Messages; with the system text beside them, if there is any."""
+    system, turns = carry.split_system(turns, out, _TITLE)
+    messages = [_message(turn, out) for turn in carry.merged(turns, out, _TITLE, strictly=False)]
+    messages = [message for message in messages if message["content"]]
+    if not system:
+        return messages
+    texts = [text.text for text in system]
+    return {
+        "system": texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts],
+        "messages": messages,
+    }
+
+
+def _message(turn: Turn, out: Writing) -> JsonObject:
+    items = list(carry.standing(turn.items, out, _TITLE, (Text, Thought, Blob, Call, Result)))
+    # Results come first in a message, or the request is refused.
+    items.sort(key=lambda item: not isinstance(item, Result))
+    blocks = [block for item in items for block in _block_to(item, turn.role, out)]
+    is_text = len(blocks) == 1 and [*blocks[0]] == ["type", "text"]
+    return {"role": "user" if turn.role == "user" else "assistant", "content": blocks[0]["text"] if is_text else blocks}
+
+
+def _block_to(item: Item, role: str, out: Writing) -> Iterator[JsonObject]:
+    if isinstance(item, Text):
+        yield {"type": "text", "text": item.text}
+    elif isinstance(item, Thought):
+        if item.signature is None:
+            # A thought that Anthropic did not sign is refused.
+            out.lose(item.at, "thought", f"{_TITLE}: only thoughts that it signed itself are accepted")
+        else:
+            yield {"type": "thinking", "thinking": item.text, "signature": item.signature}
+    elif isinstance(item, Call):
+        yield from calls_to([item], out)
+    elif isinstance(item, Result):
+        yield from results_to([item], out)
+    elif isinstance(item, Blob):
+        yield _media_block(item, out, role)
+    else:
+        yield item.raw
+
+
+def _media_block(blob: Blob, out: Writing, role: str = "user") -> JsonObject:
+    kind = "image" if blob.mime_type.startswith("image/") else "document"
+    is_known = kind == "image" or blob.mime_type == "application/pdf"
+    if role != "user" or not is_known or not carry.can_be_fetched(blob, "http", "https"):
+        stub = carry.media_stub(blob, out, f"{_TITLE}: no place for media of this type in a message of this role")
+        return {"type": "text", "text": stub.text}
+    if kind == "image":
+        blob = carry.unnamed(blob, out, _TITLE)
+    source: JsonObject = {"type": "url", "url": blob.uri}
+    if blob.data is not None:
+        source = {"type": "base64", "media_type": blob.mime_type, "data": carry.standard_base64(blob.data)}
+    return {"type": kind, "source": source} | ({"title": blob.name} if blob.name else {})
+
+
+ANTHROPIC = Format(
+    name="anthropic",
+    title=_TITLE,
+    detect=detect,
+    tools_from=tools_from,
+    tools_to=tools_to,
+    calls_from=calls_from,
+    calls_to=calls_to,
+    results_from=results_from,
+    results_to=results_to,
+    history_from=history_from,
+    history_to=history_to,
+    names=NameRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), re.compile(r"[^A-Za-z0-9_-]+")),
+    ids=re.compile(r"[A-Za-z0-9_-]{1,64}"),
+)

@@ -1,0 +1,201 @@
+"""Bedrock's dialect of Amazon's shapes: `toolSpec`, and messages made of blocks, with their system text.
+
+Tools, tool uses and results are read as `amazon_q.py` reads them. Knows nothing of other formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from callgate.definitions import carry
+from callgate.definitions.amazon_q import (
+    calls_from,
+    content_block,
+    detect_pieces,
+    result_body,
+    results_from,
+    source_of,
+    specification,
+    tools_from,
+)
+from callgate.definitions.amazon_q import calls_to as uses_to
+from callgate.definitions.format import (
+    Blob,
+    Call,
+    Format,
+    Item,
+    Kind,
+    Other,
+    Result,
+    Text,
+    Thought,
+    Tool,
+    Turn,
+    Value,
+    Writing,
+)
+from callgate.definitions.names import NameRule
+from callgate.definitions.reading import Node, ShapeError
+from callgate.types import JsonObject
+
+__all__ = ["BEDROCK"]
+
+_TITLE = "Bedrock"
+_BLOCKS = frozenset({
+    "text", "image", "document", "video", "toolUse", "toolResult", "guardContent", "cachePoint", "reasoningContent",
+    "citationsContent", "searchResult",
+})  # fmt: skip
+
+
+def detect(obj: JsonObject) -> frozenset[Kind]:
+    """What an object may be."""
+    if obj.get("role") in ("user", "assistant") and "parts" not in obj:
+        return frozenset({"history"} if _is_content(obj.get("content")) else ())
+    messages = obj.get("messages")
+    if isinstance(messages, list) and messages:
+        fits = all(
+            isinstance(message, dict) and detect(cast("JsonObject", message)) for message in cast("list[Any]", messages)
+        )
+        return frozenset({"history"} if fits and _is_content(obj.get("system", [])) else ())
+    return detect_pieces(obj) if "ToolSpecification" not in obj and "toolSpecification" not in obj else frozenset()
+
+
+def _is_content(content: Any) -> bool:
+    blocks = cast("list[Any]", content) if isinstance(content, list) else [None]
+    return all(isinstance(block, dict) and _is_block(cast("JsonObject", block)) for block in blocks)
+
+
+def _is_block(block: JsonObject) -> bool:
+    return "type" not in block and len(_BLOCKS & {*block}) == 1
+
+
+def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+    """Tools as a `toolConfig` lists them."""
+    return [{"toolSpec": specification(tool, out, _TITLE)} for tool in tools]
+
+
+def _tools_wrap(tools: list[Any]) -> JsonObject:
+    return {"tools": tools}
+
+
+def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+    """Tool uses as blocks."""
+    return [{"toolUse": use} for use in uses_to(calls, out)]
+
+
+def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+    """Tool results as blocks."""
+    return [{"toolResult": result_body(result, [*_result_blocks(result, out)], out, _TITLE)} for result in results]
+
+
+def _result_blocks(result: Result, out: Writing) -> Iterator[JsonObject]:
+    for part in result.parts:
+        if isinstance(part, Blob):
+            yield _media_block(part, out)
+        elif isinstance(part, Value):
+            yield {"json": part.value}
+        elif isinstance(part, Other) and out.is_same:
+            yield part.raw
+        elif (text := carry.in_words(part, out, _TITLE)) is not None:
+            yield {"text": text.text}
+
+
+def history_from(node: Node) -> list[Turn]:
+    """Messages; in a request, with the system text beside them."""
+    turns: list[Turn] = []
+    messages = [node]
+    if isinstance(node.value, list):
+        messages = node.items
+    elif (listed := node.find("messages")) is not None:
+        if items := [item for block in node.find_items("system") for item in _block(block)]:
+            turns.append(Turn(role="system", items=tuple(items), at=f"{node.at}/system"))
+        node.lose_unread("only the messages are converted")
+        messages = listed.items
+    return turns + [turn for turn in map(_turn, messages) if turn.items]
+
+
+def _turn(node: Node) -> Turn:
+    role = node.need("role").text
+    if role not in ("user", "assistant"):
+        raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
+    items = tuple(item for block in node.need("content").items for item in _block(block))
+    node.lose_unread(f"{_TITLE}: only the role and the content of a message are carried")
+    return Turn(role="user" if role == "user" else "model", items=items, at=node.at)
+
+
+def _block(node: Node) -> Iterator[Item]:
+    if (text := node.find("text")) is not None:
+        if text.text:
+            yield Text(text=text.text, at=node.at)
+    elif "toolUse" in node.object:
+        yield from calls_from(node)
+    elif "toolResult" in node.object:
+        yield from results_from(node)
+    elif (reasoning := node.find("reasoningContent")) is not None and (said := reasoning.find("reasoningText")) is not None:
+        yield Thought(text=said.need("text").text, signature=said.find_text("signature"), at=node.at)
+    else:
+        yield content_block(node)
+
+
+def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+    """Messages; with the system text beside them, if there is any."""
+    system, turns = carry.split_system(turns, out, _TITLE)
+    messages = [_message(turn, out) for turn in carry.merged(turns, out, _TITLE, strictly=True)]
+    messages = [message for message in messages if message["content"]]
+    return {"system": [{"text": text.text} for text in system], "messages": messages} if system else messages
+
+
+def _message(turn: Turn, out: Writing) -> JsonObject:
+    items = carry.standing(turn.items, out, _TITLE, (Text, Thought, Blob, Call, Result))
+    blocks = [block for item in items for block in _block_to(item, turn.role, out)]
+    return {"role": "user" if turn.role == "user" else "assistant", "content": blocks}
+
+
+def _block_to(item: Item, role: str, out: Writing) -> Iterator[JsonObject]:
+    if isinstance(item, Text):
+        yield {"text": item.text}
+    elif isinstance(item, Thought):
+        if item.signature is None:
+            out.lose(item.at, "thought", f"{_TITLE}: only thoughts that it signed itself are accepted")
+        else:
+            yield {"reasoningContent": {"reasoningText": {"text": item.text, "signature": item.signature}}}
+    elif isinstance(item, Call):
+        yield from calls_to([item], out)
+    elif isinstance(item, Result):
+        yield from results_to([item], out)
+    elif isinstance(item, Blob):
+        yield _media_block(item, out, role)
+    else:
+        yield item.raw
+
+
+def _media_block(blob: Blob, out: Writing, role: str = "user") -> JsonObject:
+    named = next((named for named, mime in carry.MIME_TYPES.items() if mime == blob.mime_type and named != "jpg"), None)
+    if named is None or not carry.can_be_fetched(blob, "s3") or role != "user":
+        reason = f"{_TITLE}: no place for media of this type in a message of this role"
+        return {"text": carry.media_stub(blob, out, reason).text}
+    source = source_of(blob)
+    if blob.mime_type.startswith("image/"):
+        carry.unnamed(blob, out, _TITLE)
+        return {"image": {"format": named, "source": source}}
+    return {"document": {"format": named, "name": blob.name or "document", "source": source}}
+
+
+BEDROCK = Format(
+    name="bedrock",
+    title=_TITLE,
+    detect=detect,
+    tools_from=tools_from,
+    tools_to=tools_to,
+    tools_wrap=_tools_wrap,
+    calls_from=calls_from,
+    calls_to=calls_to,
+    results_from=results_from,
+    results_to=results_to,
+    history_from=history_from,
+    history_to=history_to,
+    names=NameRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), re.compile(r"[^A-Za-z0-9_-]+")),
+    ids=re.compile(r"[A-Za-z0-9_-]{1,64}"),
+)

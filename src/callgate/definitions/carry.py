@@ -1,0 +1,337 @@
+"""What the formats share: schemas and arguments in and out, and what becomes of things that a format has no word for.
+
+Words of `format.py` come in and go out, with a loss for everything that could not stay. Knows no format.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypedDict, cast
+
+from callgate import strict_json
+from callgate.definitions.format import (
+    Blob,
+    Call,
+    Item,
+    Other,
+    Result,
+    ResultPart,
+    Text,
+    Thought,
+    Tool,
+    Turn,
+    Value,
+    Writing,
+)
+from callgate.definitions.reading import Node
+from callgate.errors import JsonError
+from callgate.parts import UNREADABLE
+from callgate.types import JsonObject, ToolDefinition
+
+__all__ = [
+    "MIME_TYPES", "Arguments", "args_from", "args_text", "args_to", "blob_from_url", "can_be_fetched", "data_url",
+    "description_of", "dumped", "extra_of", "in_words", "json_or_text", "media_stub", "merged", "mime_type_of",
+    "notes_in_words", "one_value", "place_in_schema", "report_tool", "schema_from", "schema_to", "split_system",
+    "standard_base64", "standing", "text_of_parts", "unnamed", "unsigned",
+]  # fmt: skip
+
+# Tools -------------------------------------------------------------------------------------------------------------------
+
+
+def schema_from(node: Node | None) -> JsonObject:
+    """A schema of arguments. None, and an object that says nothing, mean that there are no arguments."""
+    schema = {} if node is None else node.object
+    return schema or {"type": "object", "properties": {}}
+
+
+def schema_to(definition: ToolDefinition) -> JsonObject:
+    """The schema of arguments with its type, which every format wants to see and which can only be an object."""
+    schema = dict(definition.input_schema)
+    return schema if "type" in schema else {"type": "object", **schema}
+
+
+def place_in_schema(tool: Tool, place: str) -> str:
+    """The place in the source of a place in the schema of arguments."""
+    for prefix, where in tool.places.items():
+        if prefix.startswith("/") and f"{place}/".startswith(f"{prefix}/"):
+            return tool.at + where + place.removeprefix(prefix)
+    return tool.at + tool.places.get("input_schema", "/input_schema") + place
+
+
+def description_of(definition: ToolDefinition) -> str:
+    """A description for formats that refuse an empty one."""
+    return definition.description or definition.title or f"Calls {definition.name}."
+
+
+def extra_of(node: Node, defaults: Mapping[str, Any] | None = None) -> JsonObject:
+    """The fields of a tool that nobody asked for, but for those that only say what is so anyway."""
+    return {key: child.value for key, child in node.unread.items() if (defaults or {}).get(key, _NO_DEFAULT) != child.value}
+
+
+_NO_DEFAULT = object()
+
+_SAID_OTHERWISE = {
+    "title": "it has no field for a name that people read",
+    "output_schema": "it does not describe what a tool returns",
+    "read_only": "it does not say that a tool changes nothing",
+    "idempotent": "it does not say that a tool may be run twice",
+    "sequential": "it does not say that calls wait for one another",
+    "timeout_s": "it has no deadline for a tool",
+    "server": "it does not say where a tool lives",
+}
+
+
+def report_tool(tool: Tool, out: Writing, title: str, *, says: Collection[str] = (), keeps: Collection[str] = ()) -> None:
+    """Reports what a tool says and the format cannot: `says` are fields of the definition, `keeps` extras that it can."""
+    for field, reason in _SAID_OTHERWISE.items():
+        if getattr(tool.definition, field) and field not in says:
+            out.lose(tool.at + tool.places.get(field, f"/{field}"), field, f"{title}: {reason}")
+    for key in tool.extra:
+        if key not in keeps:
+            out.lose(f"{tool.at}/{key}", key.rpartition("/")[2], f"{title}: it has no such field")
+
+
+# Arguments ---------------------------------------------------------------------------------------------------------------
+
+
+class Arguments(TypedDict, total=False):
+    """The fields of a `Call` that say what it was called with."""
+
+    args: JsonObject | None
+    raw: Any
+    problem: str
+
+
+def args_from(node: Node | None) -> Arguments:
+    """Arguments as an object or as JSON text. None and an empty text mean none; what is neither is kept as it came."""
+    if node is None or node.value == "":
+        return {"args": {}}
+    value: Any = node.value
+    if isinstance(value, str):
+        try:
+            value = strict_json.parse(value)
+        except JsonError as error:
+            return {"args": None, "raw": node.value, "problem": str(error)}
+        if value is None:
+            return {"args": {}}
+    if not isinstance(value, dict):
+        return {"args": None, "raw": node.value, "problem": "the arguments are not an object"}
+    return {"args": cast("JsonObject", value)}
+
+
+def args_to(call: Call, out: Writing) -> JsonObject:
+    """The arguments as an object. Such as cannot be read stand in it as they came, and are never taken for none."""
+    if call.args is not None:
+        return call.args
+    out.lose(call.at, "arguments", f"the arguments cannot be read: {call.problem}", f"kept as text under {UNREADABLE!r}")
+    return {UNREADABLE: call.raw}
+
+
+def args_text(call: Call) -> str:
+    """The arguments as JSON text, which may also be text that nobody can read."""
+    if call.args is None and isinstance(call.raw, str):
+        return call.raw
+    return dumped(call.raw if call.args is None else call.args)
+
+
+def dumped(value: Any) -> str:
+    """The value as compact JSON text."""
+    return strict_json.dump(value).decode()
+
+
+# Results -----------------------------------------------------------------------------------------------------------------
+
+
+def json_or_text(text: str, at: str) -> Text | Value:
+    """A text of a format that has nothing but text. What a JSON encoder wrote of an object or a list is taken for that.
+
+    Only such text: in JSON that a person laid out, the layout may be what matters.
+    """
+    if text[:1] in ("{", "["):
+        try:
+            value = strict_json.parse(text)
+        except JsonError:
+            return Text(text=text, at=at)
+        if text in _encodings(value):
+            return Value(value=value, at=at)
+    return Text(text=text, at=at)
+
+
+def _encodings(value: Any) -> Iterator[str]:
+    yield dumped(value)
+    for separators in (None, (",", ":")):
+        for ensure_ascii in (True, False):
+            yield json.dumps(value, separators=separators, ensure_ascii=ensure_ascii)
+
+
+def one_value(result: Result, out: Writing, title: str) -> Any:
+    """The parts of a result, media left out, as one JSON value: itself, texts joined by line breaks, or a list."""
+    said = [part.text if isinstance(part, Text) else part.value for part in result.parts if isinstance(part, (Text, Value))]
+    if len(said) < 2:
+        return said[0] if said else None
+    if all(isinstance(part, Text) for part in result.parts):
+        out.lose(result.at, "content", f"{title}: a result is one value", "the texts are joined by line breaks")
+        return "\n".join(said)
+    out.lose(result.at, "content", f"{title}: a result is one value", "the parts stand in a list")
+    return said
+
+
+def in_words(part: ResultPart, out: Writing, title: str) -> Text | None:
+    """A part of a result as text, for formats that have nothing but text there."""
+    if isinstance(part, Text):
+        return part
+    if isinstance(part, Value):
+        value: Any = part.value
+        if isinstance(value, str):
+            return Text(text=value, at=part.at)
+        if value is None or isinstance(value, (bool, int, float)):
+            out.lose(part.at, "json", f"{title}: results are text", "written as JSON text")
+        return Text(text=dumped(value), at=part.at)
+    if isinstance(part, Blob):
+        return media_stub(part, out, f"{title}: results are text")
+    out.lose(part.at, part.keyword, f"{title}: it has no such block")
+    return None
+
+
+def text_of_parts(result: Result, out: Writing, title: str) -> str:
+    """A result as one text, its notes included."""
+    texts = [text.text for part in result.parts if (text := in_words(part, out, title)) is not None]
+    if len(texts) > 1:
+        out.lose(result.at, "content", f"{title}: a result is one text", "the parts are joined by line breaks")
+    return "\n".join([*texts, *notes_in_words(result, out, title)])
+
+
+def notes_in_words(result: Result, out: Writing, title: str) -> list[str]:
+    """The notes of a result as lines."""
+    if result.notes:
+        out.lose(result.at, "notes", f"{title}: it has no field for notes", "they follow the result as text")
+    return [f"Note: {note}" for note in result.notes]
+
+
+# Media -------------------------------------------------------------------------------------------------------------------
+
+_DATA_URL = re.compile(r"data:(?P<mime>[^;,]*)(?:;[^;,]*)*;base64,(?P<data>.*)", re.DOTALL)
+
+
+MIME_TYPES = {
+    "png": "image/png", "jpg": "image/jpeg", "jpeg": "image/jpeg", "gif": "image/gif", "webp": "image/webp",
+    "pdf": "application/pdf", "csv": "text/csv", "html": "text/html", "txt": "text/plain", "md": "text/markdown",
+    "doc": "application/msword", "xls": "application/vnd.ms-excel",
+    "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+    "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+}  # fmt: skip
+"""The ending of a file's name, which is also Amazon's word for the type -> its MIME type."""
+
+
+def mime_type_of(uri: str, otherwise: str) -> str:
+    """The type that the end of an address speaks of."""
+    ending = uri.partition("?")[0].partition("#")[0].rpartition(".")[2].lower()
+    return MIME_TYPES.get(ending, otherwise)
+
+
+def blob_from_url(url: str, at: str, *, mime_type: str = "image/*", name: str | None = None) -> Blob:
+    """Media from an address, which may hold the bytes themselves."""
+    if found := _DATA_URL.fullmatch(url):
+        return Blob(mime_type=found["mime"] or mime_type, data=found["data"], name=name, at=at)
+    return Blob(mime_type=mime_type_of(url, mime_type), uri=url, name=name, at=at)
+
+
+def unnamed(blob: Blob, out: Writing, title: str) -> Blob:
+    """The media without its name, for formats that have no place for one."""
+    if blob.name is None:
+        return blob
+    out.lose(blob.at, "name", f"{title}: media of this type has no name")
+    return replace(blob, name=None)
+
+
+def data_url(blob: Blob) -> str:
+    """The address of media; the bytes themselves, where there is no other."""
+    return blob.uri or f"data:{blob.mime_type};base64,{standard_base64(blob.data or '')}"
+
+
+def can_be_fetched(blob: Blob, *schemes: str) -> bool:
+    """Whether the bytes are there, or lie at an address of one of these schemes."""
+    return blob.data is not None or (blob.uri or "").lower().startswith(tuple(f"{scheme}:" for scheme in schemes))
+
+
+def standard_base64(data: str) -> str:
+    """Base64 in the alphabet that everybody reads; Google's own libraries write another one."""
+    if "-" not in data and "_" not in data:
+        return data
+    try:
+        return base64.b64encode(base64.urlsafe_b64decode(data)).decode("ascii")
+    except (binascii.Error, ValueError):
+        return data
+
+
+def media_stub(blob: Blob, out: Writing, reason: str) -> Text:
+    """A sentence in place of media that cannot be carried."""
+    out.lose(blob.at, blob.mime_type, reason, "a sentence that says so stands in its place")
+    named = f" ({blob.name})" if blob.name else ""
+    return Text(text=f"(Media of type {blob.mime_type}{named} stood here and was left out.)", at=blob.at)
+
+
+# Turns -------------------------------------------------------------------------------------------------------------------
+
+
+def standing(items: Iterable[Item], out: Writing, title: str, kinds: tuple[type, ...]) -> Iterator[Item]:
+    """The items that a format has a word for; the others are reported, and so are signatures of another maker."""
+    for item in items:
+        if isinstance(item, Other):
+            if out.is_same:
+                yield item
+            else:
+                out.lose(item.at, item.keyword, f"{title}: it has no such part")
+        elif isinstance(item, Thought) and Thought not in kinds:
+            out.lose(item.at, "thought", f"{title}: it has no place for thoughts of a model")
+        elif not isinstance(kept := unsigned(item, out), (Text, Thought)) or kept.text or kept.signature:
+            yield kept  # A text that only carried a signature has nothing more to say.
+
+
+def unsigned(item: Any, out: Writing) -> Any:
+    """The item without a signature, unless it goes back to where that came from."""
+    if out.is_same or not getattr(item, "signature", None):
+        return item
+    out.lose(item.at, "signature", "only the model that signed it can use it")
+    return replace(item, signature=None)
+
+
+def split_system(turns: Sequence[Turn], out: Writing, title: str) -> tuple[list[Text], list[Turn]]:
+    """The texts of the system, for formats that keep them beside the messages, and the other turns."""
+    system: list[Text] = []
+    others: list[Turn] = []
+    for turn in turns:
+        if turn.role != "system":
+            others.append(turn)
+            continue
+        if others:
+            out.lose(turn.at, "role", f"{title}: system text stands before all messages", "moved there")
+        for item in turn.items:
+            if isinstance(item, Text):
+                system.append(item)
+            else:
+                out.lose(item.at, "system", f"{title}: a system instruction is text")
+    return system, others
+
+
+def merged(turns: Sequence[Turn], out: Writing, title: str, *, strictly: bool) -> list[Turn]:
+    """Turns in which results and what the user said next stand together; `strictly`, no role follows itself."""
+    result: list[Turn] = []
+    for turn in turns:
+        last = result[-1] if result else None
+        if last is None or last.role != turn.role or not (strictly or _are_results(last)):
+            result.append(turn)
+            continue
+        if not _are_results(last):
+            out.lose(turn.at, "role", f"{title}: the two sides take turns", "joined with the message before it")
+        result[-1] = replace(last, items=(*last.items, *turn.items))
+    return result
+
+
+def _are_results(turn: Turn) -> bool:
+    return bool(turn.items) and all(isinstance(item, Result) for item in turn.items)

@@ -1,0 +1,134 @@
+"""`convert`: tools, calls, results and histories of one format into another one, with every loss.
+
+Objects of any make come in; plain JSON, a map of names and a list of losses go out. Knows the table of formats and none of
+its rows.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from callgate.definitions.detection import Read, read
+from callgate.definitions.format import KINDS, Call, Format, Kind, Result, Tool, Turn, Writing
+from callgate.definitions.formats import FORMATS, format_named
+from callgate.definitions.pairing import paired, with_ids
+from callgate.definitions.reading import plain
+from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.types import Loss
+
+__all__ = ["Converted", "convert"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Converted:
+    """What came out of a conversion."""
+
+    value: Any
+    """Plain JSON in the target's shape: one object for one, and what the target lists them in for several."""
+    losses: list[Loss] = field(default_factory=list[Loss])
+    """Everything that could not be carried over, in the order in which it was found."""
+    names: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Name in `value` -> the tool's own name, for every tool that is named in it."""
+
+
+def convert(obj: Any, *, source: str | None = None, target: str, kind: Kind | None = None) -> Converted:
+    """A tool, call, result or history (or a list of one of the first three) in the shape of another system.
+
+    Without `source` and `kind`, both are detected. A history comes out as the list of its messages; where there is a system
+    text that the target keeps apart, as the object that holds both.
+
+    Raises:
+        UsageError: a format or kind is not known, cannot be written, or must be named because several fit.
+        ShapeError: the object is not what its format has; the message begins with the JSON pointer to the place.
+    """
+    to = format_named(target)
+    if kind is not None and kind not in KINDS:
+        raise UsageError(f"there is no kind {kind!r}; the kinds are {', '.join(map(repr, KINDS))}")
+    found = read(plain(obj), source=source, kind=kind)
+    if to.writer(found.kind) is None:
+        able = ", ".join(repr(name) for name, fmt in FORMATS.items() if fmt.writer(found.kind))
+        raise UsageError(f"a {found.kind} cannot be written as {target!r}: the formats that can are {able}")
+    return _KINDS[found.kind](found, to)
+
+
+def _tools(found: Read, to: Format) -> Converted:
+    tools: Sequence[Tool] = found.items
+    own = [tool.definition.name for tool in tools]
+    if twice := sorted(name for name, count in Counter(own).items() if count > 1):
+        raise ToolNotDeclarable(f"more than one tool is named {', '.join(map(repr, twice))}: a list of tools has each once")
+    names = _names(own, to)
+    aliases = {name: alias for alias, name in names.items()}
+    renamed = [
+        replace(tool, definition=replace(tool.definition, name=aliases[name])) for tool, name in zip(tools, own, strict=True)
+    ]
+    losses = list(found.losses)
+    assert to.tools_to is not None
+    written = to.tools_to(renamed, Writing(found.format, to.name, losses))
+    value = to.tools_wrap(written) if found.is_many else written[0]
+    return Converted(value=value, losses=[_with_tool(loss, tools, names) for loss in losses], names=names)
+
+
+def _with_tool(loss: Loss, tools: Sequence[Tool], names: Mapping[str, str]) -> Loss:
+    """The loss with the own name of the tool that it is about."""
+    if loss.tool is not None:
+        return replace(loss, tool=names.get(loss.tool, loss.tool))
+    around = [tool for tool in tools if f"{loss.pointer}/".startswith(f"{tool.at}/")]
+    return replace(loss, tool=max(around, key=lambda tool: len(tool.at)).definition.name) if around else loss
+
+
+def _calls(found: Read, to: Format) -> Converted:
+    losses, out = _writing(found, to)
+    calls, names = _renamed([*with_ids(found.items, to, out)], to)
+    assert to.calls_to is not None
+    return _converted(to.calls_to(calls, out), found, losses, names)
+
+
+def _results(found: Read, to: Format) -> Converted:
+    losses, out = _writing(found, to)
+    results, names = _renamed([*with_ids(found.items, to, out)], to)
+    assert to.results_to is not None
+    return _converted(to.results_to(results, out), found, losses, names)
+
+
+def _converted(written: list[Any], found: Read, losses: list[Loss], names: Mapping[str, str]) -> Converted:
+    return Converted(value=written if found.is_many else written[0], losses=losses, names=names)
+
+
+def _history(found: Read, to: Format) -> Converted:
+    losses, out = _writing(found, to)
+    turns = paired(found.items, to, out)
+    pieces = [item for turn in turns for item in turn.items if isinstance(item, (Call, Result))]
+    renamed, names = _renamed(pieces, to)
+    fresh = iter(renamed)
+    turns = [
+        Turn(
+            role=turn.role,
+            items=tuple(next(fresh) if isinstance(item, (Call, Result)) else item for item in turn.items),
+            at=turn.at,
+        )
+        for turn in turns
+    ]
+    assert to.history_to is not None
+    return Converted(value=to.history_to(turns, out), losses=losses, names=names)
+
+
+_KINDS = {"tool": _tools, "call": _calls, "result": _results, "history": _history}
+
+
+def _writing(found: Read, to: Format) -> tuple[list[Loss], Writing]:
+    losses = list(found.losses)
+    return losses, Writing(found.format, to.name, losses, in_history=found.kind == "history")
+
+
+def _renamed(pieces: Sequence[Any], to: Format) -> tuple[list[Any], dict[str, str]]:
+    """Calls and results under names that the target allows."""
+    names = _names([piece.name for piece in pieces if piece.name is not None], to)
+    aliases = {name: alias for alias, name in names.items()}
+    return [replace(piece, name=aliases.get(piece.name)) for piece in pieces], names
+
+
+def _names(names: Sequence[str], to: Format) -> dict[str, str]:
+    return {name: name for name in names} if to.names is None else to.names(names)

@@ -1,0 +1,191 @@
+"""Objects of an unknown make in, what they say in the words of `format.py` out.
+
+Every format is asked what it takes an object for. Where several claim it and read the same, it does not matter which is
+right; where they do not, the caller must say. Knows the table of formats and none of its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
+
+from callgate.definitions.format import KINDS, Format, Kind, Tool
+from callgate.definitions.formats import FORMATS, format_named
+from callgate.definitions.function import FunctionTool
+from callgate.definitions.reading import Node, ShapeError
+from callgate.errors import UsageError
+from callgate.types import JsonObject, Loss, ToolDefinition
+
+__all__ = ["Read", "read"]
+
+_NOUNS: Mapping[Kind, str] = {"tool": "tools", "call": "calls", "result": "results", "history": "histories"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """What was read, and of what it was."""
+
+    format: str
+    kind: Kind
+    items: Sequence[Any]
+    """`Tool`s, `Call`s, `Result`s or the `Turn`s of a history."""
+    losses: list[Loss]
+    is_many: bool
+    """Whether the items were listed, rather than one given by itself."""
+
+
+def read(value: Any, *, source: str | None, kind: Kind | None, say: str = "source") -> Read:
+    """What a plain value says, in the format and of the kind that are given or detected. `say` is what
+    the caller calls the source.
+
+    Raises:
+        UsageError: no format fits, several do and read it differently, or the format does not have the kind.
+        ShapeError: the value is not what the format has.
+    """
+    if value == [] and kind is not None:
+        return Read(format=source or "", kind=kind, items=[], losses=[], is_many=True)
+    if source is not None:
+        named = format_named(source)
+        return _read(value, named, kind or _kind_in(value, named))
+    # Where something in the middle is wrong, what it begins with still says what it is, and reading it says where.
+    fitting = _fitting(value, kind) or _fitting(_head(value), kind)
+    if isinstance(value, list) and fitting and fitting[0][1] == "tool" and not _fitting(value, "tool"):
+        return _each(cast("list[Any]", value), say)
+    if not fitting:
+        raise _unknown(value, kind, say)
+    found = fitting[0][1]
+    readings: list[Read] = []
+    problems: list[ShapeError] = []
+    for fmt in [fmt for fmt, of in fitting if of == found]:
+        try:
+            readings.append(_read(value, fmt, found))
+        except ShapeError as problem:
+            problems.append(problem)
+    if not readings:
+        raise problems[0]
+    if any(_said(other) != _said(readings[0]) for other in readings[1:]):
+        names = " or ".join(repr(reading.format) for reading in readings)
+        example = readings[0].format
+        raise UsageError(f"this {found} may be of {names}, which read it differently: say which, as in {say}={example!r}")
+    return readings[0]
+
+
+def _each(values: list[Any], say: str) -> Read:
+    """Tools of several makes in one list."""
+    tools: list[Tool] = []
+    losses: list[Loss] = []
+    for place, value in enumerate(values):
+        if isinstance(value, list):
+            raise ShapeError(f"/{place}", "expected a tool, found a list")
+        try:
+            found = read(value, source=None, kind="tool", say=say)
+        except ShapeError as error:
+            raise ShapeError(f"/{place}{error.pointer}", error.problem) from None
+        except UsageError as error:
+            raise ShapeError(f"/{place}", str(error)) from None
+        again = _read(value, FORMATS[found.format], "tool", at=f"/{place}")
+        tools += again.items
+        losses += again.losses
+    return Read(format="", kind="tool", items=tools, losses=losses, is_many=True)
+
+
+def _read(value: Any, fmt: Format, kind: Kind, at: str = "") -> Read:
+    reader = fmt.reader(kind)
+    if reader is None:
+        raise UsageError(f"the format {fmt.name!r} has no {_NOUNS[kind]}: it has {_list_of(fmt)}")
+    node = Node(value, at)
+    if kind == "history":
+        items = reader(node)
+    else:
+        if _is_listing(value, kind):
+            node.used.add("tools")
+            node.lose_unread("only the tools are converted")
+            node = node.child("tools")
+        nodes = node.items if isinstance(node.value, list) else [node]
+        items = [item for each in nodes for item in reader(each)]
+    is_many = isinstance(value, list) or any(item.at != at for item in items) or (not items and kind != "history")
+    return Read(format=fmt.name, kind=kind, items=items, losses=node.losses, is_many=is_many)
+
+
+def _list_of(fmt: Format) -> str:
+    return " and ".join(_NOUNS[kind] for kind in KINDS if fmt.reader(kind)) or "none of them"
+
+
+def _said(reading: Read) -> list[Any]:
+    """What two readings must have in common to be the same."""
+    if reading.kind != "tool":
+        return list(reading.items)
+    tools = cast("list[Tool]", reading.items)
+    return [(tool.definition, dict(tool.extra), tool.at) for tool in tools]
+
+
+def _is_listing(value: Any, kind: Kind) -> bool:
+    """Whether tools stand under the key that everybody uses for them."""
+    return kind == "tool" and isinstance(value, dict) and isinstance(cast("JsonObject", value).get("tools"), list)
+
+
+def _kinds(value: Any, fmt: Format) -> frozenset[Kind]:
+    """What a value may be in a format. A list is what all its items are."""
+    if isinstance(value, (ToolDefinition, FunctionTool)) or callable(value):
+        return frozenset({"tool"} if fmt.name == "function" else ())
+    if isinstance(value, list):
+        items = cast("list[Any]", value)
+        found = [_kinds(item, fmt) for item in items if not isinstance(item, list)]
+        return frozenset(
+            kind for kind in KINDS if found and len(found) == len(items) and all(kind in kinds for kinds in found)
+        )
+    if not isinstance(value, dict) or fmt.name == "function":
+        return frozenset()
+    detected = fmt.detect(value)
+    if not detected and _is_listing(value, "tool"):
+        return _kinds(value["tools"], fmt) & {"tool"}
+    return detected
+
+
+def _fitting(value: Any, kind: Kind | None) -> list[tuple[Format, Kind]]:
+    """The formats that a value fits, of the first kind that there are any of."""
+    kinds: tuple[Kind, ...] = KINDS if kind is None else (kind,)
+    for wanted in kinds:
+        fitting: list[tuple[Format, Kind]] = [(fmt, wanted) for fmt in FORMATS.values() if wanted in _kinds(value, fmt)]
+        if fitting:
+            return fitting
+    return []
+
+
+def _kind_in(value: Any, fmt: Format) -> Kind:
+    has: list[Kind] = [kind for kind in KINDS if fmt.reader(kind)]
+    kinds = _kinds(value, fmt) or _kinds(_head(value), fmt)
+    found: Kind | None = next((kind for kind in has if kind in kinds), None)
+    if found is not None or len(has) == 1:
+        return found or has[0]
+    problem = ""
+    try:
+        _read(value, fmt, "tool")
+    except ShapeError as error:
+        problem = f" (as a tool, {error})"
+    raise UsageError(f"nothing of {fmt.name!r} looks like {_shown(value)}{problem}; say what it is, as in kind={has[0]!r}")
+
+
+def _head(value: Any) -> Any:
+    """The first of what a value lists, or nothing."""
+    listed: Any = value
+    if isinstance(value, dict):
+        fields = cast("JsonObject", value)
+        listed = next((fields[key] for key in _LISTS if isinstance(fields.get(key), list)), None)
+    items = cast("list[Any]", listed) if isinstance(listed, list) else []
+    return items[0] if items and not isinstance(items[0], list) else None
+
+
+_LISTS = ("tools", "messages", "contents", "history", "input")
+
+
+def _unknown(value: Any, kind: Kind | None, say: str) -> UsageError:
+    what = kind or "tool, call, result or history"
+    names = ", ".join(map(repr, FORMATS))
+    lead = "no tool format fits" if kind == "tool" else f"no format has a {what} like"
+    return UsageError(f"{lead} {_shown(value)}; if it is one, name its format, as in {say}='openai' ({names})")
+
+
+def _shown(value: Any) -> str:
+    return f"{type(value).__name__!r} object {repr(value)[:80]}"

@@ -1,0 +1,59 @@
+"""The table of formats: one row each.
+
+A row says how a format is told from others, read and written. This file knows the rows and nothing about them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from callgate.definitions.amazon_q import AMAZON_Q
+from callgate.definitions.anthropic import ANTHROPIC
+from callgate.definitions.bedrock import BEDROCK
+from callgate.definitions.format import Format, Kind, Tool
+from callgate.definitions.function import FunctionTool, function_tool
+from callgate.definitions.gemini import GEMINI
+from callgate.definitions.json_schema import JSON_SCHEMA
+from callgate.definitions.mcp import MCP
+from callgate.definitions.openai import OPENAI
+from callgate.definitions.reading import Node, ShapeError
+from callgate.definitions.snakepit import SNAKEPIT
+from callgate.errors import UsageError
+from callgate.types import ToolDefinition
+
+__all__ = ["FORMATS", "format_named"]
+
+
+def _detect_function(obj: Any) -> frozenset[Kind]:
+    return frozenset({"tool"} if callable(obj) or isinstance(obj, (ToolDefinition, FunctionTool)) else ())
+
+
+def _tools_from_function(node: Node) -> list[Tool]:
+    given: Any = node.value
+    if isinstance(given, FunctionTool):
+        given = given.definition
+    elif not isinstance(given, ToolDefinition):
+        if not callable(given):
+            raise ShapeError(node.at, f"expected something that can be called, found {type(given).__name__!r}")
+        given = function_tool(given).definition
+    return [Tool(definition=given, at=node.at)]
+
+
+FUNCTION = Format(name="function", title="Python", detect=_detect_function, tools_from=_tools_from_function)
+
+FORMATS: Mapping[str, Format] = {
+    row.name: row for row in (FUNCTION, MCP, OPENAI, ANTHROPIC, AMAZON_Q, BEDROCK, GEMINI, SNAKEPIT, JSON_SCHEMA)
+}
+"""Every format by its name."""
+
+
+def format_named(name: str) -> Format:
+    """The format of this name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    if name not in FORMATS:
+        raise UsageError(f"there is no tool format {name!r}; the formats are {', '.join(map(repr, sorted(FORMATS)))}")
+    return FORMATS[name]

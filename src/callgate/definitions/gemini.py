@@ -1,0 +1,400 @@
+"""Gemini's shapes: declarations in either schema field, function calls and responses, and contents.
+
+Field names are read in camelCase and in snake_case and written in camelCase; a user's own keys are never touched. What is
+declared is what `declare` would send. Contents that came from elsewhere get the marks that Gemini wants on them.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, cast
+
+from callgate import parts as wire
+from callgate.declaration import BUILT_IN, declare, declared_names
+from callgate.definitions import carry
+from callgate.definitions.format import (
+    Blob,
+    Call,
+    Format,
+    Item,
+    Kind,
+    Other,
+    Result,
+    ResultPart,
+    Text,
+    Thought,
+    Tool,
+    Turn,
+    Value,
+    Writing,
+)
+from callgate.definitions.gemini_schema import json_schema_from
+from callgate.definitions.reading import Node, ShapeError
+from callgate.errors import ToolNotDeclarable
+from callgate.respond import to_function_response
+from callgate.types import FunctionCall, JsonObject, Part, ToolDefinition, ToolResult
+
+__all__ = ["GEMINI"]
+
+_TITLE = "Gemini"
+_DECLARATIONS = ("functionDeclarations", "function_declarations")
+_JSON_SCHEMA = ("parametersJsonSchema", "parameters_json_schema")
+_OUTPUT = ("responseJsonSchema", "response_json_schema")
+_FIELDS = frozenset({"name", "description", "parameters", *_JSON_SCHEMA, "response", *_OUTPUT, "behavior"})
+_CALL = ("functionCall", "function_call")
+_RESPONSE = ("functionResponse", "function_response")
+_SYSTEM = ("systemInstruction", "system_instruction")
+_INLINE = ("inlineData", "inline_data")
+_FILE = ("fileData", "file_data")
+_SIGNATURE = ("thoughtSignature", "thought_signature")
+_BUILT_IN = frozenset(BUILT_IN) | {re.sub("([A-Z])", r"_\1", name).lower() for name in BUILT_IN}
+_SCHEMES = ("http", "https", "gs")
+_RESULT_MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application/pdf", "text/plain"})
+
+
+def detect(obj: JsonObject) -> frozenset[Kind]:
+    """What an object may be."""
+    if any(isinstance(obj.get(key), list) for key in _DECLARATIONS) or (obj and {*obj} <= _BUILT_IN):
+        return frozenset({"tool"})
+    if any(isinstance(obj.get(key), list) for key in ("parts", "contents", "candidates")):
+        return frozenset({"history"})
+    if "role" in obj or "type" in obj:
+        return frozenset()
+    if any(isinstance(obj.get(key), dict) for key in _CALL):
+        return frozenset({"call"})
+    if any(isinstance(obj.get(key), dict) for key in _RESPONSE):
+        return frozenset({"result"})
+    if not isinstance(obj.get("name"), str):
+        return frozenset()
+    if isinstance(obj.get("response"), dict) and {*obj} <= {"id", "name", "response", "parts"}:
+        return frozenset({"result"})
+    if "args" in obj and {*obj} <= {"id", "name", "args"}:
+        return frozenset({"call"})
+    described = {*obj} <= _FIELDS and len(obj) > 1 and isinstance(obj.get("parameters", {}), dict)
+    return frozenset({"tool"} if described else ())
+
+
+# Tools -------------------------------------------------------------------------------------------------------------------
+
+
+def tools_from(node: Node) -> list[Tool]:
+    """The declarations of a Tool object, or one declaration."""
+    listed = node.find(*_DECLARATIONS)
+    if listed is None and not {*node.object} <= _BUILT_IN:
+        return [_declaration_from(node)]
+    for key, child in node.unread.items():
+        child.lose(key, "it runs at Google, and nowhere else")
+    return [] if listed is None else [_declaration_from(item) for item in listed.items]
+
+
+def _declaration_from(node: Node) -> Tool:
+    schema, message = node.find(*_JSON_SCHEMA), node.find("parameters")
+    if schema is not None and message is not None:
+        raise ShapeError(node.at, f"{_JSON_SCHEMA[0]!r} and 'parameters' exclude each other")
+    place = (schema or message or node).at.removeprefix(node.at)
+    if message is not None:
+        schema = Node(json_schema_from(message.object), message.at, message.losses)
+    output, output_message = node.find(*_OUTPUT), node.find("response")
+    returns = output.object if output is not None else None
+    if output_message is not None:
+        returns = json_schema_from(output_message.object)
+    definition = ToolDefinition(
+        name=node.need("name").text,
+        description=node.find_text("description") or "",
+        input_schema=carry.schema_from(schema),
+        output_schema=returns,
+    )
+    places = {"input_schema": place, "output_schema": f"/{_OUTPUT[0] if output is not None else 'response'}"}
+    return Tool(definition=definition, at=node.at, extra=carry.extra_of(node), places=places)
+
+
+def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+    """Declarations as they would be sent, with the losses of their schemas. A tool that cannot be declared is left out.
+
+    Raises:
+        ToolNotDeclarable: the only tool cannot be declared.
+    """
+    declaration = declare([tool.definition for tool in tools])
+    for name, reason in declaration.quarantined.items():
+        if len(tools) == 1:
+            raise ToolNotDeclarable(reason)
+        tool = next(tool for tool in tools if tool.definition.name == name)
+        out.lose(tool.at, name, reason, "the tool is left out")
+    tools = [tool for tool in tools if tool.definition.name not in declaration.quarantined]
+    for loss in declaration.losses:
+        tool = next((tool for tool in tools if tool.definition.name == loss.tool), None)
+        place = loss.pointer if tool is None else carry.place_in_schema(tool, loss.pointer)
+        out.losses.append(replace(loss, pointer=place))
+    declared: list[JsonObject] = declaration.tools[0][_DECLARATIONS[0]] if declaration.tools else []
+    for tool, written in zip(tools, declared, strict=True):
+        carry.report_tool(tool, out, _TITLE, says=("output_schema",), keeps=("behavior",))
+        if tool.definition.output_schema is not None:
+            written[_OUTPUT[0]] = tool.definition.output_schema
+        if "behavior" in tool.extra:
+            written["behavior"] = tool.extra["behavior"]
+    return list[Any](declared)
+
+
+def _tools_wrap(tools: list[Any]) -> Any:
+    return [{_DECLARATIONS[0]: tools}] if tools else []
+
+
+def _names(names: Sequence[str]) -> dict[str, str]:
+    return declared_names(ToolDefinition(name=name) for name in dict.fromkeys(names))
+
+
+# Calls and results -------------------------------------------------------------------------------------------------------
+
+
+def calls_from(node: Node) -> list[Call]:
+    """A function call, its part, or those of a content or answer."""
+    if any(key in node.object for key in ("parts", "contents", "candidates")):
+        return [item for turn in history_from(node) for item in turn.items if isinstance(item, Call)]
+    inner = node.find(*_CALL) or node
+    call = Call(
+        name=inner.need("name").text,
+        id=inner.find_text("id"),
+        at=node.at,
+        signature=_signature(node),
+        **carry.args_from(inner.find("args")),
+    )
+    inner.lose_unread(f"{_TITLE}: only the name, the arguments and the id of a call are carried")
+    if inner is not node:
+        node.lose_unread(f"{_TITLE}: what stands beside a call is not carried")
+    return [call]
+
+
+def _signature(node: Node) -> str | None:
+    signature = node.find_text(*_SIGNATURE)
+    return None if signature == wire.SKIP_SIGNATURE else signature
+
+
+def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+    """Calls as parts."""
+    return [_call_part(carry.unsigned(call, out), out) for call in calls]
+
+
+def _call_part(call: Call, out: Writing, signature: str | None = None) -> Part:
+    made = FunctionCall(name=call.name, args=carry.args_to(call, out), wire_id=call.id)
+    return wire.call_part(made, signature=call.signature or signature)
+
+
+def results_from(node: Node) -> list[Result]:
+    """A function response, its part, or those of a content."""
+    if "parts" in node.object and "response" not in node.object:
+        return [item for turn in history_from(node) for item in turn.items if isinstance(item, Result)]
+    inner = node.find(*_RESPONSE) or node
+    response = inner.need("response")
+    said = response.object
+    keys = {*said} - {"notes"}
+    notes = _notes(said.get("notes", []))
+    if notes is None or len(keys) != 1:
+        keys, notes = {*said}, ()
+    # What has neither of these keys alone is a value as a whole.
+    key = next((key for key in ("result", "output", "error") if keys == {key}), None)
+    value: Any = said if key is None else said[key]
+    media = [part for item in inner.find_items("parts") for part in _part(item) if isinstance(part, (Text, Blob, Other))]
+    result = Result(
+        id=inner.find_text("id"),
+        name=inner.need("name").text,
+        is_error=key == "error" or (key is None and "error" in said and not {"result", "output"} & {*said}),
+        parts=(*_said(value, response.at), *media),
+        notes=notes,
+        at=node.at,
+    )
+    inner.lose_unread(f"{_TITLE}: only the response, the name and the id are carried")
+    return [result]
+
+
+def _notes(notes: Any) -> tuple[str, ...] | None:
+    listed: list[Any] = cast("list[Any]", notes) if isinstance(notes, list) else [None]
+    return tuple(listed) if all(isinstance(note, str) for note in listed) else None
+
+
+def _said(value: Any, at: str) -> tuple[ResultPart, ...]:
+    if value is None:
+        return ()
+    return (Text(text=value, at=at) if isinstance(value, str) else Value(value=value, at=at),)
+
+
+def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+    """Results as parts: `{"result": value}` or `{"error": sentence}`, whatever its length."""
+    return [_response_part(result, out) for result in results]
+
+
+def _response_part(result: Result, out: Writing) -> Part:
+    name = result.name
+    if name is None:
+        reason = f"{_TITLE}: a response names its function, and this result does not say which it was"
+        out.lose(result.at, "name", reason, f"called {wire.UNNAMED!r}; in a history the name is found")
+        name = wire.UNNAMED
+    media: list[Part] = []
+    said: list[ResultPart] = []
+    for part in result.parts:
+        if isinstance(part, Other):
+            if not out.is_same:
+                out.lose(part.at, part.keyword, f"{_TITLE}: it has no such block")
+        elif not isinstance(part, Blob):
+            said.append(part)
+        elif part.mime_type in _RESULT_MEDIA and carry.can_be_fetched(part, *_SCHEMES):
+            media.append(_media_part(part))
+        else:
+            said.append(carry.media_stub(part, out, f"{_TITLE}: no place for media of this type in a response"))
+    bare = replace(result, parts=tuple(said), notes=())
+    error = carry.text_of_parts(bare, out, _TITLE) if result.is_error else None
+    if any(isinstance(part, Value) and isinstance(part.value, (dict, list)) for part in said) and result.is_error:
+        out.lose(result.at, "json", f"{_TITLE}: an error is a sentence", "written as JSON text")
+    made = ToolResult(
+        call_id="",
+        name=name,
+        status="failed" if result.is_error else "finished",
+        value=None if result.is_error else carry.one_value(bare, out, _TITLE),
+        error=error,
+        notes=result.notes,
+        media=tuple(media),
+    )
+    call = FunctionCall(name=name, wire_id=result.id)
+    part = to_function_response(call, made, output_chars=sys.maxsize)
+    for note in cast("list[str]", wire.response_of(part)["response"].get("notes", []))[len(result.notes) :]:
+        out.lose(result.at, "value", f"{_TITLE}: the value cannot be sent as it is", note)
+    return part
+
+
+# Histories ---------------------------------------------------------------------------------------------------------------
+
+
+def history_from(node: Node) -> list[Turn]:
+    """Contents; in a request, with the system instruction; or the content of an answer."""
+    if isinstance(node.value, list):
+        return _turns(node.items)
+    turns: list[Turn] = []
+    if (system := node.find(*_SYSTEM)) is not None:
+        items = _parts_of(system) if isinstance(system.value, dict) else [Text(text=system.text, at=system.at)]
+        turns.append(Turn(role="system", items=tuple(items), at=system.at))
+    if (contents := node.find("contents")) is not None:
+        node.lose_unread("only the contents are converted")
+        return turns + _turns(contents.items)
+    if (candidates := node.find("candidates")) is not None:
+        for place, candidate in enumerate(candidates.items[1:], 1):
+            candidate.lose(str(place), "only the first candidate is converted")
+        first = candidates.items[0] if candidates.items else Node({})
+        content = first.find("content")
+        first.lose_unread("only the content of an answer is converted")
+        node.lose_unread("only the content of an answer is converted")
+        return [] if content is None else _turns([Node({"role": "model", **content.object}, content.at, content.losses)])
+    return _turns([node])
+
+
+def _turns(contents: list[Node]) -> list[Turn]:
+    turns: list[Turn] = []
+    for content in contents:
+        role = wire.role_of(content.object)
+        if role not in ("user", "model", "system"):
+            raise ShapeError(content.at, f"there is no role {role!r}; the roles are 'user' and 'model'")
+        items = _parts_of(content)
+        content.find("role")
+        content.lose_unread(f"{_TITLE}: only the role and the parts of a content are carried")
+        if items:
+            turns.append(Turn(role=role, items=tuple(items), at=content.at))
+    return turns
+
+
+def _parts_of(content: Node) -> list[Item]:
+    return [item for part in content.find_items("parts") for item in _part(part)]
+
+
+def _part(node: Node) -> Iterator[Item]:
+    if any(isinstance(node.object.get(key), dict) for key in _CALL):
+        yield from calls_from(node)
+        return
+    if any(isinstance(node.object.get(key), dict) for key in _RESPONSE):
+        yield from results_from(node)
+        return
+    signature, thought, text = _signature(node), node.find("thought"), node.find("text")
+    if text is not None:
+        kind = Thought if thought is not None and thought.flag else Text
+        if text.text or signature:
+            yield kind(text=text.text, at=node.at, signature=signature)
+    elif (blob := node.find(*_INLINE)) is not None:
+        mime_type = blob.find_text("mimeType", "mime_type") or "application/octet-stream"
+        name = blob.find_text("displayName", "display_name")
+        yield Blob(mime_type=mime_type, data=blob.need("data").text, name=name, at=node.at)
+    elif (file := node.find(*_FILE)) is not None:
+        uri = file.need("fileUri", "file_uri").text
+        mime_type = file.find_text("mimeType", "mime_type") or carry.mime_type_of(uri, "application/octet-stream")
+        name = file.find_text("displayName", "display_name")
+        yield Blob(mime_type=mime_type, uri=uri, name=name, at=node.at)
+    else:
+        keyword = next((key for key in node.object if key not in (*_SIGNATURE, "thought")), "part")
+        yield Other(raw=node.object, keyword=keyword, at=node.at)
+        return
+    node.lose_unread(f"{_TITLE}: only the content of a part is carried")
+
+
+def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+    """Contents; with the system instruction beside them, if there is any."""
+    system, turns = carry.split_system(turns, out, _TITLE)
+    contents = [content for turn in turns for content in _contents(turn, out)]
+    if not system:
+        return contents
+    return {_SYSTEM[0]: {"parts": [wire.text_part(text.text) for text in system]}, "contents": contents}
+
+
+def _contents(turn: Turn, out: Writing) -> Iterator[JsonObject]:
+    items = list(carry.standing(turn.items, out, _TITLE, (Text, Thought, Blob, Call, Result)))
+    # Responses stand alone in their content.
+    if results := [item for item in items if isinstance(item, Result)]:
+        yield {"role": "user", "parts": results_to(results, out)}
+    others = [item for item in items if not isinstance(item, Result)]
+    # The first call of a content must be signed, or carry the word that it was not Gemini's.
+    first = next((item for item in others if isinstance(item, Call)), None)
+    others = [_fetchable(item, out) for item in others]
+    parts = [_part_to(item, out, wire.SKIP_SIGNATURE if item is first and not out.is_same else None) for item in others]
+    if parts:
+        yield {"role": turn.role, "parts": parts}
+
+
+def _fetchable(item: Item, out: Writing) -> Item:
+    if isinstance(item, Blob) and not carry.can_be_fetched(item, *_SCHEMES):
+        return carry.media_stub(item, out, f"{_TITLE}: it cannot fetch this address")
+    return item
+
+
+def _part_to(item: Item, out: Writing, skip: str | None) -> Part:
+    if isinstance(item, Call):
+        return _call_part(item, out, skip)
+    if isinstance(item, Blob):
+        return _media_part(item)
+    if isinstance(item, Other):
+        return item.raw
+    assert not isinstance(item, Result)
+    part = wire.text_part(item.text) | ({"thought": True} if isinstance(item, Thought) else {})
+    return part | ({_SIGNATURE[0]: item.signature} if item.signature else {})
+
+
+def _media_part(blob: Blob) -> Part:
+    named = {"displayName": blob.name} if blob.name else {}
+    if blob.data is not None:
+        return {_INLINE[0]: {"mimeType": blob.mime_type, "data": carry.standard_base64(blob.data)} | named}
+    typed = {} if blob.mime_type.endswith("/*") else {"mimeType": blob.mime_type}
+    return {_FILE[0]: {"fileUri": blob.uri} | typed | named}
+
+
+GEMINI = Format(
+    name="gemini",
+    title=_TITLE,
+    detect=detect,
+    tools_from=tools_from,
+    tools_to=tools_to,
+    tools_wrap=_tools_wrap,
+    calls_from=calls_from,
+    calls_to=calls_to,
+    results_from=results_from,
+    results_to=results_to,
+    history_from=history_from,
+    history_to=history_to,
+    names=_names,
+)

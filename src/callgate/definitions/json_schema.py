@@ -1,0 +1,70 @@
+"""A JSON Schema that has a name: its title, or a `name` beside it.
+
+Such a schema describes the arguments of a tool and nothing else. Knows nothing of other formats.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from callgate.definitions import carry
+from callgate.definitions.format import Format, Kind, Tool, Writing
+from callgate.definitions.reading import Node, ShapeError
+from callgate.types import JsonObject, ToolDefinition
+
+__all__ = ["JSON_SCHEMA"]
+
+_TITLE = "JSON Schema"
+_OTHERS = ("input_schema", "inputSchema", "parameters", "function", "content", "role", "parts", "args", "arguments")
+
+
+def detect(obj: JsonObject) -> frozenset[Kind]:
+    """What an object may be."""
+    if any(key in obj for key in _OTHERS) or not any(isinstance(obj.get(key), str) for key in ("name", "title")):
+        return frozenset()
+    wrapped = isinstance(obj.get("name"), str) and isinstance(obj.get("schema"), dict)
+    return frozenset({"tool"} if wrapped or "$schema" in obj or isinstance(obj.get("properties"), dict) else ())
+
+
+def tools_from(node: Node) -> list[Tool]:
+    """A schema with its name, or an object of both."""
+    name = node.find_text("name")
+    title = node.find_text("title")
+    description = node.find_text("description") or ""
+    schema = node.find("schema") if name is not None else None
+    extra: JsonObject = {}
+    if schema is None:
+        schema = Node({key: child.value for key, child in node.unread.items()}, node.at, node.losses)
+        if name is None:
+            name, title = title, None
+    else:
+        extra = carry.extra_of(node, {"strict": False})
+    if name is None:
+        raise ShapeError(node.at, "the schema has no name: give it a 'title', or a 'name' beside it")
+    definition = ToolDefinition(name=name, title=title, description=description, input_schema=carry.schema_from(schema))
+    place = schema.at.removeprefix(node.at)
+    return [Tool(definition=definition, at=node.at, extra=extra, places={"input_schema": place})]
+
+
+def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+    """Schemas with the names of their tools."""
+    return [_schema(tool, out) for tool in tools]
+
+
+def _schema(tool: Tool, out: Writing) -> JsonObject:
+    definition = tool.definition
+    carry.report_tool(tool, out, _TITLE, says=("title",))
+    schema = carry.schema_to(definition)
+    for key in ("title", "description", "name"):
+        if key in schema:
+            place = tool.places.get("input_schema", "/input_schema")
+            out.lose(f"{tool.at}{place}/{key}", key, f"{_TITLE}: the tool's own {key} stands there")
+            del schema[key]
+    named: JsonObject = {"title": definition.name}
+    if definition.title:
+        named = {"name": definition.name, "title": definition.title}
+    return named | ({"description": definition.description} if definition.description else {}) | schema
+
+
+JSON_SCHEMA = Format(name="json_schema", title=_TITLE, detect=detect, tools_from=tools_from, tools_to=tools_to)

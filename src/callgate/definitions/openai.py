@@ -1,0 +1,378 @@
+"""OpenAI's shapes: tools with and without their wrapper, tool calls, `role: tool` messages, and chat or response histories.
+
+Chat completions are written; the items of the Responses API are read as well. Knows nothing of other formats.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+from callgate.definitions import carry
+from callgate.definitions.format import Blob, Call, Format, Item, Kind, Other, Result, ResultPart, Text, Tool, Turn, Writing
+from callgate.definitions.names import NameRule
+from callgate.definitions.reading import Node, ShapeError
+from callgate.types import JsonObject, ToolDefinition
+
+__all__ = ["OPENAI"]
+
+_TITLE = "OpenAI"
+_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_BLOCKS = (
+    "text", "image_url", "input_audio", "file", "refusal", "input_text", "output_text", "input_image", "input_file",
+)  # fmt: skip
+_ITEMS: dict[str, frozenset[Kind]] = {
+    "function_call": frozenset({"call", "history"}),
+    "function_call_output": frozenset({"result", "history"}),
+    "reasoning": frozenset({"history"}),
+    "message": frozenset({"history"}),
+}
+_AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
+_ERROR_MARK = "Error: "
+
+
+def detect(obj: JsonObject) -> frozenset[Kind]:
+    """What an object may be."""
+    kind = obj.get("type")
+    if kind == "function":
+        inner = obj.get("function", obj)
+        return frozenset({"call"} if isinstance(inner, dict) and "arguments" in inner else {"tool"})
+    if isinstance(kind, str) and kind in _ITEMS:
+        return _ITEMS[kind]
+    if obj.get("role") in _ROLES and "parts" not in obj and _is_content(obj.get("content")):
+        return frozenset({"result", "history"} if obj["role"] in ("tool", "function") else {"history"})
+    for key in ("messages", "input"):
+        if isinstance(obj.get(key), list):
+            return _detect_all(cast("list[Any]", obj[key])) if "system" not in obj else frozenset()
+    if isinstance(obj.get("choices"), list):
+        return frozenset({"history"})
+    return frozenset({"tool"} if _is_bare_tool(obj) else ())
+
+
+def _detect_all(messages: list[Any]) -> frozenset[Kind]:
+    fits = all(isinstance(message, dict) and "history" in detect(cast("JsonObject", message)) for message in messages)
+    return frozenset({"history"} if fits and messages else ())
+
+
+def _is_content(content: Any) -> bool:
+    if content is None or isinstance(content, str):
+        return True
+    blocks = cast("list[Any]", content) if isinstance(content, list) else [None]
+    return all(isinstance(block, dict) and cast("JsonObject", block).get("type") in _BLOCKS for block in blocks)
+
+
+def _is_bare_tool(obj: JsonObject) -> bool:
+    parameters = obj.get("parameters")
+    if not isinstance(obj.get("name"), str) or not {*obj} <= {"name", "description", "parameters", "strict"}:
+        return False
+    if isinstance(parameters, dict):
+        kind = cast("JsonObject", parameters).get("type", "object")
+        return not isinstance(kind, str) or kind.islower()
+    return parameters is None and "description" in obj
+
+
+# Tools -------------------------------------------------------------------------------------------------------------------
+
+
+def tools_from(node: Node) -> list[Tool]:
+    """A tool with its wrapper, without it, or as the Responses API has it."""
+    inner = node.find("function") or node
+    kind = node.find_text("type")
+    if kind not in (None, "function"):
+        raise ShapeError(node.at, f"a tool of type {kind!r} runs at OpenAI; only 'function' can be converted")
+    parameters = inner.find("parameters")
+    definition = ToolDefinition(
+        name=inner.need("name").text,
+        description=inner.find_text("description") or "",
+        input_schema=carry.schema_from(parameters),
+    )
+    places = {} if parameters is None else {"input_schema": parameters.at.removeprefix(node.at)}
+    extra = carry.extra_of(inner, {"strict": False})
+    if inner is not node:
+        extra = {f"function/{key}": value for key, value in extra.items()} | carry.extra_of(node, {"strict": False})
+    strict = next((key for key in ("function/strict", "strict") if key in extra), None)
+    if strict is not None:
+        extra["strict"] = extra.pop(strict)
+    return [Tool(definition=definition, at=node.at, extra=extra, places=places)]
+
+
+def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+    """Tools for chat completions."""
+    return [_tool(tool, out) for tool in tools]
+
+
+def _tool(tool: Tool, out: Writing) -> JsonObject:
+    carry.report_tool(tool, out, _TITLE, keeps=("strict",))
+    function: JsonObject = {"name": tool.definition.name}
+    if tool.definition.description:
+        function["description"] = tool.definition.description
+    function["parameters"] = carry.schema_to(tool.definition)
+    if "strict" in tool.extra:
+        function["strict"] = tool.extra["strict"]
+    return {"type": "function", "function": function}
+
+
+# Calls and results -------------------------------------------------------------------------------------------------------
+
+
+def calls_from(node: Node) -> list[Call]:
+    """One call, or those of a message, of an answer or of its choice."""
+    for key in ("choices", "tool_calls", "output"):
+        if (listed := node.find(key)) is not None:
+            return [call for item in listed.items for call in calls_from(item)]
+    if (inside := node.find("message")) is not None:
+        return calls_from(inside)
+    if node.find("role") is not None and node.find("function_call") is None:
+        return []
+    call = _call(node)
+    return [] if call is None else [call]
+
+
+def _call(node: Node) -> Call | None:
+    inner = node.find("function", "function_call") or node
+    if node.find_text("type") not in (None, "function", "function_call"):
+        return None
+    call = Call(
+        name=inner.need("name").text,
+        id=node.find_text("call_id" if "call_id" in node.object else "id"),
+        at=node.at,
+        **carry.args_from(inner.find("arguments")),
+    )
+    node.lose_unread(f"{_TITLE}: only the name, the arguments and the id of a call are carried")
+    return call
+
+
+def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+    """Calls as a message of the assistant lists them."""
+    return [
+        {
+            "id": call.id,
+            "type": "function",
+            "function": {"name": call.name, "arguments": carry.args_text(carry.unsigned(call, out))},
+        }
+        for call in calls
+    ]
+
+
+def results_from(node: Node) -> list[Result]:
+    """A `role: tool` message, or an output of the Responses API."""
+    node.find("role", "type")
+    found = Result(
+        id=node.find_text("tool_call_id", "call_id"),
+        name=node.find_text("name"),
+        parts=tuple(_result_parts(node.find("content", "output"))),
+        at=node.at,
+    )
+    node.lose_unread(f"{_TITLE}: only the content and the id of a result are carried")
+    return [found]
+
+
+def _result_parts(content: Node | None) -> Iterator[ResultPart]:
+    if content is None or content.value in ("", []):
+        return
+    if isinstance(content.value, str):
+        yield carry.json_or_text(content.value, content.at)
+        return
+    blocks = content.items
+    for part in (part for block in blocks for part in _block(block)):
+        yield carry.json_or_text(part.text, part.at) if isinstance(part, Text) and len(blocks) == 1 else part
+
+
+def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+    """Results as messages. There is no flag for an error, so its text is marked."""
+    return [_result(result, out) for result in results]
+
+
+def _result(result: Result, out: Writing) -> JsonObject:
+    text = carry.text_of_parts(result, out, _TITLE)
+    if result.is_error:
+        out.lose(result.at, "is_error", f"{_TITLE}: a result has no error flag", f"the text begins with {_ERROR_MARK!r}")
+        text = _ERROR_MARK + text
+    if result.name and not out.in_history:
+        out.lose(result.at, "name", f"{_TITLE}: a result names its call by the id alone")
+    return {"role": "tool", "tool_call_id": result.id, "content": text}
+
+
+# Histories ---------------------------------------------------------------------------------------------------------------
+
+
+def history_from(node: Node) -> list[Turn]:
+    """Messages, or items of the Responses API; also inside a request, and an answer by itself."""
+    turns: list[Turn] = []
+    if isinstance(node.value, dict):
+        if instructions := node.find("instructions"):
+            turns.append(Turn(role="system", items=(Text(text=instructions.text, at=instructions.at),), at=instructions.at))
+        listed = node.find("messages", "input", "choices", "output")
+        if listed is not None:
+            node.lose_unread("only the messages are converted")
+        messages = [node] if listed is None else listed.items
+    else:
+        messages = node.items
+    for message in messages:
+        turn = _turn(_message_in(message))
+        last = turns[-1] if turns else None
+        if last is not None and _continues(last, turn):
+            turns[-1] = Turn(role=last.role, items=(*last.items, *turn.items), at=last.at)
+        elif turn.items:
+            turns.append(turn)
+    return turns
+
+
+def _message_in(node: Node) -> Node:
+    """A message, or the one of a choice."""
+    message = node.find("message")
+    if message is None:
+        return node
+    node.find("index")
+    node.lose_unread("only the message of a choice is converted")
+    return message
+
+
+def _continues(last: Turn, turn: Turn) -> bool:
+    """Whether a message belongs to the one before it: results of one turn do, and the items of one answer."""
+    if last.role != turn.role or not turn.items:
+        return False
+    if turn.role == "user":
+        return all(isinstance(item, Result) for item in (*last.items, *turn.items))
+    return turn.role == "model" and isinstance(turn.items[-1], Call) and turn.at.count("/") == last.at.count("/")
+
+
+def _turn(node: Node) -> Turn:
+    kind = node.find_text("type")
+    if kind == "function_call":
+        return Turn(role="model", items=tuple(calls_from(node)), at=node.at)
+    if kind == "function_call_output":
+        return Turn(role="user", items=tuple(results_from(node)), at=node.at)
+    if kind not in (None, "message"):
+        role = "model" if kind == "reasoning" else "user"
+        return Turn(role=role, items=(Other(raw=node.object, keyword=kind, at=node.at),), at=node.at)
+    role = node.need("role").text
+    if role in ("tool", "function"):
+        return Turn(role="user", items=tuple(results_from(node)), at=node.at)
+    if role not in _ROLES:
+        raise ShapeError(node.at, f"there is no role {role!r}; the roles are {', '.join(sorted(_ROLES))}")
+    items = [*_said(node.find("content"))]
+    if (refusal := node.find("refusal")) is not None:
+        items.append(_refused(refusal))
+    items += [call for item in node.find_items("tool_calls") if (call := _call(item)) is not None]
+    if (legacy := node.find("function_call")) is not None:
+        items.append(Call(name=legacy.need("name").text, at=legacy.at, **carry.args_from(legacy.find("arguments"))))
+    node.lose_unread(f"{_TITLE}: only the role, the content and the calls of a message are carried")
+    return Turn(role={"user": "user", "assistant": "model"}.get(role, "system"), items=tuple(items), at=node.at)  # type: ignore[arg-type]
+
+
+def _refused(node: Node) -> Text:
+    node.lose("refusal", "only OpenAI tells a refusal from an answer", "carried as text")
+    return Text(text=node.text, at=node.at)
+
+
+def _said(content: Node | None) -> Iterator[Item]:
+    if content is None or content.value == "":
+        return
+    if isinstance(content.value, str):
+        yield Text(text=content.value, at=content.at)
+        return
+    for block in content.items:
+        yield from _block(block)
+
+
+def _block(node: Node) -> Iterator[Text | Blob | Other]:
+    kind = node.need("type").text
+    if kind in ("text", "input_text", "output_text"):
+        if text := node.need("text").text:
+            yield Text(text=text, at=node.at)
+    elif kind == "refusal":
+        yield _refused(node.need("refusal"))
+    elif kind in ("image_url", "input_image"):
+        place = node.need("image_url")
+        yield carry.blob_from_url(place.text if isinstance(place.value, str) else place.need("url").text, node.at)
+        if isinstance(place.value, dict):
+            place.lose_unread(f"{_TITLE}: only the image itself is carried")
+    elif kind == "input_audio":
+        audio = node.need("input_audio")
+        named = audio.need("format").text
+        yield Blob(mime_type=_AUDIO.get(named, f"audio/{named}"), data=audio.need("data").text, at=node.at)
+    elif kind in ("file", "input_file") and (file := node.find("file") or node).find("file_data") is not None:
+        node.find("filename")
+        url, name = file.need("file_data").text, file.find_text("filename")
+        yield carry.blob_from_url(url, node.at, mime_type="application/pdf", name=name)
+    else:
+        yield Other(raw=node.object, keyword=kind, at=node.at)
+        return
+    node.lose_unread(f"{_TITLE}: only the content of a block is carried")
+
+
+def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+    """Messages of a chat completion."""
+    return [message for turn in turns for message in _messages(turn, out)]
+
+
+def _messages(turn: Turn, out: Writing) -> Iterator[JsonObject]:
+    items = list(carry.standing(turn.items, out, _TITLE, (Text, Blob, Call, Result)))
+    results = [item for item in items if isinstance(item, Result)]
+    yield from results_to(results, out)
+    calls = [item for item in items if isinstance(item, Call)]
+    items = [item for item in items if not isinstance(item, Other) or _has_block(item, out)]
+    blocks = [_block_to(item, turn.role, out) for item in items if isinstance(item, (Text, Blob, Other))]
+    if calls and isinstance(items[-1], Text):
+        out.lose(turn.at, "content", f"{_TITLE}: a message holds its text apart from its calls", "the text stands first")
+    if not blocks and not calls:
+        return
+    message: JsonObject = {"role": {"model": "assistant"}.get(turn.role, turn.role), "content": _content(blocks)}
+    yield message | ({"tool_calls": calls_to(calls, out)} if calls else {})
+
+
+def _has_block(item: Other, out: Writing) -> bool:
+    """Whether a chat completion has the block as well; the Responses API knows more of them."""
+    if item.keyword in ("file", "input_audio"):
+        return True
+    out.lose(item.at, item.keyword, f"{_TITLE}: a chat completion has no such block")
+    return False
+
+
+def _content(blocks: list[JsonObject]) -> Any:
+    if not blocks:
+        return None
+    return blocks[0]["text"] if len(blocks) == 1 and blocks[0].get("type") == "text" else blocks
+
+
+def _block_to(item: Text | Blob | Other, role: str, out: Writing) -> JsonObject:
+    if isinstance(item, Other):
+        return item.raw
+    if isinstance(item, Blob):
+        block = _media_block(item, out) if role == "user" else None
+        if block is not None:
+            return block
+        item = carry.media_stub(item, out, f"{_TITLE}: no place for media of this type in a message of this role")
+    return {"type": "text", "text": item.text}
+
+
+def _media_block(blob: Blob, out: Writing) -> JsonObject | None:
+    audio = next((named for named, mime in _AUDIO.items() if mime == blob.mime_type), None)
+    if blob.mime_type.startswith("image/") and carry.can_be_fetched(blob, "http", "https"):
+        return {"type": "image_url", "image_url": {"url": carry.data_url(carry.unnamed(blob, out, _TITLE))}}
+    if blob.data is not None and audio is not None:
+        carry.unnamed(blob, out, _TITLE)
+        return {"type": "input_audio", "input_audio": {"data": carry.standard_base64(blob.data), "format": audio}}
+    if blob.data is not None and blob.mime_type == "application/pdf":
+        named = {"filename": blob.name} if blob.name else {}
+        return {"type": "file", "file": named | {"file_data": carry.data_url(blob)}}
+    return None
+
+
+OPENAI = Format(
+    name="openai",
+    title=_TITLE,
+    detect=detect,
+    tools_from=tools_from,
+    tools_to=tools_to,
+    calls_from=calls_from,
+    calls_to=calls_to,
+    results_from=results_from,
+    results_to=results_to,
+    history_from=history_from,
+    history_to=history_to,
+    names=NameRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), re.compile(r"[^A-Za-z0-9_-]+")),
+    ids=re.compile(r"[\x21-\x7e]{1,40}"),
+)

@@ -1,0 +1,121 @@
+"""Calls and results of a history, each with the id and name that belong to it.
+
+A result goes to the call with its id, else to the first open call of its name. Ids are made up only where a format needs
+them and the source has none, always in the same way, and are left out again where a format can do without. Knows no format.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from callgate.definitions.format import Call, Format, Result, Turn, Writing
+
+__all__ = ["paired", "with_ids"]
+
+_MADE_UP = re.compile(r"callgate_\d+")
+
+One = TypeVar("One", Call, Result)
+
+
+class _Ids:
+    """Ids for one target: those that will do stay, others are replaced."""
+
+    def __init__(self, target: Format, taken: Iterable[str], out: Writing) -> None:
+        self._target = target
+        self._given: set[str] = set()
+        self._taken = set(taken)
+        self._out = out
+        self._count = 0
+
+    def of_call(self, call: Call) -> str | None:
+        """The id that a call goes by from now on."""
+        if self._target.ids is None:
+            return None if call.id is None or _MADE_UP.fullmatch(call.id) else call.id
+        self._count += 1
+        if call.id is not None and call.id not in self._given and self._target.ids.fullmatch(call.id):
+            self._given.add(call.id)
+            return call.id
+        new = self._new()
+        if call.id is not None:
+            why = "used twice" if call.id in self._given else "of a form that is not allowed"
+            self._out.lose(call.at, "id", f"{self._target.title}: the id {call.id!r} is {why}", f"{new!r}")
+        return new
+
+    def of_orphan(self, result: Result) -> str | None:
+        """The id of a result whose call is not there."""
+        if self._target.ids is None:
+            return None if result.id is None or _MADE_UP.fullmatch(result.id) else result.id
+        self._count += 1
+        if result.id is not None and self._target.ids.fullmatch(result.id):
+            return result.id
+        new = self._new()
+        self._out.lose(result.at, "id", f"{self._target.title}: a result needs the id of its call", f"{new!r}")
+        return new
+
+    def _new(self) -> str:
+        number = self._count
+        while (new := f"callgate_{number}") in self._taken:
+            number += 1
+        self._taken.add(new)
+        return new
+
+
+def with_ids(items: Sequence[One], target: Format, out: Writing) -> list[One]:
+    """Calls, or results, that stand by themselves."""
+    ids = _Ids(target, (item.id for item in items if item.id is not None), out)
+    return [replace(item, id=ids.of_call(item) if isinstance(item, Call) else ids.of_orphan(item)) for item in items]
+
+
+@dataclass(frozen=True, slots=True)
+class _Open:
+    """A call that has no result yet, as it was and as it is now."""
+
+    number: int
+    given: Call
+    call: Call
+
+
+def paired(turns: Sequence[Turn], target: Format, out: Writing) -> list[Turn]:
+    """The turns with ids and names in their places. Where ids are optional, results stand in the order of their calls."""
+    taken = {item.id for turn in turns for item in turn.items if isinstance(item, (Call, Result)) and item.id is not None}
+    ids = _Ids(target, taken, out)
+    waiting: list[_Open] = []
+    result: list[Turn] = []
+    number = 0
+    for turn in turns:
+        items = list(turn.items)
+        answers: list[tuple[float, Result]] = []
+        for place, item in enumerate(items):
+            if isinstance(item, Call):
+                number += 1
+                items[place] = call = replace(item, id=ids.of_call(item))
+                waiting.append(_Open(number, item, call))
+            elif isinstance(item, Result):
+                answers.append(_answer(item, waiting, ids))
+        if target.ids is None:
+            answers.sort(key=lambda answer: answer[0])
+        ordered = (answer for _, answer in answers)
+        result.append(replace(turn, items=tuple(next(ordered) if isinstance(item, Result) else item for item in items)))
+    return result
+
+
+def _answer(result: Result, waiting: list[_Open], ids: _Ids) -> tuple[float, Result]:
+    """The result with what its call says of it, and the number of that call."""
+    place = _place(result, waiting)
+    if place is None:
+        return float("inf"), replace(result, id=ids.of_orphan(result))
+    answered = waiting.pop(place)
+    return answered.number, replace(result, id=answered.call.id, name=answered.call.name)
+
+
+def _place(result: Result, waiting: list[_Open]) -> int | None:
+    if result.id is not None:
+        same = [place for place, call in enumerate(waiting) if call.given.id == result.id]
+        if same:
+            return same[-1]  # Some systems count from zero in every turn.
+        if result.name is None:
+            return None
+    return next((place for place, call in enumerate(waiting) if result.name in (None, call.given.name)), None)

@@ -1,0 +1,177 @@
+"""A tool's JSON Schema in, what a model is shown of it out, with everything that was lost on the way.
+
+The form that is sent may be wider than the schema and is never narrower: what the schema accepts can be sent. What it says
+less is said in words or checked when the call comes back, against the schema itself. Raises `ToolNotDeclarable` for schemas
+that cannot be used or that accept no arguments at all, and nothing else, in bounded time whatever comes in.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from threading import Lock
+from typing import Any, Literal, TypeAlias
+
+from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.schema.cycles import needing_unrolling
+from callgate.schema.lower import NODES_MAX, Lowering, Plan, TooLarge
+from callgate.schema.names import renamed
+from callgate.schema.refs import Source
+from callgate.schema.shape import Losses, Shape
+from callgate.schema.validator import usable_validator
+from callgate.schema.wire_json import JsonWriter
+from callgate.schema.wire_message import MessageWriter
+from callgate.types import JsonObject, Loss, ToolDefinition
+
+__all__ = ["Compiled", "SchemaField", "Surface", "compile_schema", "compiled_of"]
+
+SchemaField: TypeAlias = Literal["parametersJsonSchema", "parameters"]
+Surface: TypeAlias = Literal["developer", "vertex"]
+Codec: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
+
+# Tried in turn until the schema that comes out is small enough to be worth sending.
+_PLANS = (
+    Plan(repeats=3, nodes_max=1_500), Plan(repeats=2, nodes_max=1_500), Plan(repeats=1, nodes_max=2_000),
+    Plan(repeats=1, nesting=8, nodes_max=3_000), Plan(repeats=1, nesting=4, nodes_max=3_000),
+    Plan(repeats=1, nesting=2, nodes_max=3_000), Plan(repeats=1, nesting=1, spread=0, nodes_max=3_000),
+    Plan(repeats=1, nesting=0, spread=0),
+)  # fmt: skip
+
+
+_CACHE_MAX = 4_096
+
+_cache: OrderedDict[tuple[int, str, str], tuple[Mapping[str, Any], str, Compiled | str]] = OrderedDict()
+_cache_lock = Lock()
+
+
+def _same(args: Mapping[str, Any]) -> Mapping[str, Any]:
+    return args
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What is sent of a schema. Treat it as read-only: it is shared by all who declare the tool."""
+
+    schema: JsonObject | None
+    """None: there is nothing to say, and the field is left out."""
+    losses: list[Loss] = field(default_factory=list[Loss])
+    encode: Codec = _same
+    """Arguments as the tool takes them -> as they would be sent by a model."""
+    decode: Codec = _same
+    """Arguments as a model sent them -> as the tool takes them."""
+    note: str = ""
+    """What should be said of the arguments in the tool's description, because the schema itself is not sent."""
+
+
+def compile_schema(
+    schema: Mapping[str, Any] | bool,
+    *,
+    field: SchemaField = "parametersJsonSchema",
+    surface: Surface = "developer",
+    tool: str | None = None,
+) -> Compiled:
+    """The form of a schema that Gemini takes in `field`.
+
+    Raises:
+        ToolNotDeclarable: the schema is not usable, too large, or accepts no object.
+        UsageError: an unknown field or surface.
+    """
+    if field not in ("parametersJsonSchema", "parameters"):
+        raise UsageError(f"unknown schema field {field!r}: use 'parametersJsonSchema' or 'parameters'")
+    if surface not in ("developer", "vertex"):
+        raise UsageError(f"unknown surface {surface!r}: use 'developer' or 'vertex'")
+    own = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, tool).objects
+    source = Source(schema)
+    for plan in _PLANS if own <= 2 * NODES_MAX else ():
+        losses = Losses(tool)
+        # A schema that is large by itself may grow in proportion.
+        if 2 * own > plan.nodes_max:
+            plan = replace(plan, nodes_max=min(2 * own, NODES_MAX))
+        try:
+            if field == "parameters":
+                return _message(source, losses, plan, surface, tool)
+            return _json(source, losses, plan, tool)
+        except TooLarge:
+            continue
+    raise ToolNotDeclarable(f"{_named(tool)}its input schema comes to more than {NODES_MAX} schemas; make it smaller")
+
+
+def compiled_of(definition: ToolDefinition, *, field: SchemaField, surface: Surface) -> Compiled:
+    """As `compile_schema`, for a definition, and kept for the next time that it is declared.
+
+    Raises:
+        ToolNotDeclarable: the schema cannot be declared; the message names the tool.
+    """
+    schema = definition.input_schema
+    # As long as the entry keeps the schema alive, its id belongs to no other object.
+    key = (id(schema), field, surface)
+    with _cache_lock:
+        entry = _cache.get(key)
+        if entry is not None and entry[0] is schema:
+            _cache.move_to_end(key)
+        else:
+            entry = None
+    if entry is None:
+        entry = (schema, definition.name, _compiled(definition, field, surface))
+        with _cache_lock:
+            _cache[key] = entry
+            while len(_cache) > _CACHE_MAX:
+                _cache.popitem(last=False)
+    _, tool, found = entry
+    if isinstance(found, str):
+        raise ToolNotDeclarable(f"{_named(definition.name)}{found}")
+    if tool != definition.name:  # one schema may serve several tools
+        return replace(found, losses=[replace(loss, tool=definition.name) for loss in found.losses])
+    return found
+
+
+def _compiled(definition: ToolDefinition, field: SchemaField, surface: Surface) -> Compiled | str:
+    """What comes out, or why nothing does, without the name of the tool."""
+    try:
+        return compile_schema(definition.input_schema, field=field, surface=surface, tool=definition.name)
+    except ToolNotDeclarable as error:
+        return str(error).removeprefix(_named(definition.name))
+
+
+def _json(source: Source, losses: Losses, plan: Plan, tool: str | None) -> Compiled:
+    lowering = Lowering(source, losses, plan=plan, keeps_refs=True)
+    root = lowering.root()
+    if unrolled := needing_unrolling(lowering.shapes):
+        losses = Losses(tool)
+        lowering = Lowering(source, losses, plan=plan, keeps_refs=True, unrolled=unrolled)
+        root = lowering.root()
+    _require_object(root, tool)
+    node = JsonWriter(lowering.shapes, losses).document(root)
+    return Compiled(None if _says_nothing(node) else node, losses.all())
+
+
+def _message(source: Source, losses: Losses, plan: Plan, surface: Surface, tool: str | None) -> Compiled:
+    root = Lowering(source, losses, plan=plan, keeps_refs=False).root()
+    _require_object(root, tool)
+    writer = MessageWriter(losses, surface)
+    node = writer.document(root)
+    if not node.get("properties"):
+        # The server refuses an object without properties here, so what there is to say is said of the tool.
+        return Compiled(None, losses.all(), note=str(node.get("description", "")))
+    if not writer.aliases:
+        return Compiled(node, losses.all())
+    aliases = dict(writer.aliases)
+    names = {name: alias for alias, name in aliases.items()}
+    return Compiled(node, losses.all(), lambda args: renamed(args, names), lambda args: renamed(args, aliases))
+
+
+def _require_object(root: Shape, tool: str | None) -> None:
+    if root.is_never:
+        raise ToolNotDeclarable(
+            f"{_named(tool)}its input schema accepts no object, so it could never be called; arguments are always an object"
+        )
+
+
+def _says_nothing(node: JsonObject) -> bool:
+    """Whether a schema says no more than that there are no arguments."""
+    return node in ({"type": "object"}, {"type": "object", "additionalProperties": False})
+
+
+def _named(tool: str | None) -> str:
+    return f"tool {tool!r}: " if tool is not None else ""

@@ -1,0 +1,200 @@
+"""Where a schema's references lead: a JSON Schema in, the place behind each `$ref` out. Fetches nothing.
+
+Pointers, escaped pointers, anchors, `$id`s, `$dynamicRef` and `$recursiveRef` of drafts 4 to 2020-12 are understood. This
+file knows where things are, and nothing of what the keywords found there mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, cast
+from urllib.parse import unquote, urldefrag, urljoin
+
+__all__ = ["DRAFTS", "Place", "Source", "as_list", "as_mapping", "escaped", "subschemas"]
+
+DRAFTS = {"draft-04/": 4, "draft-06/": 6, "draft-07/": 7, "draft/2019-09/": 2019, "draft/2020-12/": 2020}
+"""What tells the drafts apart in `$schema`, and the number by which they are compared here."""
+
+_ONE = frozenset({
+    "additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
+    "unevaluatedItems", "unevaluatedProperties", "contentSchema",
+})  # fmt: skip
+_LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems", "items"})
+_MAPS = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependencies"})
+_HOLDERS = _ONE | _LISTS | _MAPS
+
+
+_EMPTY: Mapping[str, Any] = {}
+
+
+class Place(NamedTuple):
+    """A schema, where it stands in the source, and the URI that its references are relative to."""
+
+    schema: Any
+    pointer: str
+    base: str = ""
+
+
+def as_mapping(value: Any) -> Mapping[str, Any]:
+    """The value if it is an object, else an empty one."""
+    # Nearly everything is a plain dict or not there, and asking for that is much quicker.
+    if type(value) is dict:
+        return cast("Mapping[str, Any]", value)
+    return cast("Mapping[str, Any]", value) if value is not None and isinstance(value, Mapping) else _EMPTY
+
+
+def as_list(value: Any) -> Sequence[Any]:
+    """The value if it is a list, else an empty one."""
+    return cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
+
+
+def escaped(step: str | int) -> str:
+    """One step of a JSON pointer."""
+    text = str(step)
+    return text.replace("~", "~0").replace("/", "~1") if "/" in text or "~" in text else text
+
+
+def subschemas(node: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...], Any]]:
+    """Every schema directly below a schema, by position: a property named `items` is a property."""
+    for key, value in node.items():
+        if key not in _HOLDERS:
+            continue
+        if key in _MAPS:
+            for name, inner in as_mapping(value).items():
+                if type(inner) is dict or isinstance(inner, Mapping):
+                    yield (key, name), cast("Any", inner)
+        elif isinstance(value, (list, tuple)):
+            if key in _LISTS:
+                yield from (((key, index), inner) for index, inner in enumerate(cast("Sequence[Any]", value)))
+        elif key in _ONE and isinstance(value, Mapping):
+            yield (key,), cast("Any", value)
+
+
+class Source:
+    """A whole schema, and the way around in it."""
+
+    def __init__(self, schema: Any) -> None:
+        dialect = str(cast("Mapping[str, Any]", schema).get("$schema", "")) if isinstance(schema, Mapping) else ""
+        self.draft = next((number for mark, number in DRAFTS.items() if mark in dialect), 2020)
+        self.id_key = "id" if self.draft == 4 else "$id"
+        base = self._base("", schema)
+        self.root = Place(schema, "", base)
+        self._resources: dict[str, Place] | None = None
+        self._anchors: dict[tuple[str, str], Place] = {}
+        self._dynamic: dict[str, list[Place]] = {}
+
+    def target(self, place: Place, keyword: str) -> Place | None:
+        """What the reference of a schema leads to; None if that lies outside, or cannot be said without the arguments."""
+        reference = place.schema[keyword]
+        if not isinstance(reference, str):
+            return None
+        if keyword == "$recursiveRef":
+            return self._resource(place.base) if len(self._index()) == 1 else None
+        resource, fragment = self._split(place.base, reference)
+        found = self._resource(resource)
+        if found is None:
+            return None
+        if not fragment:
+            return found
+        if fragment.startswith("/"):
+            return self._walk(found, fragment)
+        self._index()
+        anchored = self._anchors.get((resource, fragment))
+        # Which of several dynamic anchors is meant depends on the way by which the arguments are checked.
+        return None if keyword == "$dynamicRef" and len(self._dynamic.get(fragment, ())) > 1 else anchored
+
+    def is_outside(self, place: Place, keyword: str) -> bool:
+        """Whether a reference leads out of this document, wherever to."""
+        reference = place.schema[keyword]
+        if not isinstance(reference, str) or keyword == "$recursiveRef":
+            return False
+        return self._resource(self._split(place.base, reference)[0]) is None
+
+    def followed(self, place: Place, keyword: str) -> Place | None:
+        """As `target`, past schemas that are nothing but a reference themselves; None also where they run in a circle."""
+        seen: set[str] = set()
+        while True:
+            target = self.target(place, keyword)
+            if target is None or list(as_mapping(target.schema)) != ["$ref"]:
+                return target
+            if target.pointer in seen:
+                return None
+            seen.add(target.pointer)
+            place, keyword = target, "$ref"
+
+    def below(self, place: Place, *steps: str | int) -> Place:
+        """The schema below a place, with the base that holds there."""
+        schema, pointer, base = place
+        for step in steps:
+            schema = schema[step]
+            pointer = f"{pointer}/{escaped(step)}"
+        return Place(schema, pointer, self._base(base, schema))
+
+    def places(self) -> Iterator[Place]:
+        """Every schema of the document, in its order."""
+        stack = [self.root]
+        while stack:
+            place = stack.pop()
+            yield place
+            inner = [self.below(place, *steps) for steps, _ in subschemas(as_mapping(place.schema))]
+            stack.extend(reversed(inner))
+
+    def _base(self, base: str, schema: Any) -> str:
+        node = as_mapping(schema)
+        if self.id_key not in node:
+            return base
+        # Up to draft 7 everything beside a `$ref` is ignored, its `$id` included.
+        own = node.get(self.id_key)
+        if not isinstance(own, str) or own.startswith("#") or (self.draft <= 7 and "$ref" in node):
+            return base
+        try:
+            return urldefrag(urljoin(base, own)).url
+        except ValueError:
+            return base
+
+    def _split(self, base: str, reference: str) -> tuple[str, str]:
+        if reference.startswith("#"):
+            return base, unquote(reference[1:])
+        try:
+            resource, fragment = urldefrag(urljoin(base, reference))
+        except ValueError:
+            return reference, ""
+        return resource, unquote(fragment)
+
+    def _resource(self, uri: str) -> Place | None:
+        return self.root if uri == self.root.base else self._index().get(uri)
+
+    def _index(self) -> dict[str, Place]:
+        if self._resources is None:
+            self._resources = {}
+            for place in self.places():
+                # Up to draft 7 `$defs` is no keyword: pointers lead there, but names that are given there are not known.
+                if self.draft > 7 or "/$defs/" not in place.pointer:
+                    self._enter(self._resources, place, as_mapping(place.schema))
+        return self._resources
+
+    def _enter(self, resources: dict[str, Place], place: Place, node: Mapping[str, Any]) -> None:
+        resources.setdefault(place.base, place)
+        for keyword in ("$anchor", "$dynamicAnchor"):
+            if isinstance(name := node.get(keyword), str):
+                self._anchors.setdefault((place.base, name), place)
+                if keyword == "$dynamicAnchor":
+                    self._dynamic.setdefault(name, []).append(place)
+        own = node.get(self.id_key)
+        if isinstance(own, str) and self.draft <= 7 and "#" in own and "$ref" not in node:
+            resource, _, name = own.partition("#")
+            if name:
+                self._anchors.setdefault((urljoin(place.base, resource) if resource else place.base, name), place)
+
+    def _walk(self, place: Place, fragment: str) -> Place | None:
+        for step in fragment.split("/")[1:]:
+            key: str | int = step.replace("~1", "/").replace("~0", "~")
+            holder = place.schema
+            if isinstance(holder, list):
+                if not step.isdecimal() or int(step) >= len(cast("list[Any]", holder)):
+                    return None
+                key = int(step)
+            elif not isinstance(holder, Mapping) or key not in holder:
+                return None
+            place = self.below(place, key)
+        return place if isinstance(place.schema, (Mapping, bool)) else None

@@ -1,0 +1,91 @@
+"""How heavy declarations are: schemas as they are sent in, sentences about those that a model may refuse out.
+
+Google publishes no figures. The ones here are what has been seen to be refused (a schema nested too deep, one with "too many
+states", some 50 kB of schemas in one request), taken a little lower. Nothing is changed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+from callgate.strict_json import dump
+from callgate.types import JsonObject
+
+__all__ = ["Weight", "budget_warnings", "weight_of"]
+
+BYTES_MAX = 45_000
+TOOL_BYTES_MAX = 15_000
+DEPTH_MAX = 12
+STATES_MAX = 500
+_NAMED_MAX = 5
+
+_weights: dict[int, tuple[JsonObject, Weight]] = {}
+_WEIGHTS_MAX = 4_096
+
+
+@dataclass(frozen=True, slots=True)
+class Weight:
+    """The measures of one schema."""
+
+    bytes: int
+    depth: int
+    """Schemas inside one another."""
+    states: int
+    """Listed values, and branches of unions."""
+
+
+def budget_warnings(schemas: Mapping[str, JsonObject | None]) -> list[str]:
+    """Sentences about what is over a budget, naming the tools that weigh most."""
+    weights = {name: weight_of(schema) for name, schema in schemas.items() if schema is not None}
+    found: list[str] = []
+    total = sum(weight.bytes for weight in weights.values())
+    if total > BYTES_MAX:
+        heavy = _heaviest({name: weight.bytes for name, weight in weights.items()})
+        found.append(
+            f"the schemas of {len(weights)} tools take {total} bytes, and about {BYTES_MAX} have been refused: {heavy}"
+        )
+    for what, limit, measured in (
+        ("take more bytes than", TOOL_BYTES_MAX, {name: weight.bytes for name, weight in weights.items()}),
+        ("are nested deeper than", DEPTH_MAX, {name: weight.depth for name, weight in weights.items()}),
+        ("list more values and alternatives than", STATES_MAX, {name: weight.states for name, weight in weights.items()}),
+    ):
+        over = {name: figure for name, figure in measured.items() if figure > limit}
+        if over:
+            found.append(f"schemas that {what} {limit} may be refused: {_heaviest(over)}")
+    return found
+
+
+def weight_of(schema: JsonObject) -> Weight:
+    """The measures of a schema as it is sent. Kept, because the same schemas are declared again and again."""
+    entry = _weights.get(id(schema))
+    if entry is not None and entry[0] is schema:
+        return entry[1]
+    weight = Weight(len(dump(schema)), *_depth_and_states(schema))
+    if len(_weights) >= _WEIGHTS_MAX:
+        _weights.clear()
+    _weights[id(schema)] = (schema, weight)
+    return weight
+
+
+def _depth_and_states(schema: JsonObject) -> tuple[int, int]:
+    depth, states, level = 0, 0, [schema]
+    while level:
+        depth += 1
+        deeper: list[Any] = []
+        for node in level:
+            states += len(node.get("enum", ())) + len(node.get("anyOf", ()))
+            for key in ("properties", "$defs"):
+                deeper += node.get(key, {}).values()
+            for key in ("anyOf", "prefixItems"):
+                deeper += node.get(key, ())
+            deeper += [node[key] for key in ("items", "additionalProperties") if key in node]
+        level = [cast("JsonObject", node) for node in deeper if isinstance(node, dict)]
+    return depth, states
+
+
+def _heaviest(figures: Mapping[str, int]) -> str:
+    first = sorted(figures.items(), key=lambda item: (-item[1], item[0]))[:_NAMED_MAX]
+    more = f" and {len(figures) - len(first)} more" if len(figures) > len(first) else ""
+    return ", ".join(f"{name!r} ({figure})" for name, figure in first) + more

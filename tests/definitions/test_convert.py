@@ -1,0 +1,607 @@
+"""From every format to every other one: tools, calls, results and histories, there and back, and whatever is wrong."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import json
+import os
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from google.genai import types as genai
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callgate import Conversation, ToolDefinition, UsageError, convert, definition_from, definitions_from, tool
+from callgate.conversation import validate
+from callgate.declaration import declare, declared_names
+from callgate.definitions import FORMATS, Converted, ShapeError
+from callgate.definitions.format import KINDS
+from callgate.errors import ToolNotDeclarable
+from callgate.parts import SKIP_SIGNATURE
+from callgate.testing.google_rules import judge
+from callgate.types import Loss
+
+CASES = Path(__file__).parent / "cases"
+SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
+
+CITY = {"type": "object", "properties": {"city": {"type": "string", "description": "Where."}}, "required": ["city"]}
+WEATHER = ToolDefinition(name="get_weather", description="Says what the weather is like.", input_schema=CITY)
+
+
+def writers(kind: str) -> list[str]:
+    return [name for name, fmt in FORMATS.items() if fmt.writer(kind) and fmt.reader(kind)]
+
+
+def pairs(kind: str) -> list[Any]:
+    return [pytest.param(*pair, id="-".join(pair)) for pair in itertools.product(writers(kind), repeat=2)]
+
+
+def same(given: ToolDefinition, expected: ToolDefinition) -> bool:
+    """Whether two definitions say the same; where the tool lives is not part of any shape."""
+    return replace(given, kind="function") == replace(expected, kind="function")
+
+
+def unsigned(value: Any) -> Any:
+    """Contents without the word that Gemini wants on calls which it did not make."""
+    return json.loads(json.dumps(value).replace(f', "thoughtSignature": "{SKIP_SIGNATURE}"', ""))
+
+
+def texts_in(value: Any) -> list[str]:
+    """Every text anywhere in a value."""
+    if isinstance(value, (dict, list)):
+        children = value.values() if isinstance(value, dict) else value
+        return [text for child in children for text in texts_in(child)]
+    return [value] if isinstance(value, str) else []
+
+
+# --- every pair ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("source", "target"), pairs("tool"))
+def test_a_tool_goes_from_every_format_to_every_other(source: str, target: str) -> None:
+    first = convert(WEATHER, target=source)
+    second = convert(first.value, source=source, target=target)
+    assert second.losses == first.losses == []
+    assert second.names == {"get_weather": "get_weather"}
+    assert same(definition_from(second.value, target), WEATHER)
+    assert convert(second.value, target=target).value == second.value
+    many = convert([first.value], source=source, target=target)
+    assert [same(found, WEATHER) for found in definitions_from(many.value, target)] == [True]
+
+
+CALL = {
+    "type": "tool_use",
+    "id": "c1",
+    "name": "get_weather",
+    "input": {"city": "Oslo", "days": [1, 2.5, None, {"a": True}]},
+}
+
+
+@pytest.mark.parametrize(("source", "target"), pairs("call"))
+def test_a_call_goes_from_every_format_to_every_other(source: str, target: str) -> None:
+    first = convert(CALL, source="anthropic", target=source)
+    second = convert(first.value, source=source, target=target)
+    # MCP and snakepit have no ids, so that one is made up where it is needed.
+    has_id = source not in ("mcp", "snakepit")
+    back = convert(second.value, source=target, target="anthropic")
+    assert back.value == CALL | ({"id": "c1"} if has_id and target not in ("mcp", "snakepit") else {"id": "callgate_1"})
+    assert {loss.keyword for loss in second.losses} == ({"id"} if has_id and target in ("mcp", "snakepit") else set())
+    assert convert([first.value], source=source, target=target).value == [second.value]
+
+
+@pytest.mark.parametrize("is_error", [False, True])
+@pytest.mark.parametrize(("source", "target"), pairs("result"))
+def test_a_result_goes_from_every_format_to_every_other(source: str, target: str, is_error: bool) -> None:
+    given = {"toolUseId": "c1", "content": [{"text": "No such city."}], "status": "error" if is_error else "success"}
+    first = convert(given, source="amazon_q", target=source)
+    second = convert(first.value, source=source, target=target)
+    back = convert(second.value, source=target, target="amazon_q").value
+    if "openai" not in (source, target):
+        assert (back["content"], back["status"]) == (given["content"], given["status"])
+    elif is_error:
+        assert back["content"] == [{"text": "Error: No such city."}]
+        flagged = "is_error" in {loss.keyword for loss in [*first.losses, *second.losses]}
+        assert flagged, "an error that lost its flag must be told"
+
+
+@pytest.mark.parametrize(("source", "target"), pairs("result"))
+def test_a_value_is_never_encoded_twice(source: str, target: str) -> None:
+    given = {"functionResponse": {"name": "f", "response": {"result": {"degrees": [4, {"wind": "N"}]}}}}
+    first = convert(given, target=source)
+    second = convert(first.value, source=source, target=target)
+    back = convert(second.value, source=target, target="gemini").value
+    assert back["functionResponse"]["response"] == given["functionResponse"]["response"]
+
+
+PLAIN = [
+    {"role": "user", "parts": [{"text": "Oslo and Rome?"}]},
+    {
+        "role": "model",
+        "parts": [
+            {"text": "I look."},
+            {"functionCall": {"id": "c1", "name": "get_weather", "args": {"city": "Oslo"}}},
+            {"functionCall": {"id": "c2", "name": "get_weather", "args": {"city": "Rome"}}},
+        ],
+    },
+    {
+        "role": "user",
+        "parts": [
+            {"functionResponse": {"id": "c1", "name": "get_weather", "response": {"result": {"degrees": 4}}}},
+            {"functionResponse": {"id": "c2", "name": "get_weather", "response": {"result": "20 degrees"}}},
+        ],
+    },
+    {"role": "model", "parts": [{"text": "4 and 20."}]},
+    {"role": "user", "parts": [{"text": "Thanks."}, {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo="}}]},
+]
+
+
+@pytest.mark.parametrize(("source", "target"), pairs("history"))
+def test_a_history_goes_from_every_format_to_every_other_and_back(source: str, target: str) -> None:
+    first = convert(PLAIN, target=source)
+    second = convert(first.value, source=source, target=target)
+    third = convert(second.value, source=target, target=source)
+    back = convert(third.value, source=source, target="gemini")
+    assert [step.losses for step in (first, second, third, back)] == [[]] * 4
+    assert unsigned(third.value) == unsigned(first.value)
+    assert unsigned(back.value) == PLAIN
+    assert second.names == {"get_weather": "get_weather"}
+    assert convert(first.value, target=target).value == second.value, "detected as something else"
+
+
+@pytest.mark.parametrize("source", writers("history"))
+def test_what_comes_out_for_gemini_can_be_sent(source: str) -> None:
+    contents = convert(convert(PLAIN, target=source).value, source=source, target="gemini").value
+    assert validate(contents, sendable=True) == []
+    assert Conversation(contents).contents == contents
+    assert judge({"contents": contents, "tools": declare([WEATHER]).tools}, model="gemini-3.8-flash") is None
+
+
+@pytest.mark.parametrize("target", writers("history"))
+def test_a_system_text_is_never_lost(target: str) -> None:
+    given = [{"role": "developer", "content": "Be brief."}, {"role": "user", "content": "Oslo?"}]
+    converted = convert(given, target=target)
+    assert "Be brief." in json.dumps(converted.value)
+    assert [loss.keyword for loss in converted.losses] == (["system"] if target == "amazon_q" else [])
+
+
+# --- what must not get lost ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("target", writers("call"))
+@pytest.mark.parametrize("text", ['{"city": ', "[1]", "Oslo", '{"a": NaN}', '"x"', "7"])
+def test_arguments_that_cannot_be_read_are_kept_and_never_empty(target: str, text: str) -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": text}}
+    converted = convert(call, target=target)
+    assert text in texts_in(converted.value)
+    assert ("arguments" in {loss.keyword for loss in converted.losses}) == (target != "openai")
+
+
+def test_arguments_that_cannot_be_read_stand_where_gemini_keeps_them() -> None:
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"city": '}}
+    assert convert(call, target="gemini").value == {
+        "functionCall": {"id": "c1", "name": "f", "args": {"unreadable": '{"city": '}}
+    }
+
+
+def test_a_loss_says_where_what_why_and_what_instead() -> None:
+    result = {"type": "tool_result", "tool_use_id": "c1", "content": "No.", "is_error": True}
+    assert convert([result], target="openai") == Converted(
+        value=[{"role": "tool", "tool_call_id": "c1", "content": "Error: No."}],
+        losses=[
+            Loss(
+                pointer="/0",
+                keyword="is_error",
+                reason="OpenAI: a result has no error flag",
+                instead="the text begins with 'Error: '",
+            )
+        ],
+        names={},
+    )
+
+
+def test_losses_of_a_schema_have_their_place_in_the_source_and_the_name_of_the_tool() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "string", "minLength": 2}}}
+    index = {"x": {"name": "x", "description": "X.", "input_schema": schema}}
+    losses = convert([index["x"]], source="amazon_q", target="gemini").losses
+    assert [(loss.pointer, loss.keyword, loss.tool) for loss in losses] == [
+        ("/0/input_schema/properties/a/minLength", "minLength", "x")
+    ]
+    worker = {
+        "name": "y",
+        "description": "Y.",
+        "parameters": [{"name": "a", "type": "str", "validation_json": '{"minLength":2}'}],
+    }
+    losses = convert(worker, target="gemini").losses
+    assert [(loss.pointer, loss.tool) for loss in losses] == [("/parameters/0/minLength", "y")]
+
+
+def test_results_without_ids_find_their_calls_by_name_and_order() -> None:
+    contents = [
+        {"role": "user", "parts": [{"text": "Go."}]},
+        {"role": "model", "parts": [{"functionCall": {"name": n, "args": {"n": i}}} for i, n in enumerate("aba")]},
+        {
+            "role": "user",
+            "parts": [{"functionResponse": {"name": n, "response": {"result": r}}} for n, r in ("b1", "a2", "a3")],
+        },
+    ]
+    messages = convert(contents, target="openai").value
+    assert [call["id"] for call in messages[1]["tool_calls"]] == ["callgate_1", "callgate_2", "callgate_3"]
+    assert [(m["tool_call_id"], m["content"]) for m in messages[2:]] == [
+        ("callgate_2", "1"), ("callgate_1", "2"), ("callgate_3", "3")
+    ]  # fmt: skip
+    back = convert(messages, target="gemini").value
+    assert unsigned(back[1]) == contents[1], "ids that were made up do not go to Gemini"
+    assert [part["functionResponse"]["response"]["result"] for part in back[2]["parts"]] == ["2", "1", "3"]
+
+
+def test_a_made_up_id_is_never_one_that_is_there() -> None:
+    contents = [
+        {"role": "user", "parts": [{"text": "Go."}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "a"}}, {"functionCall": {"id": "callgate_1", "name": "b"}}]},
+    ]
+    calls = convert(contents, target="anthropic").value[1]["content"]
+    assert [call["id"] for call in calls] == ["callgate_2", "callgate_1"]
+
+
+def test_an_id_that_the_target_refuses_is_replaced_on_both_sides_and_told() -> None:
+    history = [
+        {"role": "user", "content": "Go."},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "functions.f:0", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+        {"role": "tool", "tool_call_id": "functions.f:0", "content": "done"},
+    ]  # fmt: skip
+    converted = convert(history, target="anthropic")
+    assert converted.value[1]["content"][0]["id"] == converted.value[2]["content"][0]["tool_use_id"] == "callgate_1"
+    assert [(loss.pointer, loss.keyword) for loss in converted.losses] == [("/1/tool_calls/0", "id")]
+
+
+def test_names_that_a_target_refuses_get_aliases_with_a_way_back() -> None:
+    names = ["git.log", "git-log", "git_log", "wetter?", "日本", "x" * 200]
+    tools = [{"name": name, "description": "D.", "inputSchema": CITY} for name in names]
+    for target in writers("tool"):
+        converted = convert(tools, source="mcp", target=target)
+        written = [found.name for found in definitions_from(converted.value, target)]
+        assert [converted.names[name] for name in written] == names
+        assert len({*written}) == len(names)
+        if FORMATS[target].names is not None:
+            assert all(FORMATS[target].names([name]) == {name: name} for name in written)
+
+
+def test_aliases_for_gemini_are_those_of_declare() -> None:
+    names = ["git.log", "git-log", "9", "日本", "x" * 200]
+    definitions = [replace(WEATHER, name=name) for name in names]
+    assert convert(definitions, target="gemini").names == declared_names(definitions) == declare(definitions).names
+
+
+def test_calls_and_results_of_a_history_share_their_aliases() -> None:
+    call = {"functionCall": {"id": "1", "name": "git.log", "args": {}}}
+    response = {"functionResponse": {"id": "1", "name": "git.log", "response": {"result": "x"}}}
+    history = [
+        {"role": "user", "parts": [{"text": "x"}]},
+        {"role": "model", "parts": [call]},
+        {"role": "user", "parts": [response]},
+    ]
+    converted = convert(history, target="gemini")
+    assert converted.names == {"git_log": "git.log"}
+    assert converted.value[1]["parts"][0]["functionCall"]["name"] == "git_log"
+    assert converted.value[2]["parts"][0]["functionResponse"]["name"] == "git_log"
+
+
+# --- what is taken -------------------------------------------------------------------------------------------------------
+
+
+@tool(read_only=True, timeout_s=5)
+def get_weather(city: str) -> str:
+    """Says what the weather is like."""
+    return city
+
+
+def test_functions_and_definitions_are_converted_too() -> None:
+    converted = convert([get_weather, WEATHER_TWO := replace(WEATHER, name="other")], target="mcp")
+    assert [found["name"] for found in converted.value["tools"]] == ["get_weather", WEATHER_TWO.name]
+    assert converted.value["tools"][0]["annotations"] == {"readOnlyHint": True}
+    assert [(loss.pointer, loss.tool) for loss in converted.losses] == [("/0/timeout_s", "get_weather")]
+
+
+def test_a_list_may_mix_formats() -> None:
+    given = [get_weather, convert(WEATHER, target="openai").value, {"name": "c", "description": "C.", "inputSchema": CITY}]
+    with pytest.raises(ToolNotDeclarable, match="more than one tool is named 'get_weather'"):
+        convert(given, target="gemini")
+    given[1]["function"]["name"] = "b"
+    assert [found.name for found in definitions_from(given)] == ["get_weather", "b", "c"]
+    assert convert(given, target="anthropic").value[2]["name"] == "c"
+
+
+@dataclass
+class Spec:
+    name: str
+    description: str
+    input_schema: Any
+
+
+class Sdk:
+    def __init__(self, **fields: Any) -> None:
+        self._fields = fields
+
+    def to_dict(self) -> dict[str, Any]:
+        return self._fields
+
+
+def test_objects_of_sdks_say_themselves_what_they_hold() -> None:
+    declaration = genai.FunctionDeclaration(
+        name="get_weather", description="Says what the weather is like.", parameters_json_schema=CITY
+    )
+    message = genai.FunctionDeclaration(
+        name="get_weather",
+        description="Says what the weather is like.",
+        parameters=genai.Schema(
+            type=genai.Type.OBJECT,
+            properties={"city": genai.Schema(type=genai.Type.STRING, description="Where.")},
+            required=["city"],
+        ),
+    )
+    spec = {"name": WEATHER.name, "description": WEATHER.description}
+    for sdk_object in (
+        declaration,
+        genai.Tool(function_declarations=[message]),
+        Spec(**spec, input_schema=CITY),
+        SimpleNamespace(**spec, input_schema=SimpleNamespace(json=CITY), _private=1),
+        Sdk(type="function", function=Sdk(**spec, parameters=CITY)),
+    ):
+        assert definition_from(sdk_object) == WEATHER
+
+
+def test_contents_of_an_sdk_become_messages() -> None:
+    contents = [
+        genai.UserContent("Oslo?"),
+        genai.ModelContent([genai.Part(function_call=genai.FunctionCall(id="1", name="f", args={"x": None}))]),
+    ]
+    assert convert(contents, target="openai").value == [
+        {"role": "user", "content": "Oslo?"},
+        {"role": "assistant", "content": None, "tool_calls": [
+            {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x":null}'}}]},
+    ]  # fmt: skip
+
+
+def get_weather_plain(city: str) -> str:
+    """Says what the weather is like."""
+    return city
+
+
+# --- what is refused -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"name": "x"}, "no tool format fits 'dict' object"),
+        (7, "no tool format fits 'int' object 7"),
+        ({"name": "x", "description": "y", "parameters": {"type": "object", "properties": {"a": {"nullable": True}}}},
+         "this tool may be of 'openai' or 'gemini', which read it differently: say which, as in format='openai'"),
+        ([{"name": "a", "description": "b", "inputSchema": {}}, {"name": "c"}], "at /1: no tool format fits"),
+        ([get_weather_plain, {"name": "c", "inputSchema": {}, "title": 4}], "at /1/title: expected text, found a number"),
+        ([{"name": "a", "description": "b", "inputSchema": {}}, []], "at /1: expected a tool, found a list"),
+        ({"name": "x", "inputSchema": {}, "title": 4}, "at /title: expected text, found a number"),
+        ({"functionDeclarations": [{"name": "x", "parameters": {}, "parametersJsonSchema": {}}]}, "exclude each other"),
+        ([{"name": "x", "parameters": [{"name": "a"}, {"name": "a"}]}], "at /0/parameters/1: there are two parameters"),
+        ({"name": "x", "description": float("nan"), "inputSchema": {}}, "at /description: the number nan is not finite"),
+        ({"name": "x", "description": object(), "inputSchema": {}}, "at /description: a value of type 'object' cannot"),
+        ({1: 2}, "at the top: the key 1 is not text"),
+        ({"tools": [{"name": "a", "inputSchema": {}}, {"name": "b", "inputSchema": {}}]}, "holds 2 tools, not one"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_one_sentence_with_its_place(given: Any, sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        definition_from(given)
+    assert sentence in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "more", "sentence"),
+    [
+        (WEATHER, {"target": "soap"}, "there is no tool format 'soap'; the formats are 'amazon_q', 'anthropic'"),
+        (WEATHER, {"target": "openai", "source": "soap"}, "there is no tool format 'soap'"),
+        (WEATHER, {"target": "openai", "kind": "poem"}, "there is no kind 'poem'; the kinds are 'tool', 'call'"),
+        (WEATHER, {"target": "function"}, "a tool cannot be written as 'function': the formats that can are 'mcp'"),
+        (PLAIN, {"target": "mcp"}, "a history cannot be written as 'mcp'"),
+        ({"tool_name": "x"}, {"target": "openai", "source": "snakepit", "kind": "history"}, "has no histories: it has"),
+        ({"role": "alien", "content": "x"}, {"target": "gemini", "source": "openai", "kind": "history"}, "no role 'alien'"),
+        ({"x": 1}, {"target": "gemini", "source": "mcp"}, "(as a tool, at the top: 'name' is missing); say what it is"),
+        ({"type": "web_search"}, {"target": "gemini", "source": "openai", "kind": "tool"}, "runs at OpenAI"),
+        ([PLAIN[0], {"role": "model", "parts": 3}], {"target": "openai"}, "at /1/parts: expected a list, found a number"),
+        ([], {"target": "openai"}, "no format has a tool, call, result or history like"),
+    ],
+)
+def test_a_conversion_that_cannot_be_is_one_sentence(given: Any, more: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UsageError) as refused:
+        convert(given, **more)
+    assert sentence in str(refused.value)
+
+
+def test_an_empty_list_of_a_kind_stays_one() -> None:
+    values = [convert([], target="openai", kind=kind).value for kind in KINDS]
+    assert values == [[], [], [], []]
+    assert convert([], target="mcp", kind="tool").value == {"tools": []}
+    assert definitions_from([]) == []
+
+
+def test_a_tool_that_gemini_cannot_take_is_left_out_and_told() -> None:
+    broken = replace(WEATHER, name="broken", input_schema={"type": "object", "properties": {"a": {"type": "nothing"}}})
+    converted = convert([broken, WEATHER], target="gemini")
+    assert [found.name for found in definitions_from(converted.value)] == ["get_weather"]
+    assert [(loss.pointer, loss.tool, loss.instead) for loss in converted.losses] == [
+        ("/0", "broken", "the tool is left out")
+    ]
+    with pytest.raises(ToolNotDeclarable, match="'broken'"):
+        convert(broken, target="gemini")
+
+
+def test_nesting_without_end_is_refused() -> None:
+    deep: Any = {}
+    deep["x"] = deep
+    with pytest.raises(ShapeError, match="nested deeper than 100 levels"):
+        convert({"name": "x", "description": "y", "inputSchema": deep}, target="openai")
+
+
+# --- there and back, whatever it is --------------------------------------------------------------------------------------
+
+words = st.text(min_size=1, max_size=12)
+plain_words = words.filter(lambda text: text.strip() == text and text[0] not in "{[")
+idents = st.from_regex(r"[a-z][a-z0-9_]{0,12}", fullmatch=True)
+scalars = st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False, allow_infinity=False) | words
+values = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(idents, inner, max_size=3), max_leaves=8
+)
+leaves = st.one_of(
+    st.fixed_dictionaries({"type": st.just("string")}, optional={
+        "description": plain_words, "enum": st.lists(words, min_size=1, max_size=3, unique=True),
+        "minLength": st.integers(0, 9), "default": words, "pattern": st.just("^a")}),
+    st.fixed_dictionaries({"type": st.sampled_from(["integer", "number"])}, optional={
+        "description": plain_words, "minimum": st.integers(-9, 0), "maximum": st.integers(1, 9),
+        "default": st.integers(0, 1)}),
+    st.fixed_dictionaries({"type": st.just("boolean")}, optional={"default": st.booleans()}),
+    st.fixed_dictionaries({"type": st.just(["string", "null"])}, optional={"default": st.none()}),
+    st.just({}),
+    st.just({"type": "object"}),
+)  # fmt: skip
+
+
+def objects(inner: Any) -> Any:
+    properties = st.dictionaries(idents, inner, min_size=1, max_size=3)
+    return properties.flatmap(
+        lambda found: st.fixed_dictionaries(
+            {"type": st.just("object"), "properties": st.just(found)},
+            optional={
+                "required": st.sets(st.sampled_from([*found]), min_size=1).map(lambda r: [n for n in found if n in r])
+            },
+        )
+    )
+
+
+nested = st.recursive(
+    leaves,
+    lambda inner: (
+        objects(inner)
+        | st.fixed_dictionaries({"type": st.just("array"), "items": inner}, optional={"minItems": st.integers(0, 3)})
+        | st.fixed_dictionaries({"anyOf": st.lists(inner, min_size=2, max_size=3)})
+    ),
+    max_leaves=6,
+)
+definitions = st.builds(
+    ToolDefinition,
+    name=idents,
+    description=plain_words,
+    input_schema=objects(nested),
+    output_schema=st.none() | objects(leaves),
+    title=st.none() | plain_words,
+    read_only=st.booleans(),
+    idempotent=st.booleans(),
+)
+
+
+@settings(max_examples=60 * SCALE)
+@given(definition=definitions, source=st.sampled_from(writers("tool")), target=st.sampled_from(writers("tool")))
+def test_a_definition_is_the_same_there_and_back_but_for_what_was_told(
+    definition: ToolDefinition, source: str, target: str
+) -> None:
+    before = copy.deepcopy(definition)
+    first = convert(definition, target=source)
+    second = convert(first.value, source=source, target=target)
+    found = definition_from(second.value, target)
+    assert definition == before
+    lost = {loss.keyword for loss in [*first.losses, *second.losses]}
+    assert (found.name, found.description) == (definition.name, definition.description)
+    for field in ("title", "output_schema", "read_only", "idempotent"):
+        if field not in lost:
+            assert getattr(found, field) == getattr(definition, field)
+    if "gemini" not in (source, target):
+        assert found.input_schema == definition.input_schema
+    elif not any(
+        "/properties" in loss.pointer or "/parameters/" in loss.pointer for loss in [*first.losses, *second.losses]
+    ):
+        # What Gemini is shown may be put in other words, and then says the same.
+        assert declare([found]).tools == declare([definition]).tools
+
+
+calls = st.builds(lambda name, args: {"name": name, "args": args}, idents, st.dictionaries(idents, values, max_size=3))
+results = plain_words | st.dictionaries(idents, values, max_size=3) | st.lists(values, max_size=3)
+
+
+@st.composite
+def histories(draw: Any) -> list[dict[str, Any]]:
+    """Contents that every format can say: text, calls made at once, and their results."""
+    contents: list[dict[str, Any]] = []
+    numbers = itertools.count(1)
+    has_ids = draw(st.booleans())
+    for _ in range(draw(st.integers(1, 3))):
+        contents.append({"role": "user", "parts": [{"text": draw(plain_words)}]})
+        for made in draw(st.lists(st.lists(calls, min_size=1, max_size=3), max_size=2)):
+            made = [({"id": f"id_{next(numbers)}"} if has_ids else {}) | call for call in made]
+            said = [{"text": draw(plain_words)}] if draw(st.booleans()) else []
+            contents.append({"role": "model", "parts": [*said, *({"functionCall": call} for call in made)]})
+            answers = [{key: call[key] for key in ("id", "name") if key in call} | {"response": {"result": draw(results)}}
+                       for call in made]  # fmt: skip
+            contents.append({"role": "user", "parts": [{"functionResponse": answer} for answer in answers]})
+        contents.append({"role": "model", "parts": [{"text": draw(plain_words)}]})
+    return contents
+
+
+@settings(max_examples=60 * SCALE)
+@given(contents=histories(), through=st.lists(st.sampled_from(writers("history")), min_size=1, max_size=3))
+def test_a_history_without_losses_is_the_same_there_and_back(contents: list[dict[str, Any]], through: list[str]) -> None:
+    value: Any = contents
+    source = "gemini"
+    for target in [*through, "gemini"]:
+        converted = convert(value, source=source, target=target)
+        assert converted.losses == []
+        value, source = converted.value, target
+    assert unsigned(value) == unsigned(contents)
+
+
+INPUTS = [(path.parent.parent.name, json.loads(path.read_text("utf-8"))) for path in sorted(CASES.glob("*/*/in.json"))]
+junk = st.recursive(
+    scalars | st.sampled_from(["tool", "user", "text", "function", "data:,", ""]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(idents, inner, max_size=3),
+    max_leaves=4,
+)
+
+
+def places_in(value: Any, at: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    children = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    return [at, *(place for key, child in children for place in places_in(child, (*at, key)))]
+
+
+@settings(max_examples=150 * SCALE)
+@given(data=st.data())
+def test_whatever_is_wrong_is_a_usage_error_and_nothing_else(data: st.DataObject) -> None:
+    source, given_value = data.draw(st.sampled_from(INPUTS))
+    value = copy.deepcopy(given_value)
+    for _ in range(data.draw(st.integers(1, 2))):
+        *way, last = data.draw(st.sampled_from([place for place in places_in(value) if place] or [()])) or (None,)
+        if last is None:
+            break
+        inside = value
+        for step in way:
+            inside = inside[step]
+        inside[last] = data.draw(junk)
+    target = data.draw(st.sampled_from([name for name in FORMATS if name != "function"]))
+    for named, kind in ((source, None), (None, None), (source, data.draw(st.sampled_from(KINDS)))):
+        try:
+            converted = convert(value, source=named, target=target, kind=kind)
+        except UsageError:
+            continue
+        else:
+            json.dumps(converted.value, allow_nan=False)
+            assert all(loss.pointer == "" or loss.pointer.startswith("/") for loss in converted.losses)
+
+
+@settings(max_examples=100 * SCALE)
+@given(value=junk, target=st.sampled_from(sorted(FORMATS)))
+def test_junk_is_a_usage_error(value: Any, target: str) -> None:
+    with pytest.raises(UsageError):
+        convert(value, target=target)
