@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from callgate.definitions import carry
 from callgate.definitions.format import Blob, Call, Format, Item, Kind, Other, Result, ResultPart, Text, Tool, Turn, Writing
@@ -18,7 +18,13 @@ from callgate.types import JsonObject, ToolDefinition
 __all__ = ["OPENAI"]
 
 _TITLE = "OpenAI"
-_ROLES = ("system", "developer", "user", "assistant", "tool", "function")
+_SPEAKERS: dict[str, Literal["system", "user", "model"]] = {
+    "system": "system",
+    "developer": "system",
+    "user": "user",
+    "assistant": "model",
+}
+_ROLES = (*_SPEAKERS, "tool", "function")
 _BLOCKS = (
     "text", "image_url", "input_audio", "file", "refusal", "input_text", "output_text", "input_image", "input_file",
 )  # fmt: skip
@@ -259,7 +265,7 @@ def _turn(node: Node) -> Turn:
     if (legacy := node.find("function_call")) is not None:
         items.append(Call(name=legacy.need("name").text, at=legacy.at, **carry.args_from(legacy.find("arguments"))))
     node.lose_unread(f"{_TITLE}: only the role, the content and the calls of a message are carried")
-    return Turn(role={"user": "user", "assistant": "model"}.get(role, "system"), items=tuple(items), at=node.at)  # type: ignore[arg-type]
+    return Turn(role=_SPEAKERS[role], items=tuple(items), at=node.at)
 
 
 def _refused(node: Node) -> Text:
