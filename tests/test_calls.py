@@ -246,7 +246,7 @@ def nested(levels: int) -> Any:
         ('{"a": NaN}', "NaN is not finite"), ('{"a": 1e999}', "beyond the range"), ({"a": math.nan}, "nan is not finite"),
         ({"a": [math.inf]}, "inf is not finite"), ({"a": strict_json.Bad("a reason", "x")}, "a reason"),
         (strict_json.Bad("nested too deeply"), "nested too deeply"), (nested(100), "nested deeper than 100"),
-        ("[" * 5_000, "nested deeper"), ('{"a": ' + "9" * 5_000 + "}", "5000 digits"),
+        ("[" * 5_000, "not valid JSON"), ('{"a": ' + "9" * 5_000 + "}", "5000 digits"),
     ],
     ids=range(16),
 )  # fmt: skip
