@@ -35,6 +35,7 @@ PURE = (
     "request",
     "facts",
     "turn",
+    "selection",
 )
 EDGES = ("gemini", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers")
 # A unit (a module or folder of the package) may import from the layers before its own.

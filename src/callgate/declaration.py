@@ -81,7 +81,10 @@ def declare(
     if schema_field not in ("parametersJsonSchema", "parameters"):
         raise UsageError(f"unknown schema field {schema_field!r}: use 'parametersJsonSchema' or 'parameters'")
     if len(definitions) > DECLARATIONS_MAX:
-        raise ToolNotDeclarable(f"{len(definitions)} tools: a request can declare at most {DECLARATIONS_MAX}")
+        raise ToolNotDeclarable(
+            f"{len(definitions)} tools: a request can declare at most {DECLARATIONS_MAX}; leave some out, or give the gate "
+            "tools_shown= so that the model finds the others by itself"
+        )
     names = declared_names(definitions)
     declarations: list[JsonObject] = []
     losses: list[Loss] = []

@@ -15,12 +15,12 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from callgate import facts, parts
 from callgate.calls import Answer, Collector, salvaged_calls
 from callgate.conversation import Conversation, repaired
-from callgate.declaration import BuiltIn, Declaration, declare, split_built_in, tool_config
+from callgate.declaration import DECLARATIONS_MAX, BuiltIn, Declaration, declare, split_built_in, tool_config
 from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, UsageError
 from callgate.events import (
     ApprovalNeeded,
@@ -39,6 +39,7 @@ from callgate.models import Model, ModelRequest, open_model
 from callgate.parts import Prompt
 from callgate.permission import Approval, Approve, Policy
 from callgate.portal import Channel, Portal
+from callgate.selection import FIND_TOOLS, FindTools
 from callgate.store import Store, open_store
 from callgate.store.memory import ANONYMOUS_PREFIX
 from callgate.turn import Loop
@@ -47,6 +48,7 @@ from callgate.types import (
     Content,
     Decision,
     FunctionCall,
+    JsonObject,
     Limits,
     Progress,
     Reply,
@@ -63,6 +65,8 @@ EVENTS_MAX = 256
 """Events that may wait for a slow reader of a stream before the run itself waits."""
 
 SESSIONS_CACHED = 256
+TOOLS_SHOWN_MAX = DECLARATIONS_MAX // 2 - 1
+"""Half of what can be declared is left for tools that are found."""
 NOTES_MAX = 20
 """Repairs of a history that are told one by one."""
 
@@ -78,7 +82,8 @@ class Gate:
     ```
 
     Tools are functions, objects that offer tools, and the names of tools that run at Google (`"google_search"`, or
-    `{"codeExecution": {}}` with a configuration).
+    `{"codeExecution": {}}` with a configuration). With more tools than a model can cope with, `tools_shown=20` declares the
+    first twenty and a tool `find_tools`, by which the model finds and loads the others.
 
     A gate holds no conversation by itself: `reply.session` names the one that a run began, and `run(..., session=...)` goes
     on with it.
@@ -96,15 +101,23 @@ class Gate:
         policy: Policy | None = None,
         approve: Approve | None = None,
         store: Store | str | None = None,
+        tools_shown: int | None = None,
     ) -> None:
         if mode not in ("auto", "native"):
             raise UsageError(f"mode={mode!r} is not available in this version: use 'auto' or 'native'")
+        if tools_shown is not None and not 0 <= tools_shown <= TOOLS_SHOWN_MAX:
+            raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {TOOLS_SHOWN_MAX}, or None for all tools")
         limits = limits or Limits()
         functions, built_in = split_built_in(tools)
-        self._setup = _Setup.of(
-            open_model(model),
-            Executor(functions, limits=limits),
-            built_in=built_in,
+        executor = Executor(functions, limits=limits)
+        if tools_shown is not None:
+            allowed = (policy or Policy()).may_declare
+            executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
+        self._setup = _Setup(
+            model=open_model(model),
+            executor=executor,
+            built_in=tuple(built_in),
+            tools_shown=tools_shown,
             limits=limits,
             policy=policy or Policy(),
             approve=approve,
@@ -112,6 +125,7 @@ class Gate:
             system=system,
             settings=dict(settings or {}),
         )
+        self._setup.view()  # Raises now what would fail in the first request.
         self._sessions: OrderedDict[str, _Session] = OrderedDict()
         self._portal: Portal | None = None
         self._portal_lock = threading.Lock()
@@ -120,7 +134,7 @@ class Gate:
     @property
     def definitions(self) -> list[ToolDefinition]:
         """The tools that the model is told of."""
-        return list(self._setup.declared)
+        return list(self._setup.view().declared)
 
     # Running --------------------------------------------------------------------------------------------------------------
 
@@ -179,7 +193,7 @@ class Gate:
             ModelError: the model could not be reached, or its answer is not one.
         """
         conversation = Conversation([parts.user_content(contents)] if isinstance(contents, str) else contents)
-        request = self._setup.request(conversation, facts.AskModel(tool_choice), stream=False)
+        request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
         collector = Collector()
         async with self._in_use():
             async for item in self._setup.model.generate(request):
@@ -238,7 +252,9 @@ class Gate:
 
     async def _drive(self, opening: _Opening, emit: Emit | None) -> Reply:
         if opening.tool_choice not in ("auto", "none"):
-            tool_config(opening.tool_choice, self._setup.known.names)  # Raises now what would fail in the first request.
+            tool_config(
+                opening.tool_choice, self._setup.view().known.names
+            )  # Raises now what would fail in the first request.
         session = await self._session(opening.session)
         async with session.lock:
             driver = session.driver = _Driver(self._setup, session, emit)
@@ -277,6 +293,25 @@ class Gate:
 
 
 @dataclass(frozen=True, slots=True)
+class _View:
+    """Tools as a model is told of them."""
+
+    declared: tuple[ToolDefinition, ...]
+    declaration: Declaration
+    known: facts.ToolsKnown
+
+    @classmethod
+    def of(cls, definitions: Sequence[ToolDefinition], executor: Executor, built_in: Iterable[BuiltIn]) -> _View:
+        declaration = declare(definitions, built_in=built_in)
+        declared = tuple(d for d in definitions if d.name not in declaration.quarantined)
+        known = facts.ToolsKnown(
+            tools={d.name: facts.KnownTool.of(d, executor.digests[d.name]) for d in declared},
+            names=dict(declaration.names),
+        )
+        return cls(declared, declaration, known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Setup:
     """What a gate was built from: everything that its runs share and none of them changes."""
 
@@ -288,29 +323,28 @@ class _Setup:
     store: Store
     system: str | None
     settings: Mapping[str, Any]
-    declared: tuple[ToolDefinition, ...]
-    declaration: Declaration
-    known: facts.ToolsKnown
+    built_in: tuple[BuiltIn, ...]
+    tools_shown: int | None
+    views: dict[frozenset[str], _View] = field(default_factory=dict[frozenset[str], "_View"])
+    """What was declared so far, by the names of the tools in it."""
 
-    @classmethod
-    def of(
-        cls, model: Model, executor: Executor, *, policy: Policy, built_in: Iterable[BuiltIn] = (), **rest: Any
-    ) -> _Setup:
-        """Declares the tools that the policy does not hide."""
-        declared = tuple(filter(policy.may_declare, executor.definitions))
-        declaration = declare(declared, built_in=built_in)
-        declared = tuple(d for d in declared if d.name not in declaration.quarantined)
-        known = facts.ToolsKnown(
-            tools={d.name: facts.KnownTool.of(d, executor.digests[d.name]) for d in declared},
-            names=dict(declaration.names),
-        )
-        return cls(model, executor, policy=policy, declared=declared, declaration=declaration, known=known, **rest)
+    def view(self, found: Iterable[str] = ()) -> _View:
+        """The tools that are declared: those shown from the start, and those that were found since."""
+        allowed = list(filter(self.policy.may_declare, self.executor.definitions))
+        if self.tools_shown is not None:
+            last_found = [name for name in found if name in self.executor][-(DECLARATIONS_MAX // 2) :]
+            shown = {FIND_TOOLS, *last_found, *[d.name for d in allowed if d.name != FIND_TOOLS][: self.tools_shown]}
+            allowed = [d for d in allowed if d.name in shown]
+        key = frozenset(d.name for d in allowed)
+        if key not in self.views:
+            self.views[key] = _View.of(allowed, self.executor, self.built_in)
+        return self.views[key]
 
-    def request(self, conversation: Conversation, command: facts.AskModel, *, stream: bool) -> ModelRequest:
+    def request(self, view: _View, conversation: Conversation, command: facts.AskModel, *, stream: bool) -> ModelRequest:
         return ModelRequest(
             conversation=conversation,
-            definitions=self.declared,
-            declaration=self.declaration,
+            definitions=view.declared,
+            declaration=view.declaration,
             tool_choice=command.tool_choice,
             system=self.system,
             settings=self.settings,
@@ -362,6 +396,7 @@ class _Driver:
 
     def __init__(self, setup: _Setup, session: _Session, emit: Emit | None) -> None:
         self.setup = setup
+        self.view = setup.view()
         self.stream = emit is not None
         self.session = session
         self.loop = session.loop
@@ -406,14 +441,15 @@ class _Driver:
     # Opening and ending ---------------------------------------------------------------------------------------------------
 
     async def open(self, opening: _Opening) -> None:
-        known = self.setup.known
+        self.view = self.setup.view(self.loop.tools)
+        known = self.view.known
         first: list[facts.Fact] = []
         if self.loop.phase in ("asking", "calling"):
             # Whoever was at work on this session is not any more: this driver holds its lock.
             first.append(facts.Recovered())
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
             first.append(known)
-        for reason in self.setup.declaration.quarantined.values():
+        for reason in self.view.declaration.quarantined.values():
             await self.emit(Notice("tool_left_out", reason, "warning"))
         if opening.history is not None:
             contents, notes = repaired(opening.history)
@@ -480,7 +516,7 @@ class _Driver:
         """One request to the model, its answer handed on piece by piece."""
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
-        request = self.setup.request(self.loop.conversation, command, stream=self.stream)
+        request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
         collector = Collector()
         announced: list[FunctionCall] = []
         items = self.setup.model.generate(request)
@@ -619,6 +655,15 @@ class _Driver:
         for item in ended:
             del self.running[item.id]
         await self.note(*ended, *[item for item in items if isinstance(item, facts.ApprovalAnswered)])
+        await self.show_found([name for item in ended for name in _found_names(item.result)])
+
+    async def show_found(self, names: Sequence[str]) -> None:
+        """Declares from the next request on what the model has looked for and found."""
+        if self.setup.tools_shown is None or not names:
+            return
+        self.view = self.setup.view([*self.loop.tools, *names])
+        if self.view.known.tools != self.loop.tools:
+            await self.note(self.view.known)
 
     async def wind_down(self, reason: str) -> None:
         """Stops everything and leaves a valid history: every call that had started gets its answer."""
@@ -658,6 +703,12 @@ class _Driver:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+
+def _found_names(result: ToolResult) -> list[str]:
+    if result.name != FIND_TOOLS or result.is_error:
+        return []
+    return [item["name"] for item in cast("list[JsonObject]", result.value)]
 
 
 def _approval_fact(call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
