@@ -1,8 +1,9 @@
 """What it costs to declare 500 tools, the first time and again, and to check one call's arguments.
 
 Beside it stand google-genai's own conversion of the same schemas, where it is installed (each JSON Schema through its
-`Schema.from_json_schema`, then a `GenerateContentConfig` built and dumped, as its client does for MCP tools), and a plain
-`json.dumps` of the same tools. Figures are the best of several repetitions, in milliseconds of processor time.
+`Schema.from_json_schema`, then a `GenerateContentConfig` built and dumped, as its client does for MCP tools), those of
+langchain-google-genai and LiteLLM where they are installed, and a plain `json.dumps` of the same tools. Figures are the best
+of several repetitions, in milliseconds of processor time.
 
     python benchmarks/schema.py        ends with 1 if a goal is missed
 """
@@ -97,6 +98,24 @@ def theirs() -> Callable[[list[tuple[str, str, Any]]], object] | None:
     return convert
 
 
+def langchains() -> Callable[[list[Any]], object] | None:
+    """langchain-google-genai's way, or None if it is not installed."""
+    try:
+        from langchain_google_genai._function_utils import convert_to_genai_function_declarations
+    except ImportError:
+        return None
+    return lambda tools: [tool.model_dump(exclude_none=True) for tool in convert_to_genai_function_declarations(tools)]
+
+
+def litellms() -> Callable[[list[Any]], object] | None:
+    """LiteLLM's way, or None if it is not installed."""
+    try:
+        from litellm.llms.vertex_ai.gemini.vertex_and_google_ai_studio_gemini import VertexGeminiConfig
+    except ImportError:
+        return None
+    return lambda tools: VertexGeminiConfig()._map_function(value=copy.deepcopy(tools), optional_params={})
+
+
 _UNREAD = ("$defs", "additionalProperties", "const", "exclusiveMinimum")
 
 
@@ -121,6 +140,15 @@ def main() -> int:
         convert(readable[:10])
         converted = best(convert, lambda: readable)
         rows.append(("google-genai: converted, built, dumped", converted))
+    others: dict[str, float] = {}
+    openai = [
+        {"type": "function", "function": {"name": t.name, "description": t.description, "parameters": t.input_schema}}
+        for t in tools
+    ]
+    for name, way in (("langchain-google-genai", langchains()), ("LiteLLM", litellms())):
+        if way is not None:
+            others[name] = best(way, lambda: openai, repetitions=3)
+            rows.append((f"{name}: converted", others[name]))
     missed: list[str] = []
     for field in FIELDS:
         first = best(lambda given, field=field: declare(given, schema_field=field), lambda: copy.deepcopy(tools))
@@ -129,6 +157,9 @@ def main() -> int:
         rows += [(f"callgate {field}: first time", first), (f"callgate {field}: again", again)]
         if converted is not None and first > FIRST_MAX * converted:
             missed.append(f"{field}: the first time takes {first / converted:.2f} of google-genai's, goal {FIRST_MAX}")
+        missed += [
+            f"{field}: the first time takes {first / took:.2f} of {name}'s" for name, took in others.items() if first > took
+        ]
         if again > CACHED_MAX * dumped:
             missed.append(f"{field}: again takes {again / dumped:.1f} plain dumps, goal {CACHED_MAX}")
     args = {"query_0": "x", "limit": 5, "state": "open", "labels": ["a", "b"], "range": {"first": 1}}
