@@ -990,6 +990,22 @@ EVERYTHING = {
 }
 
 
+@row("000-17")
+def a_schema_becomes_the_openapi_subset_with_a_report() -> None:
+    number = {"type": ["integer", "null"], "exclusiveMinimum": 0, "multipleOf": 5}
+    schema = {"type": "object", "properties": {"n": number}, "required": ["n"]}
+    declared = declare([ToolDefinition(name="f", input_schema=schema)], schema_field="parameters")
+    (function,) = declared.tools[0]["functionDeclarations"]
+    wire = function["parameters"]
+    assert (wire["type"], wire["required"]) == ("object", ["n"])
+    assert {key: wire["properties"]["n"][key] for key in ("type", "nullable", "minimum")} == {
+        "type": "integer",
+        "nullable": True,
+        "minimum": 1,
+    }
+    assert [(loss.tool, loss.keyword) for loss in declared.losses] == [("f", "multipleOf")]
+
+
 @row("002-04")
 def a_schema_may_say_anything_that_json_schema_can() -> None:
     definition = ToolDefinition(name="forecast", description="Looks ahead.", input_schema=EVERYTHING)
