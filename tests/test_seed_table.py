@@ -1012,7 +1012,7 @@ def a_schema_may_say_anything_that_json_schema_can() -> None:
     (declared,) = declare([definition]).tools[0]["functionDeclarations"]
     assert declared == {"name": "forecast", "description": "Looks ahead.", "parametersJsonSchema": EVERYTHING}
     right = {"when": "2026-01-31", "unit": "celsius", "days": [1, 2], "place": None}
-    assert check_arguments(definition, right).problems == ()
+    assert tuple(check_arguments(definition, right).problems) == ()
     assert len(check_arguments(definition, {"unit": "kelvin", "days": [0]}).problems) == 3
 
 
@@ -1022,7 +1022,7 @@ def the_types_are_checked_before_a_tool_runs() -> None:
     properties = {name: {"type": name} for name in right}
     definition = ToolDefinition(name="f", input_schema={"type": "object", "properties": properties})
     checked = check_arguments(definition, right)
-    assert (checked.args, checked.problems, checked.coercions) == (right, (), ())
+    assert (checked.args, checked.problems, checked.coercions) == (right, [], [])
     wrong = {"object": [1], "string": 1, "number": "x", "integer": 1.5, "boolean": "x", "array": {}}
     assert len(check_arguments(definition, wrong).problems) == 6
 

@@ -142,7 +142,7 @@ class Executor:
         except ToolNotDeclarable as error:
             # The tool was left out of the declaration for this; a model that calls it all the same is told why.
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(f"Not run: {error}.",))
-        problems = checked.problems or tuple(self._tools[name].problems(checked.args))
+        problems = tuple(checked.problems or self._tools[name].problems(checked.args))
         if problems:
             listed = "; ".join(problem.rstrip(".") for problem in problems)
             problems = (f"The arguments of {name!r} are not valid: {listed}. Correct them and call again.",)
@@ -151,7 +151,7 @@ class Executor:
             tool=name,
             args=checked.args,
             problems=problems,
-            coercions=checked.coercions,
+            coercions=tuple(checked.coercions),
             digest=self._digests[name],
         )
 

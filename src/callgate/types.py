@@ -163,10 +163,15 @@ class Checked:
     """Arguments after the check: what would run, what was changed on the way, and what is wrong."""
 
     args: Mapping[str, Any]
-    problems: tuple[str, ...] = ()
+    problems: list[str] = field(default_factory=list[str])
     """Sentences that let a model correct itself; empty means valid."""
-    coercions: tuple[str, ...] = ()
+    coercions: list[str] = field(default_factory=list[str])
     """Lossless conversions that were made, such as `"5"` to `5`."""
+
+    def __post_init__(self) -> None:
+        # Whoever compares with a list gets one, whatever the check collected its sentences in.
+        object.__setattr__(self, "problems", list(self.problems))
+        object.__setattr__(self, "coercions", list(self.coercions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

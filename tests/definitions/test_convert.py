@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import itertools
 import json
@@ -605,3 +606,19 @@ def test_whatever_is_wrong_is_a_usage_error_and_nothing_else(data: st.DataObject
 def test_junk_is_a_usage_error(value: Any, target: str) -> None:
     with pytest.raises(UsageError):
         convert(value, target=target)
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        {"type": [], "format": "enum", "enum": ["1"]},
+        {"type": "NUMBER", "format": "enum", "enum": ["1e999", "nan"]},
+        {"type": "INTEGER", "format": "enum", "enum": [1e400]},
+        {"type": "OBJECT", "properties": {"a": {}}, "propertyOrdering": [[], "a"]},
+    ],
+    ids=range(4),
+)
+def test_an_odd_schema_message_is_read_or_refused_in_a_sentence(node: Any):
+    tool = {"name": "f", "description": "F.", "parameters": {"type": "OBJECT", "properties": {"x": node}}}
+    with contextlib.suppress(UsageError):
+        json.dumps(convert(tool, source="gemini", target="mcp").value, allow_nan=False)

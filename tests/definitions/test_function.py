@@ -92,7 +92,7 @@ def call(fn, args, context=None, **options):
     """What the function would be called with, after the check that every call goes through."""
     made = function_tool(fn, **options)
     checked = check_arguments(made.definition, args)
-    assert checked.problems == ()
+    assert tuple(checked.problems) == ()
     return made.bind(checked.args, context)
 
 
@@ -526,7 +526,7 @@ def test_values_of_declared_types_survive_the_way_through_json(data):
     value = data.draw(PYTHON_VALUES[kind])
     sent = value if kind is Old else TypeAdapter(kind).dump_python(value, mode="json")
     checked = check_arguments(TOOLS[kind].definition, {"x": sent})
-    assert checked.problems == ()
+    assert tuple(checked.problems) == ()
     _, keyword = TOOLS[kind].bind(checked.args, None)
     assert keyword == {"x": value}
     assert type(keyword["x"]) is type(value)

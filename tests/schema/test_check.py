@@ -24,7 +24,7 @@ def definition(properties=None, **keywords):
 def check_one(schema, value):
     """The value after the check, with its coercions and problems, for a tool with the one argument `x`."""
     checked = check_arguments(definition({"x": schema}), {"x": value})
-    return checked.args["x"], checked.coercions, checked.problems
+    return checked.args["x"], tuple(checked.coercions), tuple(checked.problems)
 
 
 INTEGER = {"type": "integer"}
@@ -140,7 +140,7 @@ def test_problem_is_a_sentence_with_its_path(schema, value, problem):
 
 def test_missing_and_unknown_arguments_are_named_with_a_guess():
     checked = check_arguments(definition({"city": {}}, required=["city"], additionalProperties=False), {"citty": 1, "zz": 2})
-    assert checked.problems == (
+    assert tuple(checked.problems) == (
         "unknown argument 'citty'; did you mean 'city'?", "unknown argument 'zz'", "'city' is required but missing",
     )  # fmt: skip
 
@@ -154,7 +154,7 @@ def test_nested_problem_has_a_readable_path():
     }
     schema = definition({"operations": {"type": "array", "items": {"$ref": "#/$defs/op"}}}, **{"$defs": {"op": operation}})
     checked = check_arguments(schema, {"operations": [{"pth": 1}, {"path": 5}]})
-    assert checked.problems == (
+    assert tuple(checked.problems) == (
         "operations[0]: unknown key 'pth'; did you mean 'path'?",
         "operations[0]: 'path' is required but missing",
         "operations[1].path: 5 is an integer, but a string is needed",
@@ -163,7 +163,7 @@ def test_nested_problem_has_a_readable_path():
 
 def test_tool_without_parameters_refuses_any():
     assert check_arguments(definition(additionalProperties=False), {"a": 1}).problems in (
-        ("this tool takes no arguments",), ("unknown argument 'a'",),
+        ["this tool takes no arguments"], ["unknown argument 'a'"],
     )  # fmt: skip
 
 
@@ -189,7 +189,7 @@ def test_coercion_follows_recursive_references():
     schema = definition({"x": {"$ref": "#/$defs/node"}}, **{"$defs": {"node": node}})
     checked = check_arguments(schema, {"x": {"n": "1", "kids": [{"n": 2.0, "kids": [{"n": "3"}]}]}})
     assert checked.args == {"x": {"n": 1, "kids": [{"n": 2, "kids": [{"n": 3}]}]}}
-    assert checked.problems == ()
+    assert tuple(checked.problems) == ()
 
 
 def test_unions_nested_in_unions_are_tried_a_bounded_number_of_times():
@@ -215,7 +215,7 @@ def test_arguments_nested_ten_thousand_deep_are_a_problem():
     deep: list = []
     for _ in range(10_000):
         deep = [deep]
-    assert check_arguments(definition(), {"x": deep}).problems == ("the arguments are nested deeper than 100 levels",)
+    assert tuple(check_arguments(definition(), {"x": deep}).problems) == ("the arguments are nested deeper than 100 levels",)
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_arguments_nested_ten_thousand_deep_are_a_problem():
     ],
 )
 def test_what_is_not_json_is_a_problem(value, problem):
-    assert check_arguments(definition(), {"x": value}).problems == (problem,)
+    assert tuple(check_arguments(definition(), {"x": value}).problems) == (problem,)
 
 
 def test_keys_that_look_like_indexes_are_kept_apart_from_them():
@@ -252,8 +252,8 @@ def test_remote_reference_is_never_fetched_and_asks_for_nothing(keyword):
         schema = definition(
             {"x": {keyword: url, "type": "integer"}, "y": {"oneOf": [{keyword: url}, {"not": {keyword: url}}]}}
         )
-        assert check_arguments(schema, {"x": 1, "y": 1}).problems == ()
-        assert check_arguments(schema, {"x": "a"}).problems == ("x: 'a' is a string, but an integer is needed",)
+        assert tuple(check_arguments(schema, {"x": 1, "y": 1}).problems) == ()
+        assert tuple(check_arguments(schema, {"x": "a"}).problems) == ("x: 'a' is a string, but an integer is needed",)
         with pytest.raises(BlockingIOError):
             server.accept()
 
@@ -261,7 +261,7 @@ def test_remote_reference_is_never_fetched_and_asks_for_nothing(keyword):
 def test_file_reference_is_not_read(tmp_path):
     path = tmp_path / "s.json"
     path.write_text('{"type": "integer"}')
-    assert check_arguments(definition({"x": {"$ref": path.as_uri()}}), {"x": "a"}).problems == ()
+    assert tuple(check_arguments(definition({"x": {"$ref": path.as_uri()}}), {"x": "a"}).problems) == ()
 
 
 @pytest.mark.parametrize(
@@ -288,14 +288,14 @@ def test_schema_nested_too_deep_names_its_tool():
 
 def test_unknown_dialect_is_read_as_the_current_one():
     schema = definition({"x": INTEGER}, **{"$schema": "http://example.com/my-dialect"})
-    assert check_arguments(schema, {"x": "a"}).problems == ("x: 'a' is a string, but an integer is needed",)
+    assert tuple(check_arguments(schema, {"x": "a"}).problems) == ("x: 'a' is a string, but an integer is needed",)
 
 
 def test_old_dialect_keeps_its_meaning():
     schema = definition(
         {"x": {"minimum": 3, "exclusiveMinimum": True}}, **{"$schema": "http://json-schema.org/draft-04/schema#"}
     )
-    assert check_arguments(schema, {"x": 3}).problems == ("x: 3 is less than or equal to the minimum of 3",)
+    assert tuple(check_arguments(schema, {"x": 3}).problems) == ("x: 3 is less than or equal to the minimum of 3",)
 
 
 def test_formats_are_not_asserted():
@@ -360,7 +360,7 @@ def test_checking_twice_is_the_same_as_checking_once(schema, value):
     again = check_arguments(definition({"x": schema}), once.args)
     assert again.args == once.args
     if not once.problems:
-        assert again.problems == ()
+        assert tuple(again.problems) == ()
 
 
 @thorough

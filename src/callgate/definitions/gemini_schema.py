@@ -6,6 +6,7 @@ The message writes types in capitals, null as `nullable`, large counts as text a
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -57,14 +58,16 @@ def _child(key: str, value: Any) -> Any:
 
 def _numeric_enum(node: JsonObject) -> JsonObject:
     """An enum of numbers, which the message can only write as text."""
-    number = _NUMBERS.get(node.get("type"))
+    kind: Any = node.get("type")
+    number = _NUMBERS.get(kind) if isinstance(kind, str) else None
     values: Any = node.get("enum")
     if number is None or not isinstance(values, list):
         return {}
     try:
-        return {"enum": [number(value) for value in cast("list[Any]", values)]}
-    except (TypeError, ValueError):
+        numbers = [number(value) for value in cast("list[Any]", values)]
+    except (TypeError, ValueError, OverflowError):
         return {}
+    return {"enum": numbers} if all(map(math.isfinite, numbers)) else {}
 
 
 def _order(node: JsonObject) -> None:
@@ -72,7 +75,7 @@ def _order(node: JsonObject) -> None:
     properties: Any = node.get("properties")
     if isinstance(ordering, list) and isinstance(properties, dict):
         given = cast("JsonObject", properties)
-        names = [name for name in cast("list[Any]", ordering) if name in given]
+        names = [name for name in cast("list[Any]", ordering) if isinstance(name, str) and name in given]
         node["properties"] = {name: given[name] for name in dict.fromkeys([*names, *given])}
 
 

@@ -33,17 +33,17 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any]) -> Chec
     """
     validator = validator_of(definition)
     if depth_exceeds(dict(args), DEPTH_MAX):
-        return Checked(args=dict(args), problems=(f"the arguments are nested deeper than {DEPTH_MAX} levels",))
+        return Checked(args=dict(args), problems=[f"the arguments are nested deeper than {DEPTH_MAX} levels"])
     if reason := first_bad(args):
-        return Checked(args=dict(args), problems=(reason,))
+        return Checked(args=dict(args), problems=[reason])
     if strange := _first_not_json(args):
-        return Checked(args=dict(args), problems=(f"the arguments hold {strange}, which cannot be passed on",))
+        return Checked(args=dict(args), problems=[f"the arguments hold {strange}, which cannot be passed on"])
     copy: dict[str, Any] = {name: plain(value) for name, value in args.items()}
     if validator.aliases:
         copy = renamed(copy, validator.aliases)
     copy, coercions = coerced(copy, validator)
     problems = sentences(validator.root.iter_errors(copy), validator.schema, copy)
-    return Checked(args=copy, problems=problems, coercions=coercions)
+    return Checked(args=copy, problems=list(problems), coercions=list(coercions))
 
 
 def _first_not_json(args: Mapping[str, Any]) -> str | None:
