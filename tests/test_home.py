@@ -102,10 +102,10 @@ def test_this_machine_can_be_reached() -> None:
         assert client.getpeername() == server.getsockname()
 
 
-def test_property_tests_stay_random_and_print_how_to_repeat_a_failure() -> None:
+def test_property_tests_are_repeatable_at_scale_one_and_print_how_to_repeat_a_failure(scale: int) -> None:
     assert settings().print_blob
     assert settings().deadline is None
-    assert not settings().derandomize
+    assert settings().derandomize == (scale == 1)
 
 
 def test_the_scale_is_a_positive_number(scale: int) -> None:
