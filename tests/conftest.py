@@ -26,8 +26,8 @@ if not LIVE:
     for _name in [name for name in os.environ if name.startswith(("GOOGLE_", "GEMINI_", "OPENAI_"))]:
         del os.environ[_name]
 
-# The same examples every time at scale 1, so that a change is judged by what it changed and not by luck; new ones, and more of
-# them, in a soak, where a failure prints the line that repeats it.
+# The same examples every time at scale 1, so that a change is judged by what it changed and not by luck; new ones, and more
+# of them, in a soak, where a failure prints the line that repeats it.
 settings.register_profile(
     "callgate", print_blob=True, deadline=None, derandomize=SCALE == 1, suppress_health_check=[HealthCheck.too_slow]
 )
