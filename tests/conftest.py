@@ -172,3 +172,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("live"):
             item.add_marker(pytest.mark.skip(reason="talks to the real Gemini API; run `make live` with a key"))
+
+
+# --- nothing is left out where everything is required ---------------------------------------------------------------------
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+    """A test that skips because something is not installed has failed where CALLGATE_REQUIRE_ALL says that all must be."""
+    report = yield
+    reason = report.longrepr[2] if report.skipped and isinstance(report.longrepr, tuple) else ""
+    if os.environ.get("CALLGATE_REQUIRE_ALL") == "1" and "not installed" in reason:
+        report.outcome, report.longrepr = "failed", f"{reason} (CALLGATE_REQUIRE_ALL=1)"
+    return report

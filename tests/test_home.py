@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import socket
 import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import ModuleType
 
 import pytest
@@ -110,3 +113,15 @@ def test_property_tests_are_repeatable_at_scale_one_and_print_how_to_repeat_a_fa
 
 def test_the_scale_is_a_positive_number(scale: int) -> None:
     assert scale >= 1
+
+
+@pytest.mark.parametrize(("required", "outcome"), [("1", "1 failed"), ("", "1 skipped")])
+def test_any_skip_for_something_not_installed_fails_where_everything_is_required(
+    tmp_path: Path, required: str, outcome: str
+) -> None:
+    (tmp_path / "conftest.py").write_text((Path(__file__).parent / "conftest.py").read_text("utf-8"), "utf-8")
+    (tmp_path / "test_it.py").write_text("import pytest\ndef test_it():\n    pytest.skip('openssl is not installed')\n")
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path / "test_it.py")]
+    env = {**os.environ, "CALLGATE_REQUIRE_ALL": required}
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
+    assert outcome in done.stdout
