@@ -6,6 +6,7 @@ import copy
 import json
 import os
 import time
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from callgate import strict_json
 from callgate.conversation import CANCELLED, INTERRUPTED, Conversation, is_user_turn, repaired, validate
 from callgate.errors import CallgateError, ConversationInvalid, UsageError
-from callgate.parts import has_data
+from callgate.parts import SKIP_SIGNATURE, has_data
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
@@ -509,3 +510,59 @@ def test_no_sequence_of_methods_makes_a_history_invalid(steps: list[tuple[str, A
         assert bool(talk.open_calls) == any(
             "functionCall" in part for part in (talk.last or user())["parts"] if has_data(part)
         )
+
+
+# --- what another model wrote --------------------------------------------------------------------------------------------
+
+
+def decoded(encoded: Sequence[bytes]) -> list[Any]:
+    return [json.loads(one) for one in encoded]
+
+
+def signed_talk(origin: str | None) -> Conversation:
+    talk = Conversation()
+    talk.add_user("Hi.")
+    thought = {"text": "Hm.", "thought": True, "thoughtSignature": "dGhvdWdodA=="}
+    first = {"functionCall": {"name": "f", "args": {}, "id": "1"}, "thoughtSignature": "Zmlyc3Q="}
+    talk.add_model(model(thought, first, call("f", id="2")), origin=origin)
+    talk.add_responses([answer("f", id="1"), answer("f", id="2")])
+    return talk
+
+
+def test_the_model_that_wrote_a_content_gets_it_back_as_it_was() -> None:
+    talk = signed_talk("developer:gemini-3.8-flash")
+    assert talk.encoded_for("developer:gemini-3.8-flash") == talk.encoded
+
+
+def test_another_model_gets_neither_thoughts_nor_signatures_and_is_told_that_the_calls_are_not_its_own() -> None:
+    talk = signed_talk("developer:gemini-3.8-flash")
+    contents = decoded(talk.encoded_for("developer:gemini-3.8-pro"))
+    first = {"functionCall": {"name": "f", "args": {}, "id": "1"}, "thoughtSignature": SKIP_SIGNATURE}
+    assert contents == [talk.contents[0], model(first, call("f", id="2")), talk.contents[2]]
+    # What is kept is untouched, and the first model can go on with it.
+    assert talk.encoded_for("developer:gemini-3.8-flash") == talk.encoded
+
+
+def test_an_older_model_is_not_sent_what_it_does_not_know() -> None:
+    talk = signed_talk("openai:gpt")
+    contents = decoded(talk.encoded_for("developer:gemini-2.5-flash", vouch=False))
+    assert contents[1] == model(call("f", id="1"), call("f", id="2"))
+
+
+def test_a_history_from_outside_keeps_its_signatures() -> None:
+    talk = signed_talk(None)
+    assert talk.encoded_for("developer:gemini-3.8-flash") == talk.encoded
+
+
+def test_calls_of_a_history_from_outside_that_nobody_signed_are_vouched_for() -> None:
+    talk = Conversation([user(text("Hi.")), model(call("f"), call("g")), user(answer("f"), answer("g"))])
+    contents = decoded(talk.encoded_for("developer:gemini-3.8-flash"))
+    assert contents[1] == model({**call("f"), "thoughtSignature": SKIP_SIGNATURE}, call("g"))
+
+
+def test_what_was_rewritten_for_a_model_is_encoded_once() -> None:
+    talk = signed_talk("openai:gpt")
+    first, second = talk.encoded_for("developer:x"), talk.encoded_for("developer:x")
+    assert all(one is other for one, other in zip(first, second, strict=True))
+    talk.cut(1)
+    assert talk.encoded_for("developer:x") == talk.encoded

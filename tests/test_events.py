@@ -72,6 +72,7 @@ ROWS: list[tuple[Any, Any]] = [
                 "turns": 0,
                 "limited": False,
                 "approvals": [],
+                "model": "",
             },
         },
     ),

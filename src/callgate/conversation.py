@@ -14,7 +14,7 @@ are reused for every request. This file knows nothing of tools or models; it kno
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from callgate import strict_json
@@ -23,6 +23,7 @@ from callgate.parts import (
     Prompt,
     answer_part,
     call_parts,
+    from_elsewhere,
     has_data,
     is_call,
     is_response,
@@ -58,12 +59,15 @@ class Conversation:
     ```
     """
 
-    __slots__ = ("_contents", "_encoded", "_open", "bytes_encoded")
+    __slots__ = ("_contents", "_encoded", "_open", "_origins", "_rewritten", "_writers", "bytes_encoded")
 
     def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
         self._contents: list[Content] = []
         self._encoded: list[bytes] = []
         self._open: list[JsonObject] = []
+        self._origins: list[str | None] = []
+        self._writers: set[str | None] = set()
+        self._rewritten: dict[tuple[int, bool, bool], bytes] = {}
         self.bytes_encoded = 0
         """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
         contents, _ = repaired(contents)
@@ -82,6 +86,29 @@ class Conversation:
     def encoded(self) -> Sequence[bytes]:
         """The JSON text of each content, in order, encoded once."""
         return tuple(self._encoded)
+
+    def encoded_for(self, origin: str, *, vouch: bool = True) -> Sequence[bytes]:
+        """As `encoded`, but as the model `origin` must see what other models wrote: without their signatures.
+
+        A history that came from outside keeps its signatures. With `vouch`, calls that nobody signed are marked as not
+        Gemini's own, which newer models ask for.
+        """
+        if self._writers <= {origin}:
+            return self.encoded
+        return tuple(map(self._seen_by(origin, vouch), range(len(self._contents))))
+
+    def _seen_by(self, origin: str, vouch: bool) -> Callable[[int], bytes]:
+        def encoded(index: int) -> bytes:
+            content, written_by = self._contents[index], self._origins[index]
+            if content["role"] != "model" or written_by == origin:
+                return self._encoded[index]
+            key = (index, written_by is None, vouch)
+            if key not in self._rewritten:
+                seen = from_elsewhere(content, signed=written_by is None, vouch=vouch)
+                self._rewritten[key] = self._encoded[index] if seen == content else strict_json.dump(seen)
+            return self._rewritten[key]
+
+        return encoded
 
     @property
     def last(self) -> Content | None:
@@ -105,10 +132,11 @@ class Conversation:
             self.add_responses([], missing=CANCELLED)
         self._append(content)
 
-    def add_model(self, content: Mapping[str, Any]) -> None:
+    def add_model(self, content: Mapping[str, Any], *, origin: str | None = None) -> None:
         """Adds an answer of the model as it came; only parts that say nothing and carry no signature are left out.
 
-        Calls that could not be sent back get a name, arguments that are an object, and lose an id that is none.
+        Calls that could not be sent back get a name, arguments that are an object, and lose an id that is none. `origin`
+        says which model wrote it, because its signatures are good for that one only.
 
         Raises:
             ConversationInvalid: the content says nothing, or it cannot stand here.
@@ -121,7 +149,7 @@ class Conversation:
         added = {**content, "role": "model", "parts": parts}
         if any(is_response(part) or not is_whole(part) for part in parts):
             raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in _breaches(added)])
-        self._append(added)
+        self._append(added, origin)
 
     def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> None:
         """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
@@ -141,7 +169,8 @@ class Conversation:
 
     def cut(self, length: int) -> None:
         """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""
-        del self._contents[length:], self._encoded[length:]
+        del self._contents[length:], self._encoded[length:], self._origins[length:]
+        self._rewritten.clear()
         self._open = call_parts(self._contents[-1]) if self._contents and role_of(self._contents[-1]) == "model" else []
 
     def trim(self, bytes_max: int) -> int:
@@ -157,14 +186,18 @@ class Conversation:
                 break
             size -= sum(map(len, self._encoded[dropped:start]))
             dropped = start
-        del self._contents[:dropped], self._encoded[:dropped]
+        del self._contents[:dropped], self._encoded[:dropped], self._origins[:dropped]
+        self._rewritten.clear()
         return dropped
 
-    def _append(self, content: Content) -> None:
+    def _append(self, content: Content, origin: str | None = None) -> None:
         encoded = strict_json.dump(content)
         self.bytes_encoded += len(encoded)
         self._contents.append(content)
         self._encoded.append(encoded)
+        self._origins.append(origin)
+        if content["role"] == "model":
+            self._writers.add(origin)
         self._open = call_parts(content) if content["role"] == "model" else []
 
 

@@ -80,6 +80,10 @@ class ModelAnswered:
     usage: Usage = field(default_factory=Usage)
     salvaged: tuple[FunctionCall, ...] = ()
     """Calls read from Python text of a malformed answer."""
+    model: str = ""
+    """What the model that answered is called."""
+    origin: str | None = None
+    """Whose signatures the content carries (see `Conversation.encoded_for`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,8 @@ from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
     "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "block_ratings_of",
-    "call_of", "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "has_data", "inline_part", "is_call",
+    "call_of", "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "from_elsewhere", "has_data",
+    "inline_part", "is_call",
     "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole", "is_wire_id", "model_content",
     "model_version_of", "partial_args_of", "parts_of", "response_as_text", "response_media", "response_of",
     "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of",
@@ -330,6 +331,26 @@ def _prompt_parts(items: Iterable[Any]) -> Iterator[Part]:
 def model_content(parts: Iterable[Part]) -> Content:
     """A content of the model."""
     return {"role": "model", "parts": list(parts)}
+
+
+def from_elsewhere(content: Content, *, signed: bool, vouch: bool) -> Content:
+    """A model content as a Gemini model must see it that did not write it.
+
+    Without `signed`, its signatures are another model's: they are left out, and so are its thoughts. With `vouch`, the first
+    call of a content in which no call is signed carries the documented value for calls that Gemini did not make.
+    """
+    given = parts_of(content)
+    parts = given if signed else [_unsigned(part) for part in given if not is_thought(part) or is_call(part)]
+    # Of a content that holds nothing but thoughts, something must stay.
+    parts = [part for part in parts if has_data(part) or is_signed(part)] or [*map(_unsigned, given)]
+    calls = [index for index, part in enumerate(parts) if is_call(part)]
+    if vouch and calls and not any(is_signed(parts[index]) for index in calls):
+        parts[calls[0]] = {**parts[calls[0]], "thoughtSignature": SKIP_SIGNATURE}
+    return {**content, "parts": parts}
+
+
+def _unsigned(part: Part) -> Part:
+    return {key: value for key, value in part.items() if key not in ("thoughtSignature", "thought_signature")}
 
 
 def with_text(part: Part, text: str) -> Part:

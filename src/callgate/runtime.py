@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Literal, cast
+from typing import Any, cast
 
 from callgate import facts, parts
 from callgate.calls import Answer, Collector, salvaged_calls
@@ -35,7 +35,8 @@ from callgate.events import (
     UsageReported,
 )
 from callgate.execute import Executor, Running, Watch
-from callgate.models import Model, ModelRequest, open_model
+from callgate.models import AnsweredBy, Mode, Model, ModelRequest, answering, close_model, origin_of
+from callgate.models.choice import ModelLike, open_model
 from callgate.parts import Prompt
 from callgate.permission import Approval, Approve, Policy
 from callgate.portal import Channel, Portal
@@ -70,8 +71,6 @@ TOOLS_SHOWN_MAX = DECLARATIONS_MAX // 2 - 1
 NOTES_MAX = 20
 """Repairs of a history that are told one by one."""
 
-Mode = Literal["auto", "native", "prompted"]
-
 
 class Gate:
     """A conversation in which a model can call tools.
@@ -85,13 +84,16 @@ class Gate:
     `{"codeExecution": {}}` with a configuration). With more tools than a model can cope with, `tools_shown=20` declares the
     first twenty and a tool `find_tools`, by which the model finds and loads the others.
 
+    The model is a name, a model object, or a list of these: then the first one is asked, and when it cannot be reached the
+    next takes over. Without one, Gemini answers if there is a key, and the embedded model otherwise.
+
     A gate holds no conversation by itself: `reply.session` names the one that a run began, and `run(..., session=...)` goes
     on with it.
     """
 
     def __init__(  # noqa: PLR0913 - the one place where everything meets; all but the first two are keyword-only
         self,
-        model: Model | str,
+        model: ModelLike = None,
         tools: Iterable[object] = (),
         *,
         system: str | None = None,
@@ -195,8 +197,8 @@ class Gate:
         conversation = Conversation([parts.user_content(contents)] if isinstance(contents, str) else contents)
         request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
         collector = Collector()
-        async with self._in_use():
-            async for item in self._setup.model.generate(request):
+        async with self._in_use(), answering(self._setup.model, request) as items:
+            async for item in items:
                 if isinstance(item, dict):
                     collector.feed(item)
         return collector.close()
@@ -354,9 +356,7 @@ class _Setup:
 
     async def aclose(self) -> None:
         """Lets go of what the model holds open."""
-        close = getattr(self.model, "aclose", None)
-        if close is not None:
-            await close()
+        await close_model(self.model)
 
 
 Emit = Callable[[Event], Awaitable[None]]
@@ -519,16 +519,19 @@ class _Driver:
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
         collector = Collector()
         announced: list[FunctionCall] = []
-        items = self.setup.model.generate(request)
+        who = AnsweredBy(self.setup.model.name, origin_of(self.setup.model))
         try:
-            async for item in items:
-                if not isinstance(item, dict):
-                    await self.emit(item)
-                    continue
-                for event in collector.feed(item):
-                    if isinstance(event, CallProposed):
-                        announced.append(event.call)
-                    await self.emit(event)
+            async with answering(self.setup.model, request) as items:
+                async for item in items:
+                    if isinstance(item, AnsweredBy):
+                        who = item
+                    elif not isinstance(item, dict):
+                        await self.emit(item)
+                    else:
+                        for event in collector.feed(item):
+                            if isinstance(event, CallProposed):
+                                announced.append(event.call)
+                            await self.emit(event)
             answer = collector.close()
         except BaseException as error:
             self.partial = collector.text
@@ -538,12 +541,9 @@ class _Driver:
             if not isinstance(error, asyncio.CancelledError):
                 await self.note(facts.ModelFailed(message=str(error)))
             raise
-        finally:
-            if isinstance(items, AsyncGenerator):
-                await items.aclose()
-        await self.take_in(answer)
+        await self.take_in(answer, who)
 
-    async def take_in(self, answer: Answer) -> None:
+    async def take_in(self, answer: Answer, who: AnsweredBy) -> None:
         await self.emit(UsageReported(answer.usage))
         fact = facts.ModelAnswered(
             content=answer.content,
@@ -552,6 +552,8 @@ class _Driver:
             finish_message=answer.finish_message,
             usage=answer.usage,
             salvaged=tuple(salvaged_calls(answer.finish_message or answer.text)) if answer.finish_reason != "STOP" else (),
+            model=who.model,
+            origin=who.origin,
         )
         turns_before = self.loop.run.turn
         settled = await self.journal(fact)

@@ -108,6 +108,7 @@ class _Run:
     retries: int = 0
     feedback: str | None = None
     text: str = ""
+    model: str = ""
     usage: Usage = field(default_factory=Usage)
     records: list[_Call] = field(default_factory=list[_Call])
     streaks: dict[str, int] = field(default_factory=dict[str, int])
@@ -188,6 +189,7 @@ class Loop:
             turns=self.run.turn,
             limited=bool(finish) and 1 < self.run.limits.turns == self.run.turn,
             approvals=awaiting,
+            model=self.run.model,
         )
 
     def snapshot(self) -> JsonObject:
@@ -258,7 +260,8 @@ class Loop:
             return
         was_limited = run.limited
         run.turn, run.retries, run.feedback, run.text = run.turn + 1, 0, None, parts.text_of(content)
-        self.conversation.add_model(content)
+        run.model = fact.model
+        self.conversation.add_model(content, origin=fact.origin)
         if not calls:
             self._finish(run.wrap_up or reason, message=fact.finish_message)
             return

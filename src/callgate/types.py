@@ -283,6 +283,8 @@ class Reply:
     """Whether the last answer was given with tools switched off because `Limits.turns` was reached."""
     approvals: list[CallRecord] = field(default_factory=list[CallRecord])
     """Calls that wait for an answer, when `finish_reason` is `approval_needed`."""
+    model: str = ""
+    """The model that gave the last answer."""
 
     @property
     def ok(self) -> bool:

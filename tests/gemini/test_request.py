@@ -587,9 +587,10 @@ def talk_of(turns: int) -> Conversation:
     talk = Conversation()
     for turn in range(turns):
         talk.add_user(f"Question {turn}, with some text to it. 🦊")
-        talk.add_model({"role": "model", "parts": [{"functionCall": {"name": "wx", "args": {"city": f"Oslo {turn}"}}}]})
+        called = {"functionCall": {"name": "wx", "args": {"city": f"Oslo {turn}"}}}
+        talk.add_model({"role": "model", "parts": [called]}, origin=f"developer:{MODEL}")
         talk.add_responses([{"functionResponse": {"name": "wx", "response": {"result": turn}}}])
-        talk.add_model({"role": "model", "parts": [{"text": f"Answer {turn}."}]})
+        talk.add_model({"role": "model", "parts": [{"text": f"Answer {turn}."}]}, origin=f"developer:{MODEL}")
     talk.add_user("And?")
     return talk
 

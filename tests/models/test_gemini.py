@@ -15,7 +15,7 @@ from callgate.errors import AuthError, RequestTimeout, UsageError
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
-from callgate.models import open_model
+from callgate.models.choice import open_model
 from callgate.models.gemini import GeminiModel
 from callgate.request import ModelRequest
 from callgate.testing.answers import call, text

@@ -23,6 +23,7 @@ from callgate.errors import (
     RateLimited,
     RequestTimeout,
     ServerUnavailable,
+    ToolsUnsupported,
 )
 from callgate.types import JsonObject
 
@@ -38,6 +39,11 @@ _CODES = {
 _NEVER_AGAIN = frozenset({501, 505})
 _TOO_LARGE = re.compile(r"too large|payload size|exceeds the (maximum|limit)|token count", re.IGNORECASE)
 _NOT_SERVED_HERE = re.compile(r"location is not supported|region is not supported", re.IGNORECASE)
+_NO_TOOLS = re.compile(
+    r"(?:function calling|tool use|tools?) (?:is|are) not (?:enabled|supported)"
+    r"|does not support (?:function calling|tools?\b)",
+    re.IGNORECASE,
+)
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 # A wait of more than three years is no wait but a mistake.
 _WAIT_MAX_S = 1e8
@@ -107,6 +113,9 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
         return Failure(
             kind(f"the server failed ({named}): {message}", retryable=True), retry=True, wait_s=wait_s, is_outage=True
         )
+    if code == 400 and sent.tools and _NO_TOOLS.search(message):
+        sentence = f"{sent.model!r} has no function calling of its own ({named}): {message} Use mode='prompted'."
+        return _refusal(ToolsUnsupported(sentence, status=word))
     return _refusal(_invalid(code, named, word, message, details, sent))
 
 

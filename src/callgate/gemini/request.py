@@ -53,6 +53,9 @@ class BodyBuilder:
     def __init__(self, model: str, surface: SurfaceKind) -> None:
         self._model = model
         self._surface: SurfaceKind = surface
+        self._vouch = (generation_of(model) or (3,)) >= (3,)
+        self.origin = f"{surface}:{model.removeprefix('models/')}"
+        """Whose signatures these bodies may carry: they are good for one model on one surface."""
         self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
 
     def body(self, request: ModelRequest, *, continuation: str | None = None) -> bytes:
@@ -61,7 +64,7 @@ class BodyBuilder:
         Raises:
             UsageError: a setting or a mix of tools that this model or surface is known to refuse.
         """
-        contents = [*request.conversation.encoded]
+        contents = [*request.conversation.encoded_for(self.origin, vouch=self._vouch)]
         if request.feedback:
             contents.append(strict_json.dump(parts.user_content(request.feedback)))
         token = b',"continuationToken":' + strict_json.dump(continuation) if continuation is not None else b""

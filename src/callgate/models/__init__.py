@@ -6,21 +6,40 @@ Nothing here knows of tools being run, of permission or of history rules.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from typing import Protocol
+import contextlib
+from collections.abc import AsyncGenerator, AsyncIterator
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeAlias
 
-from callgate.errors import UsageError
 from callgate.events import CallArgsDelta, Notice
 from callgate.request import ModelRequest
 from callgate.types import JsonObject
 
-__all__ = ["Model", "ModelRequest", "open_model"]
+__all__ = ["AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "origin_of"]
+
+Mode: TypeAlias = Literal["auto", "native", "prompted"]
+"""How a model is told of tools: by the function calling of its API, by words in the prompt, or by what it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class AnsweredBy:
+    """Says, before the first chunk of an answer, which model it is from. A model that is always itself need not say it."""
+
+    model: str
+    origin: str
+    """Whose signatures the answer carries."""
+
+
+Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | AnsweredBy"
+"""What comes out of a model: chunks of the answer, events to pass on, and who it is."""
 
 
 class Model(Protocol):
     """Something that answers. `generate` yields response chunks as they arrive; a whole answer is one chunk.
 
-    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`.
+    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. Three attributes are
+    read where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `supports_tools`
+    (False when it has no tool calling of its own) and `calls_by_prompt` (True when it brings its own prompted format).
     """
 
     @property
@@ -28,21 +47,29 @@ class Model(Protocol):
         """What the model is called in logs and replies."""
         ...
 
-    def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice | CallArgsDelta]:
+    def generate(self, request: ModelRequest) -> AsyncIterator[Item]:
         """Asks the model. Raises a `ModelError` when there is no answer to be had."""
         ...
 
 
-def open_model(model: Model | str) -> Model:
-    """A model object as it is; a name is a Gemini model, reached as the environment says.
+def origin_of(model: Model) -> str:
+    """Whose signatures the answers of a model carry."""
+    return str(getattr(model, "origin", model.name))
 
-    Raises:
-        UsageError: there is no key, or the object is not a model.
-    """
-    if isinstance(model, str):
-        from callgate.models.gemini import GeminiModel
 
-        return GeminiModel(model)
-    if not callable(getattr(model, "generate", None)):
-        raise UsageError(f"{model!r} is not a model: pass a model's name, a ScriptedModel, or an object with generate()")
-    return model
+@contextlib.asynccontextmanager
+async def answering(model: Model, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Item]]:
+    """The items of one answer; what the model holds open for it is let go of, however the loop over them ends."""
+    items = model.generate(request)
+    try:
+        yield items
+    finally:
+        if isinstance(items, AsyncGenerator):
+            await items.aclose()
+
+
+async def close_model(model: Model) -> None:
+    """Closes what a model holds open, if it holds anything."""
+    close = getattr(model, "aclose", None)
+    if close is not None:
+        await close()

@@ -7,6 +7,7 @@ knowledge of the wire is in `callgate.gemini`.
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncGenerator, Mapping
 
 from callgate.errors import LimitExceeded
@@ -22,6 +23,9 @@ __all__ = ["GeminiModel"]
 
 HOPS_MAX = 32
 """How many requests one answer may take."""
+
+_WITHOUT_TOOLS = re.compile(r"(?:models/)?gemma-")
+"""Models of the same API that have no function calling."""
 
 
 class GeminiModel:
@@ -55,6 +59,16 @@ class GeminiModel:
     def name(self) -> str:
         """The model's name."""
         return self._name
+
+    @property
+    def origin(self) -> str:
+        """Whose signatures its answers carry."""
+        return self._bodies.origin
+
+    @property
+    def supports_tools(self) -> bool:
+        """Whether the model has function calling, as far as its name tells."""
+        return _WITHOUT_TOOLS.match(self._name) is None
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model; yields chunks as they arrive, and a notice for every wait.

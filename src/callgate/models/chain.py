@@ -1,0 +1,83 @@
+"""Several models in a row: when one is not available, the next takes over.
+
+A request comes in and goes to the first model that answers. A model that refuses is an answer and not an outage: its error
+is the caller's. An answer is never put together from two models, so one that breaks off in the middle is an error too; the
+next request goes to the next model.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncGenerator, Callable, Sequence
+
+from callgate.errors import ConnectionLost, ModelError, RateLimited, RequestTimeout, ServerUnavailable, UsageError
+from callgate.events import Notice
+from callgate.models import AnsweredBy, Item, Model, ModelRequest, answering, close_model, origin_of
+
+__all__ = ["ModelChain"]
+
+COOL_DOWN_S = 60.0
+"""How long a model that was not available is asked only after all others."""
+
+UNAVAILABLE = (RateLimited, ServerUnavailable, ConnectionLost, RequestTimeout)
+"""Errors that say nothing about the request: another model may well answer it."""
+
+
+class ModelChain:
+    """A model that is the first of several that can be reached."""
+
+    def __init__(self, models: Sequence[Model], *, clock: Callable[[], float] = time.monotonic) -> None:
+        if not models:
+            raise UsageError("a list of models needs at least one: the first is asked, the others stand in for it")
+        self.models = tuple(models)
+        self._clock = clock
+        self._down_until: dict[int, float] = {}
+
+    @property
+    def name(self) -> str:
+        """The names of all of them, in order."""
+        return ", ".join(model.name for model in self.models)
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
+        """The answer of the first model that gives one, and a notice for every change.
+
+        Raises:
+            ModelError: the last one was not available either, or a model refused.
+        """
+        order = self._order()
+        for place, index in enumerate(order):
+            model = self.models[index]
+            who: AnsweredBy | None = None
+            has_begun = False
+            try:
+                async with answering(model, request) as items:
+                    async for item in items:
+                        if isinstance(item, AnsweredBy):
+                            who = item
+                        elif who is None and isinstance(item, dict):
+                            who = AnsweredBy(model.name, origin_of(model))
+                            yield who
+                        has_begun = has_begun or isinstance(item, dict)
+                        yield item
+            except UNAVAILABLE as error:
+                self._down_until[index] = self._clock() + COOL_DOWN_S
+                if has_begun or place == len(order) - 1:
+                    raise
+                yield _change(model, self.models[order[place + 1]], error)
+            else:
+                self._down_until.pop(index, None)
+                return
+
+    async def aclose(self) -> None:
+        """Lets go of what the models hold open."""
+        for model in self.models:
+            await close_model(model)
+
+    def _order(self) -> list[int]:
+        """The models in the order given, those last that were not available a moment ago."""
+        now = self._clock()
+        return sorted(range(len(self.models)), key=lambda index: self._down_until.get(index, 0.0) > now)
+
+
+def _change(model: Model, successor: Model, error: ModelError) -> Notice:
+    return Notice("model_changed", f"{model.name} is not available ({error}); {successor.name} takes over.", "warning")

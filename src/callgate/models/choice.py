@@ -1,0 +1,83 @@
+"""Which model answers: the one that is named, else Gemini if there is a key, else the embedded one.
+
+Names and the environment come in, a model goes out. A named model that cannot work is an error that says what to do; nothing
+is ever switched in silence.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from callgate.errors import UsageError
+from callgate.models import Model
+
+__all__ = ["MODEL_DEFAULT", "PROVIDERS", "ModelLike", "choose_model", "has_gemini_key", "open_model"]
+
+MODEL_DEFAULT = "gemini-flash-latest"
+"""The model that answers when a key is there and nothing else is said."""
+
+ModelLike: TypeAlias = "Model | str | Sequence[Model | str] | None"
+"""A model object, a name, several of these that stand in for each other in this order, or None: the best there is."""
+
+Env: TypeAlias = Mapping[str, str]
+
+
+def open_model(model: ModelLike, *, env: Env | None = None) -> Model:
+    """The model that is meant.
+
+    A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` name the provider too, and a path that ends
+    in `.gguf` is a file for the embedded one.
+
+    Raises:
+        UsageError: it cannot be used; the message says what is missing.
+    """
+    if isinstance(model, (list, tuple)):
+        from callgate.models.chain import ModelChain
+
+        return ModelChain([open_model(one, env=env) for one in model])
+    if model is None or isinstance(model, str):
+        return choose_model(model, env=env)
+    if not callable(getattr(model, "generate", None)):
+        raise UsageError(f"{model!r} is not a model: pass a model's name, a ScriptedModel, or an object with generate()")
+    return model  # pyright: ignore[reportReturnType] - a sequence that is no list has no generate()
+
+
+def choose_model(name: str | None = None, *, provider: str | None = None, env: Env | None = None) -> Model:
+    """The model of that name and provider; what is left open is decided by the environment.
+
+    Raises:
+        UsageError: an unknown provider, or one that cannot work as things are.
+    """
+    env = os.environ if env is None else env
+    if provider is None and name is not None:
+        head, colon, rest = name.partition(":")
+        # Ollama's names have colons too, so only a known provider counts as one.
+        if colon and head in PROVIDERS:
+            provider, name = head, rest or None
+        else:
+            provider = "embedded" if name.endswith(".gguf") else "gemini"
+    if provider is None:
+        provider = "gemini" if has_gemini_key(env) else "embedded"
+    if provider not in PROVIDERS:
+        raise UsageError(f"unknown provider {provider!r}: use one of {', '.join(map(repr, PROVIDERS))}")
+    return PROVIDERS[provider](name, env)
+
+
+def has_gemini_key(env: Env) -> bool:
+    """Whether the environment says how to reach Gemini."""
+    return any(env.get(name, "").strip() for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY")) or (
+        any(env.get(name, "") for name in ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"))
+        and bool(env.get("GOOGLE_CLOUD_PROJECT"))
+    )
+
+
+def _gemini(name: str | None, env: Env) -> Model:
+    from callgate.models.gemini import GeminiModel
+
+    return GeminiModel(name or env.get("GEMINI_MODEL") or MODEL_DEFAULT, env=env)
+
+
+PROVIDERS: dict[str, Callable[[str | None, Env], Model]] = {"gemini": _gemini}
+"""Name of a provider -> what opens one of its models."""

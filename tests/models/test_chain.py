@@ -1,0 +1,115 @@
+"""Several models in a row: who answers when one is away, and what the conversation keeps of each."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from callgate import Gate, ScriptedModel, tool
+from callgate.errors import (
+    AuthError,
+    Blocked,
+    ConnectionLost,
+    InvalidRequest,
+    ModelError,
+    RateLimited,
+    RequestTimeout,
+    ServerUnavailable,
+    UsageError,
+)
+from callgate.events import Notice, RunEnded, TextDelta
+from callgate.models.chain import COOL_DOWN_S, ModelChain
+from callgate.testing import call
+
+AWAY = [RateLimited("slow down"), ServerUnavailable("503"), ConnectionLost("no route"), RequestTimeout("too slow")]
+REFUSED = [AuthError("wrong key"), InvalidRequest("bad field"), Blocked("no", reason="SAFETY")]
+
+
+class Clock:
+    now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@tool
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+def named(name: str, *script: Any) -> ScriptedModel:
+    return ScriptedModel(script, name=name, repeat_last=True)
+
+
+async def events_of(gate: Gate, prompt: str, session: str | None = None) -> list[Any]:
+    return [event async for event in gate.stream(prompt, session=session)]
+
+
+@pytest.mark.parametrize("error", AWAY, ids=lambda error: type(error).__name__)
+def test_the_next_model_takes_over_and_the_events_say_so(error: ModelError) -> None:
+    gate = Gate([named("first", error), named("second", "Here.")])
+    events = asyncio.run(events_of(gate, "Hi."))
+    notices = [event for event in events if isinstance(event, Notice)]
+    assert notices == [Notice("model_changed", f"first is not available ({error}); second takes over.", "warning")]
+    ended = events[-1]
+    assert isinstance(ended, RunEnded)
+    assert (ended.reply.text, ended.reply.model) == ("Here.", "second")
+
+
+@pytest.mark.parametrize("error", REFUSED, ids=lambda error: type(error).__name__)
+def test_a_model_that_refuses_is_not_replaced(error: ModelError) -> None:
+    second = named("second", "Here.")
+    with pytest.raises(type(error)):
+        asyncio.run(Gate([named("first", error), second]).run("Hi."))
+    assert second.requests == []
+
+
+def test_when_none_is_there_the_last_error_is_raised() -> None:
+    gate = Gate([named("first", ServerUnavailable("one")), named("second", ConnectionLost("two"))])
+    with pytest.raises(ConnectionLost, match="two"):
+        asyncio.run(gate.run("Hi."))
+
+
+def test_an_answer_that_breaks_off_is_not_glued_to_another_models() -> None:
+    class Breaking:
+        name = "breaking"
+
+        async def generate(self, request: Any) -> Any:
+            yield {"candidates": [{"content": {"role": "model", "parts": [{"text": "Half of"}]}}]}
+            raise ConnectionLost("gone")
+
+    gate = Gate([Breaking(), named("second", "Whole.")])
+    with pytest.raises(ConnectionLost) as caught:
+        asyncio.run(gate.run("Hi."))
+    assert caught.value.partial == "Half of"
+    reply = asyncio.run(gate.run("Again."))
+    assert (reply.text, reply.model) == ("Whole.", "second")
+
+
+def test_a_model_that_was_away_is_asked_first_again_after_a_while() -> None:
+    clock = Clock()
+    first, second = named("first", ServerUnavailable("503"), "Back."), named("second", "Here.")
+    gate = Gate(ModelChain([first, second], clock=clock))
+    answers = [asyncio.run(gate.run("Hi.")).model]
+    answers.append(asyncio.run(gate.run("Hi.")).model)
+    clock.now += COOL_DOWN_S
+    answers.append(asyncio.run(gate.run("Hi.")).model)
+    assert answers == ["second", "second", "first"]
+    assert len(first.requests) == 2
+
+
+def test_the_second_model_goes_on_with_the_calls_of_the_first() -> None:
+    first = named("first", call("add", a=1, b=2, signature="c2lnbmF0dXJl"), ServerUnavailable("503"))
+    second = named("second", "Three.")
+    events = asyncio.run(events_of(Gate([first, second], tools=[add]), "1 + 2?"))
+    assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Three."
+    responses = [part["functionResponse"]["response"] for part in second.requests[0].contents[-1]["parts"]]
+    assert responses == [{"result": 3}]
+
+
+def test_an_empty_list_of_models_is_refused() -> None:
+    with pytest.raises(UsageError, match="at least one"):
+        Gate([])

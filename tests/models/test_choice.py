@@ -1,0 +1,66 @@
+"""Which model answers: by name, by provider, by what the environment holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from callgate import GeminiModel, ScriptedModel
+from callgate.errors import UsageError
+from callgate.models.chain import ModelChain
+from callgate.models.choice import MODEL_DEFAULT, choose_model, has_gemini_key, open_model
+
+KEY = {"GEMINI_API_KEY": "test-key"}
+
+
+@pytest.mark.parametrize(
+    ("name", "env", "expected"),
+    [
+        ("gemini-3.8-flash", KEY, "gemini-3.8-flash"),
+        ("gemini:gemini-3.8-pro", KEY, "gemini-3.8-pro"),
+        ("tunedModels/mine:v2", KEY, "tunedModels/mine:v2"),
+        ("gemini:", KEY, MODEL_DEFAULT),
+        (None, KEY, MODEL_DEFAULT),
+        (None, KEY | {"GEMINI_MODEL": "gemini-3.8-pro"}, "gemini-3.8-pro"),
+    ],
+)
+def test_a_name_and_the_environment_choose_a_gemini_model(name: str | None, env: dict[str, str], expected: str) -> None:
+    model = choose_model(name, env=env)
+    assert isinstance(model, GeminiModel)
+    assert model.name == expected
+
+
+def test_a_named_provider_that_cannot_work_is_an_error_and_no_switch() -> None:
+    with pytest.raises(UsageError, match="GEMINI_API_KEY"):
+        choose_model(provider="gemini", env={})
+    with pytest.raises(UsageError, match="unknown provider 'palm'"):
+        choose_model(provider="palm", env=KEY)
+
+
+@pytest.mark.parametrize(
+    ("env", "expected"),
+    [
+        ({}, False),
+        ({"GEMINI_API_KEY": " "}, False),
+        ({"GOOGLE_API_KEY": "k"}, True),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "1"}, False),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "1", "GOOGLE_CLOUD_PROJECT": "p"}, True),
+    ],
+)
+def test_the_environment_says_whether_gemini_can_be_reached(env: dict[str, str], expected: bool) -> None:
+    assert has_gemini_key(env) is expected
+
+
+def test_a_list_is_a_chain_and_a_model_is_itself() -> None:
+    scripted = ScriptedModel(["Hi."])
+    assert open_model(scripted) is scripted
+    chain = open_model(["gemini-3.8-flash", scripted], env=KEY)
+    assert isinstance(chain, ModelChain)
+    assert chain.name == "gemini-3.8-flash, scripted"
+
+
+@pytest.mark.parametrize("thing", [5, object(), {"name": "x"}])
+def test_what_is_no_model_is_refused(thing: Any) -> None:
+    with pytest.raises(UsageError, match="is not a model"):
+        open_model(thing)
