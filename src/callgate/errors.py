@@ -4,7 +4,9 @@
     ├── UsageError                   the programmer must change something
     │   └── ToolNotDeclarable        a tool cannot be declared, or clashes with another one
     ├── ConversationInvalid          a history that breaks a rule of the wire and was not to be repaired
-    ├── SessionBusy                  another owner wrote to the session meanwhile
+    ├── SessionBusy                  somebody else is at work on the session
+    ├── SessionLost                  somebody else has taken the session over
+    ├── StoreError                   the store cannot be read or written
     ├── JsonError                    text that is not JSON, or not JSON that may be passed on
     └── ModelError                   the model, or the way to it, failed
         ├── Blocked                  the prompt was refused
@@ -35,8 +37,8 @@ from typing import Any
 __all__ = [
     "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer", "InvalidRequest",
     "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "ProtocolError", "RateLimited", "RequestTimeout",
-    "ScriptExhausted", "ServerUnavailable", "SessionBusy", "ToolError", "ToolNotDeclarable", "ToolsUnsupported",
-    "UsageError",
+    "ScriptExhausted", "ServerUnavailable", "SessionBusy", "SessionLost", "StoreError", "ToolError", "ToolNotDeclarable",
+    "ToolsUnsupported", "UsageError",
 ]  # fmt: skip
 
 
@@ -65,7 +67,15 @@ class ConversationInvalid(CallgateError, ValueError):
 
 
 class SessionBusy(CallgateError):
-    """Somebody else has written to this session since it was read; read it again and repeat."""
+    """Somebody else is at work on this session; try again when they are done."""
+
+
+class SessionLost(CallgateError):
+    """Somebody else has taken this session over, because its owner seemed to be gone. Nothing more was written to it."""
+
+
+class StoreError(CallgateError):
+    """The place where sessions are kept cannot be read or written; the message says what to do."""
 
 
 class JsonError(CallgateError, ValueError):

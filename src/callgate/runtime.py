@@ -21,7 +21,7 @@ from callgate import facts, parts
 from callgate.calls import Answer, Collector, salvaged_calls
 from callgate.conversation import Conversation, repaired
 from callgate.declaration import DECLARATIONS_MAX, BuiltIn, Declaration, declare, split_built_in, tool_config
-from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, UsageError
+from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, SessionBusy, SessionLost, StoreError, UsageError
 from callgate.events import (
     ApprovalNeeded,
     CallFinished,
@@ -41,8 +41,9 @@ from callgate.parts import Prompt
 from callgate.permission import Approval, Approve, Policy
 from callgate.portal import Channel, Portal
 from callgate.selection import FIND_TOOLS, FindTools
-from callgate.store import Store, open_store
+from callgate.store import LEASE_S, Lease, Store, open_store
 from callgate.store.memory import ANONYMOUS_PREFIX
+from callgate.store.owner import new_owner
 from callgate.turn import Loop
 from callgate.types import (
     CallRecord,
@@ -124,6 +125,7 @@ class Gate:
             policy=policy or Policy(),
             approve=approve,
             store=open_store(store),
+            owns_store=isinstance(store, str),
             system=system,
             settings=dict(settings or {}),
         )
@@ -257,16 +259,42 @@ class Gate:
             tool_config(
                 opening.tool_choice, self._setup.view().known.names
             )  # Raises now what would fail in the first request.
-        session = await self._session(opening.session)
-        async with session.lock:
-            driver = session.driver = _Driver(self._setup, session, emit)
+        session = self._session(opening.session)
+        async with session.lock, self._in_use(), self._leased(session) as lease:
+            driver = session.driver = _Driver(self._setup, session, lease, emit)
             try:
-                async with self._in_use():
-                    return await driver.drive(opening)
+                return await driver.drive(opening)
             finally:
                 session.driver = None
                 if session.broken:
                     self._sessions.pop(session.id, None)
+
+    @contextlib.asynccontextmanager
+    async def _leased(self, session: _Session) -> AsyncGenerator[Lease]:
+        """Holds the session against other processes, and takes in what they have added since it was held last."""
+        store = self._setup.store
+        lease = await self._acquired(session.id)
+        try:
+            if lease.position < session.position:  # It was deleted and begun again elsewhere.
+                session.loop, session.position = Loop(), 0
+            for fact in await store.load(session.id, start=session.position):
+                session.loop.apply(fact)
+                session.position += 1
+            yield lease
+        finally:
+            with contextlib.suppress(StoreError):  # It runs out by itself.
+                await store.release(lease)
+
+    async def _acquired(self, session: str) -> Lease:
+        owner, wait_s, waited_s = new_owner(), 0.02, 0.0
+        while True:
+            try:
+                return await self._setup.store.acquire(session, owner=owner)
+            except SessionBusy:
+                if waited_s >= self._setup.limits.session_wait_s:
+                    raise
+            await asyncio.sleep(wait_s)
+            waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, 0.5)
 
     @contextlib.asynccontextmanager
     async def _in_use(self) -> AsyncGenerator[None]:
@@ -279,12 +307,11 @@ class Gate:
             if self._users == 0:
                 await self._setup.aclose()
 
-    async def _session(self, session_id: str | None) -> _Session:
+    def _session(self, session_id: str | None) -> _Session:
         session_id = session_id or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
         session = self._sessions.get(session_id)
         if session is None:
-            given = await self._setup.store.load(session_id)
-            session = self._sessions.setdefault(session_id, _Session(session_id, Loop(given), len(given)))
+            session = self._sessions[session_id] = _Session(session_id, Loop(), 0)
             while len(self._sessions) > SESSIONS_CACHED:
                 idle = next((known for known in self._sessions.values() if known.driver is None), session)
                 if idle is session:
@@ -323,6 +350,8 @@ class _Setup:
     policy: Policy
     approve: Approve | None
     store: Store
+    owns_store: bool
+    """Whether the gate opened the store itself, and so closes it."""
     system: str | None
     settings: Mapping[str, Any]
     built_in: tuple[BuiltIn, ...]
@@ -355,8 +384,10 @@ class _Setup:
         )
 
     async def aclose(self) -> None:
-        """Lets go of what the model holds open."""
+        """Lets go of what the model holds open, and a store of the gate's own."""
         await close_model(self.model)
+        if self.owns_store:
+            await self.store.aclose()
 
 
 Emit = Callable[[Event], Awaitable[None]]
@@ -394,11 +425,13 @@ class _Session:
 class _Driver:
     """One run: does what the machine asks for until it says that the run is over."""
 
-    def __init__(self, setup: _Setup, session: _Session, emit: Emit | None) -> None:
+    def __init__(self, setup: _Setup, session: _Session, lease: Lease, emit: Emit | None) -> None:
         self.setup = setup
         self.view = setup.view()
         self.stream = emit is not None
         self.session = session
+        self.lease = lease
+        self.lost: SessionLost | None = None
         self.loop = session.loop
         self.emit = emit or _unheard
         self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice] = asyncio.Queue()
@@ -414,11 +447,15 @@ class _Driver:
 
     async def drive(self, opening: _Opening) -> Reply:
         self.task = asyncio.current_task()
+        self.spawn(self.keep_lease())
         try:
             try:
                 await self.open(opening)
                 return await self.work()
             except asyncio.CancelledError:
+                if self.lost is not None:
+                    self.session.broken = True
+                    raise self.lost from None
                 if not self.session.broken:
                     await self.wind_down(self.cancel_reason or "The user cancelled the run.")
                 if self.cancel_reason is None or self.task is None or self.task.uncancel() > 0:
@@ -431,6 +468,20 @@ class _Driver:
             for running in self.running.values():  # Only if something broke: an ordered end leaves nothing running.
                 running.stop("The run has failed.")
             await asyncio.gather(*self.tasks, *(call.wait() for call in self.running.values()), return_exceptions=True)
+
+    async def keep_lease(self) -> None:
+        """Renews the lease for as long as the run goes on. A run that lost its session stops: another one is at work."""
+        while True:
+            await asyncio.sleep(LEASE_S / 3)
+            try:
+                await self.setup.store.renew(self.lease)
+            except SessionLost as error:
+                self.lost = error
+                if self.task is not None:
+                    self.task.cancel()
+                return
+            except StoreError as error:
+                logger.warning("the lease of session %r could not be renewed: %s", self.session.id, error)
 
     def request_cancel(self, reason: str) -> bool:
         if self.task is None or self.cancel_reason is not None:
@@ -686,7 +737,7 @@ class _Driver:
             return []
         session = self.session
         try:
-            await self.setup.store.append(session.id, new_facts, position=session.position, durable=durable)
+            await self.setup.store.append(self.lease, new_facts, position=session.position, durable=durable)
         except BaseException:
             session.broken = True
             raise

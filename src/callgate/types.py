@@ -233,6 +233,8 @@ class Limits:
     """Threads of timed-out sync tools that may still be running before further sync calls are refused."""
     json_depth: int = 100
     """Levels of nesting in arguments and results."""
+    session_wait_s: float = 10.0
+    """How long a run waits for a session that another process is at work on."""
     connect_s: float = 10.0
     """How long a connection to a model may take to be made."""
     first_byte_s: float = 60.0

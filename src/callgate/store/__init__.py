@@ -1,45 +1,41 @@
 """Where the journal of a conversation is kept, so that it survives.
 
 Facts go in by session, in order, and come out again. A store never changes or drops a fact, and it knows nothing of what the
-facts mean.
+facts mean. Whoever works on a session holds its lease: one at a time, numbered, so that an owner who was thought dead cannot
+write any more once another has taken over.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
-
 from callgate.errors import UsageError
-from callgate.facts import Fact
 from callgate.store.memory import MemoryStore
+from callgate.store.protocol import LEASE_S, Lease, SessionInfo, Store
 
-__all__ = ["MemoryStore", "Store", "open_store"]
+__all__ = ["LEASE_S", "Lease", "MemoryStore", "SessionInfo", "Store", "open_store"]
 
-
-class Store(Protocol):
-    """Keeps the facts of sessions."""
-
-    async def load(self, session: str) -> list[Fact]:
-        """All facts of the session, oldest first; none when it is new."""
-        ...
-
-    async def append(self, session: str, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
-        """Adds facts behind the `position` facts that the writer knows of; with `durable` they must survive a crash.
-
-        Raises:
-            SessionBusy: the session has other facts there; somebody else has written to it.
-        """
-        ...
+_POSTGRES = ("postgres://", "postgresql://")
+_SQLITE = "sqlite:///"
 
 
 def open_store(store: Store | str | None) -> Store:
-    """A store object as it is; None opens one in memory.
+    """A store object as it is; None is memory, a path is a SQLite file, a `postgresql://` URL is a database there.
+
+    Nothing is opened before it is used.
 
     Raises:
-        UsageError: a path or URL, which this version cannot open.
+        UsageError: a URL of another kind.
     """
     if store is None:
         return MemoryStore()
-    if isinstance(store, str):
-        raise UsageError(f"store={store!r}: this version keeps sessions in memory only; pass None or a store object")
-    return store
+    if not isinstance(store, str):
+        return store
+    if store.startswith(_POSTGRES):
+        from callgate.store.postgres import postgres_store
+
+        return postgres_store(store)
+    from callgate.store.sqlite import sqlite_store
+
+    path = store.removeprefix(_SQLITE)
+    if "://" in path or not path:
+        raise UsageError(f"store={store!r}: use a path for SQLite, or a URL that begins with postgresql://")
+    return sqlite_store(path)

@@ -6,10 +6,13 @@ Facts go in and come out as the same objects. A session that was given no name b
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from callgate.errors import SessionBusy
+from callgate.errors import SessionBusy, SessionLost, UsageError
 from callgate.facts import Fact
+from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, title_of
 
 __all__ = ["ANONYMOUS_PREFIX", "MemoryStore"]
 
@@ -17,35 +20,134 @@ ANONYMOUS_PREFIX = "s-"
 """Ids that callgate makes up begin like this; only such sessions are ever forgotten."""
 
 
+@dataclass(slots=True)
+class _Kept:
+    facts: list[Fact] = field(default_factory=list[Fact])
+    fence: int = 0
+    owner: str | None = None
+    created_s: float = field(default_factory=time.time)
+    updated_s: float = field(default_factory=time.time)
+
+
 class MemoryStore:
-    """Keeps facts in lists."""
+    """Keeps facts in lists. Leases never run out: an owner in the same process gives its sessions free, or all die."""
 
     def __init__(self, *, sessions_max: int = 1_000) -> None:
-        self._sessions: dict[str, list[Fact]] = {}
+        self._sessions: dict[str, _Kept] = {}
         self._anonymous: dict[str, None] = {}
         self._sessions_max = sessions_max
 
-    async def load(self, session: str) -> list[Fact]:
-        """All facts of the session, oldest first; none when it is new."""
-        return list(self._sessions.get(session, ()))
+    async def acquire(self, session: str, *, owner: str, lease_s: float = LEASE_S) -> Lease:
+        """Makes `owner` the one who may write.
 
-    async def append(self, session: str, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
+        Raises:
+            SessionBusy: somebody else in this process holds it.
+        """
+        check_id(session)
+        kept = self._sessions.setdefault(session, _Kept())
+        if kept.owner not in (None, owner):
+            raise SessionBusy(f"session {session!r} is in use: another run of this program is at work on it")
+        kept.owner = owner
+        kept.fence += 1
+        self._remember(session)
+        return Lease(session=session, fence=kept.fence, position=len(kept.facts))
+
+    async def renew(self, lease: Lease, *, lease_s: float = LEASE_S) -> None:
+        """Sees whether the lease still holds.
+
+        Raises:
+            SessionLost: somebody else has it now.
+        """
+        self._held(lease)
+
+    async def release(self, lease: Lease) -> None:
+        """Gives the session free; one that was never written to is forgotten."""
+        kept = self._sessions.get(lease.session)
+        if kept is not None and kept.fence == lease.fence:
+            kept.owner = None
+            if not kept.facts:
+                self._forget(lease.session)
+
+    async def load(self, session: str, *, start: int = 0) -> list[Fact]:
+        """The facts of the session from `start` on, oldest first; none when it is new."""
+        kept = self._sessions.get(session)
+        return kept.facts[start:] if kept else []
+
+    async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
         """Adds facts behind the `position` facts that the writer knows of.
 
         Raises:
-            SessionBusy: the session has other facts there.
+            SessionLost: somebody else has taken the session over.
         """
-        journal = self._sessions.get(session, [])
-        if len(journal) != position:
-            raise SessionBusy(
-                f"session {session!r} was changed by somebody else: it has {len(journal)} facts, not {position}"
+        kept = self._held(lease)
+        if len(kept.facts) != position:
+            raise SessionLost(f"session {lease.session!r} has {len(kept.facts)} facts, and its owner knows of {position}")
+        kept.facts.extend(facts)
+        kept.updated_s = time.time()
+        self._remember(lease.session)
+
+    async def sessions(self) -> list[SessionInfo]:
+        """All sessions, the one that was written to last first."""
+        listed = [
+            SessionInfo(
+                id=session,
+                title=title_of(kept.facts),
+                facts=len(kept.facts),
+                created_s=kept.created_s,
+                updated_s=kept.updated_s,
+                owner=kept.owner,
             )
-        journal.extend(facts)
-        self._sessions[session] = journal
-        if session.startswith(ANONYMOUS_PREFIX):
-            # A dict keeps the order in which keys were put in, so the first one was written to longest ago.
-            self._anonymous.pop(session, None)
-            if len(self._anonymous) >= self._sessions_max > 0:
-                oldest = next(iter(self._anonymous))
-                del self._anonymous[oldest], self._sessions[oldest]
-            self._anonymous[session] = None
+            for session, kept in self._sessions.items()
+            if kept.facts
+        ]
+        return sorted(listed, key=lambda info: info.updated_s, reverse=True)
+
+    async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
+        """Makes `target` a new session with the same facts, or the first so many of them.
+
+        Raises:
+            UsageError: there is no such session, or the target exists.
+        """
+        kept = self._sessions.get(session)
+        if kept is None:
+            raise UsageError(f"there is no session {session!r}")
+        check_id(target)
+        if target in self._sessions:
+            raise UsageError(f"there is a session {target!r} already")
+        self._sessions[target] = _Kept(kept.facts[:facts])
+
+    async def delete(self, session: str) -> bool:
+        """Forgets the session; whether there was one.
+
+        Raises:
+            SessionBusy: somebody is at work on it.
+        """
+        kept = self._sessions.get(session)
+        if kept is not None and kept.owner is not None:
+            raise SessionBusy(f"session {session!r} is in use and was not deleted")
+        self._forget(session)
+        return kept is not None
+
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
+    def _held(self, lease: Lease) -> _Kept:
+        kept = self._sessions.get(lease.session)
+        if kept is None or kept.fence != lease.fence:
+            raise SessionLost(f"session {lease.session!r} was taken over by another run of this program")
+        return kept
+
+    def _remember(self, session: str) -> None:
+        if not session.startswith(ANONYMOUS_PREFIX):
+            return
+        # A dict keeps the order in which keys were put in, so the first one was written to longest ago.
+        self._anonymous.pop(session, None)
+        self._anonymous[session] = None
+        idle = (known for known in self._anonymous if self._sessions[known].owner is None)
+        while len(self._anonymous) > self._sessions_max and (oldest := next(idle, None)) is not None:
+            self._forget(oldest)
+            idle = (known for known in self._anonymous if self._sessions[known].owner is None)
+
+    def _forget(self, session: str) -> None:
+        self._sessions.pop(session, None)
+        self._anonymous.pop(session, None)

@@ -1,0 +1,125 @@
+"""What every store can do, and the words it speaks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from callgate import parts
+from callgate.errors import UsageError
+from callgate.facts import Fact, RunStarted
+
+__all__ = ["LEASE_S", "Lease", "SessionInfo", "Store", "check_id", "title_of"]
+
+LEASE_S = 30.0
+"""How long a lease lasts unless it is renewed: as long as others wait for an owner who has died elsewhere."""
+
+TITLE_CHARS_MAX = 80
+SESSION_CHARS_MAX = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """The right to write to a session."""
+
+    session: str
+    fence: int
+    """Grows with every owner; a store takes facts only from the newest."""
+    position: int
+    """Facts that the session had when the lease was given."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionInfo:
+    """What a list of sessions shows."""
+
+    id: str
+    title: str
+    """The first words that the user said in it."""
+    facts: int
+    created_s: float
+    """Seconds since 1970."""
+    updated_s: float
+    owner: str | None = None
+    """Who is at work on it now, if somebody is."""
+
+
+class Store(Protocol):
+    """Keeps the facts of sessions.
+
+    What was begun is carried to its end: a caller that is cancelled meanwhile is told so only afterwards, because otherwise
+    nobody would know what the store holds.
+    """
+
+    async def acquire(self, session: str, *, owner: str, lease_s: float = LEASE_S) -> Lease:
+        """Makes `owner` the one who may write; a session that does not exist yet begins.
+
+        Raises:
+            SessionBusy: somebody else holds it.
+        """
+        ...
+
+    async def renew(self, lease: Lease, *, lease_s: float = LEASE_S) -> None:
+        """Keeps the lease for another `lease_s` seconds.
+
+        Raises:
+            SessionLost: somebody else has it now.
+        """
+        ...
+
+    async def release(self, lease: Lease) -> None:
+        """Gives the session free, if it is still held."""
+        ...
+
+    async def load(self, session: str, *, start: int = 0) -> list[Fact]:
+        """The facts of the session from `start` on, oldest first; none when it is new."""
+        ...
+
+    async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
+        """Adds facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
+
+        Raises:
+            SessionLost: somebody else has taken the session over.
+        """
+        ...
+
+    async def sessions(self) -> list[SessionInfo]:
+        """All sessions, the one that was written to last first."""
+        ...
+
+    async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
+        """Makes `target` a new session with the same facts, or the first so many of them.
+
+        Raises:
+            UsageError: there is no such session, or the target exists.
+        """
+        ...
+
+    async def delete(self, session: str) -> bool:
+        """Forgets the session; whether there was one.
+
+        Raises:
+            SessionBusy: somebody is at work on it.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Lets go of files and connections; the store opens them again when it is used again."""
+        ...
+
+
+def title_of(facts: Sequence[Fact]) -> str:
+    """The first words of the user among the facts, on one line; empty if there are none."""
+    said = (parts.text_of(fact.content) for fact in facts if isinstance(fact, RunStarted) and fact.content)
+    return next((" ".join(text.split())[:TITLE_CHARS_MAX] for text in said if text.strip()), "")
+
+
+def check_id(session: str) -> None:
+    """Refuses what no store could keep, and no list could show.
+
+    Raises:
+        UsageError: the id is empty, too long, or not printable.
+    """
+    if not 0 < len(session) <= SESSION_CHARS_MAX or not session.isprintable():
+        raise UsageError(f"{session!r} cannot be the id of a session: use 1 to {SESSION_CHARS_MAX} printable characters")

@@ -1,0 +1,185 @@
+"""The journal in a file: whose it is, what happens when it is damaged or the disk is full, and what can still be read."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callgate.errors import SessionBusy, StoreError
+from callgate.facts import CallStarted, Fact, RunStarted
+from callgate.store.owner import is_gone, new_owner, shown
+from callgate.store.sqlite import salvaged, sqlite_store
+
+
+def run(story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+    return asyncio.run(story())
+
+
+def facts_of(count: int) -> list[Fact]:
+    return [CallStarted(id=f"{number:08d}" * 20) for number in range(count)]
+
+
+async def filled(path: Path, session: str, facts: list[Fact]) -> None:
+    store = sqlite_store(path)
+    lease = await store.acquire(session, owner="me")
+    await store.append(lease, facts, position=0)
+    await store.release(lease)
+    await store.aclose()
+
+
+def test_the_file_and_its_folder_are_the_owners_alone(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "state" / "sessions.db"
+    before = os.umask(0)
+    try:
+        run(lambda: filled(path, "x", facts_of(1)))
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    path.write_bytes(b"These are my notes.\n" * 100)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"is damaged .*nothing was written to it"):
+        run(lambda: filled(path, "x", facts_of(1)))
+    assert path.read_bytes() == before
+    with pytest.raises(StoreError, match=r"nothing of .* can be read"):
+        list(salvaged(path))
+
+
+def test_what_a_damaged_file_still_holds_can_be_read_and_the_file_stays_as_it_is(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    facts = facts_of(2_000)
+    run(lambda: filled(path, "x", facts))
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(size * 3 // 4)
+        file.write(b"\xff" * 40_000)
+    before = path.read_bytes()
+    with pytest.raises(StoreError, match=r"damaged|cannot be read"):
+        run(lambda: sqlite_store(path).load("x"))
+    [(session, readable, problem)] = list(salvaged(path))
+    assert session == "x"
+    assert 0 < len(readable) < len(facts)
+    assert readable == facts[: len(readable)]
+    assert problem
+    assert path.read_bytes() == before
+
+
+def test_a_whole_file_is_salvaged_whole(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    run(lambda: filled(path, "x", facts_of(3)))
+    assert list(salvaged(path)) == [("x", facts_of(3), None)]
+
+
+def test_a_full_disk_is_a_sentence_and_loses_nothing_that_was_written(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    store = sqlite_store(path)
+
+    async def story() -> None:
+        lease = await store.acquire("x", owner="me")
+        await store.append(lease, facts_of(1), position=0)
+        # SQLite gives the same error for a file that may not grow as for a disk that is full.
+        pages = sqlite3.connect(path).execute("PRAGMA page_count").fetchone()[0]
+        await store._do(lambda tx: tx.run(f"PRAGMA max_page_count = {pages + 2}"))  # pyright: ignore[reportPrivateUsage]
+        with pytest.raises(StoreError, match="is full; everything up to here is kept"):
+            await store.append(lease, facts_of(2_000), position=1)
+        assert await store.load("x") == facts_of(1)
+        await store.append(lease, facts_of(1), position=1)
+        await store.aclose()
+
+    run(story)
+
+
+def test_a_folder_that_cannot_be_made_is_a_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match="cannot be"):
+        run(lambda: sqlite_store(tmp_path / "file" / "sessions.db").sessions())
+
+
+def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    run(lambda: filled(path, "x", facts_of(1)))
+    with sqlite3.connect(path) as connection:
+        connection.execute("UPDATE callgate_meta SET value = '99' WHERE key = 'schema'")
+    with pytest.raises(StoreError, match="schema 99, and this one knows 1"):
+        run(lambda: sqlite_store(path).sessions())
+
+
+def test_facts_that_are_none_are_told(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    run(lambda: filled(path, "x", facts_of(1)))
+    with sqlite3.connect(path) as connection:
+        connection.execute("INSERT INTO callgate_facts VALUES ('x', 1, X'7B7D')")
+    with pytest.raises(StoreError, match=r"session 'x' .* cannot be read: .*not a fact"):
+        run(lambda: sqlite_store(path).load("x"))
+
+
+def test_a_dead_owners_session_is_free_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    program = """
+        import asyncio, os, sys
+        from callgate.store.owner import new_owner
+        from callgate.store.sqlite import sqlite_store
+
+        async def main():
+            store = sqlite_store(sys.argv[1])
+            await store.acquire("x", owner=new_owner(), lease_s=1000)
+            print("held", flush=True)
+            sys.stdin.read()
+
+        asyncio.run(main())
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    assert child.stdout is not None
+    assert child.stdout.readline() == b"held\n"
+    with pytest.raises(SessionBusy, match=f"in use by process {child.pid} on "):
+        run(lambda: sqlite_store(path).acquire("x", owner=new_owner()))
+    child.kill()
+    child.wait()
+    child.stdout.close()
+    assert child.stdin is not None
+    child.stdin.close()
+    assert run(lambda: sqlite_store(path).acquire("x", owner=new_owner())).fence == 2
+
+
+def test_an_owner_is_gone_only_when_that_is_sure() -> None:
+    me = new_owner()
+    assert not is_gone(me)
+    host, world, pid, started, work = me.split("|")
+    assert is_gone("|".join([host, world, pid, "1", work]))
+    assert not is_gone("|".join(["elsewhere", world, pid, "1", work]))
+    assert not is_gone("|".join([host, "another boot", pid, "1", work]))
+    assert not is_gone("somebody")
+    assert shown(me) == f"process {os.getpid()} on {host}"
+    assert shown("somebody") == "somebody"
+    assert started
+
+
+def test_the_title_comes_with_the_first_words_and_stays(tmp_path: Path) -> None:
+    async def story() -> list[str]:
+        store = sqlite_store(tmp_path / "sessions.db")
+        lease = await store.acquire("x", owner="me")
+        titles: list[str] = []
+        for position, words in enumerate(["", "First words.", "Second words."]):
+            said = RunStarted(content={"role": "user", "parts": [{"text": words}]})
+            await store.append(lease, [said], position=position)
+            titles.append((await store.sessions())[0].title)
+        await store.aclose()
+        return titles
+
+    assert run(story) == ["", "First words.", "First words."]
