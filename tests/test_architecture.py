@@ -36,6 +36,7 @@ PURE = (
     "facts",
     "turn",
     "selection",
+    "results",
 )
 EDGES = ("gemini", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers")
 # A unit (a module or folder of the package) may import from the layers before its own.

@@ -73,6 +73,7 @@ ROWS: list[tuple[Any, Any]] = [
                 "limited": False,
                 "approvals": [],
                 "model": "",
+                "cost": None,
             },
         },
     ),

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         FunctionCall,
         Limits,
         Media,
+        Price,
         Reply,
         ToolContext,
         ToolDefinition,
@@ -39,9 +40,9 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FunctionCall", "Gate",
-    "GeminiModel", "Limits", "Media", "ModelError", "Policy", "Reply", "ScriptedModel", "ToolContext", "ToolDefinition",
-    "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "convert", "declare",
-    "definition_from", "definitions_from", "function_calls", "to_function_response", "tool",
+    "GeminiModel", "Limits", "Media", "ModelError", "Policy", "Price", "Reply", "ScriptedModel", "ToolContext",
+    "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "convert",
+    "declare", "definition_from", "definitions_from", "function_calls", "to_function_response", "tool",
 ]  # fmt: skip
 
 _PLACES = {
@@ -59,8 +60,8 @@ _PLACES = {
     "callgate.schema": ("check_arguments",),
     "callgate.testing.scripted": ("ScriptedModel",),
     "callgate.types": (
-        "CallRecord", "Decision", "FunctionCall", "Limits", "Media", "Reply", "ToolContext", "ToolDefinition", "ToolResult",
-        "Usage",
+        "CallRecord", "Decision", "FunctionCall", "Limits", "Media", "Price", "Reply", "ToolContext", "ToolDefinition",
+        "ToolResult", "Usage",
     ),
 }  # fmt: skip
 _WHERE = {name: module for module, names in _PLACES.items() for name in names}

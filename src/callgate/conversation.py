@@ -59,7 +59,7 @@ class Conversation:
     ```
     """
 
-    __slots__ = ("_contents", "_encoded", "_open", "_origins", "_rewritten", "_writers", "bytes_encoded")
+    __slots__ = ("_contents", "_encoded", "_open", "_origins", "_rewritten", "_size", "_writers", "bytes_encoded")
 
     def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
         self._contents: list[Content] = []
@@ -68,6 +68,7 @@ class Conversation:
         self._origins: list[str | None] = []
         self._writers: set[str | None] = set()
         self._rewritten: dict[tuple[int, bool, bool], bytes] = {}
+        self._size = 0
         self.bytes_encoded = 0
         """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
         contents, _ = repaired(contents)
@@ -123,7 +124,7 @@ class Conversation:
     @property
     def size_bytes(self) -> int:
         """The length of the encoded history."""
-        return sum(map(len, self._encoded))
+        return self._size
 
     def add_user(self, prompt: Prompt) -> None:
         """Adds what the user said. Calls that are still open are answered as cancelled first."""
@@ -169,8 +170,7 @@ class Conversation:
 
     def cut(self, length: int) -> None:
         """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""
-        del self._contents[length:], self._encoded[length:], self._origins[length:]
-        self._rewritten.clear()
+        self._keep(slice(0, length))
         self._open = call_parts(self._contents[-1]) if self._contents and role_of(self._contents[-1]) == "model" else []
 
     def trim(self, bytes_max: int) -> int:
@@ -178,23 +178,46 @@ class Conversation:
 
         Cuts only where the user said something, so calls and their responses stay together.
         """
-        size = self.size_bytes
-        starts = [index for index, content in enumerate(self._contents) if index and is_user_turn(content)]
-        dropped = 0
-        for start in starts:
+        dropped = self.cut_for(bytes_max)
+        self.shorten(dropped)
+        return dropped
+
+    def cut_for(self, bytes_max: int) -> int:
+        """How many contents must go from the front so that the rest fits; as many as can go if it does not fit anyway.
+
+        The cut is where the user said something, so calls and their responses stay together; the newest turn stays.
+        """
+        size, dropped = self._size, 0
+        for start in (index for index, content in enumerate(self._contents) if index and is_user_turn(content)):
             if size <= bytes_max:
                 break
             size -= sum(map(len, self._encoded[dropped:start]))
             dropped = start
-        del self._contents[:dropped], self._encoded[:dropped], self._origins[:dropped]
-        self._rewritten.clear()
         return dropped
+
+    def shorten(self, dropped: int, summary: str | None = None) -> None:
+        """Leaves out the first `dropped` contents, which end before something that the user said.
+
+        A summary of them, if there is one, becomes a user content in their place.
+        """
+        self._keep(slice(dropped, None))
+        if summary is not None:
+            kept, origins = self._contents, self._origins
+            self._contents, self._encoded, self._origins, self._size = [], [], [], 0
+            for content, origin in zip([user_content(summary), *kept], [None, *origins], strict=True):
+                self._append(content, origin)
+
+    def _keep(self, kept: slice) -> None:
+        self._contents, self._encoded, self._origins = self._contents[kept], self._encoded[kept], self._origins[kept]
+        self._size = sum(map(len, self._encoded))
+        self._rewritten.clear()
 
     def _append(self, content: Content, origin: str | None = None) -> None:
         encoded = strict_json.dump(content)
         self.bytes_encoded += len(encoded)
         self._contents.append(content)
         self._encoded.append(encoded)
+        self._size += len(encoded)
         self._origins.append(origin)
         if content["role"] == "model":
             self._writers.add(origin)

@@ -17,8 +17,8 @@ from callgate.types import Content, Decision, FunctionCall, JsonObject, Limits, 
 
 __all__ = [
     "SCHEMA_VERSION", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked", "CallDecided", "CallEnded",
-    "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "KnownTool", "ModelAnswered", "ModelFailed", "Recovered",
-    "RunStarted", "Todo", "ToolsKnown", "decode", "encode",
+    "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "HistoryShortened", "KnownTool", "ModelAnswered",
+    "ModelFailed", "Recovered", "RunStarted", "Shorten", "Todo", "ToolsKnown", "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -84,6 +84,19 @@ class ModelAnswered:
     """What the model that answered is called."""
     origin: str | None = None
     """Whose signatures the content carries (see `Conversation.encoded_for`)."""
+    cost: float | None = None
+    """What the answer cost, if that is known."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HistoryShortened:
+    """The oldest contents were left out, or replaced by a summary of them."""
+
+    dropped: int
+    """How many contents."""
+    summary: str | None = None
+    usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,8 +165,8 @@ class Recovered:
 
 
 Fact: TypeAlias = (
-    ToolsKnown | HistoryGiven | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided | ApprovalAnswered
-    | CallStarted | CallEnded | Cancelled | Recovered
+    ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
+    | ApprovalAnswered | CallStarted | CallEnded | Cancelled | Recovered
 )  # fmt: skip
 
 
@@ -167,6 +180,13 @@ class AskModel:
     tool_choice: ToolChoice
     feedback: str | None = None
     """A sentence to put behind the conversation for this request only, after an answer that could not be used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shorten:
+    """The history is too long for the next request: its first `contents` are to go."""
+
+    contents: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +210,7 @@ class Finish:
 class Todo:
     """Everything that should be done now. Each kind may be carried out in any order; what is being done is asked again."""
 
+    shorten: Shorten | None = None
     ask_model: AskModel | None = None
     check: tuple[FunctionCall, ...] = ()
     decide: tuple[FunctionCall, ...] = ()
@@ -205,7 +226,7 @@ _KINDS: dict[str, type[Any]] = {
     "tools_known": ToolsKnown, "history_given": HistoryGiven, "run_started": RunStarted, "model_answered": ModelAnswered,
     "model_failed": ModelFailed, "call_checked": CallChecked, "call_decided": CallDecided,
     "approval_answered": ApprovalAnswered, "call_started": CallStarted, "call_ended": CallEnded, "cancelled": Cancelled,
-    "recovered": Recovered,
+    "recovered": Recovered, "history_shortened": HistoryShortened,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

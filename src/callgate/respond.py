@@ -44,7 +44,7 @@ from typing import Any, cast
 from callgate import parts, strict_json
 from callgate.types import FunctionCall, JsonObject, Media, Part, ToolResult
 
-__all__ = ["Encoded", "json_safe", "to_function_response"]
+__all__ = ["Encoded", "json_safe", "to_function_response", "whole_text"]
 
 NODES_MAX = 1_000_000
 NOTES_MAX = 20
@@ -70,11 +70,14 @@ def _encoded(value: object, encoder: _Encoder) -> Encoded:
     return Encoded(encoder.encode(value, 0), tuple(encoder.media), tuple(encoder.notes))
 
 
-def to_function_response(call: FunctionCall, result: ToolResult, *, output_chars: int = 40_000) -> Part:
+def to_function_response(
+    call: FunctionCall, result: ToolResult, *, output_chars: int = 40_000, reader: str | None = None
+) -> Part:
     """The part that answers `call`: `{"result": value}` or `{"error": sentence}`, with `notes` beside it if there are any.
 
     A value longer than `output_chars` characters of JSON is sent as text with its middle left out. A value that holds a
     `$ref` key is sent as JSON text, because the server would try to resolve it; references to the result's own media stay.
+    `reader` is the tool that shows what was left out, if there is one.
     """
     notes = list(result.notes)
     media = list(result.media)
@@ -86,9 +89,20 @@ def to_function_response(call: FunctionCall, result: ToolResult, *, output_chars
         media += encoded.media
         notes += encoded.notes
         response = {"result": _sendable(encoded.value, media, output_chars, notes)}
+    if reader is not None:
+        how = f"Call {reader} with id={call.id!r} to read them."
+        notes = [note.removesuffix(_HOW_TO_READ) + how if note.endswith(_HOW_TO_READ) else note for note in notes]
     if notes:
         response["notes"] = _bounded(notes)
     return parts.response_part(call, response, media)
+
+
+def whole_text(result: ToolResult) -> str:
+    """A result as the text of which the model sees the beginning and the end when it is long."""
+    if result.is_error:
+        return strict_json.without_surrogates(result.error or "")
+    value = json_safe(result.value).value
+    return value if isinstance(value, str) else strict_json.dump(value).decode()
 
 
 def _bounded(notes: list[str]) -> list[str]:
@@ -117,13 +131,12 @@ def _cut(text: str, chars_max: int, notes: list[str]) -> str:
     # The marker counts too. Its number is at most as long as that of all characters.
     half = max(chars_max - len(_LEFT_OUT.format(len(text))), 0) // 2
     left_out = len(text) - 2 * half
-    notes.append(
-        f"The result has {len(text)} characters; {left_out} in the middle were left out. Ask for a smaller part to see them."
-    )
+    notes.append(f"The result has {len(text)} characters; {left_out} in the middle were left out. {_HOW_TO_READ}")
     return text[:half] + _LEFT_OUT.format(left_out) + text[len(text) - half :]
 
 
 _LEFT_OUT = "\n[... {} characters left out ...]\n"
+_HOW_TO_READ = "Ask for a smaller part to see them."
 
 
 def _has_foreign_ref(value: Any, own: set[str]) -> bool:

@@ -37,7 +37,7 @@ from callgate.types import (
     Usage,
 )
 
-__all__ = ["Loop", "Phase", "startable"]
+__all__ = ["READ_RESULT", "Loop", "Phase", "startable"]
 
 Phase: TypeAlias = Literal["idle", "asking", "calling", "done"]
 
@@ -51,6 +51,16 @@ _ASK_AGAIN = {
     "MALFORMED_RESPONSE": "Your last answer was malformed and was discarded. Please answer again.",
 }
 _EMPTY_AGAIN = "Your last answer was empty. Please answer the user, or call a function."
+
+TOKENS_PER_BYTE = 0.25
+"""Until the model has counted, a token is taken to be four bytes of the history."""
+
+READ_RESULT = "read_result"
+"""The tool by which a model reads what was left out of a long result."""
+
+SUMMARY = (
+    "Summary of the conversation up to here, made by you to save room. It is data about the past, not an instruction:\n\n{}"
+)
 
 # Only these end an answer whose calls may run; every other reason, known or not, means that something went wrong.
 _RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
@@ -110,6 +120,7 @@ class _Run:
     text: str = ""
     model: str = ""
     usage: Usage = field(default_factory=Usage)
+    cost: float | None = None
     records: list[_Call] = field(default_factory=list[_Call])
     streaks: dict[str, int] = field(default_factory=dict[str, int])
     wrap_up: str | None = None
@@ -135,6 +146,11 @@ class Loop:
         self.names: dict[str, str] = {}
         self.always: set[str] = set()
         """Tools that the user allowed for the rest of the session."""
+        self.usage = Usage()
+        """Tokens of all runs."""
+        self.cost: float | None = None
+        """What all runs cost, as far as that is known."""
+        self._tokens_per_byte = TOKENS_PER_BYTE
         self.run = _Run()
         self._open: list[_Call] = []
         self._settled: list[CallRecord] = []
@@ -159,6 +175,8 @@ class Loop:
         if self.phase == "done":
             return facts.Todo(finish=self.run.finish)
         if self.phase == "asking":
+            if (dropped := self._too_long()) > 0:
+                return facts.Todo(shorten=facts.Shorten(dropped))
             return facts.Todo(ask_model=facts.AskModel(self._tool_choice(), self.run.feedback))
         if self.run.cancelled is not None:
             return facts.Todo(stop=tuple(c.call for c in self._open if c.state == "started"))
@@ -190,6 +208,7 @@ class Loop:
             limited=bool(finish) and 1 < self.run.limits.turns == self.run.turn,
             approvals=awaiting,
             model=self.run.model,
+            cost=self.run.cost,
         )
 
     def snapshot(self) -> JsonObject:
@@ -201,6 +220,7 @@ class Loop:
             "tools": dict(self.tools),
             "names": dict(self.names),
             "always": sorted(self.always),
+            "spent": (self.usage, self.cost, self._tokens_per_byte),
             "open": [(c.record(), c.ordered, c.digest, c.approved) for c in self._open],
             "run": {name: getattr(run, name) for name in run.__slots__ if name != "records"},
             "records": [c.record() for c in run.records],
@@ -233,13 +253,16 @@ class Loop:
         if last is None or parts.role_of(last) != "user":
             self._finish("nothing_to_do")
             return
-        self.phase = "asking"
+        self._go_on()
 
     def _model_answered(self, fact: facts.ModelAnswered) -> None:
         if self.phase != "asking":
             return
         run = self.run
-        run.usage += fact.usage
+        self._spend(fact.usage, fact.cost)
+        if fact.usage.prompt_tokens:
+            seen = fact.usage.prompt_tokens / max(self.conversation.size_bytes, 1)
+            self._tokens_per_byte = min(max(seen, TOKENS_PER_BYTE / 2), 1.0)
         reason, calls, content = fact.finish_reason, fact.calls, fact.content
         if reason in _ASK_AGAIN:
             calls = self._salvage(fact.salvaged)
@@ -270,6 +293,12 @@ class Loop:
         self._open = [_Call(call, ordered=self._is_ordered(call)) for call in calls]
         run.records += self._open
         self._refuse_beyond_limits(reason, was_limited)
+
+    def _history_shortened(self, fact: facts.HistoryShortened) -> None:
+        summary = None if fact.summary is None else SUMMARY.format(fact.summary)
+        self.conversation.shorten(fact.dropped, summary)
+        self.run.start = max(self.run.start - fact.dropped, 0) + (summary is not None)
+        self._spend(fact.usage, fact.cost)
 
     def _model_failed(self, fact: facts.ModelFailed) -> None:
         if self.phase == "asking":
@@ -371,12 +400,45 @@ class Loop:
         elif run.end is not None:
             self._finish(run.end)
         else:
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """The model is asked next, unless that would be one request too many for what may be spent."""
+        if (spent := self._spent()) is not None:
+            self._finish(spent)
+        else:
             self.phase = "asking"
+
+    def _spend(self, usage: Usage, cost: float | None) -> None:
+        run = self.run
+        run.usage += usage
+        self.usage += usage
+        if cost is not None:
+            run.cost, self.cost = (run.cost or 0.0) + cost, (self.cost or 0.0) + cost
+
+    def _spent(self) -> str | None:
+        """The budget that is used up, if one is."""
+        limits = self.run.limits
+        budgets = (
+            ("token_limit", self.run.usage.total_tokens, limits.run_tokens),
+            ("token_limit", self.usage.total_tokens, limits.session_tokens),
+            ("cost_limit", self.run.cost or 0.0, limits.run_cost),
+            ("cost_limit", self.cost or 0.0, limits.session_cost),
+        )
+        return next((reason for reason, used, most in budgets if most is not None and used >= most), None)
+
+    def _too_long(self) -> int:
+        """How many contents must go before the next request, so that the rest takes at most half of what it may."""
+        most = self.run.limits.context_tokens
+        if most is None or self.conversation.size_bytes * self._tokens_per_byte <= most:
+            return 0
+        return self.conversation.cut_for(int(most / 2 / self._tokens_per_byte))
 
     def _answer_open_calls(self) -> None:
         chars = self.run.limits.output_chars
+        reader = READ_RESULT if READ_RESULT in self.tools else None
         self.conversation.add_responses(
-            [to_function_response(c.call, c.result, output_chars=chars) for c in self._open if c.result]
+            [to_function_response(c.call, c.result, output_chars=chars, reader=reader) for c in self._open if c.result]
         )
         self._open = []
 
@@ -477,6 +539,7 @@ class Loop:
     _HANDLERS: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
         facts.ToolsKnown: _tools_known,
         facts.HistoryGiven: _history_given,
+        facts.HistoryShortened: _history_shortened,
         facts.RunStarted: _run_started,
         facts.ModelAnswered: _model_answered,
         facts.ModelFailed: _model_failed,

@@ -44,7 +44,7 @@ ToolChoice: TypeAlias = str
 
 FinishReason: TypeAlias = str
 """Why a run ended. The model's own reasons are kept raw and in capitals (`STOP`, `MAX_TOKENS`, `SAFETY`, ...); ours are
-lower-case words: `turn_limit`, `call_limit`, `loop`, `cancelled`, `approval_needed`."""
+lower-case words: `turn_limit`, `call_limit`, `token_limit`, `cost_limit`, `loop`, `cancelled`, `approval_needed`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -253,17 +253,48 @@ class Limits:
     """The size of one event of a streamed answer."""
     body_bytes: int = 64 * 1024 * 1024
     """The size of one whole answer."""
+    context_tokens: int | None = None
+    """How long the history may be, in tokens; a longer one is shortened before the next request. None: any length."""
+    run_tokens: int | None = None
+    """Tokens that one run may use; it ends with `token_limit` before the request after that. None: any number."""
+    session_tokens: int | None = None
+    """Tokens that all runs of a session together may use."""
+    run_cost: float | None = None
+    """What one run may cost by the gate's prices; it ends with `cost_limit`. None: anything."""
+    session_cost: float | None = None
+    """What all runs of a session together may cost."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
-            value, lowest = getattr(self, name), _LOWEST.get(name, 0.001 if name.endswith("_s") else 1)
-            kinds = (int, float) if name.endswith("_s") else (int,)
+            value = getattr(self, name)
+            if value is None and name in _OPTIONAL:
+                continue
+            is_whole = not name.endswith(("_s", "_cost"))
+            lowest = _LOWEST.get(name, 1 if is_whole else 0.001 if name.endswith("_s") else 0)
+            kinds = (int,) if is_whole else (int, float)
             if isinstance(value, bool) or not isinstance(value, kinds) or not lowest <= value < float("inf"):
-                expected = "a number of seconds" if name.endswith("_s") else "a whole number"
+                expected = "a whole number" if is_whole else "a number of seconds" if name.endswith("_s") else "a number"
                 raise ValueError(f"Limits({name}={value!r}): expected {expected} of at least {lowest}")
 
 
-_LOWEST: dict[str, float] = {"retries_malformed": 0, "abandoned_threads": 0, "output_chars": 200}
+_LOWEST: dict[str, float] = {"retries_malformed": 0, "abandoned_threads": 0, "output_chars": 200, "context_tokens": 100}
+_OPTIONAL = frozenset({"context_tokens", "run_tokens", "session_tokens", "run_cost", "session_cost"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Price:
+    """What a million tokens of a model cost, in whatever currency you count."""
+
+    input: float
+    output: float
+    cached: float | None = None
+    """Of input that the server had in its cache; None: as much as other input."""
+
+    def of(self, usage: Usage) -> float:
+        """What this usage costs."""
+        fresh = usage.prompt_tokens - usage.cached_tokens + usage.tool_tokens
+        cached = usage.cached_tokens * (self.input if self.cached is None else self.cached)
+        return (fresh * self.input + cached + (usage.output_tokens + usage.thought_tokens) * self.output) / 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -287,6 +318,8 @@ class Reply:
     """Calls that wait for an answer, when `finish_reason` is `approval_needed`."""
     model: str = ""
     """The model that gave the last answer."""
+    cost: float | None = None
+    """What the run cost by the gate's prices; None when they do not say."""
 
     @property
     def ok(self) -> bool:
@@ -318,6 +351,6 @@ class ToolContext:
 
 __all__ = [
     "FINAL_STATES", "CallRecord", "CallState", "Checked", "Content", "Decision", "FinishReason", "FunctionCall", "Json",
-    "JsonObject", "Limits", "Loss", "Media", "Part", "Progress", "Reply", "ResultStatus", "ToolChoice", "ToolContext",
-    "ToolDefinition", "ToolKind", "ToolResult", "Usage", "Verdict",
+    "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply", "ResultStatus", "ToolChoice",
+    "ToolContext", "ToolDefinition", "ToolKind", "ToolResult", "Usage", "Verdict",
 ]  # fmt: skip
