@@ -7,6 +7,7 @@ import gc
 import random
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
@@ -192,8 +193,17 @@ def test_a_circuit_that_one_loop_opened_refuses_on_another(loops: Callable[[], L
 
 
 @pytest.mark.usefixtures("restless")
-def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(clock: SharedClock, scale: int) -> None:
+def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(
+    clock: SharedClock, scale: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     together = threading.Barrier(8)
+    take = pressure_module._Post.take
+
+    def hesitant(post: Any, turn: Turn, now: float) -> None:
+        time.sleep(0.002)  # whoever could come in between does
+        take(post, turn, now)
+
+    monkeypatch.setattr(pressure_module._Post, "take", hesitant)
 
     def contend(pressure: Pressure) -> Turn | None:
         async def one() -> Turn | None:

@@ -175,7 +175,7 @@ class GeminiClient:
         limits = self._limits
         # There is only one event in a whole answer, so it may be as large as the answer.
         event_bytes = limits.event_bytes if attempt.stream else limits.body_bytes
-        reader = ResponseReader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes)
+        reader = ResponseReader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True)
         timer = _Timer(limits.total_s)
         async with self._pool() as client:
             # A whole answer begins when it is finished, so only a streamed one can be late in beginning.
@@ -197,6 +197,9 @@ class GeminiClient:
                     if attempt.stream:
                         for chunk in reader.feed(data):
                             yield chunk
+                        if reader.is_behind:
+                            async for chunk in _caught_up(reader):
+                                yield chunk
                     else:
                         whole.append(data)
                         size += len(data)
@@ -205,6 +208,8 @@ class GeminiClient:
                     timer.check()
                     data = await anext(pieces, None)
                 for chunk in reader.close() if attempt.stream else reader.read_whole(b"".join(whole)):
+                    yield chunk
+                async for chunk in _caught_up(reader):
                     yield chunk
                 await _drop_if_more_came(response)
             finally:
@@ -388,6 +393,14 @@ class _Timer:
 
 def _too_late(told: str) -> _Failed:
     return _Failed(Failure(RequestTimeout(told, retryable=True), retry=False))
+
+
+async def _caught_up(reader: ResponseReader) -> AsyncGenerator[JsonObject, None]:
+    """What the reader left because it takes long; others run in between."""
+    for chunks in reader.catch_up():
+        for chunk in chunks:
+            yield chunk
+        await asyncio.sleep(0)
 
 
 def _is_end(chunk: JsonObject) -> bool:
