@@ -243,7 +243,7 @@ def test_any_arguments_are_kept_or_bad_by_their_number_of_values(args: dict[str,
         for name, value in {
             "STEP_BYTES": step,
             "_FLAT_BYTES_MAX": 1,
-            "HEAVY_FROM_BYTES": 0,
+            "HEAVY_FROM_BYTES": 1,
             "ARGS_VALUES_MAX": most,
         }.items():
             patch.setattr(endless, name, value)

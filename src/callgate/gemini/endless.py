@@ -45,7 +45,15 @@ _STEP_OF_BRACKET = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 def is_heavy(text: bytes) -> bool:
     """Whether a call in this event may hold too many values: a cheap look that counts too many rather than too few."""
-    return len(text) > HEAVY_FROM_BYTES and _values_at_most(text) > ARGS_VALUES_MAX
+    if len(text) <= HEAVY_FROM_BYTES:
+        return False
+    values = 0
+    for start in range(0, len(text), HEAVY_FROM_BYTES):
+        # Where there are very many, the first part of them is enough to know.
+        values += _values_at_most(text[start : start + HEAVY_FROM_BYTES])
+        if values > ARGS_VALUES_MAX:
+            return True
+    return False
 
 
 class Lightening:
