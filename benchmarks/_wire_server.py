@@ -3,7 +3,11 @@
 It looks at lengths and never into a body, because a server that takes its time lets the caches of the client go cold, and
 then the client is charged for the server. What the clients send is judged elsewhere, in the tests.
 
-    python benchmarks/_wire_server.py TURNS MEGABYTES        prints its base URL, and serves until its input is closed
+With `--fake` it is `callgate.testing.fake_gemini` instead, which reads and judges every request as Google would. Its work
+grows with the history, so what is measured then holds more of the time after a pause, when nothing is in a cache any more.
+
+    python benchmarks/_wire_server.py TURNS MEGABYTES [--fake]
+                                                     prints its base URL, and serves until its input is closed
 """
 
 from __future__ import annotations
@@ -57,9 +61,10 @@ class Server:
 
 def _stream_of(megabytes: int) -> bytes:
     """A whole response of text in events of about a kilobyte, each in a chunk of its own."""
-    text = ("The quick brown fox. " * 60)[: PIECE_CHARS - 1] + "\n"
-    contents = [{"candidates": [{"content": {"role": "model", "parts": [{"text": text}]}, "index": 0}]}]
-    contents *= megabytes * 1024 * 1024 // PIECE_CHARS
+    contents = [
+        {"candidates": [{"content": {"role": "model", "parts": [{"text": piece}]}, "index": 0}]}
+        for piece in _story(megabytes)
+    ]
     last = {"candidates": [{"content": {"role": "model", "parts": [{"text": "."}]}, "finishReason": "STOP", "index": 0}]}
     events = [b"data: " + json.dumps(content).encode() + b"\r\n\r\n" for content in [*contents, last]]
     chunks = b"".join(b"%x\r\n" % len(event) + event + b"\r\n" for event in events)
@@ -68,11 +73,32 @@ def _stream_of(megabytes: int) -> bytes:
     )
 
 
-async def main() -> None:
-    server = await asyncio.start_server(Server(int(sys.argv[1]), int(sys.argv[2])).serve, "127.0.0.1", 0, limit=1 << 22)
+def _story(megabytes: int) -> list[str]:
+    """The same text in the same pieces, without its last word."""
+    return [("The quick brown fox. " * 60)[: PIECE_CHARS - 1] + "\n"] * (megabytes * 1024 * 1024 // PIECE_CHARS)
+
+
+async def serve_bare(turns: int, megabytes: int) -> None:
+    server = await asyncio.start_server(Server(turns, megabytes).serve, "127.0.0.1", 0, limit=1 << 22)
     print("http://{}:{}".format(*server.sockets[0].getsockname()), flush=True)
     await asyncio.to_thread(sys.stdin.read)
 
 
+async def serve_fake(turns: int, megabytes: int) -> None:
+    from callgate.testing.answers import call, text
+    from callgate.testing.fake_gemini import FakeGemini
+
+    pieces = [*_story(megabytes), "."]
+    script = [
+        *(call("look_up", number=number) for number in range(turns)),
+        "That was all.",
+        text("".join(pieces), chunks=pieces),
+    ]
+    async with FakeGemini(script) as fake:
+        print(fake.base_url, flush=True)
+        await asyncio.to_thread(sys.stdin.read)
+
+
 if __name__ == "__main__":
-    asyncio.run(main())
+    serve = serve_fake if "--fake" in sys.argv[3:] else serve_bare
+    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2])))

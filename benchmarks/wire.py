@@ -3,7 +3,10 @@
 Each system runs in a process of its own against the same server in another one; processor time of the client's process
 is what counts, so a slow server hurts nobody. Runs are interleaved and the medians are shown.
 
-    python benchmarks/wire.py [--quick]        ends with 1 if a goal is missed
+The server is one of a few lines that never looks into a body (`_wire_server.py` says why). `--fake` takes the fake server
+of the tests, which judges every request: minutes instead of seconds a run, a client with cold caches, and the same goals.
+
+    python benchmarks/wire.py [--quick] [--fake]        ends with 1 if a goal is missed
 """
 
 from __future__ import annotations
@@ -192,6 +195,7 @@ def measure(system: str, url: str, turns: int) -> dict[str, float | None]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--quick", action="store_true", help="one repetition, and the SDK for 100 turns only")
+    parser.add_argument("--fake", action="store_true", help="against callgate.testing.fake_gemini instead of a bare server")
     parser.add_argument("--system", help=argparse.SUPPRESS)
     parser.add_argument("--url", help=argparse.SUPPRESS)
     parser.add_argument("--turns", type=int, default=MARKS[-1] + WINDOW, help=argparse.SUPPRESS)
@@ -203,13 +207,13 @@ def main() -> int:
     for _ in range(1 if given.quick else 3):
         for name in SYSTEMS:
             turns = 105 if name == "google-genai" and given.quick else given.turns
-            results[name].append(in_own_process(name, turns))
+            results[name].append(in_own_process(name, turns, fake=given.fake))
     return show({name: middle(rows) for name, rows in results.items()})
 
 
-def in_own_process(system: str, turns: int) -> dict[str, float | None]:
+def in_own_process(system: str, turns: int, *, fake: bool = False) -> dict[str, float | None]:
     server = subprocess.Popen(
-        [sys.executable, HERE / "_wire_server.py", str(turns), str(MEGABYTES)],
+        [sys.executable, HERE / "_wire_server.py", str(turns), str(MEGABYTES), *(["--fake"] if fake else [])],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

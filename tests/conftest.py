@@ -106,6 +106,13 @@ def home() -> ModuleType:
     return sys.modules[__name__]
 
 
+@pytest.fixture(autouse=True)
+def no_server_is_remembered() -> None:
+    """All callers of a process slow down together; its tests are not to: the servers of two of them may get one port."""
+    if (pressure := sys.modules.get("callgate.gemini.pressure")) is not None:
+        pressure.forget_all()
+
+
 # --- no network but loopback ---------------------------------------------------------------------------------------------
 
 

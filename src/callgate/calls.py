@@ -363,6 +363,8 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
     """Arguments, or why there are none. Missing means empty; a JSON text is parsed; nothing else is guessed."""
     notes: tuple[str, ...] = ()
     if isinstance(raw, str):
+        if raw.count('":') > ARGS_VALUES_MAX:
+            return {}, f"The arguments cannot be used: they hold more than {ARGS_VALUES_MAX:,} values.", ()
         try:
             raw = strict_json.parse_isolating(raw)
         except JsonError as error:

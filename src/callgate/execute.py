@@ -11,7 +11,6 @@ import asyncio
 import functools
 import inspect
 import logging
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -252,7 +251,6 @@ class Running:
         self._depth_max = limits.json_depth
         timeout_s = limits.call_timeout_s if tool.definition.timeout_s is None else tool.definition.timeout_s
         self._on_end = watch.on_end
-        self._over = threading.Event()
         self._ended: asyncio.Future[ToolResult] = loop.create_future()
         self._given_up: tuple[ResultStatus, str] | None = None
         context = ToolContext(
@@ -261,10 +259,10 @@ class Running:
             session=watch.session,
             timeout_s=timeout_s,
             progress=watch.progress,
-            is_cancelled=self._over.is_set,
+            is_cancelled=self._is_given_up,
         )
         self._started = time.monotonic()
-        self._task = loop.create_task(_contained(tool, dict(call.args), context))
+        self._task = loop.create_task(self._work(tool, dict(call.args), context))
         self._task.add_done_callback(self._task_done)
         late = f"The call did not finish within {timeout_s:g} s."
         self._timer = loop.call_later(timeout_s, self._give_up, "timed_out", late)
@@ -282,12 +280,14 @@ class Running:
             await asyncio.wait({self._ended})
             raise
 
+    def _is_given_up(self) -> bool:
+        return self._given_up is not None
+
     def _give_up(self, status: ResultStatus, sentence: str) -> None:
         """Stops the work as far as it can be stopped."""
         if self._given_up is not None or self._ended.done():
             return
         self._given_up = (status, sentence)
-        self._over.set()
         self._task.cancel()
         self._timer.cancel()
         self._timer = self._task.get_loop().call_later(STOP_GRACE_S, self._leave_behind)
@@ -297,7 +297,14 @@ class Running:
         _STUBBORN.add(self._task)
         self._end(self._unfinished(goes_on=True))
 
-    def _task_done(self, task: asyncio.Task[object]) -> None:
+    async def _work(self, tool: Runnable, args: dict[str, Any], context: ToolContext) -> None:
+        value = await _contained(tool, args, context)
+        # The usual end is told here: by the task's callback it would take the event loop another round.
+        if self._given_up is None and not self._ended.done():
+            self._timer.cancel()
+            self._end(self._finished(value))
+
+    def _task_done(self, task: asyncio.Task[None]) -> None:
         _STUBBORN.discard(task)
         error = None if task.cancelled() else task.exception()  # Looked at, or asyncio complains that nobody did.
         if self._ended.done():
@@ -318,9 +325,10 @@ class Running:
                 return self._result("cancelled", error="The call was cancelled while it was running.")
             return self._result("failed", error="The tool cancelled itself and gave no result.")
         error = self._task.exception()
-        if error is not None:
-            return self._failure(error)
-        value = self._task.result()
+        assert error is not None, "a tool that came to its end was told of before"
+        return self._failure(error)
+
+    def _finished(self, value: object) -> ToolResult:
         if isinstance(value, ToolResult):
             # A tool that knows more than a value: its status and notes are kept.
             return replace(value, call_id=self.call.id, name=self.call.name, duration_s=self._duration())
@@ -350,7 +358,7 @@ class Running:
         return ToolResult(call_id=self.call.id, name=self.call.name, status=status, duration_s=self._duration(), **fields)
 
 
-_STUBBORN: set[asyncio.Task[object]] = set()
+_STUBBORN: set[asyncio.Task[None]] = set()
 
 
 async def _contained(tool: Runnable, args: dict[str, Any], context: ToolContext) -> object:

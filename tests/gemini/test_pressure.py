@@ -6,14 +6,19 @@ import asyncio
 import gc
 import heapq
 import itertools
+import os
 import random
+import signal
+import threading
+import warnings
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from callgate.errors import RateLimited, ServerUnavailable
-from callgate.gemini.pressure import PAUSE_MAX_S, SPREAD_S, Pressure, SystemClock, Turn, pressure_for
+from callgate.gemini import pressure
+from callgate.gemini.pressure import ENDPOINTS_MAX, PAUSE_MAX_S, SPREAD_S, Pressure, SystemClock, Turn, pressure_for
 
 
 class Timeline:
@@ -44,6 +49,19 @@ class Timeline:
                 if not woken.done():
                     woken.set_result(None)
         return whole.result()
+
+
+class Jumping:
+    """Virtual time for callers that do not sleep at the same time: it passes as soon as somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        self.time += seconds
 
 
 def play(story: Callable[[Timeline, Pressure], Awaitable[Any]]) -> None:
@@ -274,27 +292,76 @@ def test_callers_of_one_endpoint_and_clock_share_their_pressure() -> None:
     asyncio.run(scene())
 
 
-def test_another_event_loop_has_another_pressure_and_a_dead_one_has_none() -> None:
-    from callgate.gemini import pressure
-
+def test_all_event_loops_of_the_process_share_their_pressure() -> None:
     async def one() -> Pressure:
         return pressure_for("a")
 
-    first = asyncio.run(one())
-    assert first is not asyncio.run(one())
+    assert asyncio.run(one()) is asyncio.run(one())
+
+
+def test_a_thousand_endpoints_at_rest_do_not_stay_for_ever() -> None:
+    for number in range(10 * ENDPOINTS_MAX):
+        pressure_for(number)
+    assert len(pressure._endpoints) <= ENDPOINTS_MAX
     gc.collect()
-    assert not [loop for loop in pressure._SHARED if not loop.is_closed()]
+    assert len(pressure._endpoints._in_use) <= ENDPOINTS_MAX
 
 
-def test_a_thousand_endpoints_do_not_stay_for_ever() -> None:
-    from callgate.gemini import pressure
-
+def test_an_endpoint_in_trouble_is_remembered_while_others_come_and_go() -> None:
     async def scene() -> None:
-        for number in range(1_500):
-            pressure_for(number)
-        assert len(pressure._SHARED[asyncio.get_running_loop()]) <= 1_000
+        clock = Jumping()
+        for trouble in ("slow", "down"):
+            turn = await enter(pressure_for(trouble, clock))
+            turn.pushed_back(30.0, 1.0) if trouble == "slow" else turn.over()
+        await fail(pressure_for("down", clock), 5)
+        for number in range(3 * ENDPOINTS_MAX):
+            pressure_for(number, clock)
+        assert pressure_for("slow", clock).pause_left_s == 30
+        assert pressure_for("down", clock).is_open
 
     asyncio.run(scene())
+
+
+def test_endless_endpoints_in_trouble_do_not_stay_for_ever_either() -> None:
+    async def scene() -> None:
+        clock = Jumping()
+        for number in range(2 * ENDPOINTS_MAX):
+            (await enter(pressure_for(number, clock))).pushed_back(30.0, 1.0)
+        assert len(pressure._endpoints) <= ENDPOINTS_MAX
+        assert pressure_for(2 * ENDPOINTS_MAX - 1, clock).pause_left_s == 30
+
+    asyncio.run(scene())
+
+
+def test_a_pressure_that_somebody_holds_stays_the_same_for_everybody() -> None:
+    held = pressure_for("held")
+    for number in range(3 * ENDPOINTS_MAX):
+        pressure_for(number)
+    assert pressure_for("held") is held
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+def test_a_child_process_starts_anew_even_if_a_lock_was_held_when_it_began() -> None:
+    held = pressure_for("a")
+    locked, done = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with held._lock, pressure._endpoints._lock:
+            locked.set()
+            done.wait(20)
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    assert locked.wait(20)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of forking with threads, which is the point
+        child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        os._exit(0 if pressure_for("a") is not held and asyncio.run(enter(pressure_for("a"))) else 1)
+    done.set()
+    holder.join(20)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_the_clock_of_the_system_does_not_go_back() -> None:

@@ -69,7 +69,7 @@ class GeminiClient:
         self._pressure = pressure
         self._dice = dice or random.Random()
         self._ssl: ssl.SSLContext | None = None
-        self._urls: dict[str, httpx2.URL] = {}
+        self._urls: dict[str, tuple[httpx2.URL, str]] = {}
         # Connections belong to the event loop that made them, and a gate may be used from several.
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = weakref.WeakKeyDictionary()
 
@@ -91,12 +91,15 @@ class GeminiClient:
         sent = Sent(model=model, tools=tools, size_bytes=len(body))
         url = self.surface.url(model, stream=stream)
         counted, stale_left = 1, _CONNECTIONS_KEPT
+        is_watched = False
         while True:
             if pause_s := pressure.pause_left_s:
                 yield Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
             turn = await pressure.enter(patience=self._limits.attempts - counted)
             timeouts = {"connect": self._limits.connect_s, "read": None, "write": None, "pool": None}
-            attempt = _Attempt(url=url, body=body, stream=stream, sent=sent, timeouts=timeouts)
+            attempt = _Attempt(
+                url=url, body=body, stream=stream, sent=sent, timeouts=timeouts, is_watched=is_watched
+            )  # fmt: skip
             shown = False
             try:
                 async with contextlib.aclosing(self._attempt(attempt)) as chunks:
@@ -116,6 +119,7 @@ class GeminiClient:
             if failure.is_broken and attempt.is_stale and stale_left:
                 # A kept connection that the server had already closed says nothing about the server.
                 stale_left -= 1
+                is_watched = True
                 continue
             if wait_s is None:
                 raise failure.error
@@ -175,13 +179,15 @@ class GeminiClient:
         limits = self._limits
         # There is only one event in a whole answer, so it may be as large as the answer.
         event_bytes = limits.event_bytes if attempt.stream else limits.body_bytes
-        reader = ResponseReader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes)
+        reader = ResponseReader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True)
         timer = _Timer(limits.total_s)
-        async with self._pool() as client:
+        async with self._pool() as pool:
             # A whole answer begins when it is finished, so only a streamed one can be late in beginning.
             first_s = limits.first_byte_s if attempt.stream else limits.total_s
-            response = await timer.within(first_s, self._send(client, attempt))
+            attempt.is_stale = pool.has_answered
+            response = await timer.within(first_s, self._send(pool.client, attempt))
             attempt.is_stale = False
+            pool.has_answered = True
             # From here on the HTTP client itself times each read of the socket, which is cheaper than timing each piece.
             attempt.timeouts["read"] = limits.idle_s
             try:
@@ -197,6 +203,9 @@ class GeminiClient:
                     if attempt.stream:
                         for chunk in reader.feed(data):
                             yield chunk
+                        if reader.is_behind:
+                            async for chunk in _caught_up(reader):
+                                yield chunk
                     else:
                         whole.append(data)
                         size += len(data)
@@ -205,6 +214,8 @@ class GeminiClient:
                     timer.check()
                     data = await anext(pieces, None)
                 for chunk in reader.close() if attempt.stream else reader.read_whole(b"".join(whole)):
+                    yield chunk
+                async for chunk in _caught_up(reader):
                     yield chunk
                 await _drop_if_more_came(response)
             finally:
@@ -215,25 +226,31 @@ class GeminiClient:
 
         auth = await self.surface.headers()
         attempt.secrets = [value.removeprefix("Bearer ") for value in auth.values()]
+        url, host = self._parsed_url(attempt.url)
         # A request built here is the same as one built by the client, without the merging of defaults that nobody set.
         request = httpx2.Request(
             "POST",
-            self._parsed_url(attempt.url),
-            headers=_HEADERS | auth,
-            content=attempt.body,
-            extensions={"trace": attempt.trace, "timeout": attempt.timeouts},
+            url,
+            headers={"host": host, **_HEADERS, **auth, "content-length": str(len(attempt.body))},
+            stream=httpx2.ByteStream(attempt.body),
+            extensions={"timeout": attempt.timeouts} | ({"trace": attempt.trace} if attempt.is_watched else {}),
         )
-        return await client.send(request, stream=True)
+        try:
+            return await client.send(request, stream=True)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            attempt.is_stale = False
+            raise
 
-    def _parsed_url(self, url: str) -> httpx2.URL:
-        """The URL taken apart, which is the same work for every request of a conversation."""
+    def _parsed_url(self, url: str) -> tuple[httpx2.URL, str]:
+        """The URL taken apart, and the host for the header: the same work for every request of a conversation."""
         import httpx2
 
         known = self._urls.get(url)
         if known is None:
             if len(self._urls) > 100:
                 self._urls.clear()
-            known = self._urls[url] = httpx2.URL(url)
+            request = httpx2.Request("POST", url)
+            known = self._urls[url] = (request.url, request.headers["host"])
         return known
 
     async def _refusal(self, response: httpx2.Response, attempt: _Attempt, timer: _Timer) -> Failure:
@@ -254,19 +271,13 @@ class GeminiClient:
         error = _error_object(data[:_ERROR_BYTES_MAX], status)
         return failure_of_body(status, error, response.headers, now=time.time(), sent=attempt.sent)
 
-    @contextlib.asynccontextmanager
-    async def _pool(self) -> AsyncGenerator[httpx2.AsyncClient]:
-        """The connections of the running event loop."""
+    def _pool(self) -> _Pool:
+        """The connections of the running event loop, to be used as a context."""
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
             pool = self._pools[loop] = _Pool(self._new_client())
-        pool.users += 1
-        try:
-            yield pool.client
-        finally:
-            pool.users -= 1
-            await pool.close_if_done()
+        return pool
 
     def _new_client(self) -> httpx2.AsyncClient:
         import httpx2
@@ -325,8 +336,10 @@ class _Attempt:
     """What the HTTP client times by itself, in seconds."""
     secrets: list[str] = field(default_factory=list[str], repr=False)
     """What must appear in no error."""
-    is_stale: bool = True
-    """Nothing came back yet, over a connection that had been used before."""
+    is_watched: bool = False
+    """Whether the HTTP client tells what it does. It takes time, so only after a connection broke that may have been old."""
+    is_stale: bool = False
+    """Nothing came back yet, over a connection that had been used before, as far as is known."""
 
     async def trace(self, event: str, info: Any) -> None:
         """Hears from the HTTP client what it does."""
@@ -345,6 +358,16 @@ class _Pool:
     client: httpx2.AsyncClient
     users: int = 0
     is_retired: bool = False
+    has_answered: bool = False
+    """Whether there may be a connection that had been used before."""
+
+    async def __aenter__(self) -> _Pool:
+        self.users += 1
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.users -= 1
+        await self.close_if_done()
 
     async def retire(self) -> None:
         self.is_retired = True
@@ -388,6 +411,14 @@ class _Timer:
 
 def _too_late(told: str) -> _Failed:
     return _Failed(Failure(RequestTimeout(told, retryable=True), retry=False))
+
+
+async def _caught_up(reader: ResponseReader) -> AsyncGenerator[JsonObject, None]:
+    """What the reader left because it takes long; others run in between."""
+    for chunks in reader.catch_up():
+        for chunk in chunks:
+            yield chunk
+        await asyncio.sleep(0)
 
 
 def _is_end(chunk: JsonObject) -> bool:

@@ -1,22 +1,25 @@
-"""Slowing down together: one limiter and one circuit breaker per endpoint, shared by all callers of an event loop.
+"""Slowing down together: one limiter and one circuit breaker per endpoint, shared by all callers of the process.
 
-A caller asks before each attempt, gets a `Turn`, and tells it what came of the attempt. This file knows nothing of requests;
-time is given to it.
+A caller asks before each attempt, gets a `Turn`, and tells it what came of the attempt. Callers may be on several event
+loops in several threads: what they know together is guarded by a lock that is held for a few steps and never while somebody
+waits, and everybody is woken on the loop that they wait on. This file knows nothing of requests; time is given to it.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from typing import Protocol
 
 from callgate.errors import RateLimited, ServerUnavailable
 
-__all__ = ["Clock", "Pressure", "SystemClock", "Turn", "pressure_for"]
+__all__ = ["Clock", "Pressure", "SystemClock", "Turn", "forget_all", "pressure_for"]
 
 FAILURES_TO_OPEN = 5
 FAILURE_WINDOW_S = 30.0
@@ -24,6 +27,11 @@ OPEN_S = 30.0
 PAUSE_MAX_S = 60.0
 SPREAD_S = 1.5
 """Over how long the callers that waited for a pause to end are let go."""
+LOOK_AGAIN_S = 1.0
+"""How soon those who wait for another caller notice that its event loop died with it."""
+STANDSTILL_S = 60.0
+"""How long an event loop that does not run may keep others waiting: it may run again, or never."""
+ENDPOINTS_MAX = 1_000
 
 
 class Clock(Protocol):
@@ -53,8 +61,16 @@ class SystemClock:
 class Turn:
     """One attempt of one caller. Whatever becomes of it, `over` ends it; nothing that is told twice counts twice."""
 
-    def __init__(self, pressure: Pressure) -> None:
+    def __init__(self, pressure: Pressure, pauses_seen: int) -> None:
         self._pressure = pressure
+        self._loop = asyncio.get_running_loop()
+        self.pauses_seen = pauses_seen
+        self.is_late = False
+        """Whether it had to wait for the end of a pause, and so leaves it together with others."""
+
+    def is_lost(self, out_s: float) -> bool:
+        """Whether nothing will be told any more by a caller that has been out so long."""
+        return self._loop.is_closed() or (out_s > STANDSTILL_S and not self._loop.is_running())
 
     def succeeded(self) -> None:
         """The server has begun to answer."""
@@ -88,16 +104,19 @@ class Pressure:
     def __init__(self, clock: Clock | None = None, *, dice: random.Random | None = None) -> None:
         self._clock = clock or _SYSTEM
         self._dice = dice or random.Random()
+        # Re-entrant, because a garbage collection at any step may end the turn of a caller that was given up.
+        self._lock = threading.RLock()
         self._pause_s = 0.0
         self._paused_until = 0.0
         self._pauses = 0
         """How often the server has asked everybody to wait."""
-        self._scout: Turn | None = None
+        self._scout = _Post()
         """Who tries after a pause, for all that wait."""
-        self._scout_back = asyncio.Event()
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        """Those who wait for the scout, first come first."""
         self._failures: deque[float] = deque(maxlen=FAILURES_TO_OPEN)
         self._open_until: float | None = None
-        self._trial: Turn | None = None
+        self._trial = _Post()
         """Who tries after an outage."""
 
     @property
@@ -108,7 +127,17 @@ class Pressure:
     @property
     def is_open(self) -> bool:
         """Whether the server is left alone at the moment."""
-        return self._open_until is not None and self._open_until > self._clock.now()
+        open_until = self._open_until
+        return open_until is not None and open_until > self._clock.now()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is known any more that a new pressure would not know."""
+        with self._lock:
+            now = self._clock.now()
+            is_waited_for = bool(self._waiting) or self._scout.is_taken(now) or self._trial.is_taken(now)
+            has_failed = bool(self._failures) and now - self._failures[-1] <= FAILURE_WINDOW_S
+            return not (is_waited_for or has_failed or self.pause_left_s or self.is_open)
 
     async def enter(self, *, patience: int) -> Turn:
         """Waits until an attempt may be made.
@@ -120,99 +149,204 @@ class Pressure:
             ServerUnavailable: the circuit is open.
             RateLimited: patience is at its end.
         """
-        turn = Turn(self)
-        pauses_seen = self._pauses
-        is_late = False
+        turn = Turn(self, self._pauses)
         try:
-            while True:
-                self._pass_circuit(turn)
-                if not self._pause_s:
-                    if not is_late:
-                        return turn
-                    is_late = False
-                    await self._clock.sleep(self._dice.uniform(0, SPREAD_S))
-                    continue
-                if self._pauses - pauses_seen > patience:
-                    raise RateLimited("too many requests: the server kept asking everybody to wait")
-                is_late = True
-                if (left_s := self.pause_left_s) > 0:
-                    await self._clock.sleep(left_s)
-                elif self._scout is None:
-                    self._scout = turn
-                    self._scout_back.clear()
-                    return turn
+            while (wait := self._next_wait(turn, patience)) is not None:
+                if isinstance(wait, asyncio.Future):
+                    await self._word_of_scout(wait)
                 else:
-                    await self._scout_back.wait()
+                    await self._clock.sleep(wait)
         except BaseException:
             turn.over()
             raise
+        return turn
 
-    def _pass_circuit(self, turn: Turn) -> None:
-        if self._open_until is None or self._trial is turn:
+    def _next_wait(self, turn: Turn, patience: int) -> float | asyncio.Future[None] | None:
+        """What the caller has to wait for next: so many seconds, the scout, or nothing."""
+        with self._lock:
+            now = self._clock.now()
+            self._pass_circuit(turn, now)
+            if not self._pause_s:
+                was_late, turn.is_late = turn.is_late, False
+                return self._dice.uniform(0, SPREAD_S) if was_late else None
+            if self._pauses - turn.pauses_seen > patience:
+                raise RateLimited("too many requests: the server kept asking everybody to wait")
+            turn.is_late = True
+            if self._paused_until > now:
+                return self._paused_until - now
+            if not self._scout.is_taken(now):
+                self._scout.take(turn, now)
+                return None
+            word = asyncio.get_running_loop().create_future()
+            self._waiting[word] = None
+            return word
+
+    async def _word_of_scout(self, word: asyncio.Future[None]) -> None:
+        # A scout that dies with its event loop tells nobody, so now and then everybody looks for it. Being told of its death
+        # by a finalizer would be no better: that runs in any thread at any step, whatever locks are held there.
+        alarm = word.get_loop().call_later(LOOK_AGAIN_S, _release, [word])
+        try:
+            await word
+        finally:
+            alarm.cancel()
+            with self._lock:
+                self._waiting.pop(word, None)
+
+    def _pass_circuit(self, turn: Turn, now: float) -> None:
+        if self._open_until is None or self._trial.is_held_by(turn):
             return
-        left_s = self._open_until - self._clock.now()
-        if left_s > 0 or self._trial is not None:
+        left_s = self._open_until - now
+        if left_s > 0 or self._trial.is_taken(now):
             wait = f"it is left alone for another {left_s:.0f} s" if left_s > 0 else "another request is trying it out"
             raise ServerUnavailable(f"the server kept failing; {wait}", retryable=True)
-        self._trial = turn
+        self._trial.take(turn, now)
 
     # What turns tell ------------------------------------------------------------------------------------------------------
 
     def note_answer(self, turn: Turn, *, let_in: bool) -> None:
         """The server spoke: it is not out of order, and a scout that was let in ends the pause."""
-        self._open_until = None
-        self._failures.clear()
-        if let_in and turn is self._scout:
-            # Only the scout's word counts: others may have been let in before the pause began.
-            self._pause_s = 0.0
+        with self._lock:
+            self._open_until = None
+            self._failures.clear()
+            if let_in and self._scout.is_held_by(turn):
+                # Only the scout's word counts: others may have been let in before the pause began.
+                self._pause_s = 0.0
         self.note_end(turn)
 
     def note_push(self, turn: Turn, asked_s: float | None, backoff_s: float) -> float:
         """The server asked to slow down."""
-        is_scout = turn is self._scout
-        if asked_s is not None:
-            pause_s = asked_s
-        else:
-            pause_s = min(PAUSE_MAX_S, max(backoff_s, 2 * self._pause_s if is_scout else 0.0))
-        if is_scout or not self._pause_s:
-            self._pauses += 1
-        self._pause_s = max(pause_s, 0.001 if is_scout else self._pause_s, 0.001)
-        self._paused_until = max(self._paused_until, self._clock.now() + pause_s)
+        with self._lock:
+            is_scout = self._scout.is_held_by(turn)
+            if asked_s is not None:
+                pause_s = asked_s
+            else:
+                pause_s = min(PAUSE_MAX_S, max(backoff_s, 2 * self._pause_s if is_scout else 0.0))
+            if is_scout or not self._pause_s:
+                self._pauses += 1
+            self._pause_s = max(pause_s, 0.001 if is_scout else self._pause_s, 0.001)
+            self._paused_until = max(self._paused_until, self._clock.now() + pause_s)
+            left_s = self.pause_left_s
         self.note_answer(turn, let_in=False)
-        return self.pause_left_s
+        return left_s
 
     def note_failure(self, turn: Turn) -> None:
         """The server is in trouble."""
-        now = self._clock.now()
-        self._failures.append(now)
-        in_a_row = len(self._failures) == FAILURES_TO_OPEN and now - self._failures[0] <= FAILURE_WINDOW_S
-        if turn is self._trial or (in_a_row and self._open_until is None):
-            self._open_until = now + OPEN_S
+        with self._lock:
+            now = self._clock.now()
+            self._failures.append(now)
+            in_a_row = len(self._failures) == FAILURES_TO_OPEN and now - self._failures[0] <= FAILURE_WINDOW_S
+            if self._trial.is_held_by(turn) or (in_a_row and self._open_until is None):
+                self._open_until = now + OPEN_S
         self.note_end(turn)
 
     def note_end(self, turn: Turn) -> None:
         """The turn is over; if others waited for it, they go on."""
-        if turn is self._trial:
-            self._trial = None
-        if turn is self._scout:
-            self._scout = None
-            self._scout_back.set()
+        woken: dict[asyncio.Future[None], None] = {}
+        with self._lock:
+            self._trial.leave(turn)
+            if self._scout.leave(turn):
+                woken, self._waiting = self._waiting, woken
+        if woken:
+            _wake(woken)
+
+
+class _Post:
+    """A place that one caller of the process holds at a time: whoever tries for all others.
+
+    The turn is held weakly, and its event loop is asked: who died without a word has left.
+    """
+
+    def __init__(self) -> None:
+        self._holder: weakref.ref[Turn] | None = None
+        self._since = 0.0
+
+    def is_held_by(self, turn: Turn) -> bool:
+        return self._holder is not None and self._holder() is turn
+
+    def is_taken(self, now: float) -> bool:
+        turn = self._holder() if self._holder is not None else None
+        return turn is not None and not turn.is_lost(now - self._since)
+
+    def take(self, turn: Turn, now: float) -> None:
+        self._holder, self._since = weakref.ref(turn), now
+
+    def leave(self, turn: Turn) -> bool:
+        """Frees the place if the turn holds it; whether it did."""
+        was_held = self.is_held_by(turn)
+        if was_held:
+            self._holder = None
+        return was_held
+
+
+def _wake(words: Iterable[asyncio.Future[None]]) -> None:
+    """Lets everybody go on who waits for this word, on the event loop of each, first come first."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for word in words:
+        by_loop.setdefault(word.get_loop(), []).append(word)
+    for loop, own in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_release, own)
+        except RuntimeError:
+            # The loop was closed, and with it ended whoever waited there.
+            continue
+
+
+def _release(words: list[asyncio.Future[None]]) -> None:
+    for word in words:
+        if not word.done():
+            word.set_result(None)
+
+
+# One for all -------------------------------------------------------------------------------------------------------------
+
+
+class _Endpoints:
+    """The pressures of the process. Those that callers hold at the moment stay the same for everybody; of the others those
+    are kept that still know something, and as many more as there is room for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._in_use: weakref.WeakValueDictionary[tuple[Hashable, int], Pressure] = weakref.WeakValueDictionary()
+        self._kept: dict[tuple[Hashable, int], Pressure] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, endpoint: Hashable, clock: Clock) -> Pressure:
+        # The pressure holds its clock, so the id stays the clock's.
+        key = (endpoint, id(clock))
+        with self._lock:
+            pressure = self._kept.get(key)
+            if pressure is None:
+                pressure = self._in_use.get(key) or Pressure(clock)
+                self._make_room()
+                self._in_use[key] = self._kept[key] = pressure
+            return pressure
+
+    def _make_room(self) -> None:
+        if len(self._kept) < ENDPOINTS_MAX:
+            return
+        self._kept = {key: pressure for key, pressure in self._kept.items() if not pressure.is_at_rest}
+        # Where nearly all are in trouble, the oldest trouble is forgotten, a good part at once so that this stays rare.
+        if len(self._kept) > ENDPOINTS_MAX // 2:
+            self._kept = dict(list(self._kept.items())[-ENDPOINTS_MAX // 2 :])
 
 
 _SYSTEM = SystemClock()
-_SHARED: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[tuple[Hashable, int], Pressure]] = (
-    weakref.WeakKeyDictionary()
-)
+_endpoints = _Endpoints()
 
 
 def pressure_for(endpoint: Hashable, clock: Clock | None = None) -> Pressure:
-    """The pressure that all callers of the endpoint on this event loop share, if they share a clock."""
-    clock = clock or _SYSTEM
-    shared = _SHARED.setdefault(asyncio.get_running_loop(), {})
-    # The pressure holds its clock, so the id stays the clock's.
-    key = (endpoint, id(clock))
-    if key not in shared:
-        if len(shared) >= 1_000:
-            shared.clear()
-        shared[key] = Pressure(clock)
-    return shared[key]
+    """The pressure that all callers of the endpoint in this process share, if they share a clock."""
+    return _endpoints.get(endpoint, clock or _SYSTEM)
+
+
+def forget_all() -> None:
+    """Starts anew, as a new process does: nothing is known of any endpoint."""
+    global _endpoints
+    _endpoints = _Endpoints()
+
+
+if hasattr(os, "register_at_fork"):
+    # A lock that another thread held at that moment would stay locked in the child for ever.
+    os.register_at_fork(after_in_child=forget_all)

@@ -12,9 +12,12 @@ state, and what waits for its end is appended to, never copied again.
 from __future__ import annotations
 
 import re
+from collections import deque
+from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 from callgate.errors import JsonError, LimitExceeded, ProtocolError, UsageError
+from callgate.gemini.endless import Lightening, is_heavy
 from callgate.strict_json import DEPTH_MAX, parse, parse_isolating
 from callgate.types import JsonObject
 
@@ -22,8 +25,6 @@ __all__ = ["ResponseReader"]
 
 EVENT_BYTES_MAX = 16 * 1024 * 1024
 TOTAL_BYTES_MAX = 64 * 1024 * 1024
-KEYS_MAX = 500_000
-_KEYS_FROM_BYTES = 512 * 1024
 
 # candidates[0].content.parts[0].functionCall lies around the arguments, whose own depth is what is limited.
 _DEPTH_MAX = DEPTH_MAX + 7
@@ -57,11 +58,20 @@ class ResponseReader:
     """Reads one answer: `feed` it the bytes as they arrive, then `close` it; both return the chunks that became complete.
 
     What was complete before a fault is given out first: the error then comes from the next call. After an error the reader
-    stays failed and raises it again. Bad places inside a chunk (NaN, bytes that are not UTF-8, too deep) are
-    `strict_json.Bad` objects there.
+    stays failed and raises it again. Bad places inside a chunk (NaN, bytes that are not UTF-8, too deep, too many arguments)
+    are `strict_json.Bad` objects there.
+
+    An event with endless arguments takes long to read. A reader with `leaves_heavy=True` leaves such events, and those
+    behind them, to `catch_up`, which reads them in short steps; until that is done, it takes nothing new.
     """
 
-    def __init__(self, *, event_bytes_max: int = EVENT_BYTES_MAX, total_bytes_max: int = TOTAL_BYTES_MAX) -> None:
+    def __init__(
+        self,
+        *,
+        event_bytes_max: int = EVENT_BYTES_MAX,
+        total_bytes_max: int = TOTAL_BYTES_MAX,
+        leaves_heavy: bool = False,
+    ) -> None:
         self._event_bytes_max = event_bytes_max
         self._total_bytes_max = total_bytes_max
         self._total_bytes = 0
@@ -71,6 +81,13 @@ class ResponseReader:
         self._failure: ProtocolError | LimitExceeded | None = None
         self._closed = False
         self._gave_any = False
+        self._leaves_heavy = leaves_heavy
+        self._left: deque[bytes] = deque()
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether there is something to `catch_up` with."""
+        return bool(self._left)
 
     def feed(self, data: bytes) -> list[JsonObject]:
         """Take the next bytes; the chunks that are complete now.
@@ -82,13 +99,14 @@ class ResponseReader:
         self._raise_failure()
         if self._closed:
             raise UsageError("this ResponseReader is closed: make a new one for every answer")
+        self._refuse_if_behind()
         texts: list[bytes] = []
         try:
             self._take(data, texts)
         except (ProtocolError, LimitExceeded) as error:
             self._failure = error
         chunks = self._parsed(texts)
-        if not chunks:
+        if not chunks and not self._left:
             self._raise_failure()
         return chunks
 
@@ -102,17 +120,38 @@ class ResponseReader:
         self._raise_failure()
         if self._closed:
             return []
+        self._refuse_if_behind()
         self._closed = True
         texts: list[bytes] = []
         try:
             self._finish(texts)
         except (ProtocolError, LimitExceeded) as error:
             self._failure = error
-        chunks = self._parsed(texts, last=True)
+        chunks = self._parsed(texts)
+        if not self._left:
+            self._check_end()
+        return chunks
+
+    def catch_up(self) -> Iterator[list[JsonObject]]:
+        """Reads what was left, in short steps; gives out what became complete in each, which is mostly nothing.
+
+        Raises:
+            ProtocolError: the answer is not what the protocol promises.
+            LimitExceeded: it is larger than allowed.
+        """
+        yield from self._heavy_steps()
+        if self._closed:
+            self._check_end()
+        self._raise_failure()
+
+    def _check_end(self) -> None:
         if self._failure is None and not self._gave_any:
             self._failure = ProtocolError("the answer holds no response", retryable=True)
         self._raise_failure()
-        return chunks
+
+    def _refuse_if_behind(self) -> None:
+        if self._left:
+            raise UsageError("this ResponseReader has not read all that it was given: go through catch_up() first")
 
     def read_whole(self, data: bytes) -> list[JsonObject]:
         """All chunks of an answer that is already complete: as `feed` and `close`, but quicker for the usual one object.
@@ -122,12 +161,21 @@ class ResponseReader:
             LimitExceeded: it is larger than allowed.
         """
         if len(data) <= min(self._event_bytes_max, self._total_bytes_max) and data[:1] == b"{":
-            _refuse_endless_keys(data)
+            if is_heavy(data):
+                return self._read_heavy(data)
             try:
                 return [parse(data, depth_max=_DEPTH_MAX)]
             except JsonError:
                 pass  # Something else than one sound object; what exactly, the long way tells.
         return [*self.feed(data), *self.close()]
+
+    def _read_heavy(self, data: bytes) -> list[JsonObject]:
+        """As one event and nothing else: to look for its end among so many brackets would take too long."""
+        self._closed = True
+        chunks = self._parsed([data])
+        if not self._left:
+            self._check_end()
+        return chunks
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -167,17 +215,46 @@ class ResponseReader:
         self._head = head if self._splitter is None else b""
         return b"" if self._splitter is None else head
 
-    def _parsed(self, texts: list[bytes], *, last: bool = False) -> list[JsonObject]:
+    def _parsed(self, texts: list[bytes]) -> list[JsonObject]:
+        """The chunks of these texts, up to one that takes long if such are to be left."""
+        self._left.extend(texts)
+        chunks = self._parsed_light()
+        if self._left and not self._leaves_heavy:
+            for more in self._heavy_steps():
+                chunks += more
+        return chunks
+
+    def _parsed_light(self) -> list[JsonObject]:
         chunks: list[JsonObject] = []
-        for text in texts:
+        while self._left and not is_heavy(self._left[0]):
             try:
-                _refuse_endless_keys(text)
-                chunks += _objects(text, last=last)
+                chunks += self._read(self._left.popleft())
             except (ProtocolError, LimitExceeded) as error:
-                self._failure = error
-                break
+                self._fail(error)
         self._gave_any = self._gave_any or bool(chunks)
         return chunks
+
+    def _heavy_steps(self) -> Iterator[list[JsonObject]]:
+        while self._left:
+            light = Lightening(self._left[0])
+            try:
+                for _ in light.steps():
+                    yield []
+                chunks = self._read(light.text)
+                light.mark(chunks)
+            except (ProtocolError, LimitExceeded) as error:
+                self._fail(error)
+                return
+            self._gave_any = True
+            self._left.popleft()
+            yield [*chunks, *self._parsed_light()]
+
+    def _fail(self, error: ProtocolError | LimitExceeded) -> None:
+        self._failure = error
+        self._left.clear()
+
+    def _read(self, text: bytes) -> list[JsonObject]:
+        return _objects(text, last=self._closed)
 
 
 class _Splitter(Protocol):
@@ -381,12 +458,6 @@ class _JsonValues:
             else:
                 self._depth -= pos - start
         return len(data)
-
-
-def _refuse_endless_keys(text: bytes) -> None:
-    """Counts keys before anything is parsed: while a parser makes a million of them, nothing else runs in the process."""
-    if len(text) > _KEYS_FROM_BYTES and text.count(b'":') - text.count(b'\\":') > KEYS_MAX:
-        raise LimitExceeded(f"the answer holds more than {KEYS_MAX:,} keys in one event")
 
 
 def _objects(text: bytes, *, last: bool) -> list[JsonObject]:

@@ -45,9 +45,9 @@ def _said(make: Callable[[Exchange], list[Part]], finish_reason: str = "STOP") -
     return content(lambda exchange: _message(_signed(exchange, *make(exchange)), finish_reason))
 
 
-def _with_args(exchange: Exchange, odd: bytes) -> Ready:
+def _with_args(exchange: Exchange, odd: bytes, *beside: Part) -> Ready:
     """A call whose arguments are bytes that no encoder would write."""
-    return raw(encode_json(_message(_signed(exchange, _call(exchange, args="@")))).replace(b'"@"', odd))
+    return raw(encode_json(_message(_signed(exchange, _call(exchange, args="@"), *beside))).replace(b'"@"', odd))
 
 
 def _args(odd: bytes) -> Act:
@@ -240,8 +240,10 @@ CONTENT_FAULTS: tuple[Fault, ...] = (
     row("W52", "odd_args", "arguments that are none", {
         "missing": _said(_without_args), **{key: _args(odd) for key, odd in _ARGS.items()},
     }),
-    row("W53", "large_args", "arguments that are far too deep, wide or long",
-         {key: _large(make) for key, make in _LARGE.items()}),
+    row("W53", "large_args", "arguments that are far too deep, wide or long", {
+        **{key: _large(make) for key, make in _LARGE.items()},
+        "many_keys_beside_another": content(lambda ex: _with_args(ex, _LARGE["many_keys"](), _call(ex, args={"path": "b"}))),
+    }),
     row("W54", "mixed_parts", "every kind of part in one answer, an unknown one among them", content(_mixed)),
     row("W55", "three_candidates", "three candidates with a call in each", content(_candidates)),
     row("W56", "endless_calls", "every answer is a call", {

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import json
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from callgate import Limits
 from callgate.errors import Blocked, EmptyAnswer, LimitExceeded, MalformedAnswer, ProtocolError
 from callgate.events import CallProposed
+from callgate.gemini.endless import Lightening
 from callgate.testing.answers import answer, call, text
 from callgate.testing.faults import fault, variants
 from callgate.testing.faults_content import FINISH_REASONS
@@ -316,13 +318,58 @@ def test_w53_arguments_of_ten_thousand_levels_are_refused_quickly(play: Play, tr
     play(story, [fault("W53", "deep"), "Done."], transport)
 
 
-def test_w53_a_million_arguments_are_refused_without_being_read_one_by_one(play: Play, transport: str) -> None:
+def test_w53_a_million_arguments_are_an_error_of_their_call_alone(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
-        error = (await scene.ask()).failed(LimitExceeded)
-        assert "more than 500,000 keys" in str(error)
+        outcome = await scene.ask()
+        assert outcome.text == "Done."
+        first, second = responses_of(scene)
+        assert "more than 100,000 values" in first["response"]["error"]
+        assert second["response"] == {"result": "b is fine"}
+        assert [args for _, args in scene.ran] == [{"path": "b", "n": 0}]
+        assert [(record.state, record.result.is_error) for record in outcome.reply.calls] == [
+            ("failed", True), ("finished", False),
+        ]  # fmt: skip
+
+    play(story, [fault("W53", "many_keys_beside_another"), "Done."], transport, log_level=30)
+
+
+def test_w53_others_run_after_each_step_through_a_million_arguments(
+    play: Play, transport: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rounds = 0
+    seen: list[int] = []
+    steps = Lightening.steps
+
+    def watched(light: Lightening) -> Iterator[None]:
+        for _ in steps(light):
+            seen.append(rounds)
+            yield
+
+    async def other() -> None:
+        nonlocal rounds
+        while True:
+            rounds += 1
+            await asyncio.sleep(0)
+
+    async def story(scene: Any) -> None:
+        running = asyncio.create_task(other())
+        assert (await scene.ask()).text == "Done."
+        running.cancel()
+        await asyncio.wait({running})
+        assert len(seen) > 100
+        assert all(later > earlier for earlier, later in itertools.pairwise(seen))
+
+    monkeypatch.setattr(Lightening, "steps", watched)
+    play(story, [fault("W53", "many_keys"), "Done."], transport, log_level=30)
+
+
+def test_w53_a_call_with_a_million_arguments_alone_is_answered_too(play: Play, transport: str) -> None:
+    async def story(scene: Any) -> None:
+        assert (await scene.ask()).text == "Done."
+        assert "more than 100,000 values" in responses_of(scene)[0]["response"]["error"]
         assert scene.ran == []
 
-    play(story, [fault("W53", "many_keys")], transport, log_level=30)
+    play(story, [fault("W53", "many_keys"), "Done."], transport, log_level=30)
 
 
 def test_w53_an_argument_of_100_mb_is_stopped_at_the_limit(play: Play, transport: str) -> None:

@@ -1,0 +1,256 @@
+"""Arguments that never end are an error of their call alone, and nothing else has to wait while they are found."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callgate.calls import ARGS_VALUES_MAX, Collector, function_calls
+from callgate.errors import LimitExceeded, ProtocolError, UsageError
+from callgate.gemini import ResponseReader, endless, reader
+from callgate.gemini.endless import HEAVY_FROM_BYTES, STEP_BYTES, Lightening, is_heavy
+from callgate.strict_json import Bad
+
+REASON = "they hold more than 100,000 values"
+ENDLESS = {
+    "keys": b"{%b}" % b", ".join(b'"k%d": 1' % number for number in range(1_000_000)),
+    "numbers": b'{"a":[%b]}' % b",".join([b"1"] * 1_000_000),
+    "empty lists": b'{"a":[%b]}' % b",".join([b"[]"] * 500_000),
+    "towers": b'{"a":[%b]}' % b",".join([b"[" * 50 + b"1" + b"]" * 50] * 20_000),
+    "strings full of brackets": b'{"a":[%b]}' % b",".join([b'"}]{[\\\\\\""'] * 300_000),
+    "behind a long string": b'{"long":"%b","a":[%b]}' % (b"\\\\x" * 200_000, b",".join([b"1"] * 500_000)),
+}
+
+
+def event(args: bytes) -> bytes:
+    """Two calls with the arguments in the first, a signature beside them, and the end of the answer."""
+    first = b'{"functionCall":{"name":"f","id":"1","args" : %b},"thoughtSignature":"c2ln"}' % args
+    second = b'{"functionCall":{"args":{"y":1},"name":"g"}}'
+    return b'{"candidates":[{"content":{"parts":[%b,%b]},"finishReason":"STOP"}],"responseId":"r"}' % (first, second)
+
+
+def expected(args: Any) -> list[dict[str, Any]]:
+    chunk = json.loads(event(b"0"))
+    chunk["candidates"][0]["content"]["parts"][0]["functionCall"]["args"] = args
+    return [chunk]
+
+
+BAD = Bad(REASON, {"unreadable": REASON})
+
+
+@pytest.fixture
+def parsed_bytes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many bytes the parsers were given at a time."""
+    seen: list[int] = []
+
+    def watched(real: Callable[..., Any]) -> Callable[..., Any]:
+        def parse(text: bytes, **options: Any) -> Any:
+            seen.append(len(text))
+            return real(text, **options)
+
+        return parse
+
+    for name in ("parse", "parse_isolating"):
+        monkeypatch.setattr(reader, name, watched(getattr(reader, name)))
+    return seen
+
+
+def fed(data: bytes) -> list[Any]:
+    one = ResponseReader()
+    return [*one.feed(data), *one.close()]
+
+
+READ: dict[str, Callable[[bytes], list[Any]]] = {
+    "whole": lambda body: ResponseReader().read_whole(body),
+    "object": fed,
+    "events": lambda body: fed(b"data: " + body + b"\r\n\r\n"),
+    "array": lambda body: fed(b"[" + body + b"]"),
+}
+
+
+@pytest.mark.parametrize("kind", ENDLESS)
+@pytest.mark.parametrize("form", READ)
+def test_only_the_call_with_endless_arguments_is_bad_and_they_are_never_parsed(
+    kind: str, form: str, parsed_bytes: list[int]
+) -> None:
+    assert READ[form](event(ENDLESS[kind])) == expected(BAD)
+    assert max(parsed_bytes) < 1_000
+
+
+def test_the_work_is_done_in_steps_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked_at: list[int] = []
+    for name in ("_WHOLE_TOKENS", "_INSIDE_STRING"):
+        monkeypatch.setattr(endless, name, Watched(getattr(endless, name), looked_at))
+    body = event(ENDLESS["behind a long string"])
+    light = Lightening(body)
+    steps = sum(1 for _ in light.steps())
+    assert steps >= len(body) // (2 * STEP_BYTES)
+    assert max(looked_at) <= STEP_BYTES
+    assert sum(looked_at) <= 2 * len(body)
+
+
+class Watched:
+    """A pattern that tells how much it was allowed to look at."""
+
+    def __init__(self, real: Any, looked_at: list[int]) -> None:
+        self.real, self.looked_at = real, looked_at
+
+    def match(self, text: bytes, pos: int, endpos: int) -> Any:
+        self.looked_at.append(min(endpos, len(text)) - pos)
+        return self.real.match(text, pos, endpos)
+
+
+def test_a_reader_may_leave_heavy_events_and_those_behind_them_for_later(parsed_bytes: list[int]) -> None:
+    one = ResponseReader(leaves_heavy=True)
+    heavy = event(ENDLESS["keys"])
+    light = b'{"responseId":"last"}'
+    assert one.feed(b'data: {"responseId":"first"}\n\ndata: %b\n\ndata: %b\n\n' % (heavy, light)) == [
+        {"responseId": "first"}
+    ]
+    assert one.is_behind
+    for early in (lambda: one.feed(b"\n"), one.close):
+        with pytest.raises(UsageError, match="catch_up"):
+            early()
+    steps = list(one.catch_up())
+    assert len(steps) > len(heavy) // (2 * STEP_BYTES)
+    assert [chunk for chunks in steps for chunk in chunks] == [*expected(BAD), {"responseId": "last"}]
+    assert not one.is_behind
+    assert one.close() == []
+    assert max(parsed_bytes) < 1_000
+
+
+def test_a_whole_answer_may_be_left_for_later_too() -> None:
+    one = ResponseReader(leaves_heavy=True)
+    assert one.read_whole(event(ENDLESS["keys"])) == []
+    assert [chunk for chunks in one.catch_up() for chunk in chunks] == expected(BAD)
+
+
+@pytest.mark.parametrize("leaves_heavy", [False, True])
+def test_what_was_complete_before_a_fault_behind_a_heavy_event_is_given_out_first(leaves_heavy: bool) -> None:
+    one = ResponseReader(leaves_heavy=leaves_heavy)
+    chunks = one.feed(b"data: %b\n\ndata: {nonsense}\n\n" % event(ENDLESS["keys"]))
+    later = one.catch_up()
+    if leaves_heavy:
+        while not chunks:
+            chunks = next(later)
+    assert chunks == expected(BAD)
+    with pytest.raises(ProtocolError, match="nonsense"):
+        list(later)
+    with pytest.raises(ProtocolError, match="nonsense"):
+        one.feed(b"")
+
+
+def test_many_values_within_the_limit_are_read_as_they_are() -> None:
+    args = {"a": [{"b": [], "c": ","}] * 20_000, "text": "x" * HEAVY_FROM_BYTES}
+    body = event(json.dumps(args).encode())
+    assert is_heavy(body)
+    assert ResponseReader().read_whole(body) == expected(args)
+
+
+def test_commas_and_brackets_in_strings_are_no_values() -> None:
+    args = {"content": 'a,b,"[{' * 200_000}
+    body = event(json.dumps(args).encode())
+    assert is_heavy(body)
+    assert ResponseReader().read_whole(body) == expected(args)
+
+
+def test_arguments_in_a_text_or_under_another_key_are_left_alone() -> None:
+    inner = json.dumps({"args": {"a": 1}})
+    args = {"file": inner * 60_000, 'my"args': {"b": 2}}
+    body = event(json.dumps(args).encode())
+    assert is_heavy(body)
+    assert ResponseReader().read_whole(body) == expected(args)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"args":%b}' % ENDLESS["keys"],
+        b'{"candidates":[{"content":{"parts":[{"toolCall":{"args":%b}}]}}]}' % ENDLESS["keys"],
+        b'{"candidates":[7,{"content":[]},{"content":{"parts":[{"functionCall":{"name":"f"}}]}}],"x":{"args":%b}}'
+        % ENDLESS["numbers"],
+        b'{"groundingMetadata":%b}' % ENDLESS["keys"],
+    ],
+    ids=["alone", "ran at the server", "beside a call", "no arguments"],
+)
+def test_endless_values_that_are_no_arguments_of_a_call_end_the_answer(body: bytes) -> None:
+    for read in READ.values():
+        with pytest.raises(LimitExceeded, match=r"values that is not a call's|more than 500,000 keys"):
+            read(body)
+
+
+@pytest.mark.parametrize(
+    "cut", [b"", b'"abc', b'"abc\\', b"[" * 5, b'"' + b"x" * 3 * STEP_BYTES, b'"' + b"x" * STEP_BYTES + b"\\"]
+)
+def test_endless_arguments_that_are_cut_off_are_not_json(cut: bytes) -> None:
+    body = event(ENDLESS["numbers"])
+    body = body[: len(body) // 2].rstrip(b",1") + b"," + cut
+    for form in (body, b"data: " + body):
+        with pytest.raises(ProtocolError):
+            fed(form)
+    with pytest.raises(ProtocolError):
+        ResponseReader().read_whole(body)
+
+
+def test_the_model_is_told_and_the_other_call_is_as_it_came() -> None:
+    (chunk,) = ResponseReader().read_whole(event(ENDLESS["keys"]))
+    collector = Collector()
+    collector.feed(chunk)
+    answer = collector.close()
+    first, second = answer.calls
+    assert first.problem == f"The arguments cannot be used: {REASON}."
+    assert first.wire_id == "1"
+    assert (second.problem, second.args) == (None, {"y": 1})
+    assert answer.content["parts"][0] == {
+        "functionCall": {"name": "f", "id": "1", "args": {"unreadable": REASON}}, "thoughtSignature": "c2ln"
+    }  # fmt: skip
+
+
+def test_endless_arguments_in_a_json_text_are_refused_unread() -> None:
+    text = json.dumps({f"k{number}": 1 for number in range(ARGS_VALUES_MAX + 1)})
+    (call,) = function_calls({"parts": [{"functionCall": {"name": "f", "args": text}}]})
+    assert call.problem == f"The arguments cannot be used: {REASON}."
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text('{}[]",:\\\n args') | st.just("args"),
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(st.text('args{"\\:,') | st.just("args"), inner, max_size=5),
+    max_leaves=30,
+)
+
+
+def children_of(value: Any) -> list[Any]:
+    return list(value.values()) if isinstance(value, dict) else value if isinstance(value, list) else []
+
+
+def values_in(value: Any) -> int:
+    return len(children_of(value)) + sum(map(values_in, children_of(value)))
+
+
+def empty_in(value: Any) -> int:
+    return (value in ([], {})) + sum(map(empty_in, children_of(value)))
+
+
+@given(args=st.dictionaries(st.text("ab"), JSON, max_size=6), step=st.integers(2, 40), most=st.integers(1, 20))
+@settings(max_examples=300)
+def test_any_arguments_are_kept_or_bad_by_their_number_of_values(args: dict[str, Any], step: int, most: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "STEP_BYTES": step,
+            "_FLAT_BYTES_MAX": 1,
+            "HEAVY_FROM_BYTES": 1,
+            "ARGS_VALUES_MAX": most,
+        }.items():
+            patch.setattr(endless, name, value)
+        (chunk,) = ResponseReader().read_whole(event(json.dumps(args).encode()))
+    read = chunk["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]
+    assert [chunk] == expected(read)
+    assert isinstance(read, Bad) or read == args
+    assert isinstance(read, Bad) or values_in(args) <= most
+    # An empty list of which the two halves are seen in different steps may count as one value.
+    assert not isinstance(read, Bad) or values_in(args) + empty_in(args) > most

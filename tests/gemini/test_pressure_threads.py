@@ -1,0 +1,455 @@
+"""Slowing down together across event loops: several threads, each with a loop of its own, and one server that they share."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import random
+import sys
+import threading
+import time
+from collections.abc import Callable, Coroutine, Generator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from callgate import Limits
+from callgate.errors import RateLimited, ServerUnavailable
+from callgate.gemini import pressure as pressure_module
+from callgate.gemini.client import GeminiClient
+from callgate.gemini.pressure import OPEN_S, STANDSTILL_S, Pressure, Turn, pressure_for
+from callgate.gemini.surface import Surface
+from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.faults import fault
+
+WAIT_S = 20
+"""For a machine that is busy with something else; nothing here takes long."""
+
+
+class SharedClock:
+    """Virtual time for many threads: it passes as soon as somebody sleeps, and keeps what was slept."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+        self.slept: list[float] = []
+        self._lock = threading.Lock()
+
+    def now(self) -> float:
+        return self.time
+
+    async def sleep(self, seconds: float) -> None:
+        with self._lock:
+            self.time += seconds
+            self.slept.append(seconds)
+        await asyncio.sleep(0)
+
+
+class Loop:
+    """An event loop that runs in a thread of its own, like that of a gate which is used without async."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever, daemon=True)
+        self._thread.start()
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> Future[Any]:
+        return asyncio.run_coroutine_threadsafe(work, self.loop)
+
+    def run(self, work: Coroutine[Any, Any, Any]) -> Any:
+        return self.start(work).result(WAIT_S)
+
+    def stop(self) -> None:
+        """Stands still: whatever runs there stops in the middle, without a word."""
+        if self._thread.is_alive():
+            self.loop.call_soon_threadsafe(self.loop.stop)
+            self._thread.join(WAIT_S)
+
+    def die(self) -> None:
+        self.stop()
+        self.loop.close()
+
+
+@pytest.fixture
+def loops() -> Generator[Callable[[], Loop]]:
+    """`loops()`: one more event loop in one more thread."""
+    made: list[Loop] = []
+
+    def make() -> Loop:
+        made.append(Loop())
+        return made[-1]
+
+    yield make
+    for loop in made:
+        if not loop.loop.is_closed():
+            loop.run(_cancel_all()) if loop._thread.is_alive() else None
+            loop.die()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+@pytest.fixture
+def clock() -> SharedClock:
+    return SharedClock()
+
+
+@pytest.fixture
+def restless() -> Generator[None]:
+    """Threads take turns as often as they can."""
+    usual_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(usual_s)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those who wait look again at once whether the one that they wait for is still there."""
+    monkeypatch.setattr(pressure_module, "LOOK_AGAIN_S", 0.001)
+
+
+@pytest.fixture
+def tasks_may_die() -> Generator[None]:
+    """A task that dies with its event loop says so when it is collected; here that is what was meant."""
+    yield
+    gc.collect()
+
+
+async def enter(pressure: Pressure, patience: int = 4) -> Turn:
+    return await pressure.enter(patience=patience)
+
+
+async def paused(pressure: Pressure, seconds: float = 3.0) -> None:
+    (await enter(pressure)).pushed_back(seconds, 1.0)
+
+
+async def broken(pressure: Pressure) -> None:
+    for _ in range(5):
+        (await enter(pressure)).failed()
+
+
+async def pass_through(pressure: Pressure) -> None:
+    (await enter(pressure)).succeeded()
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Waits until something is so that another thread does."""
+    tick = threading.Event()
+    for _ in range(WAIT_S * 1_000):
+        if condition():
+            return
+        tick.wait(0.001)
+    raise AssertionError("it never came to be so")
+
+
+# What one loop learns, all know ------------------------------------------------------------------------------------------
+
+
+def test_a_push_back_on_one_loop_delays_callers_on_another(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    pressure = pressure_for("a", clock)
+    loops().run(paused(pressure))
+    other = loops()
+    assert pressure_for("a", clock).pause_left_s == 3
+    other.run(enter(pressure)).succeeded()
+    assert clock.slept == [3.0]
+
+
+def test_callers_on_other_loops_wait_for_the_scout_and_follow_it(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    pressure = Pressure(clock)
+    first, *others = [loops() for _ in range(4)]
+    first.run(paused(pressure))
+    scout = first.run(enter(pressure))
+    waiting = [other.start(enter(pressure)) for other in others for _ in range(5)]
+    until(lambda: len(pressure._waiting) == len(waiting))
+    assert not any(turn.done() for turn in waiting)
+    scout.succeeded()
+    for turn in waiting:
+        turn.result(WAIT_S).succeeded()
+    assert pressure._waiting == {}
+    assert len(clock.slept) == 1 + len(waiting), "the pause, then each of them its share of the spread"
+
+
+def test_patience_ends_for_callers_on_all_loops(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    pressure = Pressure(clock)
+    first, other = loops(), loops()
+    first.run(paused(pressure))
+    scout = first.run(enter(pressure))
+    waiting = other.start(enter(pressure, 0))
+    until(lambda: bool(pressure._waiting))
+    scout.pushed_back(None, 1.0)
+    with pytest.raises(RateLimited):
+        waiting.result(WAIT_S)
+
+
+def test_a_circuit_that_one_loop_opened_refuses_on_another(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    loops().run(broken(pressure_for("a", clock)))
+    with pytest.raises(ServerUnavailable, match="another 30 s"):
+        loops().run(enter(pressure_for("a", clock)))
+
+
+@pytest.mark.usefixtures("restless")
+def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(
+    clock: SharedClock, scale: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(8)
+    take = pressure_module._Post.take
+
+    def hesitant(post: Any, turn: Turn, now: float) -> None:
+        time.sleep(0.002)  # whoever could come in between does
+        take(post, turn, now)
+
+    monkeypatch.setattr(pressure_module._Post, "take", hesitant)
+
+    def contend(pressure: Pressure) -> Turn | None:
+        async def one() -> Turn | None:
+            try:
+                return await enter(pressure)
+            except ServerUnavailable:
+                return None
+
+        together.wait(WAIT_S)
+        return asyncio.run(one())
+
+    with ThreadPoolExecutor(8) as threads:
+        for _ in range(20 * scale):
+            pressure = Pressure(clock)
+            asyncio.run(broken(pressure))
+            clock.time += OPEN_S
+            # The probes stay out until all have asked; a loop of `asyncio.run` that has ended would have lost its probe.
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(Turn, "is_lost", lambda turn, out_s: False)
+                let_in = [turn for turn in threads.map(contend, [pressure] * 8) if turn is not None]
+            assert len(let_in) == 1
+
+
+# Loops that die ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("tasks_may_die")
+def test_a_loop_that_closes_while_it_waits_is_no_burden_to_the_others(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    pressure = Pressure(clock)
+    first, doomed, other = loops(), loops(), loops()
+    first.run(paused(pressure))
+    scout = first.run(enter(pressure))
+    doomed.start(enter(pressure))
+    until(lambda: len(pressure._waiting) == 1)
+    waiting = other.start(enter(pressure))
+    until(lambda: len(pressure._waiting) == 2)
+    doomed.die()
+    scout.succeeded()
+    waiting.result(WAIT_S).succeeded()
+    assert pressure._waiting == {}
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_scout_that_dies_with_its_loop_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    pressure = Pressure(clock)
+    doomed, other = loops(), loops()
+    doomed.run(paused(pressure))
+    scout = doomed.run(enter(pressure))
+    waiting = other.start(enter(pressure))
+    until(lambda: bool(pressure._waiting))
+    assert not waiting.done()
+    doomed.die()
+    waiting.result(WAIT_S).succeeded()
+    assert pressure.pause_left_s == 0
+    scout.succeeded()
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_scout_that_was_forgotten_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    pressure = Pressure(clock)
+    loop = loops()
+    loop.run(paused(pressure))
+    scout = loop.run(enter(pressure))
+    waiting = loop.start(enter(pressure))
+    until(lambda: bool(pressure._waiting))
+    del scout
+    gc.collect()
+    waiting.result(WAIT_S).succeeded()
+
+
+def test_a_trial_that_dies_with_its_loop_does_not_leave_the_circuit_open(
+    loops: Callable[[], Loop], clock: SharedClock
+) -> None:
+    pressure = Pressure(clock)
+    doomed, other = loops(), loops()
+    doomed.run(broken(pressure))
+    clock.time += OPEN_S
+    trial = doomed.run(enter(pressure))
+    with pytest.raises(ServerUnavailable, match="trying it out"):
+        other.run(enter(pressure))
+    doomed.die()
+    other.run(enter(pressure)).succeeded()
+    assert not pressure.is_open
+    trial.failed()
+    assert not pressure.is_open, "its word counts as one failure, not as that of a trial"
+
+
+def test_a_loop_that_stands_still_is_waited_for_no_longer_than_a_minute(
+    loops: Callable[[], Loop], clock: SharedClock
+) -> None:
+    pressure = Pressure(clock)
+    still, other = loops(), loops()
+    still.run(broken(pressure))
+    clock.time += OPEN_S
+    trial = still.run(enter(pressure))
+    still.stop()
+    clock.time += STANDSTILL_S
+    with pytest.raises(ServerUnavailable, match="trying it out"):
+        other.run(enter(pressure))
+    clock.time += 1
+    other.run(enter(pressure)).succeeded()
+    trial.over()
+
+
+def test_a_trial_on_a_loop_that_runs_may_take_as_long_as_it_likes(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    pressure = Pressure(clock)
+    slow, other = loops(), loops()
+    slow.run(broken(pressure))
+    clock.time += OPEN_S
+    trial = slow.run(enter(pressure))
+    clock.time += 100 * STANDSTILL_S
+    with pytest.raises(ServerUnavailable, match="trying it out"):
+        other.run(enter(pressure))
+    trial.over()
+
+
+def test_cancelled_waiters_leave_their_places_and_the_others_go_on(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    pressure = Pressure(clock)
+    first, other = loops(), loops()
+    first.run(paused(pressure))
+    scout = first.run(enter(pressure))
+    waiting = [(first, other)[number % 2].start(pass_through(pressure)) for number in range(20)]
+    until(lambda: len(pressure._waiting) == 20)
+    for turn in waiting[:15]:
+        turn.cancel()
+    until(lambda: len(pressure._waiting) == 5)
+    scout.over()
+    for turn in waiting[15:]:
+        turn.result(WAIT_S)
+    assert pressure._waiting == {}
+
+
+def test_a_collection_that_ends_a_turn_while_the_lock_is_held_stops_nobody(clock: SharedClock) -> None:
+    pressure = Pressure(clock)
+
+    async def scene() -> None:
+        turn = await enter(pressure)
+        with pressure._lock:
+            turn.over()
+
+    thread = threading.Thread(target=asyncio.run, args=(scene(),), daemon=True)
+    thread.start()
+    thread.join(WAIT_S)
+    assert not thread.is_alive()
+
+
+# Everything at once ------------------------------------------------------------------------------------------------------
+
+MOODS = ["succeeded", "succeeded", "pushed_back", "failed", "refused", "none"]
+
+
+class Moody:
+    """Callers of a server of many moods, and a count of how many of them try it for all others at the same time."""
+
+    def __init__(self, seed: int) -> None:
+        self.dice = random.Random(seed)
+        self.clock = SharedClock()
+        self.pressure = Pressure(self.clock, dice=random.Random(seed))
+        self.out: set[tuple[str, Turn]] = set()
+        self.wrong: list[str] = []
+
+    async def caller(self, moods: list[str], *, is_doomed: bool = False) -> None:
+        for mood in moods:
+            try:
+                turn = await enter(self.pressure, 50)
+            except (RateLimited, ServerUnavailable):
+                await asyncio.sleep(0)
+                continue
+            try:
+                if is_doomed:
+                    await asyncio.get_running_loop().create_future()
+                await self.hold_posts(turn)
+            finally:
+                if mood == "pushed_back":
+                    turn.pushed_back(0.5, 1.0)
+                elif mood != "none":
+                    getattr(turn, mood)()
+                turn.over()
+
+    async def hold_posts(self, turn: Turn) -> None:
+        posts = {"scout": self.pressure._scout, "trial": self.pressure._trial}
+        held = {(name, turn) for name, post in posts.items() if post.is_held_by(turn)}
+        self.wrong += [name for name, _ in held if name in [taken for taken, _ in list(self.out)]]
+        self.out |= held
+        try:
+            await asyncio.sleep(0)
+        finally:
+            self.out -= held
+
+    def moods(self) -> list[str]:
+        return self.dice.choices(MOODS, k=20)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.usefixtures("impatient", "restless", "tasks_may_die")
+def test_nobody_is_lost_whatever_happens_on_however_many_loops(loops: Callable[[], Loop], scale: int) -> None:
+    """Callers on several loops meet a moody server; some are cancelled, one loop dies in the middle. All others end."""
+    made = [loops() for _ in range(4)]
+    for seed in range(20 * scale):
+        moody = Moody(seed)
+        doomed = loops()
+        for _ in range(3):
+            doomed.start(moody.caller(moody.moods(), is_doomed=True))
+        work = [made[number % 4].start(moody.caller(moody.moods())) for number in range(40)]
+        for running in moody.dice.sample(work, 8):
+            running.cancel()
+        doomed.die()
+        until(lambda work=work: all(running.done() for running in work))
+        assert [running.exception() for running in work if not running.cancelled() and running.exception()] == []
+        assert moody.wrong == [], f"seed {seed}: more than one tried at a time"
+        moody.clock.time += 1_000
+        made[0].run(enter(moody.pressure)).succeeded()
+        until(lambda moody=moody: moody.pressure.is_at_rest)
+
+
+# The client --------------------------------------------------------------------------------------------------------------
+
+
+def test_clients_on_two_loops_slow_down_and_give_up_together(
+    loops: Callable[[], Loop], clock: SharedClock, unjudged: None
+) -> None:
+    server, one, two = loops(), loops(), loops()
+    fake = FakeGemini([fault("W01", times=1), "Hello.", *[fault("W08", times=1)] * 5], api_key="k")
+
+    async def ask(attempts: int) -> list[str]:
+        surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
+        client = GeminiClient(surface, clock=clock, limits=Limits(attempts=attempts), dice=random.Random(1))
+        body = b'{"contents":[{"role":"user","parts":[{"text":"Hi."}]}]}'
+        try:
+            return [getattr(chunk, "message", "answer") async for chunk in client.chunks("m", body, stream=True, tools=[])]
+        finally:
+            await client.aclose()
+
+    server.run(fake.__aenter__())
+    try:
+        with pytest.raises(RateLimited):
+            one.run(ask(1))
+        told = two.run(ask(5))
+        assert told[0].startswith("Waiting 2.5 s, because the server asked everybody to")
+        assert told[-1] == "answer"
+        with pytest.raises(ServerUnavailable):
+            one.run(ask(5))
+        seen = len(fake.requests)
+        with pytest.raises(ServerUnavailable, match="left alone"):
+            two.run(ask(5))
+        assert len(fake.requests) == seen
+    finally:
+        server.run(fake.__aexit__(None, None, None))
