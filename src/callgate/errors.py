@@ -11,6 +11,7 @@
         ├── MalformedAnswer          the model kept answering with something that is not a call
         ├── EmptyAnswer              the model kept answering with nothing
         ├── InvalidRequest           the server refused the request itself; sending it again will not help
+        │   └── ToolsUnsupported     the model, or its server, has no tools; the prompted mode needs none
         ├── AuthError                the key or the permission is missing or wrong
         ├── RateLimited              too many requests, or a quota is used up
         ├── ServerUnavailable        the server has trouble of its own
@@ -34,7 +35,8 @@ from typing import Any
 __all__ = [
     "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer", "InvalidRequest",
     "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "ProtocolError", "RateLimited", "RequestTimeout",
-    "ScriptExhausted", "ServerUnavailable", "SessionBusy", "ToolError", "ToolNotDeclarable", "UsageError",
+    "ScriptExhausted", "ServerUnavailable", "SessionBusy", "ToolError", "ToolNotDeclarable",
+    "ToolsUnsupported", "UsageError",
 ]  # fmt: skip
 
 
@@ -117,6 +119,10 @@ class InvalidRequest(ModelError):
         self.status = status
         self.field = field
         self.tool = tool
+
+
+class ToolsUnsupported(InvalidRequest):
+    """The model, or the server that runs it, cannot be given tools. Calling by prompt works with any model."""
 
 
 class AuthError(ModelError):
