@@ -8,7 +8,7 @@ from __future__ import annotations
 import email.utils
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC
 
 from callgate.errors import ConnectionLost, ModelError, ProtocolError, RequestTimeout
@@ -28,6 +28,8 @@ class Sent:
     tools: list[str]
     """The tools' own names in the order of their declarations."""
     size_bytes: int
+    declared: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Declared name -> the tool's own name."""
 
 
 @dataclass(frozen=True, slots=True)
