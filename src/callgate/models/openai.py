@@ -17,7 +17,6 @@ from callgate.openai.quirks import LESSONS, learned
 from callgate.openai.request import BodyBuilder
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
-from callgate.wire.failures import Sent
 
 __all__ = ["OpenAIModel"]
 
@@ -105,9 +104,8 @@ class OpenAIModel:
         quirks, names = self._client.quirks, request.declaration.names
         stream = request.stream and (quirks.streams_tools or not names)
         body = self._bodies.body(request, quirks, stream=stream)
-        sent = Sent(model=self._name, tools=list(names.values()), declared=names, size_bytes=len(body))
         reader = AnswerReader(names)
-        async with contextlib.aclosing(self._client.chunks(sent, body, stream=stream)) as items:
+        async with contextlib.aclosing(self._client.chunks(self._name, body, stream=stream, names=names)) as items:
             async for item in items:
                 if isinstance(item, Notice):
                     yield item

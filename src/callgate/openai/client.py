@@ -108,13 +108,22 @@ class OpenAIClient:
     def quirks(self, quirks: Quirks) -> None:
         self._dialect.quirks = quirks
 
-    async def chunks(self, sent: Sent, body: bytes, *, stream: bool) -> AsyncGenerator[JsonObject | Notice, None]:
+    async def chunks(
+        self, model: str, body: bytes, *, stream: bool, names: Mapping[str, str]
+    ) -> AsyncGenerator[JsonObject | Notice, None]:
         """Sends the body and yields what comes back. Sent again only as long as nothing was yielded.
+
+        Args:
+            model: The model's name.
+            body: The request as JSON.
+            stream: Whether the answer is to come in pieces.
+            names: Declared names -> the tools' own names, in order, to explain what a refusal means.
 
         Raises:
             ModelError: there is no answer, or it broke off.
         """
-        pressure = self._pressure or pressure_for((self.endpoint.url, sent.model, hash(self.endpoint.api_key)), self._clock)
+        sent = Sent(model=model, tools=list(names.values()), declared=names, size_bytes=len(body))
+        pressure = self._pressure or pressure_for((self.endpoint.url, model, hash(self.endpoint.api_key)), self._clock)
         letter = Letter(url=self.endpoint.url, body=body, stream=stream, sent=sent)
         items = self._http.chunks(letter, pressure)
         try:

@@ -194,6 +194,7 @@ def tools_refused(message: str) -> bool:
 
 def learned(quirks: Quirks, message: str) -> Quirks | None:
     """The row with what a refusal teaches about the server; None when it teaches nothing new."""
-    lesson = next((lesson for words, lesson in LESSONS if words.search(message)), {})
+    none: Mapping[str, Any] = {}
+    lesson = next((lesson for words, lesson in LESSONS if words.search(message)), none)
     wiser = replace(quirks, **lesson)
     return wiser if wiser != quirks else None
