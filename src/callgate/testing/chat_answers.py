@@ -104,7 +104,9 @@ def chat_chunks(
     chunks += [head | {"choices": [_choice(delta, None)]} for delta in deltas]
     if reason is not None:
         chunks.append(head | {"choices": [_choice({}, reason)]})
-    return chunks + ([head | {"choices": [], "usage": counted}] if usage else [])
+    if usage:
+        chunks.append(head | {"choices": [], "usage": counted})
+    return chunks
 
 
 def _choice(delta: JsonObject, reason: str | None) -> JsonObject:

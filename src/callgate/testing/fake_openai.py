@@ -95,7 +95,9 @@ class FakeOpenAI(FakeServer):
         elif request.method == "GET" and request.path == _PROPS and self.server == "llama.cpp":
             caps = {"supports_tools": self.has_tools, "supports_tool_calls": self.has_tools}
             await exchange.send_json({"chat_template_caps": caps})
-        elif (refusal := self._lost(request)) or (refusal := self._judged(request)):
+        elif refusal := self._lost(request):
+            await exchange.refuse(refusal)
+        elif refusal := self._judged(request):
             self.refusals.append(refusal)
             await exchange.refuse(refusal)
         else:
