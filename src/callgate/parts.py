@@ -291,9 +291,13 @@ def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
     return {"functionCall": inner} | ({"thoughtSignature": signature} if signature else {})
 
 
-def call_from(name: str, args: Any, wire_id: str | None) -> Part:
-    """A function call part of what another model sent: arguments as they came, and its id if it gave one."""
-    return {"functionCall": ({} if wire_id is None else {"id": wire_id}) | {"name": name, "args": args}}
+def call_from(name: str, args: Any, *, wire_id: str | None, is_first: bool) -> Part:
+    """A function call part of what another model than Gemini sent: arguments as they came, and its id if it gave one.
+
+    Gemini wants the first call of an answer signed, and has a word for one that no Gemini model made.
+    """
+    inner = ({} if wire_id is None else {"id": wire_id}) | {"name": name, "args": args}
+    return {"functionCall": inner} | ({"thoughtSignature": SKIP_SIGNATURE} if is_first else {})
 
 
 def response_part(call: FunctionCall, response: JsonObject, media: Iterable[Part] = ()) -> Part:

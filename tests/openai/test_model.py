@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, Limits, OpenAIModel, tool
+from callgate import Gate, GeminiModel, Limits, OpenAIModel, tool
 from callgate.conversation import validate
 from callgate.errors import (
     AuthError,
@@ -37,6 +37,8 @@ from callgate.openai.quirks import QUIRKS
 from callgate.testing.answers import answer, call, calls, text, thought
 from callgate.testing.chat_answers import STYLES
 from callgate.testing.chat_faults import CHAT_FAULTS, fault
+from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_gemini import call as gemini_call
 from callgate.testing.fake_openai import FakeOpenAI
 from callgate.testing.faults import refused_url
 from callgate.testing.scripted import ScriptedModel
@@ -215,8 +217,14 @@ def test_a_conversation_changes_from_gemini_to_openai_and_back(stream: bool) -> 
             assert reply.text == "Four."
             assert reply.contents[: len(begun.contents)] == begun.contents
             assert "c2ln" not in it.fake.requests[0].body.decode()
-        last = ScriptedModel(["Done."])
-        assert (await Gate(last, tools=[add]).run("And?", history=reply.contents)).text == "Done."
+        # The strict server refuses calls that are not signed; those of another model are signed as such.
+        async with FakeGemini([gemini_call("add", a=3, b=3), "Six."]) as gemini:
+            env = {"GEMINI_API_KEY": "k", "GOOGLE_GEMINI_BASE_URL": gemini.base_url}
+            last = GeminiModel("gemini-3.8-flash", env=env)
+            gemini.signatures.add("c2ln")
+            reply = await Gate(last, tools=[add]).run("3 + 3?", history=reply.contents)
+            assert (reply.text, gemini.refusals) == ("Six.", [])
+            await last.aclose()
 
     run(story)
 

@@ -41,6 +41,8 @@ def tools_of(
             f"{len(names)} tools: {quirks.title} takes at most {quirks.tools_max} in a request; leave some out, or give the "
             "gate tools_shown= so that the model finds the others by itself"
         )
+    if missing := [own for _, own in names if own not in by_name]:
+        raise UsageError(f"the tool {missing[0]!r} is declared, but its definition is not among those of the request")
     return [_tool(declared, by_name[own], quirks) for declared, own in names]
 
 
