@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, OpenAIModel, tool
+from callgate import Gate, Limits, OpenAIModel, tool
 from callgate.errors import LimitExceeded, ToolsUnsupported
 from callgate.events import RunEnded, TextDelta
 
@@ -24,13 +24,36 @@ SERVER = textwrap.dedent("""
     import xllamacpp
     params = xllamacpp.CommonParams()
     params.model.path = sys.argv[1]
-    params.use_jinja = sys.argv[2] == "jinja"
+    params.use_jinja = sys.argv[2] != "plain"
+    if sys.argv[3]:
+        params.chat_template = sys.argv[3]
     params.n_ctx, params.n_parallel, params.cpuparams.n_threads, params.port, params.warmup = 1024, 1, 1, 0, False
     params.sampling.seed, params.sampling.temp = 7, 0.0
     server = xllamacpp.Server(params)
     print("listening", server.listening_address, flush=True)
     sys.stdin.read()  # until the test lets go
 """)
+
+
+# A chat template that has tools; the model's own has none. Jinja's minus signs take away the line ends around a tag.
+TEMPLATE = """
+{%- if tools %}{{- '<|im_start|>system\\nYou may call functions:\\n<tools>' }}
+    {%- for tool in tools %}{{- '\\n' }}{{- tool | tojson }}{%- endfor %}
+    {{- '\\n</tools>\\nReturn each call as:\\n<tool_call>\\n{"name": NAME, "arguments": ARGUMENTS}\\n</tool_call>' }}
+    {{- '<|im_end|>\\n' }}
+{%- endif %}
+{%- for message in messages %}
+    {%- if message.role == 'tool' %}{{- '<|im_start|>user\\nResult: ' + message.content + '<|im_end|>\\n' }}
+    {%- elif message.tool_calls %}{{- '<|im_start|>assistant' }}
+        {%- if message.content %}{{- '\\n' + message.content }}{%- endif %}
+        {%- for call in message.tool_calls %}
+            {{- '\\n<tool_call>\\n{"name": "' + call.function.name + '", "arguments": ' }}
+            {{- call.function.arguments | tojson }}{{- '}\\n</tool_call>' }}
+        {%- endfor %}{{- '<|im_end|>\\n' }}
+    {%- else %}{{- '<|im_start|>' + message.role + '\\n' + message.content + '<|im_end|>\\n' }}{%- endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}
+"""
 
 
 def model_file() -> str:
@@ -44,8 +67,8 @@ def model_file() -> str:
     return next(str(file.locate()) for file in files if str(file).endswith(".gguf"))
 
 
-def serving(mode: str) -> Iterator[str]:
-    command = [sys.executable, "-c", SERVER, model_file(), mode]
+def serving(mode: str, template: str = "") -> Iterator[str]:
+    command = [sys.executable, "-c", SERVER, model_file(), mode, template]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
     with subprocess.Popen(command, text=True, errors="replace", **pipes) as process:
         try:
@@ -65,6 +88,11 @@ def url() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def plain_url() -> Iterator[str]:
     yield from serving("plain")
+
+
+@pytest.fixture(scope="module")
+def tools_url() -> Iterator[str]:
+    yield from serving("jinja", TEMPLATE)
 
 
 @tool
@@ -124,6 +152,33 @@ def test_a_conversation_with_earlier_calls_goes_on(url: str) -> None:
     model = OpenAIModel("smollm2", base_url=url, env={})
     reply = asked(model, Gate(model, settings={"max_output_tokens": 8}).run("Thank you.", history=history))
     assert reply.text
+
+
+def example(a: int, b: int) -> list[dict[str, Any]]:
+    """An earlier turn, from which a very small model learns what a call looks like."""
+    return [
+        {"role": "user", "parts": [{"text": f"Call add for {a} and {b}."}]},
+        {"role": "model", "parts": [{"functionCall": {"name": "add", "args": {"a": a, "b": b}}}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "add", "response": {"result": a + b}}}]},
+        {"role": "model", "parts": [{"text": str(a + b)}]},
+    ]
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_call_that_a_real_model_makes_is_run(tools_url: str, stream: bool) -> None:
+    model = OpenAIModel("smollm2", base_url=tools_url, env={})
+    gate = Gate(model, tools=[add], settings={"temperature": 0, "max_output_tokens": 60}, limits=Limits(turns=2))
+    prompt, history = "Call add for 6 and 7.", [*example(2, 3), *example(4, 5)]
+
+    async def streamed() -> Any:
+        return [event async for event in gate.stream(prompt, history=history)][-1].reply
+
+    reply = asked(model, streamed() if stream else gate.run(prompt, history=history))
+    record = reply.calls[0]
+    assert (record.call.name, record.call.args, record.state) == ("add", {"a": 6, "b": 7}, "finished")
+    assert record.result.value == 13
+    assert record.call.wire_id
+    assert (model.supports_tools, model.server) == (True, "llama.cpp")
 
 
 def test_a_template_without_tools_is_found_out_before_they_are_dropped(url: str) -> None:
