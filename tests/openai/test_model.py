@@ -627,3 +627,48 @@ def test_calls_are_proposed_only_when_they_are_complete() -> None:
             assert not [event for event in it.events if isinstance(event, CallProposed)]
 
     run(story)
+
+
+def test_a_server_that_says_endlessly_much_of_itself_is_not_listened_to() -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nServer: llama.cpp\r\nContent-Length: 99999999999\r\n\r\n" + b'{"a": "')
+        try:
+            while True:
+                writer.write(b"x" * 65_536)
+                await writer.drain()
+        except ConnectionError:
+            writer.close()
+
+    async def story() -> None:
+        async with asyncio.timeout(20), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            client = OpenAIClient(Endpoint(base_url=f"http://127.0.0.1:{port}/v1"))
+            assert await client.tells_tools() is None
+            await client.aclose()
+            server.close()
+            await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    "props", [b"[]", b"{}", b"no", b'{"chat_template_caps": 1}', b'{"chat_template_caps": {"supports_tools": "yes"}}']
+)
+def test_what_says_nothing_of_tools_is_taken_for_nothing(props: bytes) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%b" % (len(props), props))
+        await writer.drain()
+        writer.close()
+
+    async def story() -> None:
+        async with asyncio.timeout(20), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            client = OpenAIClient(Endpoint(base_url=f"http://127.0.0.1:{port}/v1"))
+            assert await client.tells_tools() is None
+            await client.aclose()
+            server.close()
+            await until(lambda: len(asyncio.all_tasks()) == 1)
+
+    run(story)

@@ -13,6 +13,7 @@ from callgate import strict_json
 from callgate.conversation import Conversation
 from callgate.declaration import declare
 from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.openai import messages
 from callgate.openai.quirks import QUIRKS, Quirks
 from callgate.openai.request import SETTINGS, BodyBuilder, settings_of
 from callgate.request import ModelRequest
@@ -237,6 +238,24 @@ def test_each_content_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written.clear()
     builder.body(ModelRequest(conversation=talk), OPENAI, stream=False)
     assert [value for value in written if "role" in value] == [{"role": "assistant", "content": "Done."}]
+
+
+def test_what_is_kept_of_a_long_conversation_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "KEPT_MAX", 3)
+    talk = Conversation([said(f"Number {number}.") for number in range(9)])
+    builder = BodyBuilder("m")
+    sent = [builder.body(ModelRequest(conversation=talk), OPENAI, stream=False) for _ in range(2)]
+    assert sent[0] == sent[1]
+    assert len(builder._writer._kept) <= 3
+    monkeypatch.setattr(messages, "KEPT_BYTES_MAX", 100)
+    assert builder.body(ModelRequest(conversation=talk), OPENAI, stream=False) == sent[0]
+    assert builder._writer._kept_bytes < 200
+
+
+def test_a_tool_that_is_declared_without_its_definition_is_refused() -> None:
+    request = ModelRequest(conversation=Conversation([said("Hi.")]), declaration=declare([ADD]))
+    with pytest.raises(UsageError, match="'add' is declared, but its definition is not"):
+        BodyBuilder("m").body(request, OPENAI, stream=False)
 
 
 # Tools -------------------------------------------------------------------------------------------------------------------

@@ -23,7 +23,8 @@ from callgate.types import Content, JsonObject, Part
 __all__ = ["MessageWriter", "legal_name"]
 
 KEPT_MAX = 4_096
-"""How many contents are kept in encoded form."""
+KEPT_BYTES_MAX = 64 * 1024 * 1024
+"""How many contents are kept in encoded form, and how many bytes of them."""
 
 _ID = re.compile(r"[\x21-\x7e]+")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
@@ -35,6 +36,7 @@ class MessageWriter:
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, tuple[str, ...], bool, bool], tuple[Content, list[bytes]]] = {}
+        self._kept_bytes = 0
 
     def messages(self, request: ModelRequest, quirks: Quirks, *, model: str) -> list[bytes]:
         """Every message of a request, encoded.
@@ -59,11 +61,14 @@ class MessageWriter:
         key = (id(content), ids, is_newest, reasons)
         kept = self._kept.get(key)
         if kept is None:
-            if len(self._kept) >= KEPT_MAX:
-                self._kept.clear()
             messages = _messages(content, ids, is_newest=is_newest, reasons=reasons)
             # The content is kept with the bytes, so that its id stays its own.
-            kept = self._kept[key] = (content, [strict_json.dump(message) for message in messages])
+            kept = (content, [strict_json.dump(message) for message in messages])
+            if len(self._kept) >= KEPT_MAX or self._kept_bytes > KEPT_BYTES_MAX:
+                self._kept.clear()
+                self._kept_bytes = 0
+            self._kept[key] = kept
+            self._kept_bytes += sum(map(len, kept[1]))
         return kept[1]
 
 

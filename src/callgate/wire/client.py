@@ -38,6 +38,7 @@ _HEADERS = {
     "user-agent": f"callgate/{__version__}",
 }
 _ERROR_BYTES_MAX = 256 * 1024
+_LOOK_BYTES_MAX = 1024 * 1024
 _JITTER = 0.2
 _CONNECTIONS_MAX = 256
 _CONNECTIONS_KEPT = 32
@@ -115,11 +116,15 @@ class HttpClient:
         """The headers and the JSON object at a URL of the server; None when it has none, whatever the reason."""
         import httpx2
 
-        reader = self._dialect.reader(event_bytes_max=self._limits.event_bytes, total_bytes_max=self._limits.event_bytes)
+        reader = self._dialect.reader(event_bytes_max=_LOOK_BYTES_MAX, total_bytes_max=_LOOK_BYTES_MAX)
         try:
             async with asyncio.timeout(within_s), self._pool() as client:
-                response = await client.get(url, headers=_HEADERS | await self._auth())
-            found = reader.read_whole(response.content) if response.is_success else []
+                headers = _HEADERS | await self._auth()
+                async with client.stream("GET", url, headers=headers) as response:
+                    if not response.is_success:
+                        return None
+                    found = [chunk async for data in response.aiter_bytes() for chunk in reader.feed(data)]
+            found += reader.close()
         except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError):
             return None
         return (response.headers, found[0]) if found else None
