@@ -8,6 +8,8 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from callgate import strict_json
 from callgate.conversation import Conversation
@@ -110,6 +112,17 @@ def test_what_only_gemini_understands_is_left_out_of_the_messages_and_stays_in_t
     assert "Secret" not in text
     assert "1+1" in text
     assert talk.contents == contents
+
+
+def test_thoughts_and_empty_texts_in_a_content_of_the_user_are_not_sent(judge: Any) -> None:
+    odd = said(
+        {"text": "", "thought": True, "thoughtSignature": "c2ln"}, {"inlineData": {"mimeType": "image/png", "data": "AA=="}}
+    )
+    alone = said({"text": "Hm.", "thought": True})
+    body = judged(judge, body_of(odd, said("Yes.", role="model"), alone, said("And?")))
+    assert [[block["type"] for block in body["messages"][0]["content"]], *body["messages"][1:]] == [
+        ["image_url"], {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "And?"},
+    ]  # fmt: skip
 
 
 def test_a_content_of_thoughts_alone_is_no_message() -> None:
@@ -226,6 +239,45 @@ def test_media_of_a_result_follow_as_a_message_of_the_user(judge: Any) -> None:
 def test_the_system_message_has_the_role_that_the_model_wants(model: str, role: str) -> None:
     assert body_of(system="Be brief.", model=model)["messages"][0]["role"] == role
     assert body_of(system="Be brief.", model=model, quirks=GENERIC)["messages"][0]["role"] == "system"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=6),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+IDS = st.none() | st.sampled_from(["a", "b", "call_1", "x" * 50, "with space", "é"]) | st.integers()
+NAMES = st.sampled_from(["add", "default_api.add", "näme", "", "x" * 90, "a b"]) | st.none()
+MEDIA = st.sampled_from(["image/png", "video/mp4", "audio/wav", "application/pdf", "text/plain"]).map(
+    lambda kind: {"inlineData": {"mimeType": kind, "data": "AAAA"}}
+)
+PARTS = st.one_of(
+    st.text(max_size=5).map(lambda words: {"text": words}),
+    st.text(max_size=5).map(lambda words: {"text": words, "thought": True, "thoughtSignature": "c2ln"}),
+    st.builds(lambda id, name, args: {"functionCall": {"id": id, "name": name, "args": args}}, IDS, NAMES, JSON),
+    st.builds(
+        lambda id, name, said, media: {"functionResponse": {"id": id, "name": name, "response": said, "parts": media}},
+        IDS, NAMES, JSON, st.lists(MEDIA, max_size=2),
+    ),
+    MEDIA,
+    st.just({"executableCode": {"code": "1"}}),
+)  # fmt: skip
+CONTENTS = st.builds(
+    lambda role, parts: {"role": role, "parts": parts},
+    st.sampled_from(["user", "model", "tool"]),
+    st.lists(PARTS, max_size=4),
+)
+
+
+@settings(max_examples=300)
+@given(st.lists(CONTENTS, max_size=6), st.booleans())
+def test_openai_takes_every_history_that_a_conversation_can_hold(judge: Any, contents: list[Any], stream: bool) -> None:
+    talk = Conversation(contents)
+    talk.add_user("And?")
+    body = judged(judge, body_of(talk, tools=[ADD], stream=stream))
+    asked, answers = ids_in(body)
+    assert asked == answers
+    assert len({*asked}) == len(asked)
 
 
 def test_each_content_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:

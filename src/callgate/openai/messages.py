@@ -102,7 +102,10 @@ def _messages(content: Content, ids: Sequence[str], *, is_newest: bool, reasons:
     if parts.role_of(content) == "model":
         yield from _assistant(content, ids, reasons=reasons)
     elif is_user_turn(content):
-        yield {"role": "user", "content": _content(parts.parts_of(content), refuse=is_newest)}
+        # What the user is said to have thought, or signed, was the model's of another conversation.
+        said = [part for part in parts.parts_of(content) if not parts.is_thought(part) and parts.has_data(part)]
+        if said:
+            yield {"role": "user", "content": _content(said, refuse=is_newest)}
     else:
         yield from _results(content, ids)
 
