@@ -215,6 +215,8 @@ def test_a_hundred_thousand_pieces_of_one_call_take_linear_time() -> None:
 def test_thoughts_under_two_names_are_said_once() -> None:
     found = collected([delta(reasoning="Hm.", reasoning_content="Hm."), delta(content="Yes.", reason="stop")])
     assert found.content["parts"] == [{"text": "Hm.", "thought": True}, {"text": "Yes."}]
+    found = collected([delta(reasoning="Hm.", reasoning_content=""), delta(content="Yes.", reason="stop")])
+    assert found.content["parts"][0] == {"text": "Hm.", "thought": True}
 
 
 def test_content_in_blocks_is_text() -> None:

@@ -19,6 +19,7 @@ from callgate.errors import (
     RequestTimeout,
     ServerUnavailable,
 )
+from callgate.strict_json import objects_in
 from callgate.types import JsonObject
 from callgate.wire.failures import Failure, Sent, clean, refusal, seconds_of, wait_of_headers
 
@@ -51,7 +52,7 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
     word = str(error.get("status") or "")
     code = _code(status, error.get("code"), word)
     message = clean(str(error.get("message") or f"HTTP {code}"))
-    details = _objects(error.get("details"))
+    details = objects_in(error.get("details"))
     named = f"{code} {word}".strip()
     if code in (402, 429):
         return _rate_limited(code, message, details, headers, now)
@@ -82,7 +83,7 @@ def _code(status: int | None, code: Any, word: str) -> int:
 
 
 def _rate_limited(code: int, message: str, details: list[JsonObject], headers: Mapping[str, str], now: float) -> Failure:
-    quotas = [str(violation.get("quotaId") or "") for item in details for violation in _objects(item.get("violations"))]
+    quotas = [str(violation.get("quotaId") or "") for item in details for violation in objects_in(item.get("violations"))]
     daily = next((quota for quota in quotas if "perday" in quota.lower()), None)
     wait_s = _asked_wait(details, headers, now)
     quota = daily or next(filter(None, quotas), "")
@@ -97,7 +98,7 @@ def _rate_limited(code: int, message: str, details: list[JsonObject], headers: M
 
 
 def _invalid(code: int, named: str, word: str, message: str, details: list[JsonObject], sent: Sent) -> ModelError:
-    violations = [violation for item in details for violation in _objects(item.get("fieldViolations"))]
+    violations = [violation for item in details for violation in objects_in(item.get("fieldViolations"))]
     field = clean(str(violations[0].get("field") or "")) if violations else ""
     found = _PLACE.search(f"{field} {message}")
     tool = sent.tools[int(found[1])] if found and int(found[1]) < len(sent.tools) else None
@@ -116,8 +117,3 @@ def _asked_wait(details: list[JsonObject], headers: Mapping[str, str], now: floa
     asked = [wait_s for delay in delays if isinstance(delay, str) and (wait_s := seconds_of(delay, "s")) is not None]
     header_s = wait_of_headers(headers, now)
     return max([*asked, *([] if header_s is None else [header_s])], default=None)
-
-
-def _objects(value: Any) -> list[JsonObject]:
-    items = cast("list[Any]", value) if isinstance(value, list) else []
-    return [item for item in items if isinstance(item, dict)]

@@ -209,7 +209,7 @@ def _choice_of(chunk: Mapping[str, Any]) -> JsonObject:
     """The first choice; an empty object where a chunk has none, as the one that counts tokens."""
     choices: Any = chunk.get("choices")
     none: JsonObject = {}
-    return next((choice for choice in _objects(choices) if not choice.get("index")), none)
+    return next((choice for choice in strict_json.objects_in(choices) if not choice.get("index")), none)
 
 
 def _message_of(chunk: Mapping[str, Any]) -> JsonObject:
@@ -221,12 +221,12 @@ def _message_of(chunk: Mapping[str, Any]) -> JsonObject:
 def _texts_of(message: JsonObject) -> Iterator[tuple[str, str]]:
     """What a message says, each with what it is: a thought, text or a refusal."""
     # The same thoughts under two names are said once.
-    thought = next((message[key] for key in ("reasoning_content", "reasoning") if isinstance(message.get(key), str)), "")
-    if thought:
+    thoughts = [message[key] for key in ("reasoning_content", "reasoning") if isinstance(message.get(key), str)]
+    if thought := next(filter(None, thoughts), ""):
         yield "thought", thought
     content: Any = message.get("content")
-    for block in cast("list[Any]", content) if isinstance(content, list) else [{"text": content}]:
-        text: Any = cast("JsonObject", block).get("text") if isinstance(block, dict) else None
+    for block in strict_json.objects_in(content) if isinstance(content, list) else [{"text": content}]:
+        text: Any = block.get("text")
         if isinstance(text, str) and text:
             yield "text", text
     refusal: Any = message.get("refusal")
@@ -235,12 +235,8 @@ def _texts_of(message: JsonObject) -> Iterator[tuple[str, str]]:
 
 
 def _pieces_of(message: JsonObject) -> list[JsonObject]:
-    legacy = [{"index": 0, "function": inner} for inner in _objects([message.get("function_call")])]
-    return _objects(message.get("tool_calls")) + legacy
-
-
-def _objects(value: Any) -> list[JsonObject]:
-    return [item for item in cast("list[Any]", value) if isinstance(item, dict)] if isinstance(value, list) else []
+    legacy = [{"index": 0, "function": inner} for inner in strict_json.objects_in([message.get("function_call")])]
+    return strict_json.objects_in(message.get("tool_calls")) + legacy
 
 
 def _usage_of(chunk: Mapping[str, Any]) -> Usage | None:

@@ -14,6 +14,7 @@ from callgate.definitions.carry import description_of, schema_to
 from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.openai.quirks import Quirks
 from callgate.schema.compile import compiled_of
+from callgate.strict_json import objects_in
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = ["tools_of"]
@@ -64,13 +65,13 @@ def _is_refused(schema: Mapping[str, Any]) -> bool:
 def _widened(schema: JsonObject) -> JsonObject:
     """The schema without alternatives at its root: every property of each, and required what all of them require."""
     kept = {key: value for key, value in schema.items() if key not in _NOT_AT_ROOT}
-    branches = [branch for branch in _objects(schema.get("anyOf")) if isinstance(branch.get("properties"), dict)]
+    branches = [branch for branch in objects_in(schema.get("anyOf")) if isinstance(branch.get("properties"), dict)]
     properties: dict[str, list[Any]] = {}
     for source in (kept, *branches):
         for name, inner in cast("JsonObject", source.get("properties") or {}).items():
             forms = properties.setdefault(name, [])
             forms += [inner] if inner not in forms else []
-    required = [_required(branch) for branch in _objects(schema.get("anyOf"))]
+    required = [_required(branch) for branch in objects_in(schema.get("anyOf"))]
     shared: set[str] = required[0].intersection(*required) if required else set()
     needed = _required(kept) | shared
     merged = {name: forms[0] if len(forms) == 1 else {"anyOf": forms} for name, forms in properties.items()}
@@ -79,7 +80,3 @@ def _widened(schema: JsonObject) -> JsonObject:
 
 def _required(schema: Mapping[str, Any]) -> set[str]:
     return set(cast("list[str]", schema.get("required") or []))
-
-
-def _objects(value: Any) -> list[JsonObject]:
-    return [item for item in cast("list[Any]", value or []) if isinstance(item, dict)]
