@@ -221,8 +221,8 @@ def _message_of(chunk: Mapping[str, Any]) -> JsonObject:
 def _texts_of(message: JsonObject) -> Iterator[tuple[str, str]]:
     """What a message says, each with what it is: a thought, text or a refusal."""
     # The same thoughts under two names are said once.
-    thoughts = [message[key] for key in ("reasoning_content", "reasoning") if isinstance(message.get(key), str)]
-    if thought := next(filter(None, thoughts), ""):
+    thought: Any = message.get("reasoning_content") or message.get("reasoning")
+    if isinstance(thought, str) and thought:
         yield "thought", thought
     content: Any = message.get("content")
     for block in strict_json.objects_in(content) if isinstance(content, list) else [{"text": content}]:
