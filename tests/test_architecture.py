@@ -38,7 +38,9 @@ PURE = (
     "selection",
     "results",
 )
-EDGES = ("gemini", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers")
+EDGES = (
+    "wire", "gemini", "openai", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers",
+)  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("runtime",), ("server", "cli"), ("__main__",))
 TOP = (*LAYERS[-2], *LAYERS[-1])
@@ -52,6 +54,10 @@ TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
 # Edges do not know one another, but for these arrows, each with its reason.
 ALLOWED = {
     ("models", "gemini"): "the Gemini model speaks through the native wire",
+    ("models", "openai"): "the OpenAI model speaks through the wire of chat completions",
+    ("gemini", "wire"): "how requests are timed and tried again is the same for every server",
+    ("openai", "wire"): "how requests are timed and tried again is the same for every server",
+    ("openai", "gemini"): "its reader cuts any stream into JSON, and its limiter slows down callers of any server",
     ("execute", "threads"): "sync tools run in threads",
     ("files", "execute"): "file tools are toolsets of the executor",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",

@@ -13,6 +13,8 @@ import pytest
 import callgate
 from callgate import Gate, GeminiModel, Limits, UsageError, events, tool
 from callgate.gemini import request
+from callgate.openai import quirks
+from callgate.openai import request as openai_request
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -23,11 +25,15 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "testing.md").read_text("utf-8"), re.DOTALL)
+BLOCKS = [
+    (page, block)
+    for page in ("testing.md", "openai.md")
+    for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+]
 
 
-@pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_a_block_of_the_testing_page_runs_as_it_stands(block: str):
+@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=range(len(BLOCKS)))
+def test_a_block_of_a_page_with_a_server_runs_as_it_stands(page: str, block: str):
     namespace: dict[str, Any] = {"add": add, "Gate": Gate, "GeminiModel": GeminiModel}
     exec(f"async def story():\n{textwrap.indent(block, '    ')}", namespace)
     asyncio.run(asyncio.wait_for(namespace["story"](), 60))
@@ -64,6 +70,13 @@ def test_the_page_on_gemini_lists_every_setting():
     section = (DOCS / "gemini.md").read_text("utf-8").split("\n## Settings\n", 1)[1].split("\n## ", 1)[0]
     assert {name for name in known if f"`{name}" not in section} == set()
     assert names_in("gemini.md", "Settings") <= known
+
+
+def test_the_page_on_openai_lists_every_setting_and_every_server():
+    assert names_in("openai.md", "Settings") == {*openai_request.SETTINGS}
+    assert names_in("openai.md", "What servers do differently") == {*quirks.QUIRKS}
+    section = (DOCS / "openai.md").read_text("utf-8").split("\n## Settings\n", 1)[1].split("\n## ", 1)[0]
+    assert {name for name in quirks.SAMPLING if f"`{name}`" not in section} == set()
 
 
 def test_the_figures_of_the_pages_are_the_limits():

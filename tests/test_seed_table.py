@@ -29,6 +29,7 @@ from callgate import (
     Limits,
     Media,
     ModelError,
+    OpenAIModel,
     Policy,
     ScriptedModel,
     ToolContext,
@@ -73,6 +74,7 @@ from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_gemini import call as fake_call
 from callgate.testing.fake_gemini import fault as fake_fault
 from callgate.testing.fake_gemini import text as fake_text
+from callgate.testing.fake_openai import FakeOpenAI
 from callgate.testing.google_rules import judge
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "seeds.md"
@@ -1513,6 +1515,24 @@ def parameters_of_a_worker_keep_items_enums_and_defaults() -> None:
         "days": {"type": "array", "items": {"type": "integer"}},
         "unit": {"type": "string", "default": "celsius", "enum": ["celsius", "kelvin"]},
     }
+
+
+@row("004-13")
+def a_model_behind_chat_completions_calls_a_tool() -> None:
+    @tool
+    def get_weather(city: str) -> str:
+        """Looks out of the window."""
+        return f"cold in {city}"
+
+    async def story() -> None:
+        async with FakeOpenAI([fake_call("get_weather", city="Oslo"), "Cold."]) as fake:
+            model = OpenAIModel("gpt-5.2", base_url=fake.base_url, env={})
+            reply = await Gate(model, tools=[get_weather]).run("Oslo?")
+            assert (reply.text, reply.calls[0].result.value, fake.refusals) == ("Cold.", "cold in Oslo", [])
+            assert fake.requests[0].json["tools"][0]["function"]["name"] == "get_weather"
+            await model.aclose()
+
+    asyncio.run(story())
 
 
 @row("004-14")

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from callgate.errors import CallgateError, ModelError, ToolError, ToolNotDeclarable, UsageError
     from callgate.execute import Executor
     from callgate.models.gemini import GeminiModel
+    from callgate.models.openai import OpenAIModel
     from callgate.permission import Policy
     from callgate.respond import to_function_response
     from callgate.runtime import Gate
@@ -40,7 +41,8 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FunctionCall", "Gate",
-    "GeminiModel", "Limits", "Media", "ModelError", "Policy", "Price", "Reply", "ScriptedModel", "ToolContext",
+    "GeminiModel", "Limits", "Media", "ModelError", "OpenAIModel", "Policy", "Price", "Reply", "ScriptedModel",
+    "ToolContext",
     "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "convert",
     "declare", "definition_from", "definitions_from", "function_calls", "to_function_response", "tool",
 ]  # fmt: skip
@@ -54,6 +56,7 @@ _PLACES = {
     "callgate.errors": ("CallgateError", "ModelError", "ToolError", "ToolNotDeclarable", "UsageError"),
     "callgate.execute": ("Executor",),
     "callgate.models.gemini": ("GeminiModel",),
+    "callgate.models.openai": ("OpenAIModel",),
     "callgate.permission": ("Policy",),
     "callgate.respond": ("to_function_response",),
     "callgate.runtime": ("Gate",),

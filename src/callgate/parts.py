@@ -16,12 +16,11 @@ from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
     "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "block_ratings_of",
-    "call_of", "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "from_elsewhere", "has_data",
-    "inline_part", "is_call",
-    "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole", "is_wire_id", "model_content",
-    "model_version_of", "partial_args_of", "parts_of", "response_as_text", "response_media", "response_of",
-    "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of",
-    "user_content", "with_args", "with_text", "without_stream_fields",
+    "call_from", "call_of", "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "from_elsewhere",
+    "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole",
+    "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of", "response_as_text",
+    "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say", "sendable_part", "text_of",
+    "text_part", "thought_part", "usage_of", "user_content", "with_args", "with_text", "without_stream_fields",
 ]  # fmt: skip
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
@@ -189,6 +188,19 @@ def display_names(media: Iterable[Mapping[str, Any]]) -> set[str]:
     return {blob["displayName"] for blob in inline if isinstance(blob.get("displayName"), str)}
 
 
+def media_of(part: Mapping[str, Any]) -> JsonObject | None:
+    """What is known of the media of a part, in plain words: `mime_type`, `data` (base64) or `uri`, perhaps `name`.
+
+    None when the part holds no media.
+    """
+    blob: Any = part.get("inlineData") or part.get("fileData")
+    if not isinstance(blob, dict):
+        return None
+    fields = cast("JsonObject", blob)
+    words = {"mime_type": "mimeType", "data": "data", "uri": "fileUri", "name": "displayName"}
+    return {ours: fields[theirs] for ours, theirs in words.items() if isinstance(fields.get(theirs), str)}
+
+
 def candidate_of(response: Mapping[str, Any]) -> JsonObject:
     """The first candidate of a response or chunk; an empty object when there is none."""
     candidates: Any = response.get("candidates")
@@ -260,6 +272,11 @@ def text_part(text: str) -> Part:
     return {"text": text}
 
 
+def thought_part(text: str) -> Part:
+    """A part of reasoning."""
+    return {"text": text, "thought": True}
+
+
 def inline_part(media: Media) -> Part:
     """A part that carries the bytes of an image, a PDF or a sound."""
     blob: JsonObject = {"mimeType": media.mime_type, "data": base64.b64encode(media.data).decode("ascii")}
@@ -272,6 +289,15 @@ def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
     if call.wire_id is not None:
         inner = {"id": call.wire_id} | inner
     return {"functionCall": inner} | ({"thoughtSignature": signature} if signature else {})
+
+
+def call_from(name: str, args: Any, *, wire_id: str | None, is_first: bool) -> Part:
+    """A function call part of what another model than Gemini sent: arguments as they came, and its id if it gave one.
+
+    Gemini wants the first call of an answer signed, and has a word for one that no Gemini model made.
+    """
+    inner = ({} if wire_id is None else {"id": wire_id}) | {"name": name, "args": args}
+    return {"functionCall": inner} | ({"thoughtSignature": SKIP_SIGNATURE} if is_first else {})
 
 
 def response_part(call: FunctionCall, response: JsonObject, media: Iterable[Part] = ()) -> Part:
@@ -351,6 +377,28 @@ def from_elsewhere(content: Content, *, signed: bool, vouch: bool) -> Content:
 
 def _unsigned(part: Part) -> Part:
     return {key: value for key, value in part.items() if key not in ("thoughtSignature", "thought_signature")}
+
+
+def say(
+    parts: Iterable[Part] = (),
+    *,
+    finish_reason: str | None = None,
+    finish_message: str = "",
+    usage: Usage | None = None,
+    model: str | None = None,
+) -> JsonObject:
+    """A response chunk, for models that speak another language."""
+    candidate: JsonObject = {"index": 0}
+    if said := list(parts):
+        candidate["content"] = model_content(said)
+    if finish_reason is not None:
+        candidate["finishReason"] = finish_reason
+    if finish_message:
+        candidate["finishMessage"] = finish_message
+    chunk: JsonObject = {"candidates": [candidate]} if len(candidate) > 1 else {}
+    if usage is not None:
+        chunk["usageMetadata"] = {theirs: getattr(usage, ours) for ours, theirs in _COUNTS.items()}
+    return chunk | ({} if model is None else {"modelVersion": model})
 
 
 def with_text(part: Part, text: str) -> Part:

@@ -1,20 +1,22 @@
-"""What a model is asked with.
+"""What a model is asked with, and what is the same about the settings of all models.
 
 Put together by the runtime, read by the models. This file knows nothing of either.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 from callgate import parts
 from callgate.conversation import Conversation
 from callgate.declaration import Declaration, tool_config
+from callgate.errors import UsageError
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
-__all__ = ["ModelRequest"]
+__all__ = ["ModelRequest", "extra_body", "merged", "unknown_setting"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,3 +45,36 @@ class ModelRequest:
     def tool_config(self) -> JsonObject | None:
         """The configuration for the tool choice of this request."""
         return tool_config(self.tool_choice, self.declaration.names)
+
+
+def extra_body(settings: Mapping[str, Any], *, taken: Collection[str]) -> JsonObject:
+    """Fields that are to be sent although callgate knows no setting for them.
+
+    Raises:
+        UsageError: they are not fields, or are `taken`.
+    """
+    extra: Any = settings.get("extra_body") or {}
+    if not isinstance(extra, Mapping):
+        raise UsageError(f"extra_body={extra!r}: use a mapping of fields such as {{'store': True}}")
+    fields = cast("Mapping[str, Any]", extra)
+    if ours := [name for name in taken if name in fields]:
+        raise UsageError(f"extra_body cannot hold {ours[0]!r}, which callgate writes itself")
+    return dict(fields)
+
+
+def merged(body: JsonObject, extra: Mapping[str, Any]) -> JsonObject:
+    """The body with the extra fields: objects are merged, so that a field of a configuration does not cost the others."""
+    result = dict(body)
+    for key, value in extra.items():
+        inner = result.get(key)
+        both = isinstance(inner, dict) and isinstance(value, Mapping)
+        result[key] = merged(cast("JsonObject", inner), cast("Mapping[str, Any]", value)) if both else value
+    return result
+
+
+def unknown_setting(name: str, known: Collection[str]) -> str:
+    """What is said of a setting that a model does not have: the nearest one, or all of them."""
+    near = difflib.get_close_matches(name, sorted(known), n=1)
+    return f"unknown setting {name!r}" + (
+        f": did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(known))}"
+    )

@@ -20,8 +20,8 @@ from typing import Any, cast
 from callgate.errors import JsonError
 
 __all__ = [
-    "DEPTH_MAX", "Bad", "Replaced", "depth_exceeds", "dump", "first_bad", "mended", "parse", "parse_isolating",
-    "was_replaced", "without_surrogates",
+    "DEPTH_MAX", "Bad", "Replaced", "depth_exceeds", "dump", "first_bad", "mended", "objects_in", "parse",
+    "parse_isolating", "was_replaced", "without_surrogates",
 ]  # fmt: skip
 
 DEPTH_MAX = 100
@@ -186,6 +186,11 @@ def mended(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: mended(item) for key, item in cast("dict[str, Any]", value).items()}
     return [mended(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def objects_in(value: Any) -> list[dict[str, Any]]:
+    """The objects among the items of a list; none where there is no list."""
+    return [item for item in cast("list[Any]", value) if isinstance(item, dict)] if isinstance(value, list) else []
 
 
 def without_surrogates(text: str) -> str:

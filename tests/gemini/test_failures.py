@@ -20,7 +20,8 @@ from callgate.errors import (
     RequestTimeout,
     ServerUnavailable,
 )
-from callgate.gemini.failures import Failure, Sent, error_in, failure_of_body, failure_of_exception
+from callgate.gemini.failures import error_in, failure_of_body
+from callgate.wire.failures import Failure, Sent, failure_of_exception
 
 NOW = 1_800_000_000.0
 SENT = Sent(model="gemini-3.8-flash", tools=["git status", "read_file"], size_bytes=12_345)

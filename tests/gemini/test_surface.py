@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from callgate.errors import AuthError, UsageError
-from callgate.gemini.surface import GoogleTokens, Surface, masked, surface_from_environment
+from callgate.gemini.surface import GoogleTokens, Surface, surface_from_environment
+from callgate.wire.address import masked
 
 MODEL = "gemini-3.8-flash"
 KEY = "AIzaSyA-key-that-nobody-may-ever-see-42"

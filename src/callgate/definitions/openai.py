@@ -15,7 +15,7 @@ from callgate.definitions.names import NameRule
 from callgate.definitions.reading import Node, ShapeError
 from callgate.types import JsonObject, ToolDefinition
 
-__all__ = ["OPENAI"]
+__all__ = ["OPENAI", "media_block"]
 
 _TITLE = "OpenAI"
 _SPEAKERS: dict[str, Literal["system", "user", "model"]] = {
@@ -355,11 +355,18 @@ def _block_to(item: Text | Blob | Other, role: str, out: Writing) -> JsonObject:
 
 
 def _media_block(blob: Blob, out: Writing) -> JsonObject | None:
+    block = media_block(blob)
+    if block is not None and block["type"] != "file":
+        carry.unnamed(blob, out, _TITLE)
+    return block
+
+
+def media_block(blob: Blob) -> JsonObject | None:
+    """The block that shows an image, a sound or a PDF to the model; None for other media, and for what cannot be fetched."""
     audio = next((named for named, mime in _AUDIO.items() if mime == blob.mime_type), None)
     if blob.mime_type.startswith("image/") and carry.can_be_fetched(blob, "http", "https"):
-        return {"type": "image_url", "image_url": {"url": carry.data_url(carry.unnamed(blob, out, _TITLE))}}
+        return {"type": "image_url", "image_url": {"url": carry.data_url(blob)}}
     if blob.data is not None and audio is not None:
-        carry.unnamed(blob, out, _TITLE)
         return {"type": "input_audio", "input_audio": {"data": carry.standard_base64(blob.data), "format": audio}}
     if blob.data is not None and blob.mime_type == "application/pdf":
         named = {"filename": blob.name} if blob.name else {}

@@ -1,58 +1,33 @@
-"""Requests to Gemini over HTTP: time-outs that hold, retries that obey the server, errors that say what happened.
+"""Requests to Gemini: the shared client, and what Google's words mean to it.
 
-A body comes in, response chunks go out as they arrive, and a `Notice` whenever the caller has to wait. Of a chunk this file
-knows only whether it is an error, whether it says something, and whether it ends the answer.
+A body comes in, response chunks go out as they arrive, and a `Notice` whenever the caller has to wait. How requests are
+timed and tried again is known to `callgate.wire`.
 """
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import random
-import ssl
-import time
-import weakref
-from collections.abc import AsyncGenerator, Awaitable
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import AsyncGenerator, Mapping
+from typing import Any
 
-from callgate import __version__, parts
-from callgate.errors import LimitExceeded, ModelError, ProtocolError, RequestTimeout
+from callgate import parts
 from callgate.events import Notice
-from callgate.gemini.failures import Failure, Sent, error_in, failure_of_body, failure_of_exception
-from callgate.gemini.pressure import Clock, Pressure, SystemClock, Turn, pressure_for
+from callgate.gemini.failures import error_in, failure_of_body
+from callgate.gemini.pressure import Clock, Pressure, SystemClock, pressure_for
 from callgate.gemini.reader import ResponseReader
-from callgate.gemini.surface import Surface, masked
+from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
-
-if TYPE_CHECKING:
-    import httpx2
+from callgate.wire.client import HttpClient
+from callgate.wire.dialect import Letter
+from callgate.wire.failures import Failure, Sent
 
 __all__ = ["GeminiClient"]
 
-T = TypeVar("T")
-
-_HEADERS = {
-    "accept": "*/*",
-    "accept-encoding": "gzip",
-    "content-type": "application/json",
-    "user-agent": f"callgate/{__version__}",
-}
-_ERROR_BYTES_MAX = 256 * 1024
-_JITTER = 0.2
-_CONNECTIONS_MAX = 256
-_CONNECTIONS_KEPT = 32
-# The longest that a kept connection is likely to be still open at the other end; one that is not costs nothing but time.
-_KEPT_FOR_S = 60.0
 _SYSTEM = SystemClock()
 
 
 class GeminiClient:
-    """Sends requests to one surface. Open connections are kept until `aclose`.
-
-    Answers are told by their content: a body that is a right answer is one under any content type. Compressed answers are
-    read as gzip and deflate; any other encoding is refused, and so is a redirect.
-    """
+    """Sends requests to one surface. Open connections are kept until `aclose`."""
 
     def __init__(
         self,
@@ -64,16 +39,11 @@ class GeminiClient:
         dice: random.Random | None = None,
     ) -> None:
         self.surface = surface
-        self._limits = limits or Limits()
         self._clock = clock or _SYSTEM
         self._pressure = pressure
-        self._dice = dice or random.Random()
-        self._ssl: ssl.SSLContext | None = None
-        self._urls: dict[str, tuple[httpx2.URL, str]] = {}
-        # Connections belong to the event loop that made them, and a gate may be used from several.
-        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = weakref.WeakKeyDictionary()
+        self._http = HttpClient(_Google(), headers=surface.headers, clock=self._clock, limits=limits, dice=dice)
 
-    async def chunks(
+    def chunks(
         self, model: str, body: bytes, *, stream: bool, tools: list[str]
     ) -> AsyncGenerator[JsonObject | Notice, None]:
         """Sends the body and yields what comes back. Sent again only as long as nothing was yielded.
@@ -89,372 +59,35 @@ class GeminiClient:
         """
         pressure = self._pressure or pressure_for((self.surface.place(model), hash(self.surface.api_key)), self._clock)
         sent = Sent(model=model, tools=tools, size_bytes=len(body))
-        url = self.surface.url(model, stream=stream)
-        counted, stale_left = 1, _CONNECTIONS_KEPT
-        is_watched = False
-        while True:
-            if pause_s := pressure.pause_left_s:
-                yield Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
-            turn = await pressure.enter(patience=self._limits.attempts - counted)
-            timeouts = {"connect": self._limits.connect_s, "read": None, "write": None, "pool": None}
-            attempt = _Attempt(
-                url=url, body=body, stream=stream, sent=sent, timeouts=timeouts, is_watched=is_watched
-            )  # fmt: skip
-            shown = False
-            try:
-                async with contextlib.aclosing(self._attempt(attempt)) as chunks:
-                    async for chunk in chunks:
-                        if not shown:
-                            turn.succeeded()
-                        shown = True
-                        yield chunk
-                return
-            except _Failed as failed:
-                failure = failed.failure
-                wait_s = self._wait(failure, counted, turn)
-            finally:
-                turn.over()
-            if shown or pressure.is_open:
-                raise failure.error
-            if failure.is_broken and attempt.is_stale and stale_left:
-                # A kept connection that the server had already closed says nothing about the server.
-                stale_left -= 1
-                is_watched = True
-                continue
-            if wait_s is None:
-                raise failure.error
-            told = f"Trying again in {wait_s:.1f} s (attempt {counted + 1} of {self._limits.attempts}): {failure.error}"
-            yield Notice("waiting", told, "warning")
-            await self._clock.sleep(wait_s)
-            counted += 1
+        return self._http.chunks(
+            Letter(url=self.surface.url(model, stream=stream), body=body, stream=stream, sent=sent), pressure
+        )
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
-        loop = asyncio.get_running_loop()
-        pool = self._pools.pop(loop, None)
-        if pool is not None:
-            await pool.retire()
-
-    # One attempt ----------------------------------------------------------------------------------------------------------
-
-    async def _attempt(self, attempt: _Attempt) -> AsyncGenerator[JsonObject, None]:
-        """The chunks of one answer, each as soon as the caller may have it.
-
-        Chunks that say nothing wait for one that does, and a whole answer waits for its end: up to then nobody has seen
-        anything of it, so that it can be asked for again.
-        """
-        import httpx2
-
-        held: list[JsonObject] = []
-        has_spoken = has_ended = False
-        try:
-            async with contextlib.aclosing(self._received(attempt)) as chunks:
-                async for chunk in chunks:
-                    if (error := error_in(chunk)) is not None:
-                        raise _Failed(failure_of_body(None, error, {}, now=time.time(), sent=attempt.sent))
-                    has_ended = has_ended or _is_end(chunk)
-                    if has_spoken:
-                        yield chunk
-                        continue
-                    held.append(chunk)
-                    has_spoken = attempt.stream and _says_something(chunk)
-                    while has_spoken and held:
-                        yield held.pop(0)
-            if not has_ended:
-                raise ProtocolError("the answer ended early: it has no finish reason", retryable=True)
-            for chunk in held:
-                yield chunk
-        except _Failed as failed:
-            attempt.hide_secrets(failed.failure.error)
-            raise
-        except httpx2.ReadTimeout as error:
-            raise _too_late(f"the server sent nothing for {self._limits.idle_s:g} s") from error
-        except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            failure = failure_of_exception(error)
-            attempt.hide_secrets(failure.error)
-            raise _Failed(failure) from error
-
-    async def _received(self, attempt: _Attempt) -> AsyncGenerator[JsonObject, None]:
-        """Sends the request and reads the answer, each step within its time."""
-        limits = self._limits
-        # There is only one event in a whole answer, so it may be as large as the answer.
-        event_bytes = limits.event_bytes if attempt.stream else limits.body_bytes
-        reader = ResponseReader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True)
-        timer = _Timer(limits.total_s)
-        async with self._pool() as pool:
-            # A whole answer begins when it is finished, so only a streamed one can be late in beginning.
-            first_s = limits.first_byte_s if attempt.stream else limits.total_s
-            attempt.is_stale = pool.has_answered
-            response = await timer.within(first_s, self._send(pool.client, attempt))
-            attempt.is_stale = False
-            pool.has_answered = True
-            # From here on the HTTP client itself times each read of the socket, which is cheaper than timing each piece.
-            attempt.timeouts["read"] = limits.idle_s
-            try:
-                if not response.is_success:
-                    raise _Failed(await self._refusal(response, attempt, timer))
-                _refuse_encoding(response)
-                pieces = response.aiter_bytes()
-                whole: list[bytes] = []
-                size = 0
-                first = anext(pieces, None)
-                data = await (timer.within(limits.first_byte_s, first) if limits.first_byte_s < limits.idle_s else first)
-                while data is not None:
-                    if attempt.stream:
-                        for chunk in reader.feed(data):
-                            yield chunk
-                        if reader.is_behind:
-                            async for chunk in _caught_up(reader):
-                                yield chunk
-                    else:
-                        whole.append(data)
-                        size += len(data)
-                        if size > limits.body_bytes:
-                            raise LimitExceeded(f"the answer is larger than {limits.body_bytes} bytes")
-                    timer.check()
-                    data = await anext(pieces, None)
-                for chunk in reader.close() if attempt.stream else reader.read_whole(b"".join(whole)):
-                    yield chunk
-                async for chunk in _caught_up(reader):
-                    yield chunk
-                await _drop_if_more_came(response)
-            finally:
-                await response.aclose()
-
-    async def _send(self, client: httpx2.AsyncClient, attempt: _Attempt) -> httpx2.Response:
-        import httpx2
-
-        auth = await self.surface.headers()
-        attempt.secrets = [value.removeprefix("Bearer ") for value in auth.values()]
-        url, host = self._parsed_url(attempt.url)
-        # A request built here is the same as one built by the client, without the merging of defaults that nobody set.
-        request = httpx2.Request(
-            "POST",
-            url,
-            headers={"host": host, **_HEADERS, **auth, "content-length": str(len(attempt.body))},
-            stream=httpx2.ByteStream(attempt.body),
-            extensions={"timeout": attempt.timeouts} | ({"trace": attempt.trace} if attempt.is_watched else {}),
-        )
-        try:
-            return await client.send(request, stream=True)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            attempt.is_stale = False
-            raise
-
-    def _parsed_url(self, url: str) -> tuple[httpx2.URL, str]:
-        """The URL taken apart, and the host for the header: the same work for every request of a conversation."""
-        import httpx2
-
-        known = self._urls.get(url)
-        if known is None:
-            if len(self._urls) > 100:
-                self._urls.clear()
-            request = httpx2.Request("POST", url)
-            known = self._urls[url] = (request.url, request.headers["host"])
-        return known
-
-    async def _refusal(self, response: httpx2.Response, attempt: _Attempt, timer: _Timer) -> Failure:
-        import httpx2
-
-        status = response.status_code
-        if not response.is_error:
-            return Failure(ProtocolError(f"the server redirects (HTTP {status}), which is not followed"), retry=False)
-        data = b""
-        pieces = response.aiter_bytes()
-        # The status says enough even if the body breaks off.
-        with contextlib.suppress(httpx2.HTTPError, _Failed):
-            while len(data) < _ERROR_BYTES_MAX:
-                piece = await timer.within(self._limits.idle_s, anext(pieces, None))
-                if piece is None:
-                    break
-                data += piece
-        error = _error_object(data[:_ERROR_BYTES_MAX], status)
-        return failure_of_body(status, error, response.headers, now=time.time(), sent=attempt.sent)
-
-    def _pool(self) -> _Pool:
-        """The connections of the running event loop, to be used as a context."""
-        loop = asyncio.get_running_loop()
-        pool = self._pools.get(loop)
-        if pool is None:
-            pool = self._pools[loop] = _Pool(self._new_client())
-        return pool
-
-    def _new_client(self) -> httpx2.AsyncClient:
-        import httpx2
-
-        if self._ssl is None:
-            # Reading the trusted certificates takes longer than everything else here.
-            self._ssl = httpx2.create_ssl_context()
-        return httpx2.AsyncClient(
-            # Waiting for data is timed by `_Timer`, per phase; the client itself only times what happens before.
-            timeout=httpx2.Timeout(None, connect=self._limits.connect_s),
-            limits=httpx2.Limits(
-                max_connections=_CONNECTIONS_MAX,
-                max_keepalive_connections=_CONNECTIONS_KEPT,
-                keepalive_expiry=_KEPT_FOR_S,
-            ),
-            verify=self._ssl,
-            follow_redirects=False,
-        )
-
-    # Between attempts -----------------------------------------------------------------------------------------------------
-
-    def _wait(self, failure: Failure, counted: int, turn: Turn) -> float | None:
-        """Tells everybody what happened; how long to wait before the next attempt, None when there is none."""
-        limits = self._limits
-        backoff_s = min(limits.backoff_max_s, limits.backoff_s * 2 ** (counted - 1))
-        is_too_long = failure.wait_s is not None and failure.wait_s > limits.backoff_max_s
-        wait_s = failure.wait_s
-        if failure.is_outage:
-            turn.failed()
-        elif failure.is_answer or (failure.is_pressure and is_too_long):
-            turn.refused()
-        elif failure.is_pressure:
-            wait_s = turn.pushed_back(failure.wait_s, backoff_s)
-        if not failure.retry or counted >= limits.attempts or is_too_long:
-            return None
-        return self._dice.uniform(0, backoff_s) if wait_s is None else wait_s * self._dice.uniform(1, 1 + _JITTER)
+        await self._http.aclose()
 
 
-class _Failed(Exception):
-    """An attempt failed in a way that is already understood."""
+class _Google:
+    """Google's words, as far as a client must know them."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(type(failure.error).__name__)
-        self.failure = failure
+    def reader(self, *, event_bytes_max: int, total_bytes_max: int, leaves_heavy: bool = False) -> ResponseReader:
+        return ResponseReader(event_bytes_max=event_bytes_max, total_bytes_max=total_bytes_max, leaves_heavy=leaves_heavy)
 
+    def error_in(self, chunk: JsonObject) -> JsonObject | None:
+        return error_in(chunk)
 
-@dataclass(slots=True, kw_only=True)
-class _Attempt:
-    """One request on its way."""
+    def failure_of(
+        self, status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent
+    ) -> Failure:
+        return failure_of_body(status, error, headers, now=now, sent=sent)
 
-    url: str
-    body: bytes = field(repr=False)
-    stream: bool
-    sent: Sent
-    timeouts: dict[str, float | None]
-    """What the HTTP client times by itself, in seconds."""
-    secrets: list[str] = field(default_factory=list[str], repr=False)
-    """What must appear in no error."""
-    is_watched: bool = False
-    """Whether the HTTP client tells what it does. It takes time, so only after a connection broke that may have been old."""
-    is_stale: bool = False
-    """Nothing came back yet, over a connection that had been used before, as far as is known."""
+    def is_end(self, chunk: JsonObject) -> bool:
+        return parts.finish_of(parts.candidate_of(chunk))[0] is not None or parts.block_of(chunk) is not None
 
-    async def trace(self, event: str, info: Any) -> None:
-        """Hears from the HTTP client what it does."""
-        if event == "connection.connect_tcp.started":
-            self.is_stale = False
+    def says_something(self, chunk: JsonObject) -> bool:
+        content: Any = parts.candidate_of(chunk).get("content")
+        return isinstance(content, dict) and bool(parts.parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
 
-    def hide_secrets(self, error: ModelError) -> None:
-        """Takes out of the error what the server echoed."""
-        error.args = tuple(masked(text, self.secrets) if isinstance(text, str) else text for text in error.args)
-
-
-@dataclass(slots=True)
-class _Pool:
-    """The connections of one event loop; they outlive their retirement until the last request over them has ended."""
-
-    client: httpx2.AsyncClient
-    users: int = 0
-    is_retired: bool = False
-    has_answered: bool = False
-    """Whether there may be a connection that had been used before."""
-
-    async def __aenter__(self) -> _Pool:
-        self.users += 1
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        self.users -= 1
-        await self.close_if_done()
-
-    async def retire(self) -> None:
-        self.is_retired = True
-        await self.close_if_done()
-
-    async def close_if_done(self) -> None:
-        if self.is_retired and not self.users:
-            await self.client.aclose()
-
-
-class _Timer:
-    """Keeps the time of one answer, by a clock that nobody can set."""
-
-    def __init__(self, total_s: float) -> None:
-        self._total_s = total_s
-        self._deadline = time.monotonic() + total_s
-
-    async def within(self, seconds: float, work: Awaitable[T]) -> T:
-        """Waits for the work so long, or until the whole answer is late.
-
-        Raises:
-            RequestTimeout: time is over. Not to be tried again by itself: the caller has waited long enough.
-        """
-        left_s = self._deadline - time.monotonic()
-        try:
-            async with asyncio.timeout(min(seconds, left_s)):
-                return await work
-        except TimeoutError:
-            if seconds < left_s:
-                raise _too_late(f"the server sent nothing for {seconds:g} s") from None
-            raise self._over() from None
-
-    def check(self) -> None:
-        """Raises as `within` does if the whole answer is late by now."""
-        if time.monotonic() > self._deadline:
-            raise self._over()
-
-    def _over(self) -> _Failed:
-        return _too_late(f"the answer was not complete within {self._total_s:g} s")
-
-
-def _too_late(told: str) -> _Failed:
-    return _Failed(Failure(RequestTimeout(told, retryable=True), retry=False))
-
-
-async def _caught_up(reader: ResponseReader) -> AsyncGenerator[JsonObject, None]:
-    """What the reader left because it takes long; others run in between."""
-    for chunks in reader.catch_up():
-        for chunk in chunks:
-            yield chunk
-        await asyncio.sleep(0)
-
-
-def _is_end(chunk: JsonObject) -> bool:
-    return parts.finish_of(parts.candidate_of(chunk))[0] is not None or parts.block_of(chunk) is not None
-
-
-def _says_something(chunk: JsonObject) -> bool:
-    content: Any = parts.candidate_of(chunk).get("content")
-    return isinstance(content, dict) and bool(parts.parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
-
-
-def _refuse_encoding(response: httpx2.Response) -> None:
-    """Refuses what was not asked for: whether it can be read would depend on what happens to be installed."""
-    names = [name.strip().lower() for name in response.headers.get("content-encoding", "").split(",")]
-    if strange := [name for name in names if name not in ("", "identity", "gzip", "deflate")]:
-        raise ProtocolError(f"the answer is encoded as {strange[0][:40]!r}, which was not asked for")
-
-
-async def _drop_if_more_came(response: httpx2.Response) -> None:
-    """Closes a connection on which bytes followed the answer, because they would be taken for the next one.
-
-    The HTTP client looks at the socket before it uses a connection again, but not at what it has already read from it; there
-    is no public way to ask for that.
-    """
-    found: Any = response
-    for name in ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state"):
-        found = getattr(found, name, None)
-    if found is not None and found.trailing_data[0]:
-        await response.extensions["network_stream"].aclose()
-
-
-def _error_object(data: bytes, status: int) -> JsonObject:
-    """The error that a body tells of, in whatever form: JSON, an array of it, a web page, or nothing."""
-    reader = ResponseReader()
-    try:
-        chunks = [*reader.feed(data), *reader.close()]
-    except ModelError as error:
-        return {"message": f"HTTP {status}" + (f": {error}" if data.strip() else " without a body")}
-    return next((error for error in map(error_in, chunks) if error is not None), {"message": f"HTTP {status}"})
+    def heard(self, headers: Mapping[str, str]) -> None:
+        pass

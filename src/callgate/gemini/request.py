@@ -6,7 +6,6 @@ configuration, system instruction) is encoded once and kept. This file sends not
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
@@ -14,7 +13,7 @@ from typing import Any, Literal, cast
 from callgate import parts, strict_json
 from callgate.declaration import BUILT_IN
 from callgate.errors import UsageError
-from callgate.request import ModelRequest
+from callgate.request import ModelRequest, extra_body, merged, unknown_setting
 from callgate.types import JsonObject
 
 __all__ = ["BodyBuilder", "generation_of"]
@@ -100,7 +99,8 @@ class BodyBuilder:
             config = self._tool_config(request, mixed=mixed)
             if config:
                 body["toolConfig"] = config
-        return _merged(body | settings_of(request.settings, self._surface), _extra_of(request.settings))
+        extra = extra_body(request.settings, taken=("contents", "tools", "continuationToken"))
+        return merged(body | settings_of(request.settings, self._surface), extra)
 
     def _tool_config(self, request: ModelRequest, *, mixed: bool) -> JsonObject:
         config = dict(request.tool_config or {})
@@ -154,7 +154,7 @@ def settings_of(settings: Mapping[str, Any], surface: SurfaceKind) -> JsonObject
         elif name in _SPECIAL:
             _SPECIAL[name](value, body, generation)
         else:
-            raise UsageError(_unknown(name))
+            raise UsageError(unknown_setting(name, [*_GENERATION, *_TOP, *_SPECIAL, *_ELSEWHERE]))
     return body | ({"generationConfig": generation} if generation else {})
 
 
@@ -191,30 +191,3 @@ _SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject], None]] = {
 }
 # Settings that touch more of a body than one field, and are read where that is put together.
 _ELSEWHERE = ("extra_body", "stream_arguments")
-
-
-def _extra_of(settings: Mapping[str, Any]) -> JsonObject:
-    """Fields that are to be sent although callgate knows no setting for them."""
-    extra: Any = settings.get("extra_body") or {}
-    if not isinstance(extra, Mapping):
-        raise UsageError(f"extra_body={extra!r}: use a mapping of fields such as {{'store': True}}")
-    fields = cast("Mapping[str, Any]", extra)
-    if taken := [name for name in ("contents", "tools", "continuationToken") if name in fields]:
-        raise UsageError(f"extra_body cannot hold {taken[0]!r}, which callgate writes itself")
-    return dict(fields)
-
-
-def _merged(body: JsonObject, extra: Mapping[str, Any]) -> JsonObject:
-    """The body with the extra fields: objects are merged, so that a field of a configuration does not cost the others."""
-    merged = dict(body)
-    for key, value in extra.items():
-        inner = merged.get(key)
-        both = isinstance(inner, dict) and isinstance(value, Mapping)
-        merged[key] = _merged(cast("JsonObject", inner), cast("Mapping[str, Any]", value)) if both else value
-    return merged
-
-
-def _unknown(name: str) -> str:
-    known = sorted([*_GENERATION, *_TOP, *_SPECIAL, *_ELSEWHERE])
-    near = difflib.get_close_matches(name, known, n=1)
-    return f"unknown setting {name!r}" + (f": did you mean {near[0]!r}?" if near else f"; known are {', '.join(known)}")

@@ -9,16 +9,16 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
-import re
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 from callgate.errors import AuthError, UsageError
+from callgate.wire.address import checked_base_url, checked_key
 
-__all__ = ["GoogleTokens", "Surface", "Tokens", "masked", "surface_from_environment"]
+__all__ = ["GoogleTokens", "Surface", "Tokens", "surface_from_environment"]
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
 _DEVELOPER_URL = "https://generativelanguage.googleapis.com"
@@ -28,10 +28,6 @@ _VERTEX_URLS = {
     "us": "https://aiplatform.us.rep.googleapis.com",
     "eu": "https://aiplatform.eu.rep.googleapis.com",
 }
-_BASE_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
-_KEY = re.compile(r"[\x21-\x7e]+")
-# What is shorter tells nobody anything, be it a key or the beginning of one; and it stands in many a word by chance.
-_SECRET_CHARS_MIN = 8
 
 
 class Tokens(Protocol):
@@ -59,11 +55,9 @@ class Surface:
     tokens: Tokens | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        if not _BASE_URL.fullmatch(self.base_url):
-            raise UsageError(f"the base URL {self.base_url!r} is not one: it begins with https:// and has no query")
-        if self.api_key is not None and not _KEY.fullmatch(self.api_key):
-            # The key itself is not shown: a part of it may be right.
-            raise UsageError("the key for Gemini is empty or holds characters that no key has; copy it again")
+        checked_base_url(self.base_url)
+        if self.api_key is not None:
+            checked_key(self.api_key, "Gemini")
 
     def place(self, model: str) -> str:
         """The URL of a model, without what is asked of it."""
@@ -86,17 +80,6 @@ class Surface:
         if self.tokens is not None:
             return {"authorization": f"Bearer {await self.tokens.token()}"}
         return {"x-goog-api-key": self.api_key or ""}
-
-
-def masked(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets, and without the beginning of one at its very end, where the text was cut off."""
-    for secret in secrets:
-        text = text.replace(secret, "[key]") if len(secret) >= _SECRET_CHARS_MIN else text
-        for length in range(min(len(secret) - 1, len(text)), _SECRET_CHARS_MIN - 1, -1):
-            if text.endswith(secret[:length]):
-                text = text[:-length] + "[key]"
-                break
-    return text
 
 
 def surface_from_environment(env: Mapping[str, str] | None = None, *, api_key: str | None = None) -> Surface:

@@ -13,8 +13,8 @@ from callgate.testing.exchange import Exchange
 
 __all__ = ["Act", "Fault", "FaultStep", "content", "error", "row"]
 
-Act: TypeAlias = Callable[[Exchange], Awaitable[None]]
-"""What a fault does with one request."""
+Act: TypeAlias = Callable[[Any], Awaitable[None]]
+"""What a fault does with the `Exchange` of one request, which each fake server has of its own kind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

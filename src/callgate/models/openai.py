@@ -1,0 +1,132 @@
+"""Any server of chat completions as a model: OpenAI, Ollama, vLLM, llama.cpp, LM Studio and others.
+
+A request of the runtime comes in; response chunks in Gemini's form go out. All knowledge of the wire is in
+`callgate.openai`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Mapping
+
+from callgate.errors import InvalidRequest, ToolsUnsupported
+from callgate.events import Notice
+from callgate.openai.answer import AnswerReader
+from callgate.openai.client import OpenAIClient, endpoint_from_environment
+from callgate.openai.quirks import LESSONS, learned
+from callgate.openai.request import BodyBuilder
+from callgate.request import ModelRequest
+from callgate.types import JsonObject, Limits
+
+__all__ = ["OpenAIModel"]
+
+
+class OpenAIModel:
+    """A model behind chat completions, at OpenAI or wherever the base URL leads.
+
+    Args:
+        name: The model, for example `gpt-5.2` or `qwen3:8b`.
+        base_url: Where the server is, such as `http://localhost:11434/v1`, instead of what the environment says.
+        api_key: A key, instead of the one in the environment. A server on this machine needs none.
+        limits: Time-outs, attempts and sizes.
+        client: A client to use instead of one of its own.
+        env: An environment, instead of the process's own.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        base_url: str | None = None,
+        api_key: str | None = None,
+        limits: Limits | None = None,
+        client: OpenAIClient | None = None,
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self._name = name
+        self._client = client or OpenAIClient(
+            endpoint_from_environment(env, base_url=base_url, api_key=api_key), limits=limits
+        )  # fmt: skip
+        self._bodies = BodyBuilder(name)
+        self._supports_tools = self._client.quirks.supports_tools
+        self._has_asked = False
+
+    @property
+    def name(self) -> str:
+        """The model's name."""
+        return self._name
+
+    @property
+    def server(self) -> str:
+        """What kind of server it is, as far as is known: a key of `callgate.openai.quirks.QUIRKS`."""
+        return self._client.quirks.server
+
+    @property
+    def supports_tools(self) -> bool | None:
+        """Whether the model can be given tools; None as long as nobody knows. One that cannot can be prompted to call."""
+        return self._supports_tools
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        """Asks the model; yields chunks as they arrive, and a notice for every wait.
+
+        Raises:
+            ToolsUnsupported: the model, or its server, has no tools.
+            ModelError: there is no answer, or it broke off.
+            UsageError: a setting, a tool or media that cannot be sent.
+        """
+        has_tools = bool(request.declaration.names)
+        if has_tools:
+            await self._refuse_without_tools()
+        for _ in range(len(LESSONS) + 1):
+            before = self._client.quirks
+            try:
+                async with contextlib.aclosing(self._answer(request)) as items:
+                    async for item in items:
+                        yield item
+                return
+            except ToolsUnsupported:
+                self._supports_tools = False
+                raise
+            except InvalidRequest as error:
+                # A refusal that says what the server wants instead is a lesson; the next request is another one.
+                wiser = learned(before, str(error))
+                if wiser is None:
+                    raise
+                self._client.quirks = wiser
+                told = f"The server does not take the request as it was, and is sent another one: {error}"
+                yield Notice("adapted", told, "warning")
+
+    async def aclose(self) -> None:
+        """Closes the connections of the running event loop."""
+        await self._client.aclose()
+
+    async def _answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        quirks, names = self._client.quirks, request.declaration.names
+        stream = request.stream and (quirks.streams_tools or not names)
+        body = self._bodies.body(request, quirks, stream=stream)
+        reader = AnswerReader(names)
+        async with contextlib.aclosing(self._client.chunks(self._name, body, stream=stream, names=names)) as items:
+            async for item in items:
+                if isinstance(item, Notice):
+                    yield item
+                    continue
+                for said in reader.feed(item):
+                    yield said
+        for said in reader.close():
+            yield said
+        if reader.has_calls:
+            self._supports_tools = True
+
+    async def _refuse_without_tools(self) -> None:
+        """Asks the server once, where it would otherwise drop the tools in silence.
+
+        Raises:
+            ToolsUnsupported: it says that its model has none.
+        """
+        if self._supports_tools is None and not self._has_asked:
+            self._supports_tools = await self._client.tells_tools()
+            self._has_asked = True
+        if self._supports_tools is False:
+            raise ToolsUnsupported(
+                f"{self._name!r} has no tools, as {self._client.quirks.title} told; use mode='prompted', or another model"
+            )

@@ -1,0 +1,196 @@
+"""Requests to a server of chat completions: the shared client, and what such a server's words mean to it.
+
+A body comes in, chunks go out as they arrive, and a `Notice` whenever the caller has to wait. How requests are timed and
+tried again is known to `callgate.wire`.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from callgate.errors import ConnectionLost, UsageError
+from callgate.events import Notice
+from callgate.gemini.pressure import Clock, Pressure, SystemClock, pressure_for
+from callgate.gemini.reader import ResponseReader
+from callgate.openai.answer import finish_reason_of, says_something
+from callgate.openai.failures import error_in, failure_of_body
+from callgate.openai.quirks import Quirks, is_local, quirks_of_answer, quirks_of_headers, quirks_of_url
+from callgate.types import JsonObject, Limits
+from callgate.wire.address import checked_base_url, checked_key
+from callgate.wire.client import HttpClient
+from callgate.wire.dialect import Letter
+from callgate.wire.failures import Failure, Sent
+
+__all__ = ["OPENAI_URL", "Endpoint", "OpenAIClient", "endpoint_from_environment"]
+
+OPENAI_URL = "https://api.openai.com/v1"
+LOOK_S = 5.0
+"""How long a server may take to say what it can do."""
+
+_SYSTEM = SystemClock()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One place that serves chat completions.
+
+    Raises:
+        UsageError: the base URL or the key cannot be used as one.
+    """
+
+    base_url: str
+    api_key: str | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        checked_base_url(self.base_url)
+        if self.api_key is not None:
+            checked_key(self.api_key, "the OpenAI-compatible server")
+
+    @property
+    def url(self) -> str:
+        """Where requests go."""
+        return f"{self.base_url.rstrip('/')}/chat/completions"
+
+    def beside(self, path: str) -> str:
+        """A path of the server outside of the API."""
+        return self.base_url.rstrip("/").removesuffix("/v1") + path
+
+    async def headers(self) -> dict[str, str]:
+        """What lets a request in."""
+        return {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
+
+
+def endpoint_from_environment(
+    env: Mapping[str, str] | None = None, *, base_url: str | None = None, api_key: str | None = None
+) -> Endpoint:
+    """The endpoint that the environment names, unless the arguments do. A server on this machine needs no key.
+
+    Raises:
+        UsageError: there is no key for a server elsewhere; the message says which variable to set.
+    """
+    env = os.environ if env is None else env
+    url = (base_url or env.get("OPENAI_BASE_URL", "")).strip() or OPENAI_URL
+    # A key that was read from a file often brings its line end along.
+    key = (api_key or env.get("OPENAI_API_KEY", "")).strip() or None
+    if key is None and not is_local(url):
+        raise UsageError(f"no key for {url}: set OPENAI_API_KEY, or pass api_key=; only a server on this machine needs none")
+    return Endpoint(base_url=url, api_key=key)
+
+
+class OpenAIClient:
+    """Sends requests to one endpoint. Open connections are kept until `aclose`."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        pressure: Pressure | None = None,
+        dice: random.Random | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self._clock = clock or _SYSTEM
+        self._pressure = pressure
+        self._dialect = _ChatCompletions(quirks_of_url(endpoint.base_url))
+        self._http = HttpClient(self._dialect, headers=endpoint.headers, clock=self._clock, limits=limits, dice=dice)
+
+    @property
+    def quirks(self) -> Quirks:
+        """What is known of the server by now."""
+        return self._dialect.quirks
+
+    @quirks.setter
+    def quirks(self, quirks: Quirks) -> None:
+        self._dialect.quirks = quirks
+
+    async def chunks(
+        self, model: str, body: bytes, *, stream: bool, names: Mapping[str, str]
+    ) -> AsyncGenerator[JsonObject | Notice, None]:
+        """Sends the body and yields what comes back. Sent again only as long as nothing was yielded.
+
+        Args:
+            model: The model's name.
+            body: The request as JSON.
+            stream: Whether the answer is to come in pieces.
+            names: Declared names -> the tools' own names, in order, to explain what a refusal means.
+
+        Raises:
+            ModelError: there is no answer, or it broke off.
+        """
+        sent = Sent(model=model, tools=list(names.values()), declared=names, size_bytes=len(body))
+        pressure = self._pressure or pressure_for((self.endpoint.url, model, hash(self.endpoint.api_key)), self._clock)
+        letter = Letter(url=self.endpoint.url, body=body, stream=stream, sent=sent)
+        items = self._http.chunks(letter, pressure)
+        try:
+            async for item in items:
+                yield item
+        except ConnectionLost as error:
+            if str(error).startswith("no connection"):
+                at = f"nothing answers at {self.endpoint.base_url}"
+                error.args = (f"{at}: {self.quirks.start} ({error})",)
+            raise
+        finally:
+            await items.aclose()
+
+    async def tells_tools(self) -> bool | None:
+        """Whether the server itself says that its model has tools; None when it does not say.
+
+        Only a server on this machine is asked: llama.cpp leaves tools out of the prompt without a word where the chat
+        template of its model has no place for them.
+        """
+        path = self.quirks.tells_by or ("/props" if self.quirks.server == "generic" else None)
+        if path is None or not is_local(self.endpoint.base_url):
+            return None
+        found = await self._http.look(self.endpoint.beside(path), within_s=LOOK_S)
+        if found is None:
+            return None
+        headers, props = found
+        self._dialect.heard(headers)
+        caps: Any = props.get("chat_template_caps")
+        told: Any = cast("JsonObject", caps).get("supports_tools") if isinstance(caps, dict) else None
+        return told if isinstance(told, bool) else None
+
+    async def aclose(self) -> None:
+        """Closes the connections of the running event loop, those in use as soon as they are not any more."""
+        await self._http.aclose()
+
+
+class _ChatCompletions:
+    """The words of chat completions, as far as a client must know them."""
+
+    def __init__(self, quirks: Quirks) -> None:
+        self.quirks = quirks
+        self._is_guess = quirks.server != "openai"
+
+    def reader(self, *, event_bytes_max: int, total_bytes_max: int, leaves_heavy: bool = False) -> ResponseReader:
+        return ResponseReader(event_bytes_max=event_bytes_max, total_bytes_max=total_bytes_max, leaves_heavy=leaves_heavy)
+
+    def error_in(self, chunk: JsonObject) -> JsonObject | None:
+        return error_in(chunk)
+
+    def failure_of(
+        self, status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent
+    ) -> Failure:
+        return failure_of_body(status, error, headers, now=now, sent=sent, quirks=self.quirks)
+
+    def is_end(self, chunk: JsonObject) -> bool:
+        self._is_told(quirks_of_answer(chunk))
+        return finish_reason_of(chunk) is not None
+
+    def says_something(self, chunk: JsonObject) -> bool:
+        return says_something(chunk)
+
+    def heard(self, headers: Mapping[str, str]) -> None:
+        self._is_told(quirks_of_headers(headers))
+
+    def _is_told(self, told: Quirks | None) -> None:
+        # A port is a guess; what the server says of itself is not, and is believed once.
+        if told is not None and self._is_guess:
+            self._is_guess = False
+            if told.server != self.quirks.server:
+                self.quirks = told

@@ -1,0 +1,138 @@
+"""A server of chat completions for tests and demonstrations, on loopback: strict like OpenAI, and faulty on demand.
+
+A script comes in, a base URL goes out. The script has the same items as that of the fake Gemini; requests are judged by
+`chat_rules`. It knows nothing of callgate's own client, and any other client of the API works with it.
+
+    async with FakeOpenAI([call("add", a=1, b=2), "The sum is 3."]) as fake:
+        client = openai.AsyncOpenAI(api_key="k", base_url=fake.base_url)
+
+    with FakeOpenAI.in_thread(["Hello."]) as fake: ...                    # from code that is not async
+    python -m callgate.testing.fake_openai --port 8098                    # from a shell; without a script it echoes
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
+from typing import Any
+
+from callgate import strict_json
+from callgate.errors import JsonError, UsageError
+from callgate.testing.answers import Answer, answer, call, calls, raw, text, thought
+from callgate.testing.chat_answers import STYLES, chat_demo
+from callgate.testing.chat_exchange import ChatExchange
+from callgate.testing.chat_faults import fault
+from callgate.testing.chat_rules import ChatRefusal, chat_judge
+from callgate.testing.exchange import Exchange, Request
+from callgate.testing.fake_server import FakeServer, run_command
+from callgate.testing.google_fields import as_object
+from callgate.testing.http_lines import HttpRequest
+from callgate.types import JsonObject
+
+__all__ = [
+    "MODELS", "Answer", "ChatRefusal", "FakeOpenAI", "answer", "call", "calls", "fault", "main", "raw", "text", "thought",
+]  # fmt: skip
+
+MODELS = ("gpt-5.2", "gpt-5-mini", "gpt-4.1", "gpt-4o")
+"""The models that the server lists. It answers for any other name too, unless `models` says otherwise."""
+
+_CHAT = "/v1/chat/completions"
+_LIST = "/v1/models"
+_PROPS = "/props"
+
+
+@dataclass(eq=False)
+class FakeOpenAI(FakeServer):
+    """A fake server of chat completions; its base URL ends with `/v1`."""
+
+    _: KW_ONLY
+    server: str = "openai"
+    """Which server it plays: a key of `callgate.testing.chat_answers.STYLES`. Only OpenAI's rules are judged by."""
+    has_tools: bool = True
+    """What it says of its model's tools, where the server that it plays says so."""
+
+    refusals: list[ChatRefusal] = field(default_factory=list[ChatRefusal], init=False)
+    """What the judge refused; an empty list is what a correct client leaves behind."""
+    looks: list[Request] = field(default_factory=list[Request], init=False)
+    """Requests for anything but a chat completion, which are not among `requests`."""
+
+    def __post_init__(self) -> None:
+        if self.server not in STYLES:
+            raise UsageError(f"server={self.server!r}: use one of {', '.join(map(repr, STYLES))}")
+        FakeServer.__post_init__(self)
+
+    async def __aenter__(self) -> FakeOpenAI:
+        await FakeServer.__aenter__(self)
+        self.base_url += "/v1"
+        return self
+
+    def _demo(self, request: JsonObject) -> Answer:
+        return chat_demo(request)
+
+    def _exchange(self, http: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exchange:
+        parsed = _parsed(http.body)
+        request = Request(
+            method=http.method, path=http.path, query=http.query | {"alt": "sse"}, headers=http.headers, body=http.body,
+            http=http, json=parsed, model=str(as_object(parsed).get("model", "")),
+            streaming=as_object(parsed).get("stream") is True, at=self.clock.now(),
+        )  # fmt: skip
+        (self.requests if http.path == _CHAT else self.looks).append(request)
+        return ChatExchange(
+            request=request, reader=reader, writer=writer, clock=self.clock, mint=self._mint, compress=self.compress,
+            style=STYLES[self.server],
+        )  # fmt: skip
+
+    async def _answer(self, exchange: Exchange) -> None:
+        assert isinstance(exchange, ChatExchange)
+        request = exchange.request
+        if refusal := self._locked(request):
+            await exchange.refuse(refusal)
+        elif request.method == "GET" and request.path == _LIST:
+            listed = [{"id": name, "object": "model", "created": 1, "owned_by": "fake"} for name in self.models or MODELS]
+            await exchange.send_json({"object": "list", "data": listed})
+        elif request.method == "GET" and request.path == _PROPS and self.server == "llama.cpp":
+            caps = {"supports_tools": self.has_tools, "supports_tool_calls": self.has_tools}
+            await exchange.send_json({"chat_template_caps": caps})
+        elif refusal := self._lost(request):
+            await exchange.refuse(refusal)
+        elif refusal := self._judged(request):
+            self.refusals.append(refusal)
+            await exchange.refuse(refusal)
+        else:
+            await self._take_step(exchange)
+
+    def _locked(self, request: Request) -> ChatRefusal | None:
+        given = request.headers.get("authorization", "").removeprefix("Bearer ")
+        if self.api_key is None or given == self.api_key:
+            return None
+        told = f"Incorrect API key provided: {given[:3]}***." if given else "You didn't provide an API key."
+        return ChatRefusal(message=told, status=401, code="invalid_api_key")
+
+    def _lost(self, request: Request) -> ChatRefusal | None:
+        if (request.method, request.path) != ("POST", _CHAT):
+            return ChatRefusal(message=f"Invalid URL ({request.method} {request.path})", status=404)
+        if self.models is None or request.model in self.models:
+            return None
+        told = f"The model `{request.model}` does not exist or you do not have access to it."
+        return ChatRefusal(message=told, status=404, code="model_not_found")
+
+    def _judged(self, request: Request) -> ChatRefusal | None:
+        return chat_judge(request.json) if self.strict and self.server == "openai" else None
+
+
+def _parsed(body: bytes) -> Any:
+    try:
+        return strict_json.parse(body, depth_max=1_000) if body else None
+    except JsonError:
+        return None
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the server until it is interrupted: `python -m callgate.testing.fake_openai [--port N] [--script FILE]`."""
+    return run_command(FakeOpenAI, "fake_openai", argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,132 @@
+"""What a client is given: a letter to send, the meaning of a server's words, and what is known of the server by others.
+
+Nothing here does anything; these are the shapes of what the wires bring along.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from callgate.types import JsonObject
+from callgate.wire.failures import Failure, Sent
+
+__all__ = ["Clock", "Dialect", "Letter", "Pressure", "Reader", "Turn"]
+
+
+class Clock(Protocol):
+    """Time that can pass."""
+
+    async def sleep(self, seconds: float) -> None:
+        """Lets that much time pass."""
+        ...
+
+
+class Turn(Protocol):
+    """One attempt, as all callers of the server know of it."""
+
+    def succeeded(self) -> None:
+        """The server has begun to answer."""
+        ...
+
+    def refused(self) -> None:
+        """The server is well, but does not want this request."""
+        ...
+
+    def pushed_back(self, asked_s: float | None, backoff_s: float) -> float:
+        """The server asked to slow down. Returns how long everybody waits now."""
+        ...
+
+    def failed(self) -> None:
+        """The server is in trouble, or cannot be reached."""
+        ...
+
+    def over(self) -> None:
+        """The attempt has ended."""
+        ...
+
+
+class Pressure(Protocol):
+    """What all callers of one server know together."""
+
+    @property
+    def pause_left_s(self) -> float:
+        """How long everybody waits."""
+        ...
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the server is left alone at the moment."""
+        ...
+
+    async def enter(self, *, patience: int) -> Turn:
+        """Waits until an attempt may be made."""
+        ...
+
+
+class Reader(Protocol):
+    """Bytes of one answer in, its chunks out."""
+
+    def feed(self, data: bytes) -> list[JsonObject]:
+        """Takes the next bytes."""
+        ...
+
+    def close(self) -> list[JsonObject]:
+        """Says that no more bytes come."""
+        ...
+
+    def read_whole(self, data: bytes) -> list[JsonObject]:
+        """Takes an answer that is already complete."""
+        ...
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether something was left because it takes long."""
+        ...
+
+    def catch_up(self) -> Iterable[list[JsonObject]]:
+        """Reads what was left, in steps that are short."""
+        ...
+
+
+class Dialect(Protocol):
+    """What the words of one kind of server mean, as far as a client must know."""
+
+    def reader(self, *, event_bytes_max: int, total_bytes_max: int, leaves_heavy: bool = False) -> Reader:
+        """A reader for one answer; with `leaves_heavy`, what takes long is read by `catch_up`."""
+        ...
+
+    def error_in(self, chunk: JsonObject) -> JsonObject | None:
+        """The error that a body or a chunk tells of, if it does."""
+        ...
+
+    def failure_of(
+        self, status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent
+    ) -> Failure:
+        """What an error means; `status` is the HTTP status when it came as a response of its own."""
+        ...
+
+    def is_end(self, chunk: JsonObject) -> bool:
+        """Whether the answer is complete with this chunk."""
+        ...
+
+    def says_something(self, chunk: JsonObject) -> bool:
+        """Whether the chunk holds anything for the caller, who must not see it twice."""
+        ...
+
+    def heard(self, headers: Mapping[str, str]) -> None:
+        """The headers of a response, which may tell what kind of server it is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Letter:
+    """What is sent, and where."""
+
+    url: str
+    body: bytes = field(repr=False)
+    stream: bool
+    """Whether the answer is to come in pieces."""
+    sent: Sent
+    """What it is, to explain what a refusal means."""
