@@ -130,6 +130,10 @@ class Source:
             pointer = f"{pointer}/{escaped(step)}"
         return Place(schema, pointer, self._base(base, schema))
 
+    def base_of(self, schema: Any) -> str:
+        """The base of a schema that stands in the outermost resource."""
+        return self._base(self.root.base, schema)
+
     def places(self) -> Iterator[Place]:
         """Every schema of the document, in its order."""
         stack = [self.root]

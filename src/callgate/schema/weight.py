@@ -20,6 +20,9 @@ TOOL_BYTES_MAX = 15_000
 DEPTH_MAX = 12
 STATES_MAX = 500
 _NAMED_MAX = 5
+_MAPS = frozenset({"properties", "$defs"})
+_LISTS = frozenset({"enum", "anyOf", "prefixItems"})
+_BELOW = frozenset({"items", "additionalProperties"})
 
 _weights: dict[int, tuple[JsonObject, Weight]] = {}
 _WEIGHTS_MAX = 4_096
@@ -75,13 +78,15 @@ def _depth_and_states(schema: JsonObject) -> tuple[int, int]:
         depth += 1
         deeper: list[Any] = []
         for node in level:
-            states += len(node.get("enum", ())) + len(node.get("anyOf", ()))
-            for key in ("properties", "$defs"):
-                deeper += node.get(key, {}).values()
-            for key in ("anyOf", "prefixItems"):
-                deeper += node.get(key, ())
-            deeper += [node[key] for key in ("items", "additionalProperties") if key in node]
-        level = [cast("JsonObject", node) for node in deeper if isinstance(node, dict)]
+            for key, value in node.items():
+                if key in _MAPS:
+                    deeper += value.values()
+                elif key in _BELOW:
+                    deeper.append(value)
+                elif key in _LISTS:
+                    deeper += value if key != "enum" else ()
+                    states += len(value) if key != "prefixItems" else 0
+        level = [cast("JsonObject", node) for node in deeper if type(node) is dict]
     return depth, states
 
 
