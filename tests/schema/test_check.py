@@ -258,6 +258,25 @@ def test_remote_reference_is_never_fetched_and_asks_for_nothing(keyword):
             server.accept()
 
 
+def test_definitions_that_came_along_inside_a_property_are_found_there():
+    inner = {
+        "$defs": {"n/1": INTEGER},
+        "anyOf": [{"$ref": "#/$defs/n~11"}, {"type": "array", "items": {"$ref": "#/$defs/n~11"}}],
+    }
+    schema = definition({"x": inner, "y": {"$id": "urn:other", "properties": {"z": inner}}})
+    assert tuple(check_arguments(schema, {"x": 1, "y": {"z": [2, 3]}}).problems) == ()
+    assert check_arguments(schema, {"x": "a"}).problems
+    assert check_arguments(schema, {"y": {"z": ["a"]}}).problems
+
+
+def test_a_definition_of_the_whole_schema_wins_over_one_that_is_nearer():
+    schema = definition(
+        {"x": {"$defs": {"A": {"type": "string"}}, "allOf": [{"$ref": "#/$defs/A"}]}}, **{"$defs": {"A": INTEGER}}
+    )
+    assert tuple(check_arguments(schema, {"x": 1}).problems) == ()
+    assert check_arguments(schema, {"x": "a"}).problems
+
+
 def test_file_reference_is_not_read(tmp_path):
     path = tmp_path / "s.json"
     path.write_text('{"type": "integer"}')

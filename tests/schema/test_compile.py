@@ -138,6 +138,14 @@ def test_titles_go_and_properties_of_that_name_stay() -> None:
     ]
 
 
+def test_definitions_that_came_along_inside_a_property_are_followed_there() -> None:
+    node = {"$defs": {"A": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/$defs/A"}}
+    for field, surface in FORMS:
+        sent = compile_schema(tool(x=node), field=field, surface=surface)
+        assert sent.schema == tool(x={"type": "array", "items": {"type": "integer"}})
+        assert sent.losses == []
+
+
 def test_recursion_stays_a_reference_where_it_may_be_left_out() -> None:
     node = {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node"}}}
     compiled = compile_schema({**tool(x={"$ref": "#/$defs/Node"}), "$defs": {"Node": node}})

@@ -215,8 +215,8 @@ class Lowering:
             if place.pointer in seen or not node:
                 continue
             seen.add(place.pointer)
-            if "$schema" in node and place.pointer and Source(node).draft != self.source.draft:
-                self.losses.add(f"{place.pointer}/$schema", "$schema", "a schema of another draft", "widened")
+            if "$schema" in node and place.pointer and self.source.is_foreign(node):
+                self.losses.add(f"{place.pointer}/$schema", "$schema", "a schema of another dialect", "widened")
                 continue
             if _SPREAD.isdisjoint(node):
                 together.facets.append(Facet(place, node))

@@ -226,6 +226,14 @@ def _mend_all(schema: dict[str, Any], survey: _Survey) -> None:
     source = Source(schema)
     places = [place for place in source.places() if isinstance(place.schema, dict)]
     outside = [(place, word) for place in places for word in ("$ref", "$dynamicRef") if _is_outside(source, place, word)]
+    misplaced = [
+        (place, word, ref)
+        for place in places
+        for word in ("$ref", "$dynamicRef")
+        if word in place.schema and (ref := source.misplaced(place, word)) is not None
+    ]
+    for place, keyword, reference in misplaced:
+        place.schema[keyword] = reference
     for place, keyword in outside:
         # Never fetched. What it asks for cannot be known, so it asks for nothing; the compiler reports it.
         del place.schema[keyword]
