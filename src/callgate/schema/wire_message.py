@@ -268,7 +268,11 @@ def _anything() -> list[JsonObject]:
 
 
 def _items() -> JsonObject:
-    """Items of which nothing is known. One level is told by its types; the levels below are left open."""
+    """Items of which nothing is known. One level is told by its types; the levels below are left open.
+
+    A node without a type is legal to the parser, though not liked by every model; but there is no other way to end, as each
+    list needs items and any type that could be named for them would forbid what the schema allows.
+    """
     nodes = _anything()
     nodes[0]["nullable"] = True
     return {"anyOf": nodes}
