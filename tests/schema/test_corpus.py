@@ -11,7 +11,7 @@ import pytest
 CASES = Path(__file__).resolve().parent / "cases"
 
 
-@pytest.mark.parametrize("name", ["schema_cases", "keywords"])
+@pytest.mark.parametrize("name", ["schema_cases", "keywords", "nasty"])
 def test_nothing_is_wrong_with_our_own_cases_in_any_form(corpus, name, scale) -> None:
     rows = corpus.judged_rows(json.loads((CASES / f"{name}.json").read_text("utf-8")), 5 * scale)
     assert {form: row.found for form, row in rows.items()} == {form: [] for form in corpus.FORMS}

@@ -20,7 +20,9 @@ from callgate.types import ToolDefinition
 
 HERE = Path(__file__).resolve().parent / "cases"
 CASES = [
-    case for name in ("schema_cases", "keywords") for case in json.loads((HERE / f"{name}.json").read_text("utf-8"))["cases"]
+    case
+    for name in ("schema_cases", "keywords", "nasty")
+    for case in json.loads((HERE / f"{name}.json").read_text("utf-8"))["cases"]
 ]
 FORMS = (("parametersJsonSchema", "developer"), ("parameters", "developer"), ("parameters", "vertex"))
 

@@ -84,9 +84,11 @@ def compile_schema(
     if surface not in ("developer", "vertex"):
         raise UsageError(f"unknown surface {surface!r}: use 'developer' or 'vertex'")
     own = sound_objects(schema)
+    read: Mapping[str, Any] | bool = schema
     if own is None:
-        own = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, tool).objects
-    source = Source(schema)
+        validator = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, tool)
+        own, read = validator.objects, validator.source if isinstance(schema, Mapping) else schema
+    source = Source(read)
     if (found := _directly(source, field, surface, tool)) is not None:
         return found
     for plan in _PLANS if own <= 2 * NODES_MAX else ():

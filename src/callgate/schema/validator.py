@@ -18,6 +18,8 @@ from urllib.parse import quote
 from callgate.errors import ToolNotDeclarable
 from callgate.schema.names import aliases_of
 from callgate.schema.refs import DRAFTS, Place, Source, as_mapping
+from callgate.schema.shape import ALL_TYPES
+from callgate.schema.tidy import tidy
 from callgate.strict_json import DEPTH_MAX
 from callgate.types import ToolDefinition
 
@@ -45,12 +47,14 @@ _cache_lock = Lock()
 class SchemaValidator:
     """One schema, compiled whole at once and in parts when a union must be tried branch by branch."""
 
-    def __init__(self, schema: dict[str, Any], objects: int) -> None:
+    def __init__(self, schema: dict[str, Any], objects: int, source: Mapping[str, Any]) -> None:
         import jsonschema_rs
 
         self.schema = schema
         self.objects = objects
         """How many JSON objects the schema is made of; it has no more schemas than that."""
+        self.source = source
+        """The schema as it came, but for slips that were put right."""
         self.root = jsonschema_rs.validator_for(schema, validate_formats=False, retriever=_refuse, mask=MASK)
         self._registry: jsonschema_rs.Registry | None = None
         self._parts: dict[str, jsonschema_rs.Validator] = {}
@@ -161,16 +165,24 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
     if survey.problem is not None:
         raise ToolNotDeclarable(f"{tool}its input schema {survey.problem}")
     schema = plain(original)
+    source = plain(schema) if tidy(schema) else original
     _mend_all(schema, survey)
     try:
-        return SchemaValidator(schema, survey.objects)
+        return SchemaValidator(schema, survey.objects, source)
     except ValueError as error:
-        where = "".join(f"/{step}" for step in getattr(error, "instance_path", ()))
-        reason = str(getattr(error, "message", error)).splitlines()[0].replace(MASK, "what stands there")[:300]
-        raise ToolNotDeclarable(
-            f"{tool}its input schema is not usable{f' at {where}' if where else ''}: {reason}; "
-            "correct the schema, and move what it refers to into its own $defs"
-        ) from None
+        raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
+
+
+def _complaint(schema: dict[str, Any], error: ValueError) -> str:
+    """Where the schema is wrong, why, and what to do about it."""
+    path: list[str | int] = list(getattr(error, "instance_path", ()))
+    where = f" at {''.join(f'/{step}' for step in path)}" if path else ""
+    reason = str(getattr(error, "message", error)).splitlines()[0].replace(MASK, "what stands there")[:300]
+    if path and path[-1] == "type":
+        _, named = real_path(path, schema)
+        return f"{where}: {str(named)[:60]!r} is not a type; the types are {', '.join(ALL_TYPES)}"
+    # Only what refers to something has no place to name.
+    return f"{where}: {reason}; correct the schema" + ("" if path else ", and move what it refers to into its own $defs")
 
 
 @dataclass(slots=True)
