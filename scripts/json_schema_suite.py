@@ -18,7 +18,7 @@ from pathlib import Path
 
 VERSION = "4.26.0"
 FOLDER = Path(__file__).resolve().parent.parent / ".venv" / "json-schema-suite"
-DRAFTS = ("draft7", "draft2020-12")
+DRAFTS = ("draft4", "draft6", "draft7", "draft2019-09", "draft2020-12")
 
 
 def download(into: Path) -> Path:
@@ -54,7 +54,7 @@ def unpack(archive: Path, folder: Path) -> int:
 
 def main(arguments: list[str]) -> int:
     folder = Path(arguments[0]) if arguments else FOLDER
-    stamp = folder / f"jsonschema-{VERSION}"
+    stamp = folder / f"jsonschema-{VERSION}-{len(DRAFTS)}"
     if stamp.exists():
         return 0
     try:
