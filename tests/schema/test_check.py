@@ -277,6 +277,19 @@ def test_a_definition_of_the_whole_schema_wins_over_one_that_is_nearer():
     assert check_arguments(schema, {"x": "a"}).problems
 
 
+def test_a_reference_into_an_old_list_of_items_is_followed():
+    schema = definition({"x": {"items": [INTEGER, {"$ref": "#/properties/x/items/0"}]}})
+    assert tuple(check_arguments(schema, {"x": [1, 2]}).problems) == ()
+    assert check_arguments(schema, {"x": [1, "a"]}).problems
+
+
+def test_the_schema_of_schemas_of_another_draft_asks_for_nothing():
+    other, own = "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"
+    schema = definition({"x": {"$ref": other}, "y": {"$ref": own}})
+    assert tuple(check_arguments(schema, {"x": {"type": 5}, "y": {"type": "string"}}).problems) == ()
+    assert check_arguments(schema, {"y": {"type": 5}}).problems
+
+
 def test_file_reference_is_not_read(tmp_path):
     path = tmp_path / "s.json"
     path.write_text('{"type": "integer"}')

@@ -36,6 +36,7 @@ def of(**properties: Any) -> dict[str, Any]:
         ({**of(a={"type": "string", "required": True}, b=TEXT), "required": ["b"]},
          {**of(a=TEXT, b=TEXT), "required": ["b", "a"]}),
         ({"$schema": D4, **of(a={"type": "number", "exclusiveMinimum": True}), "required": []}, of(a={"type": "number"})),
+        ({**of(a={"$ref": "#here"}), "$defs": {"x": {"$id": "#here", "type": "string"}}}, of(a=TEXT)),
         ({"allOf": [of(a={"type": "Integer"})]}, {"allOf": [of(a={"type": "integer"})]}),
     ],
 )  # fmt: skip

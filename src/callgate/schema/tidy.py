@@ -1,8 +1,9 @@
 """Slips that many schemas share and whose meaning is plain, put right: a schema of plain dicts in, changed in place.
 
 Serialisers write null for what was not set and `[]` for an empty map; people write `any`, `STRING`, and `required: true`
-beside a property. None of it is JSON Schema, and each would fail the whole tool. What could be meant in more than one way is
-left alone, for the validator to refuse. This file reads keywords by their place only: a property may have any name.
+beside a property, or an `$id` as an older draft has it. None of it is JSON Schema, and each would fail the whole tool. What
+could be meant in more than one way is left alone, for the validator to refuse. This file reads keywords by their place only:
+a property may have any name.
 """
 
 from __future__ import annotations
@@ -35,6 +36,8 @@ def tidy(schema: dict[str, Any]) -> bool:
             is_changed |= step(node)
         if draft == 4:
             is_changed |= _settle_draft_4(node)
+        elif draft > 7:
+            is_changed |= _name_anchor(node)
         stack += [inner for _, inner in subschemas(node) if isinstance(inner, dict)]
     return is_changed
 
@@ -99,3 +102,18 @@ def _settle_draft_4(node: dict[str, Any]) -> bool:
     for keyword in empty:
         del node[keyword]
     return bool(empty)
+
+
+def _name_anchor(node: dict[str, Any]) -> bool:
+    """An identifier with a fragment, which up to draft 7 is how a place gets a name."""
+    own = node.get("$id")
+    if not isinstance(own, str) or "#" not in own:
+        return False
+    resource, _, name = own.partition("#")
+    if resource:
+        node["$id"] = resource
+    else:
+        del node["$id"]
+    if name and "$anchor" not in node:
+        node["$anchor"] = name
+    return True

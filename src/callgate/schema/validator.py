@@ -35,8 +35,8 @@ _ROOT = "urn:callgate:arguments"
 _CACHE_MAX = 1_024
 _AMBIGUOUS = re.compile(r"|\+[0-9]+|0[0-9]+")
 _VALUES_MAX = 200_000
-# These the validator knows by itself.
-_METASCHEMA = re.compile(r"https?://json-schema\.org/draft")
+# The one of the schema's own draft the validator knows by itself.
+_METASCHEMA = re.compile(r"https?://json-schema\.org/(draft[-/][0-9-]+/)schema")
 
 _MENDABLE = frozenset({"$ref", "$dynamicRef", "exclusiveMinimum", "exclusiveMaximum"})
 
@@ -246,6 +246,7 @@ def _mend_all(schema: dict[str, Any], survey: _Survey) -> None:
     ]
     for place, keyword, reference in misplaced:
         place.schema[keyword] = reference
+    _follow_lists(source, places)
     for place, keyword in outside:
         # Never fetched. What it asks for cannot be known, so it asks for nothing; the compiler reports it.
         del place.schema[keyword]
@@ -256,9 +257,31 @@ def _mend_all(schema: dict[str, Any], survey: _Survey) -> None:
         _mend(node, source)
 
 
+def _follow_lists(source: Source, places: Sequence[Place]) -> None:
+    """Lets references into lists of items lead to where `_mend` puts those."""
+    lists = [f"{place.pointer}/items/" for place in places if _has_old_list(place.schema, source)]
+    for place in places if lists else ():
+        target = source.target(place, "$ref") if "$ref" in place.schema else None
+        if target is None or target.base != place.base:
+            continue
+        pointer = target.pointer
+        for start in lists:
+            if pointer.startswith(start):
+                pointer = f"{start.removesuffix('items/')}prefixItems/{pointer.removeprefix(start)}"
+        if pointer != target.pointer and place.base == source.root.base:
+            place.schema["$ref"] = f"#{quote(pointer, safe='/~$')}"
+
+
+def _has_old_list(node: dict[str, Any], source: Source) -> bool:
+    return source.draft >= 2020 and isinstance(node.get("items"), list) and "prefixItems" not in node
+
+
 def _is_outside(source: Source, place: Place, keyword: str) -> bool:
     node = cast("dict[str, Any]", place.schema)
-    return keyword in node and source.is_outside(place, keyword) and not _METASCHEMA.match(str(node[keyword]))
+    if keyword not in node or not source.is_outside(place, keyword):
+        return False
+    known = _METASCHEMA.match(str(node[keyword]))
+    return known is None or DRAFTS.get(known[1]) != source.draft
 
 
 def _make_monotone(node: dict[str, Any]) -> None:
@@ -276,7 +299,7 @@ def _mend(node: dict[str, Any], source: Source) -> None:
                 is_strict = node.pop(flag)
                 if is_strict and bound in node:
                     node[flag] = node.pop(bound)
-    if source.draft >= 2020 and isinstance(node.get("items"), list) and "prefixItems" not in node:
+    if _has_old_list(node, source):
         node["prefixItems"] = node.pop("items")
         if "additionalItems" in node:
             node["items"] = node.pop("additionalItems")
