@@ -9,6 +9,7 @@ import pytest
 
 from callgate.declaration import declare
 from callgate.schema import check_arguments, compile_schema
+from callgate.schema.tidy import tidy
 from callgate.types import ToolDefinition
 
 TEXT = {"type": "string"}
@@ -49,6 +50,24 @@ def test_a_slip_is_read_as_it_is_meant_and_the_schema_stays_as_it_came(schema, m
         checked = [check_arguments(ToolDefinition(name="f", input_schema=one), args) for one in (schema, meant)]
         assert checked[0] == checked[1]
     assert schema == before
+
+
+def test_every_slip_is_told_with_its_place() -> None:
+    schema: dict[str, Any] = {
+        "type": "OBJECT", "properties": {"a/b": {"type": "any", "required": True}, "c": None}, "required": ["c", "c"],
+        "$defs": [], "description": None, "anyOf": [{"$id": "#x"}],
+    }  # fmt: skip
+    assert tidy(schema) == [
+        "/description: null is read as not there",
+        "/$defs: an empty list is read as an empty object",
+        "/properties/c: null is read as any value",
+        "/type: 'OBJECT' is read as 'object'",
+        "/required: a name that is listed twice is read once",
+        "/properties/a~1b/required: true is read as a word of the object around it",
+        "/properties/a~1b/type: 'any' is read as any value",
+        "/anyOf/0/$id: '#x' is read as an $anchor",
+    ]
+    assert tidy(schema) == []
 
 
 def test_properties_named_like_keywords_may_be_anything() -> None:

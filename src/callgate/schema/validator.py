@@ -47,7 +47,7 @@ _cache_lock = Lock()
 class SchemaValidator:
     """One schema, compiled whole at once and in parts when a union must be tried branch by branch."""
 
-    def __init__(self, schema: dict[str, Any], objects: int, source: Mapping[str, Any]) -> None:
+    def __init__(self, schema: dict[str, Any], objects: int, source: Mapping[str, Any], slips: Sequence[str]) -> None:
         import jsonschema_rs
 
         self.schema = schema
@@ -55,6 +55,8 @@ class SchemaValidator:
         """How many JSON objects the schema is made of; it has no more schemas than that."""
         self.source = source
         """The schema as it came, but for slips that were put right."""
+        self.slips = slips
+        """Where those were, and how they were read."""
         self.root = jsonschema_rs.validator_for(schema, validate_formats=False, retriever=_refuse, mask=MASK)
         self._registry: jsonschema_rs.Registry | None = None
         self._parts: dict[str, jsonschema_rs.Validator] = {}
@@ -165,10 +167,11 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
     if survey.problem is not None:
         raise ToolNotDeclarable(f"{tool}its input schema {survey.problem}")
     schema = plain(original)
-    source = plain(schema) if tidy(schema) else original
+    slips = tidy(schema)
+    source = plain(schema) if slips else original
     _mend_all(schema, survey)
     try:
-        return SchemaValidator(schema, survey.objects, source)
+        return SchemaValidator(schema, survey.objects, source, slips)
     except ValueError as error:
         raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
 
