@@ -202,6 +202,13 @@ def test_unions_nested_in_unions_are_tried_a_bounded_number_of_times():
     assert check_arguments(definition({"x": {"$ref": "#/$defs/node"}}, **{"$defs": {"node": node}}), {"x": value}).problems
 
 
+def test_a_union_that_lies_inside_itself_ends():
+    inner = {"A": {"oneOf": [{"$ref": "#/$defs/B"}]}, "B": {"allOf": [{"$ref": "#/$defs/A"}, {"type": "object"}]}}
+    schema = definition({"x": {"$ref": "#/$defs/A"}}, **{"$defs": inner})
+    assert check_arguments(schema, {"x": "a"}).problems != []
+    assert check_arguments(schema, {"x": {}}).problems == []
+
+
 def test_at_most_ten_problems_are_told_and_values_are_cut():
     checked = check_arguments(
         definition({"x": {"type": "array", "items": {"enum": ["a"]}}}), {"x": ["y" * 900 + str(i) for i in range(50)]}
