@@ -297,6 +297,12 @@ def test_the_schema_of_schemas_of_another_draft_asks_for_nothing():
     assert check_arguments(schema, {"y": {"type": 5}}).problems
 
 
+def test_what_refuses_everything_still_does_beside_a_remote_reference():
+    schema = definition({"x": {"$ref": "http://127.0.0.1:9/a"}, "y": {"not": {}}})
+    assert tuple(check_arguments(schema, {"x": 1}).problems) == ()
+    assert check_arguments(schema, {"y": 1}).problems
+
+
 def test_file_reference_is_not_read(tmp_path):
     path = tmp_path / "s.json"
     path.write_text('{"type": "integer"}')

@@ -289,8 +289,10 @@ def _is_outside(source: Source, place: Place, keyword: str) -> bool:
 
 def _make_monotone(node: dict[str, Any]) -> None:
     """Takes out what refuses more when a part of the schema asks for less, as a part of it now does."""
-    for keyword in ("not", "if", "unevaluatedProperties", "unevaluatedItems", "maxContains"):
+    for keyword in ("if", "unevaluatedProperties", "unevaluatedItems", "maxContains"):
         node.pop(keyword, None)
+    if "not" in node and node["not"] not in ({}, True):
+        del node["not"]
     if isinstance(node.get("oneOf"), list):
         node["allOf"] = [*node.get("allOf", ()), {"anyOf": node.pop("oneOf")}]
 
