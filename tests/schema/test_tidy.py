@@ -10,6 +10,7 @@ import pytest
 from callgate.declaration import declare
 from callgate.schema import check_arguments, compile_schema
 from callgate.schema.tidy import tidy
+from callgate.schema.validator import validator_of
 from callgate.types import ToolDefinition
 
 TEXT = {"type": "string"}
@@ -27,6 +28,8 @@ def of(**properties: Any) -> dict[str, Any]:
         ({**of(a=TEXT), "required": None, "$schema": None, "description": None}, of(a=TEXT)),
         (of(a={"type": "string", "description": None, "enum": None, "format": None}), of(a=TEXT)),
         (of(a={"type": "array", "items": None}), of(a={"type": "array"})),
+        (of(a={"type": "array", "items": []}), of(a={"type": "array", "items": {}})),
+        ({**of(a=TEXT), "additionalProperties": []}, {**of(a=TEXT), "additionalProperties": {}}),
         (of(a=None), of(a={})),
         ({"type": "OBJECT", "properties": {"a": {"type": "STRING"}}}, of(a=TEXT)),
         (of(a={"type": "any", "description": "Whatever."}), of(a={"description": "Whatever."})),
@@ -101,3 +104,42 @@ def test_what_cannot_be_known_is_told_and_takes_no_other_tool_down(schema, sente
     declaration = declare([ToolDefinition(name="bad", input_schema=schema), good])
     assert list(declaration.names) == ["good"]
     assert sentence in declaration.quarantined["bad"]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "fitting", "others"),
+    [
+        (r"^[\w-.]+$", ["a-b.c"], ["a b", ""]),
+        (r"^[.-\w]+$", ["a-b.c"], ["a b"]),
+        (r"^a[^]*b$", ["a\nb", "ab"], ["a"]),
+        (r"^\d+\Z", ["12"], ["12a"]),
+        (r"^(?<q>['\x22]).*\k<q>$", ["'a'"], ["'a"]),
+        (r"^(a)(?:b)(?<q>c)\k<q>$", ["abcc"], ["abca"]),
+        (r"^\0$", ["\x00"], ["0"]),
+        (r"^{a}$", ["{a}"], ["a"]),
+    ],
+)
+def test_a_pattern_that_has_another_spelling_is_checked(pattern, fitting, others) -> None:
+    definition = ToolDefinition(name="f", input_schema=of(a={"type": "string", "pattern": pattern}))
+    assert declare([definition]).quarantined == {}
+    assert [text for text in fitting if check_arguments(definition, {"a": text}).problems] == []
+    assert [text for text in others if not check_arguments(definition, {"a": text}).problems] == []
+
+
+def test_a_pattern_that_only_python_reads_is_told_and_not_checked() -> None:
+    definition = ToolDefinition(name="f", input_schema=of(a={"pattern": "^(?>a)b$"}, b={"type": "integer"}))
+    assert declare([definition]).quarantined == {}
+    assert check_arguments(definition, {"a": "zzz", "b": "x"}).problems == ["b: 'x' is a string, but an integer is needed"]
+    assert validator_of(definition).slips == ["/properties/a/pattern: '^(?>a)b$' cannot be read, and is not checked"]
+
+
+def test_keys_by_patterns_are_spelled_anew_too() -> None:
+    node = {"type": "object", "patternProperties": {r"^[\w-.]+$": {"type": "integer"}}, "additionalProperties": False}
+    definition = ToolDefinition(name="f", input_schema=of(a=node))
+    assert check_arguments(definition, {"a": {"x-y.z": 1}}).problems == []
+    assert check_arguments(definition, {"a": {"x y": 1}}).problems != []
+
+
+def test_a_pattern_that_nobody_reads_is_refused() -> None:
+    definition = ToolDefinition(name="f", input_schema=of(a={"pattern": "("}))
+    assert "is not usable at /properties/a/pattern" in declare([definition]).quarantined["f"]

@@ -47,7 +47,7 @@ def _drop_nulls(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _fill_maps(node: dict[str, Any]) -> Iterator[str]:
-    for keyword in _MAPS:
+    for keyword in (*_MAPS, "items", "additionalProperties"):
         if node.get(keyword) == []:
             node[keyword] = {}
             yield f"{keyword}: an empty list is read as an empty object"

@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from callgate.errors import ToolNotDeclarable
 from callgate.schema.names import aliases_of
+from callgate.schema.patterns import respell_patterns
 from callgate.schema.refs import DRAFTS, Place, Source, as_mapping
 from callgate.schema.shape import ALL_TYPES
 from callgate.schema.tidy import tidy
@@ -173,7 +174,23 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
     try:
         return SchemaValidator(schema, survey.objects, source, slips)
     except ValueError as error:
+        respelled = respell_patterns(schema, _is_readable)
+        if not respelled:
+            raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
+    try:
+        return SchemaValidator(schema, survey.objects, source, [*slips, *respelled])
+    except ValueError as error:
         raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
+
+
+def _is_readable(pattern: str) -> bool:
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.validator_for({"pattern": pattern})
+    except ValueError:
+        return False
+    return True
 
 
 def _complaint(schema: dict[str, Any], error: ValueError) -> str:
