@@ -34,8 +34,9 @@ def respell_patterns(schema: dict[str, Any], is_readable: Callable[[str], bool])
     """Puts every pattern right that the validator cannot read and that can be; says where and how."""
     found: list[str] = []
     for place in Source(schema).places():
-        if isinstance(place.schema, dict):
-            node = cast("dict[str, Any]", place.schema)
+        held: Any = place.schema
+        if isinstance(held, dict):
+            node = cast("dict[str, Any]", held)
             found += [
                 f"{place.pointer}/{what}" for what in (*_settle_own(node, is_readable), *_settle_keys(node, is_readable))
             ]
