@@ -267,14 +267,13 @@ def _mend_all(schema: dict[str, Any], survey: _Survey) -> None:
     for place, keyword, reference in misplaced:
         place.schema[keyword] = reference
     _follow_lists(source, places)
+    for place in places if outside else ():
+        _make_monotone(place.schema)
     for place, keyword in outside:
         # Never fetched. What it asks for cannot be known, so it asks for nothing; the compiler reports it.
         del place.schema[keyword]
     for place in places:
-        node = cast("dict[str, Any]", place.schema)
-        if outside:
-            _make_monotone(node)
-        _mend(node, source)
+        _mend(place.schema, source)
 
 
 def _follow_lists(source: Source, places: Sequence[Place]) -> None:
