@@ -23,7 +23,7 @@ from callgate.schema.compile import SchemaField
 
 TOOLS = 500
 REPETITIONS = 7
-FIRST_MAX = 1.0
+FIRST_MAX = 0.5
 """How long the first declaration may take, as a part of google-genai's."""
 CACHED_MAX = 4.0
 """How long a further declaration may take, in plain dumps of the same tools."""

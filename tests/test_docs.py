@@ -27,13 +27,13 @@ def add(a: int, b: int) -> int:
 
 BLOCKS = [
     (page, block)
-    for page in ("testing.md", "openai.md")
+    for page in ("openai.md", "schemas.md", "testing.md")
     for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
 ]
 
 
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=range(len(BLOCKS)))
-def test_a_block_of_a_page_with_a_server_runs_as_it_stands(page: str, block: str):
+def test_a_block_of_a_page_runs_as_it_stands(page: str, block: str):
     namespace: dict[str, Any] = {"add": add, "Gate": Gate, "GeminiModel": GeminiModel}
     exec(f"async def story():\n{textwrap.indent(block, '    ')}", namespace)
     asyncio.run(asyncio.wait_for(namespace["story"](), 60))

@@ -205,6 +205,10 @@ def test_lint_of_good_tools_is_a_success(write, capsys) -> None:
     [
         ({"type": "array"}, "its arguments are declared as 'array', and can only be an object"),
         ({"type": "object", "properties": {"a": {"type": "nothing"}}}, "x x  cannot be declared"),
+        (
+            {"type": "object", "properties": {"a": {"type": "STRING"}}},
+            "its schema is not quite JSON Schema: /properties/a/type: 'STRING' is read as 'string'",
+        ),
     ],
 )
 def test_lint_finds_schemas_that_cannot_be(schema: dict[str, Any], problem: str, write, capsys) -> None:

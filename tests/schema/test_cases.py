@@ -16,6 +16,7 @@ from callgate.types import ToolDefinition
 HERE = Path(__file__).resolve().parent / "cases"
 CASES: list[dict[str, Any]] = json.loads((HERE / "schema_cases.json").read_text("utf-8"))["cases"]
 KEYWORDS: list[dict[str, Any]] = json.loads((HERE / "keywords.json").read_text("utf-8"))["cases"]
+NASTY: list[dict[str, Any]] = json.loads((HERE / "nasty.json").read_text("utf-8"))["cases"]
 FORMS = [("parametersJsonSchema", "developer"), ("parameters", "developer"), ("parameters", "vertex")]
 
 
@@ -25,7 +26,7 @@ def definition(case: dict[str, Any]) -> ToolDefinition:
 
 
 @pytest.mark.parametrize(("field", "surface"), FORMS)
-@pytest.mark.parametrize("case", [*CASES, *KEYWORDS], ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", [*CASES, *KEYWORDS, *NASTY], ids=lambda case: case["id"])
 def test_a_form_is_legal_and_forbids_nothing_that_the_schema_allows(wire, case, field, surface) -> None:
     compiled = wire.compile(definition(case).input_schema, field=field, surface=surface)
     assert wire.faults(compiled, field, surface) == []
@@ -35,13 +36,13 @@ def test_a_form_is_legal_and_forbids_nothing_that_the_schema_allows(wire, case, 
         assert tuple(check_arguments(definition(case), compiled.encode(args)).problems) == ()
 
 
-@pytest.mark.parametrize("case", [*CASES, *KEYWORDS], ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", [*CASES, *KEYWORDS, *NASTY], ids=lambda case: case["id"])
 def test_what_is_sent_compiles_to_itself(wire, case) -> None:
     sent = wire.compile(definition(case).input_schema).schema
     assert sent is None or wire.compile(sent).schema == sent
 
 
-@pytest.mark.parametrize("case", [*CASES, *KEYWORDS], ids=lambda case: case["id"])
+@pytest.mark.parametrize("case", [*CASES, *KEYWORDS, *NASTY], ids=lambda case: case["id"])
 def test_illegal_arguments_do_not_pass_the_check(case) -> None:
     tool = definition(case)
     for args in case["invalid_args"]:

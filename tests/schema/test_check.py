@@ -202,6 +202,13 @@ def test_unions_nested_in_unions_are_tried_a_bounded_number_of_times():
     assert check_arguments(definition({"x": {"$ref": "#/$defs/node"}}, **{"$defs": {"node": node}}), {"x": value}).problems
 
 
+def test_a_union_that_lies_inside_itself_ends():
+    inner = {"A": {"oneOf": [{"$ref": "#/$defs/B"}]}, "B": {"allOf": [{"$ref": "#/$defs/A"}, {"type": "object"}]}}
+    schema = definition({"x": {"$ref": "#/$defs/A"}}, **{"$defs": inner})
+    assert check_arguments(schema, {"x": "a"}).problems != []
+    assert check_arguments(schema, {"x": {}}).problems == []
+
+
 def test_at_most_ten_problems_are_told_and_values_are_cut():
     checked = check_arguments(
         definition({"x": {"type": "array", "items": {"enum": ["a"]}}}), {"x": ["y" * 900 + str(i) for i in range(50)]}
@@ -256,6 +263,44 @@ def test_remote_reference_is_never_fetched_and_asks_for_nothing(keyword):
         assert tuple(check_arguments(schema, {"x": "a"}).problems) == ("x: 'a' is a string, but an integer is needed",)
         with pytest.raises(BlockingIOError):
             server.accept()
+
+
+def test_definitions_that_came_along_inside_a_property_are_found_there():
+    inner = {
+        "$defs": {"n/1": INTEGER},
+        "anyOf": [{"$ref": "#/$defs/n~11"}, {"type": "array", "items": {"$ref": "#/$defs/n~11"}}],
+    }
+    schema = definition({"x": inner, "y": {"$id": "urn:other", "properties": {"z": inner}}})
+    assert tuple(check_arguments(schema, {"x": 1, "y": {"z": [2, 3]}}).problems) == ()
+    assert check_arguments(schema, {"x": "a"}).problems
+    assert check_arguments(schema, {"y": {"z": ["a"]}}).problems
+
+
+def test_a_definition_of_the_whole_schema_wins_over_one_that_is_nearer():
+    schema = definition(
+        {"x": {"$defs": {"A": {"type": "string"}}, "allOf": [{"$ref": "#/$defs/A"}]}}, **{"$defs": {"A": INTEGER}}
+    )
+    assert tuple(check_arguments(schema, {"x": 1}).problems) == ()
+    assert check_arguments(schema, {"x": "a"}).problems
+
+
+def test_a_reference_into_an_old_list_of_items_is_followed():
+    schema = definition({"x": {"items": [INTEGER, {"$ref": "#/properties/x/items/0"}]}})
+    assert tuple(check_arguments(schema, {"x": [1, 2]}).problems) == ()
+    assert check_arguments(schema, {"x": [1, "a"]}).problems
+
+
+def test_the_schema_of_schemas_of_another_draft_asks_for_nothing():
+    other, own = "http://json-schema.org/draft-07/schema#", "https://json-schema.org/draft/2020-12/schema"
+    schema = definition({"x": {"$ref": other}, "y": {"$ref": own}})
+    assert tuple(check_arguments(schema, {"x": {"type": 5}, "y": {"type": "string"}}).problems) == ()
+    assert check_arguments(schema, {"y": {"type": 5}}).problems
+
+
+def test_what_refuses_everything_still_does_beside_a_remote_reference():
+    schema = definition({"x": {"$ref": "http://127.0.0.1:9/a"}, "y": {"not": {}}})
+    assert tuple(check_arguments(schema, {"x": 1}).problems) == ()
+    assert check_arguments(schema, {"y": 1}).problems
 
 
 def test_file_reference_is_not_read(tmp_path):

@@ -109,7 +109,7 @@ def _linted(definitions: Sequence[ToolDefinition]) -> Iterator[Linted]:
 
 
 def _problems(definition: ToolDefinition) -> Iterator[str]:
-    from callgate.schema import check_arguments
+    from callgate.schema.validator import validator_of
 
     schema = definition.input_schema
     if not definition.name:
@@ -128,7 +128,7 @@ def _problems(definition: ToolDefinition) -> Iterator[str]:
             if name not in properties:
                 yield f"{name!r} is required, but not among its properties"
     try:
-        check_arguments(definition, {})
+        yield from (f"its schema is not quite JSON Schema: {slip}" for slip in validator_of(definition).slips)
     except ToolNotDeclarable as error:
         yield str(error)
 

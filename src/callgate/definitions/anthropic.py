@@ -32,6 +32,7 @@ from callgate.types import JsonObject, ToolDefinition
 __all__ = ["ANTHROPIC"]
 
 _TITLE = "Anthropic"
+_REFUSED_AT_ROOT = ("anyOf", "oneOf", "allOf")
 _BLOCKS = (
     "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking", "search_result",
     "server_tool_use", "web_search_tool_result", "container_upload",
@@ -95,7 +96,7 @@ def _tool(tool: Tool, out: Writing) -> JsonObject:
     written: JsonObject = {"name": tool.definition.name}
     if tool.definition.description:
         written["description"] = tool.definition.description
-    written["input_schema"] = carry.schema_to(tool.definition)
+    written["input_schema"] = carry.schema_without_root_unions(tool, out, _TITLE, _REFUSED_AT_ROOT)
     return written | {key: value for key, value in tool.extra.items() if key in _KEEPS}
 
 

@@ -29,6 +29,7 @@ from callgate.definitions.format import (
     Writing,
 )
 from callgate.definitions.reading import Node
+from callgate.definitions.whole import without_root_unions
 from callgate.errors import JsonError
 from callgate.parts import UNREADABLE
 from callgate.types import JsonObject, ToolDefinition
@@ -36,7 +37,8 @@ from callgate.types import JsonObject, ToolDefinition
 __all__ = [
     "MIME_TYPES", "Arguments", "args_from", "args_text", "args_to", "blob_from_url", "can_be_fetched", "data_url",
     "description_of", "dumped", "extra_of", "in_words", "json_or_text", "media_stub", "merged", "mime_type_of",
-    "notes_in_words", "one_value", "place_in_schema", "report_tool", "schema_from", "schema_to", "split_system",
+    "notes_in_words", "one_value", "place_in_schema", "report_tool", "schema_from", "schema_to",
+    "schema_without_root_unions", "split_system",
     "standard_base64", "standing", "text_of_parts", "unnamed", "unsigned",
 ]  # fmt: skip
 
@@ -53,6 +55,17 @@ def schema_to(definition: ToolDefinition) -> JsonObject:
     """The schema of arguments with its type, which every format wants to see and which can only be an object."""
     schema = dict(definition.input_schema)
     return schema if "type" in schema else {"type": "object", **schema}
+
+
+def schema_without_root_unions(tool: Tool, out: Writing, title: str, refused: Sequence[str]) -> JsonObject:
+    """As `schema_to`, for formats that refuse some keywords for the arguments as a whole; what that changes is reported."""
+    if out.is_same:
+        return schema_to(tool.definition)
+    schema, instead = without_root_unions(schema_to(tool.definition), refused)
+    for keyword, done in instead.items():
+        at = place_in_schema(tool, f"/{keyword}")
+        out.lose(at, keyword, f"{title}: the arguments as a whole must be one plain object", done)
+    return schema
 
 
 def place_in_schema(tool: Tool, place: str) -> str:

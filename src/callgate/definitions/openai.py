@@ -18,6 +18,7 @@ from callgate.types import JsonObject, ToolDefinition
 __all__ = ["OPENAI", "media_block"]
 
 _TITLE = "OpenAI"
+_REFUSED_AT_ROOT = ("anyOf", "oneOf", "allOf", "enum", "const", "not")
 _SPEAKERS: dict[str, Literal["system", "user", "model"]] = {
     "system": "system",
     "developer": "system",
@@ -113,7 +114,7 @@ def _tool(tool: Tool, out: Writing) -> JsonObject:
     function: JsonObject = {"name": tool.definition.name}
     if tool.definition.description:
         function["description"] = tool.definition.description
-    function["parameters"] = carry.schema_to(tool.definition)
+    function["parameters"] = carry.schema_without_root_unions(tool, out, _TITLE, _REFUSED_AT_ROOT)
     if "strict" in tool.extra:
         function["strict"] = tool.extra["strict"]
     return {"type": "function", "function": function}

@@ -53,6 +53,7 @@ class _Coercion:
     def __init__(self, validator: SchemaValidator) -> None:
         self.validator = validator
         self.trials_left = _TRIALS_MAX
+        self.unions = 0
 
     def settled(self, value: Any, against: jsonschema_rs.Validator, base: Path) -> tuple[Any, list[str]]:
         """The value after repairing, round by round, what `against` refuses."""
@@ -83,6 +84,9 @@ class _Coercion:
 
     def _branch(self, old: Any, schema_path: Sequence[str | int], branches: int, where: Path) -> tuple[Any, list[str]]:
         """The value as the first branch of a union that it can be made to fit."""
+        if self.unions >= _CHAIN_MAX:
+            return _UNCHANGED, []  # a union may lie inside itself without end
+        self.unions += 1
         try:
             union = self.validator.union(schema_path, branches)
             for index in range(branches):
@@ -94,6 +98,8 @@ class _Coercion:
                     return new, notes
         except ValueError:
             pass  # a part behind an `$id` of its own cannot be addressed; the value is then judged as it came
+        finally:
+            self.unions -= 1
         return _UNCHANGED, []
 
 

@@ -15,10 +15,12 @@ from typing import Any, Literal, TypeAlias
 
 from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.schema.cycles import needing_unrolling
+from callgate.schema.direct import direct_json, direct_message
 from callgate.schema.lower import NODES_MAX, Lowering, Plan, TooLarge
 from callgate.schema.names import renamed
 from callgate.schema.refs import Source
 from callgate.schema.shape import Losses, Shape
+from callgate.schema.soundness import sound_objects
 from callgate.schema.validator import usable_validator
 from callgate.schema.wire_json import JsonWriter
 from callgate.schema.wire_message import MessageWriter
@@ -81,8 +83,14 @@ def compile_schema(
         raise UsageError(f"unknown schema field {field!r}: use 'parametersJsonSchema' or 'parameters'")
     if surface not in ("developer", "vertex"):
         raise UsageError(f"unknown surface {surface!r}: use 'developer' or 'vertex'")
-    own = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, tool).objects
-    source = Source(schema)
+    own = sound_objects(schema)
+    read: Mapping[str, Any] | bool = schema
+    if own is None:
+        validator = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, tool)
+        own, read = validator.objects, validator.source if isinstance(schema, Mapping) else schema
+    source = Source(read)
+    if (found := _directly(source, field, surface, tool)) is not None:
+        return found
     for plan in _PLANS if own <= 2 * NODES_MAX else ():
         losses = Losses(tool)
         # A schema that is large by itself may grow in proportion.
@@ -134,6 +142,18 @@ def _compiled(definition: ToolDefinition, field: SchemaField, surface: Surface) 
         return str(error).removeprefix(_named(definition.name))
 
 
+def _directly(source: Source, field: SchemaField, surface: Surface, tool: str | None) -> Compiled | None:
+    """What a plain schema comes to; None for others."""
+    losses = Losses(tool)
+    lowering = Lowering(source, losses, plan=_PLANS[0], keeps_refs=field == "parametersJsonSchema")
+    if field == "parametersJsonSchema":
+        node = direct_json(lowering, losses)
+        return _compiled_json(node, losses) if node is not None else None
+    writer = MessageWriter(losses, surface)
+    node = direct_message(lowering, losses, writer)
+    return _compiled_message(node, writer, losses) if node is not None else None
+
+
 def _json(source: Source, losses: Losses, plan: Plan, tool: str | None) -> Compiled:
     lowering = Lowering(source, losses, plan=plan, keeps_refs=True)
     root = lowering.root()
@@ -142,7 +162,10 @@ def _json(source: Source, losses: Losses, plan: Plan, tool: str | None) -> Compi
         lowering = Lowering(source, losses, plan=plan, keeps_refs=True, unrolled=unrolled)
         root = lowering.root()
     _require_object(root, tool)
-    node = JsonWriter(lowering.shapes, losses).document(root)
+    return _compiled_json(JsonWriter(lowering.shapes, losses).document(root), losses)
+
+
+def _compiled_json(node: JsonObject, losses: Losses) -> Compiled:
     return Compiled(None if _says_nothing(node) else node, losses.all())
 
 
@@ -150,7 +173,10 @@ def _message(source: Source, losses: Losses, plan: Plan, surface: Surface, tool:
     root = Lowering(source, losses, plan=plan, keeps_refs=False).root()
     _require_object(root, tool)
     writer = MessageWriter(losses, surface)
-    node = writer.document(root)
+    return _compiled_message(writer.document(root), writer, losses)
+
+
+def _compiled_message(node: JsonObject, writer: MessageWriter, losses: Losses) -> Compiled:
     if not node.get("properties"):
         # The server refuses an object without properties here, so what there is to say is said of the tool.
         return Compiled(None, losses.all(), note=str(node.get("description", "")))

@@ -164,6 +164,8 @@ def _take(shape: Shape, facet: Facet, keyword: str, value: Any, losses: Losses, 
 
 
 def _check_here(shape: Shape, keyword: str, value: Any, where: str, losses: Losses) -> None:
+    if keyword == "not" and (value is True or value == {}):
+        shape.types = frozenset()
     if not _speaks(shape, keyword) or _says_nothing(keyword, value):
         return
     if keyword == "propertyNames" and key_names(value) is not None:
@@ -175,9 +177,11 @@ def _check_here(shape: Shape, keyword: str, value: Any, where: str, losses: Loss
 
 
 def _says_nothing(keyword: str, value: Any) -> bool:
-    if keyword in ("propertyNames", "contains", "unevaluatedProperties", "unevaluatedItems") and value is True:
+    if keyword == "not":
+        return value is False
+    if keyword in ("propertyNames", "unevaluatedProperties", "unevaluatedItems") and value is True:
         return True
-    return value == {} or (keyword == "propertyNames" and value == {"type": "string"})
+    return keyword != "contains" and (value == {} or (keyword == "propertyNames" and value == {"type": "string"}))
 
 
 def key_names(value: Any) -> list[str] | None:

@@ -124,9 +124,23 @@ class Lowering:
         while self._pending:
             key, place = self._pending.pop()
             self.shapes[key] = self.shape([place], _Trail(level=key[1]))
+        self.report()
+        return shape
+
+    def shape_below(self, schema: Any, pointer: str, depth: int, inlined: tuple[str, ...]) -> Shape | None:
+        """The shape of one part of a schema whose outer parts change no base; None if it leads to what stays shared."""
+        place = Place(schema, pointer, self.source.base_of(schema))
+        shape = self.shape([place], _Trail(inlined, depth=depth))
+        return None if self._pending else shape
+
+    def may_inline(self, target: Place, inlined: tuple[str, ...]) -> bool:
+        """Whether a definition may be written out once more inside those that are."""
+        return inlined.count(target.pointer) < self.plan.repeats and len(inlined) < self.plan.nesting
+
+    def report(self) -> None:
+        """Reports what can be told only when all shapes are there."""
         for exclusive in self.exclusives:
             exclusive.report(self.losses, self.shapes)
-        return shape
 
     def shape(
         self, places: Sequence[Place], trail: _Trail, carried: Sequence[Facet] = (), unions: Sequence[_Union] = ()
@@ -158,7 +172,7 @@ class Lowering:
         node = as_mapping(place.schema)
         if node.get("type") not in _SCALARS or not _SIMPLE.issuperset(node):
             return None
-        self._count()
+        self.count()
         if _BARE.issuperset(node):
             return Shape(place.pointer, ONE_TYPE[node["type"]], str(node.get("description", "")))
         shape = merged([Facet(place, node)], place.pointer, self.source.draft, self.losses)
@@ -193,7 +207,7 @@ class Lowering:
         queue = list(places)
         seen = {facet.place.pointer for facet in together.facets}
         for place in queue:  # grows while it is walked
-            self._count()
+            self.count()
             if isinstance(place.schema, bool):
                 together.is_never = together.is_never or not place.schema
                 continue
@@ -201,8 +215,8 @@ class Lowering:
             if place.pointer in seen or not node:
                 continue
             seen.add(place.pointer)
-            if "$schema" in node and place.pointer and Source(node).draft != self.source.draft:
-                self.losses.add(f"{place.pointer}/$schema", "$schema", "a schema of another draft", "widened")
+            if "$schema" in node and place.pointer and self.source.is_foreign(node):
+                self.losses.add(f"{place.pointer}/$schema", "$schema", "a schema of another dialect", "widened")
                 continue
             if _SPREAD.isdisjoint(node):
                 together.facets.append(Facet(place, node))
@@ -227,7 +241,7 @@ class Lowering:
                 self.losses.add(where, keyword, "leads outside the schema, or round in a circle", "widened")
             elif any(item.pointer == target.pointer for item in queue):
                 pass  # holds already
-            elif trail.inlined.count(target.pointer) < self.plan.repeats and len(trail.inlined) < self.plan.nesting:
+            elif self.may_inline(target, trail.inlined):
                 trail = trail._replace(inlined=(*trail.inlined, target.pointer))
                 queue.append(target)
             else:
@@ -418,7 +432,12 @@ class Lowering:
             elif places:
                 shape.items = inner
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """Counts one schema more.
+
+        Raises:
+            TooLarge: the plan does not do.
+        """
         self._nodes += 1
         if self._nodes > self.plan.nodes_max:
             raise TooLarge

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
-from urllib.parse import unquote, urldefrag, urljoin
+from urllib.parse import quote, unquote, urldefrag, urljoin
 
 __all__ = ["DRAFTS", "Place", "Source", "as_list", "as_mapping", "escaped", "subschemas"]
 
@@ -97,11 +97,30 @@ class Source:
         if not fragment:
             return found
         if fragment.startswith("/"):
-            return self._walk(found, fragment)
+            return self._walk(found, fragment) or (self._nearby(place, fragment) if resource == place.base else None)
         self._index()
         anchored = self._anchors.get((resource, fragment))
         # Which of several dynamic anchors is meant depends on the way by which the arguments are checked.
         return None if keyword == "$dynamicRef" and len(self._dynamic.get(fragment, ())) > 1 else anchored
+
+    def is_foreign(self, schema: Mapping[str, Any]) -> bool:
+        """Whether a schema inside this one says that it is written in another dialect."""
+        dialect = str(schema["$schema"])
+        return "//json-schema.org/" not in dialect or Source(schema).draft != self.draft
+
+    def misplaced(self, place: Place, keyword: str) -> str | None:
+        """The reference as it should read, where it only leads anywhere from a schema around this one; else None.
+
+        Schemas that were put into another one as they are, definitions and all, have such references.
+        """
+        reference = place.schema[keyword]
+        if not isinstance(reference, str) or not reference.startswith("#/"):
+            return None
+        found, fragment = self._resource(place.base), unquote(reference[1:])
+        if found is None or self._walk(found, fragment) is not None:
+            return None
+        nearby = self._nearby(place, fragment)
+        return f"#{quote(nearby.pointer[len(found.pointer) :], safe='/~$')}" if nearby is not None else None
 
     def is_outside(self, place: Place, keyword: str) -> bool:
         """Whether a reference leads out of this document, wherever to."""
@@ -129,6 +148,10 @@ class Source:
             schema = schema[step]
             pointer = f"{pointer}/{escaped(step)}"
         return Place(schema, pointer, self._base(base, schema))
+
+    def base_of(self, schema: Any) -> str:
+        """The base of a schema that stands in the outermost resource."""
+        return self._base(self.root.base, schema)
 
     def places(self) -> Iterator[Place]:
         """Every schema of the document, in its order."""
@@ -186,15 +209,35 @@ class Source:
             if name:
                 self._anchors.setdefault((urljoin(place.base, resource) if resource else place.base, name), place)
 
+    def _nearby(self, place: Place, fragment: str) -> Place | None:
+        """Where a pointer leads from the nearest schema around a place, in the same resource, from which it does."""
+        resource = self._resource(place.base)
+        if resource is None or not place.pointer.startswith(resource.pointer):
+            return None
+        around = [resource]
+        for step in place.pointer[len(resource.pointer) :].split("/")[1:]:
+            inner = self._step(around[-1], step)
+            if inner is None:
+                return None
+            around.append(inner)
+        return next((found for start in reversed(around) if (found := self._walk(start, fragment))), None)
+
     def _walk(self, place: Place, fragment: str) -> Place | None:
         for step in fragment.split("/")[1:]:
-            key: str | int = step.replace("~1", "/").replace("~0", "~")
-            holder = place.schema
-            if isinstance(holder, list):
-                if not step.isdecimal() or int(step) >= len(cast("list[Any]", holder)):
-                    return None
-                key = int(step)
-            elif not isinstance(holder, Mapping) or key not in holder:
+            inner = self._step(place, step)
+            if inner is None:
                 return None
-            place = self.below(place, key)
+            place = inner
         return place if isinstance(place.schema, (Mapping, bool)) else None
+
+    def _step(self, place: Place, step: str) -> Place | None:
+        """What lies one step of a pointer below a place, schema or not."""
+        key: str | int = step.replace("~1", "/").replace("~0", "~")
+        holder = place.schema
+        if isinstance(holder, list):
+            if not step.isdecimal() or int(step) >= len(cast("list[Any]", holder)):
+                return None
+            key = int(step)
+        elif not isinstance(holder, Mapping) or key not in holder:
+            return None
+        return self.below(place, key)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from callgate.types import JsonObject
 
-__all__ = ["shared_only_where_needed"]
+__all__ = ["flatten", "shared_only_where_needed"]
 
 _NODES_MAX = 12
 _HEIGHT_MAX = 16
@@ -23,7 +23,7 @@ _PREFIX = "#/$defs/"
 def shared_only_where_needed(node: JsonObject, definitions: Mapping[str, JsonObject]) -> JsonObject:
     """The schema, with `$defs` if any are left."""
     if not definitions:
-        _flatten(node)
+        flatten(node)
         return node
     same = _aliases(definitions)
     node = _filled(node, same)
@@ -43,7 +43,7 @@ def shared_only_where_needed(node: JsonObject, definitions: Mapping[str, JsonObj
     left = {name: _filled(body, put) for name, body in definitions.items() if name not in put and uses[name]}
     node = _filled(node, put)
     for holder in (node, *left.values()):
-        _flatten(holder)
+        flatten(holder)
     return {**node, "$defs": left} if left else node
 
 
@@ -94,7 +94,7 @@ def _size(node: JsonObject, sizes: Mapping[str, tuple[int, int]]) -> tuple[int, 
     return count, height
 
 
-def _flatten(node: JsonObject) -> None:
+def flatten(node: JsonObject) -> None:
     """Puts the branches of a union that is nothing but a branch of another one into that one."""
     stack, order = [node], list[JsonObject]()
     while stack:

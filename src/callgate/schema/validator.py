@@ -17,7 +17,10 @@ from urllib.parse import quote
 
 from callgate.errors import ToolNotDeclarable
 from callgate.schema.names import aliases_of
+from callgate.schema.patterns import respell_patterns
 from callgate.schema.refs import DRAFTS, Place, Source, as_mapping
+from callgate.schema.shape import ALL_TYPES
+from callgate.schema.tidy import tidy
 from callgate.strict_json import DEPTH_MAX
 from callgate.types import ToolDefinition
 
@@ -33,8 +36,8 @@ _ROOT = "urn:callgate:arguments"
 _CACHE_MAX = 1_024
 _AMBIGUOUS = re.compile(r"|\+[0-9]+|0[0-9]+")
 _VALUES_MAX = 200_000
-# These the validator knows by itself.
-_METASCHEMA = re.compile(r"https?://json-schema\.org/draft")
+# The one of the schema's own draft the validator knows by itself.
+_METASCHEMA = re.compile(r"https?://json-schema\.org/(draft[-/][0-9-]+/)schema")
 
 _MENDABLE = frozenset({"$ref", "$dynamicRef", "exclusiveMinimum", "exclusiveMaximum"})
 
@@ -45,12 +48,16 @@ _cache_lock = Lock()
 class SchemaValidator:
     """One schema, compiled whole at once and in parts when a union must be tried branch by branch."""
 
-    def __init__(self, schema: dict[str, Any], objects: int) -> None:
+    def __init__(self, schema: dict[str, Any], objects: int, source: Mapping[str, Any], slips: Sequence[str]) -> None:
         import jsonschema_rs
 
         self.schema = schema
         self.objects = objects
         """How many JSON objects the schema is made of; it has no more schemas than that."""
+        self.source = source
+        """The schema as it came, but for slips that were put right."""
+        self.slips = slips
+        """Where those were, and how they were read."""
         self.root = jsonschema_rs.validator_for(schema, validate_formats=False, retriever=_refuse, mask=MASK)
         self._registry: jsonschema_rs.Registry | None = None
         self._parts: dict[str, jsonschema_rs.Validator] = {}
@@ -161,16 +168,41 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
     if survey.problem is not None:
         raise ToolNotDeclarable(f"{tool}its input schema {survey.problem}")
     schema = plain(original)
+    slips = tidy(schema)
+    source = plain(schema) if slips else original
     _mend_all(schema, survey)
     try:
-        return SchemaValidator(schema, survey.objects)
+        return SchemaValidator(schema, survey.objects, source, slips)
     except ValueError as error:
-        where = "".join(f"/{step}" for step in getattr(error, "instance_path", ()))
-        reason = str(getattr(error, "message", error)).splitlines()[0].replace(MASK, "what stands there")[:300]
-        raise ToolNotDeclarable(
-            f"{tool}its input schema is not usable{f' at {where}' if where else ''}: {reason}; "
-            "correct the schema, and move what it refers to into its own $defs"
-        ) from None
+        respelled = respell_patterns(schema, _is_readable)
+        if not respelled:
+            raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
+    try:
+        return SchemaValidator(schema, survey.objects, source, [*slips, *respelled])
+    except ValueError as error:
+        raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
+
+
+def _is_readable(pattern: str) -> bool:
+    import jsonschema_rs
+
+    try:
+        jsonschema_rs.validator_for({"pattern": pattern})
+    except ValueError:
+        return False
+    return True
+
+
+def _complaint(schema: dict[str, Any], error: ValueError) -> str:
+    """Where the schema is wrong, why, and what to do about it."""
+    path: list[str | int] = list(getattr(error, "instance_path", ()))
+    where = f" at {''.join(f'/{step}' for step in path)}" if path else ""
+    reason = str(getattr(error, "message", error)).splitlines()[0].replace(MASK, "what stands there")[:300]
+    if path and path[-1] == "type":
+        _, named = real_path(path, schema)
+        return f"{where}: {str(named)[:60]!r} is not a type; the types are {', '.join(ALL_TYPES)}"
+    # Only what refers to something has no place to name.
+    return f"{where}: {reason}; correct the schema" + ("" if path else ", and move what it refers to into its own $defs")
 
 
 @dataclass(slots=True)
@@ -226,25 +258,57 @@ def _mend_all(schema: dict[str, Any], survey: _Survey) -> None:
     source = Source(schema)
     places = [place for place in source.places() if isinstance(place.schema, dict)]
     outside = [(place, word) for place in places for word in ("$ref", "$dynamicRef") if _is_outside(source, place, word)]
+    misplaced = [
+        (place, word, ref)
+        for place in places
+        for word in ("$ref", "$dynamicRef")
+        if word in place.schema and (ref := source.misplaced(place, word)) is not None
+    ]
+    for place, keyword, reference in misplaced:
+        place.schema[keyword] = reference
+    _follow_lists(source, places)
+    for place in places if outside else ():
+        _make_monotone(place.schema)
     for place, keyword in outside:
         # Never fetched. What it asks for cannot be known, so it asks for nothing; the compiler reports it.
         del place.schema[keyword]
     for place in places:
-        node = cast("dict[str, Any]", place.schema)
-        if outside:
-            _make_monotone(node)
-        _mend(node, source)
+        _mend(place.schema, source)
+
+
+def _follow_lists(source: Source, places: Sequence[Place]) -> None:
+    """Lets references into lists of items lead to where `_mend` puts those."""
+    lists = [f"{place.pointer}/items/" for place in places if _has_old_list(place.schema, source)]
+    for place in places if lists else ():
+        target = source.target(place, "$ref") if "$ref" in place.schema else None
+        if target is None or target.base != place.base:
+            continue
+        pointer = target.pointer
+        for start in lists:
+            if pointer.startswith(start):
+                pointer = f"{start.removesuffix('items/')}prefixItems/{pointer.removeprefix(start)}"
+        if pointer != target.pointer and place.base == source.root.base:
+            place.schema["$ref"] = f"#{quote(pointer, safe='/~$')}"
+
+
+def _has_old_list(node: dict[str, Any], source: Source) -> bool:
+    return source.draft >= 2020 and isinstance(node.get("items"), list) and "prefixItems" not in node
 
 
 def _is_outside(source: Source, place: Place, keyword: str) -> bool:
     node = cast("dict[str, Any]", place.schema)
-    return keyword in node and source.is_outside(place, keyword) and not _METASCHEMA.match(str(node[keyword]))
+    if keyword not in node or not source.is_outside(place, keyword):
+        return False
+    known = _METASCHEMA.match(str(node[keyword]))
+    return known is None or DRAFTS.get(known[1]) != source.draft
 
 
 def _make_monotone(node: dict[str, Any]) -> None:
     """Takes out what refuses more when a part of the schema asks for less, as a part of it now does."""
-    for keyword in ("not", "if", "unevaluatedProperties", "unevaluatedItems", "maxContains"):
+    for keyword in ("if", "unevaluatedProperties", "unevaluatedItems", "maxContains"):
         node.pop(keyword, None)
+    if "not" in node and node["not"] not in ({}, True):
+        del node["not"]
     if isinstance(node.get("oneOf"), list):
         node["allOf"] = [*node.get("allOf", ()), {"anyOf": node.pop("oneOf")}]
 
@@ -256,7 +320,7 @@ def _mend(node: dict[str, Any], source: Source) -> None:
                 is_strict = node.pop(flag)
                 if is_strict and bound in node:
                     node[flag] = node.pop(bound)
-    if source.draft >= 2020 and isinstance(node.get("items"), list) and "prefixItems" not in node:
+    if _has_old_list(node, source):
         node["prefixItems"] = node.pop("items")
         if "additionalItems" in node:
             node["items"] = node.pop("additionalItems")

@@ -18,10 +18,13 @@ from callgate.schema.sharing import shared_only_where_needed
 from callgate.schema.words import in_words, listed, with_words
 from callgate.types import JsonObject
 
-__all__ = ["COUNT_MAX", "JsonWriter", "bounds", "string_branches", "widened_values"]
+__all__ = ["COUNT_MAX", "UNDOCUMENTED", "JsonWriter", "bounds", "string_branches", "widened_values"]
 
 COUNT_MAX = 2**31 - 1
 """The largest number of items or characters that is worth sending."""
+
+UNDOCUMENTED = "not a keyword that Gemini documents"
+"""Why a keyword of no structure is not sent."""
 
 _SAID = frozenset({"minimum", "maximum", "format", "minItems", "maxItems"})
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
@@ -124,7 +127,7 @@ class JsonWriter:
             "said in the description" if word else "left out" if keyword in ("default", "examples") else "checked locally"
         )
         if word or keyword not in ("uniqueItems", "deprecated"):
-            self.losses.add(limit.pointer, keyword, "not a keyword that Gemini documents", instead)
+            self.losses.add(limit.pointer, keyword, UNDOCUMENTED, instead)
         return word
 
     def _values(self, shape: Shape) -> JsonObject:

@@ -19,9 +19,14 @@ from callgate.schema.wire_json import COUNT_MAX, bounds, string_branches, widene
 from callgate.schema.words import described, in_words, listed, with_words
 from callgate.types import JsonObject
 
-__all__ = ["MessageWriter"]
+__all__ = ["FORMATS", "NOT_A_FIELD", "MessageWriter"]
 
-_FORMATS = {"string": ("date-time",), "integer": ("int32", "int64"), "number": ("float", "double")}
+NOT_A_FIELD = "not a field of the Schema message, or not safe to send in it"
+"""Why a keyword of no structure is not sent."""
+
+FORMATS = {"string": ("date-time",), "integer": ("int32", "int64"), "number": ("float", "double")}
+"""The formats that are safe to send, by type."""
+
 _COUNTS = {
     "string": ("minLength", "maxLength"), "array": ("minItems", "maxItems"), "object": ("minProperties", "maxProperties"),
 }  # fmt: skip
@@ -102,7 +107,7 @@ class MessageWriter:
         annotates = keyword in ("default", "examples", "example")
         if word or keyword not in ("uniqueItems", "deprecated"):
             instead = "said in the description" if word else "left out" if annotates else "checked locally"
-            self.losses.add(limit.pointer, keyword, "not a field of the Schema message, or not safe to send in it", instead)
+            self.losses.add(limit.pointer, keyword, NOT_A_FIELD, instead)
         return word
 
     def _with_texts(self, node: JsonObject, shape: Shape) -> JsonObject:
@@ -143,8 +148,8 @@ class MessageWriter:
         node: JsonObject = {"type": kind}
         words: list[str] = []
         limit = shape.limits.get("format")
-        if limit is not None and kind in _FORMATS:
-            if limit.value in _FORMATS[kind]:
+        if limit is not None and kind in FORMATS:
+            if limit.value in FORMATS[kind]:
                 node["format"] = limit.value
             else:
                 words.append(self._in_words("format", limit))
@@ -250,12 +255,12 @@ class MessageWriter:
         if isinstance(shape.additional, Shape):
             key = "other keys" if shape.properties else "any keys"
             words.append(f"{key}, each value: {described(shape.additional)}")
-        self.losses.add(
-            shape.where.get("additionalProperties", shape.pointer),
-            "additionalProperties",
-            "the Schema message does not have it here",
-            "said in the description" if isinstance(shape.additional, Shape) else "checked locally",
-        )
+        instead = "said in the description" if isinstance(shape.additional, Shape) else "checked locally"
+        self.lose_closedness(shape.where.get("additionalProperties", shape.pointer), instead)
+
+    def lose_closedness(self, pointer: str, instead: str = "checked locally") -> None:
+        """Notes that what holds for other keys is not said."""
+        self.losses.add(pointer, "additionalProperties", "the Schema message does not have it here", instead)
 
 
 def _anything() -> list[JsonObject]:
@@ -263,7 +268,11 @@ def _anything() -> list[JsonObject]:
 
 
 def _items() -> JsonObject:
-    """Items of which nothing is known. One level is told by its types; the levels below are left open."""
+    """Items of which nothing is known. One level is told by its types; the levels below are left open.
+
+    A node without a type is legal to the parser, though not liked by every model; but there is no other way to end, as each
+    list needs items and any type that could be named for them would forbid what the schema allows.
+    """
     nodes = _anything()
     nodes[0]["nullable"] = True
     return {"anyOf": nodes}

@@ -1,0 +1,321 @@
+"""Plain schemas straight to the wire: objects, lists and scalars in common keywords, without a `Shape` in between.
+
+A schema comes in; what `lower` and a writer would have made of it goes out, only quicker, as most schemas of tools are plain
+nearly everywhere. A part that is not plain goes the long way by itself. Where that cannot be (definitions that stay shared,
+a place where no value may stand), nothing goes out, and the whole schema goes the long way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, cast
+
+from callgate.schema.lower import Lowering, TooLarge
+from callgate.schema.names import alias_of
+from callgate.schema.refs import Place, escaped
+from callgate.schema.shape import Losses
+from callgate.schema.sharing import flatten
+from callgate.schema.wire_json import COUNT_MAX, UNDOCUMENTED, JsonWriter
+from callgate.schema.wire_message import FORMATS, NOT_A_FIELD, MessageWriter
+from callgate.schema.words import in_words, with_words
+from callgate.types import JsonObject
+
+__all__ = ["direct_json", "direct_message"]
+
+_DEPTH_MAX = 32
+_EXACT_MAX = 2**53
+_OF_TYPE: dict[str, tuple[type, ...]] = {
+    "string": (str,), "integer": (int,), "number": (int, float), "boolean": (bool,),
+}  # fmt: skip
+_TEXTS = {"type", "description", "title"}
+_NUMBERS = {"minimum", "maximum"}
+_OBJECT = frozenset({*_TEXTS, "properties", "required", "additionalProperties"})
+_ROOT = _OBJECT | {"$schema", "$defs", "definitions"}
+_ARRAY = frozenset({*_TEXTS, "items", "minItems", "maxItems"})
+_JSON = {
+    "string": frozenset({*_TEXTS, "default", "enum", "format"}),
+    "integer": frozenset({*_TEXTS, "default", *_NUMBERS}),
+    "number": frozenset({*_TEXTS, "default", *_NUMBERS}),
+    "boolean": frozenset({*_TEXTS, "default"}),
+}
+_UNION = frozenset({"anyOf", "description", "title", "default"})
+_REFERENCE = frozenset({"$ref", "description"})
+_NULL = {"type": "null"}
+_LISTED = frozenset({*_TEXTS, "default", "enum"})
+_MESSAGE = {**_JSON, "string": _JSON["string"] | {"minLength", "maxLength"}}
+
+
+class _NotPlain(Exception):
+    """The whole schema has to go the long way."""
+
+
+def direct_json(lowering: Lowering, losses: Losses) -> JsonObject | None:
+    """The `parametersJsonSchema` of a plain schema; None for others."""
+    return _DirectJson(lowering, losses, JsonWriter({}, losses)).document()
+
+
+def direct_message(lowering: Lowering, losses: Losses, writer: MessageWriter) -> JsonObject | None:
+    """The `parameters` of a plain schema; None for others."""
+    return _DirectMessage(lowering, losses, writer).document()
+
+
+class _Direct:
+    """The walk that both dialects share."""
+
+    keywords: dict[str, frozenset[str]]
+    undocumented: str
+
+    def __init__(self, lowering: Lowering, losses: Losses, writer: JsonWriter | MessageWriter) -> None:
+        self.lowering = lowering
+        self.losses = losses
+        self.writer = writer
+        self._inlined: tuple[str, ...] = ()
+        self._write: dict[str, Callable[[JsonObject, str, int], JsonObject | None]] = {
+            **dict.fromkeys(_OF_TYPE, self._scalar), "object": self._object, "array": self._array,
+        }  # fmt: skip
+
+    def document(self) -> JsonObject | None:
+        root: Any = self.lowering.source.root.schema
+        if type(root) is not dict:
+            return None
+        whole = cast("JsonObject", root)
+        if whole.get("type") != "object" or not _ROOT.issuperset(whole):
+            return None
+        schema = {key: value for key, value in whole.items() if key in _OBJECT}
+        try:
+            node = self._object(schema, "", 0)
+        except (_NotPlain, TooLarge):
+            return None
+        self.lowering.report()
+        return node
+
+    def node(self, schema: Any, pointer: str, depth: int) -> JsonObject:
+        if type(schema) is dict:
+            kind = cast("JsonObject", schema).get("type")
+            if type(kind) is str and kind in self._write:
+                found = self._write[kind](cast("JsonObject", schema), pointer, depth)
+                if found is not None:
+                    self.lowering.count()
+                    return found
+            elif kind is None:
+                found = self._aside(cast("JsonObject", schema), pointer, depth)
+                if found is not None:
+                    return found
+        shape = self.lowering.shape_below(schema, pointer, depth, self._inlined)
+        if shape is None or shape.is_never:
+            raise _NotPlain
+        return self._written(self.writer.node(shape))
+
+    def _written(self, node: JsonObject) -> JsonObject:
+        return node
+
+    def _aside(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
+        """What has no type of its own and is plain nonetheless."""
+        if "anyOf" in schema and _UNION.issuperset(schema):
+            return self._or_null(schema, pointer, depth)
+        if "$ref" in schema and _REFERENCE.issuperset(schema):
+            return self._referred(schema, pointer, depth)
+        return None
+
+    def _referred(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
+        """A definition with a text of this place, which is written out here because nothing may stand beside a `$ref`."""
+        source = self.lowering.source
+        if source.draft <= 7 or not _is_text(schema.get("description"), ""):
+            return None
+        target = source.target(Place(schema, pointer, source.root.base), "$ref")
+        aim: Any = target.schema if target is not None else None
+        kind: Any = cast("JsonObject", aim).get("type") if type(aim) is dict else None
+        if (
+            target is None
+            or type(kind) is not str
+            or kind not in self._write
+            or not self.lowering.may_inline(target, self._inlined)
+        ):
+            return None
+        before, self._inlined = self._inlined, (*self._inlined, target.pointer)
+        try:
+            return self._write[kind]({**aim, "description": schema["description"]}, target.pointer, depth)
+        finally:
+            self._inlined = before
+
+    def _or_null(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
+        """A value that may be null instead, as many languages write an optional one."""
+        branches = cast("list[Any]", schema["anyOf"] if type(schema["anyOf"]) is list else [])
+        if len(branches) != 2 or branches[1] != _NULL or depth >= _DEPTH_MAX:
+            return None
+        inner = branches[0]
+        kind: Any = cast("JsonObject", inner).get("type") if type(inner) is dict else None
+        if type(kind) is not str or kind not in self._write or schema.get("default") is not None or "default" in inner:
+            return None
+        if not all(_is_text(schema[keyword], "") for keyword in ("description", "title") if keyword in schema):
+            return None
+        if "description" in schema and "description" in inner:
+            return None
+        found = self._write[kind](cast("JsonObject", inner), f"{pointer}/anyOf/0", depth + 1)
+        if found is None:
+            return None
+        if "default" in schema:
+            self.losses.add(f"{pointer}/default", "default", self.undocumented, "left out")
+        outer = {keyword: schema[keyword] for keyword in ("description", "title") if keyword in schema}
+        return self._nullable(cast("JsonObject", self._texts(outer, pointer)), found)
+
+    def _nullable(self, outer: JsonObject, inner: JsonObject) -> JsonObject:
+        raise NotImplementedError
+
+    def _scalar(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
+        kind = schema["type"]
+        if not self.keywords[kind].issuperset(schema):
+            return None
+        if len(schema) == 1:
+            return {"type": kind}
+        if "enum" in schema and not _LISTED.issuperset(schema):
+            return None
+        for keyword, value in schema.items():
+            if not _PLAIN[keyword](value, kind):
+                return None
+        return self._texts(dict(schema), pointer)
+
+    def _texts(self, node: JsonObject, pointer: str) -> JsonObject | None:
+        """A copy of a schema as it is sent: the values of its keywords are known to be plain."""
+        if "title" in node:
+            del node["title"]
+            self.losses.add(f"{pointer}/title", "title", "models take titles for names of functions", "left out")
+        if "enum" in node:
+            node["enum"] = list(node["enum"])
+        return node
+
+    def _array(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
+        if type(schema.get("items")) is not dict or not _ARRAY.issuperset(schema) or depth >= _DEPTH_MAX:
+            return None
+        for keyword, value in schema.items():
+            if keyword != "items" and not _PLAIN[keyword](value, "array"):
+                return None
+        node = self._texts(dict(schema), pointer)
+        if node is not None:
+            node["items"] = self.node(schema["items"], f"{pointer}/items", depth + 1)
+        return node
+
+    def _object(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
+        if not _OBJECT.issuperset(schema) or depth >= _DEPTH_MAX:
+            return None
+        properties = schema.get("properties", _NOTHING)
+        required = schema.get("required", ())
+        if type(properties) is not dict or not _are_names_of(required, cast("JsonObject", properties)):
+            return None
+        node: JsonObject = {"type": "object"}
+        for keyword in ("description", "title"):
+            if keyword in schema:
+                if not _is_text(schema[keyword], "object"):
+                    return None
+                node[keyword] = schema[keyword]
+        node = cast("JsonObject", self._texts(node, pointer))
+        if not self._additional(schema, node, pointer, depth):
+            return None
+        if properties:
+            node["properties"] = {
+                name: self.node(inner, f"{pointer}/properties/{escaped(name)}", depth + 1)
+                for name, inner in cast("JsonObject", properties).items()
+            }
+        if required:
+            node["required"] = list(required)
+        return node
+
+    def _additional(self, schema: JsonObject, node: JsonObject, pointer: str, depth: int) -> bool:
+        raise NotImplementedError
+
+
+class _DirectJson(_Direct):
+    keywords = _JSON
+    undocumented = UNDOCUMENTED
+
+    def _nullable(self, outer: JsonObject, inner: JsonObject) -> JsonObject:
+        return {**outer, "anyOf": [inner, {"type": "null"}]}
+
+    def _written(self, node: JsonObject) -> JsonObject:
+        flatten(node)
+        return node
+
+    def _texts(self, node: JsonObject, pointer: str) -> JsonObject | None:
+        if "default" in node:
+            word = in_words("default", node.pop("default"))
+            node["description"] = with_words(node.get("description", ""), [word])
+            self.losses.add(f"{pointer}/default", "default", UNDOCUMENTED, "said in the description")
+        return super()._texts(node, pointer)
+
+    def _additional(self, schema: JsonObject, node: JsonObject, pointer: str, depth: int) -> bool:
+        if "additionalProperties" in schema:
+            value = schema["additionalProperties"]
+            if type(value) is not bool:
+                value = self.node(value, f"{pointer}/additionalProperties", depth + 1)
+            node["additionalProperties"] = True if value == {} else value
+        return True
+
+
+class _DirectMessage(_Direct):
+    keywords = _MESSAGE
+    undocumented = NOT_A_FIELD
+
+    def _nullable(self, outer: JsonObject, inner: JsonObject) -> JsonObject:
+        return {**inner, **outer, "nullable": True}
+
+    def _texts(self, node: JsonObject, pointer: str) -> JsonObject | None:
+        if "format" in node and node["format"] not in FORMATS[node["type"]]:
+            return None
+        return super()._texts(node, pointer)
+
+    def _additional(self, schema: JsonObject, node: JsonObject, pointer: str, depth: int) -> bool:
+        value = schema.get("additionalProperties", True)
+        if type(value) is not bool:
+            return False
+        writer = cast("MessageWriter", self.writer)
+        if writer.surface == "vertex":
+            if any(alias_of(name) is not None for name in schema.get("properties", ())):
+                return False
+            if not value:
+                node["additionalProperties"] = False
+        elif not value:
+            writer.lose_closedness(f"{pointer}/additionalProperties")
+        return True
+
+
+_NOTHING: JsonObject = {}
+
+
+def _is_text(value: Any, _: str) -> bool:
+    return type(value) is str and value != ""
+
+
+def _is_default(value: Any, kind: str) -> bool:
+    return type(value) in _OF_TYPE[kind] and (type(value) is not float or math.isfinite(value))
+
+
+def _is_bound(value: Any, _: str) -> bool:
+    return (type(value) is int and -_EXACT_MAX <= value <= _EXACT_MAX) or (type(value) is float and math.isfinite(value))
+
+
+def _is_count(value: Any, _: str) -> bool:
+    return type(value) is int and 0 <= value <= COUNT_MAX
+
+
+def _are_values(value: Any, _: str) -> bool:
+    if type(value) is not list or "" in value or not value:
+        return False
+    values = cast("list[Any]", value)
+    return all(type(item) is str for item in values) and len(set(values)) == len(values)
+
+
+def _are_names_of(names: Any, properties: JsonObject) -> bool:
+    if names == ():
+        return True
+    if type(names) is not list:
+        return False
+    listed = cast("list[Any]", names)
+    return all(type(name) is str and name in properties for name in listed) and len(set(listed)) == len(listed)
+
+
+_PLAIN: dict[str, Callable[[Any, str], bool]] = {
+    "type": lambda value, kind: True, "description": _is_text, "title": _is_text, "format": _is_text,
+    "default": _is_default, "enum": _are_values, "minimum": _is_bound, "maximum": _is_bound, "minLength": _is_count,
+    "maxLength": _is_count, "minItems": _is_count, "maxItems": _is_count,
+}  # fmt: skip

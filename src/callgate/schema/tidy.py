@@ -1,0 +1,121 @@
+"""Slips that many schemas share and whose meaning is plain, put right: a schema of plain dicts in, changed in place.
+
+Serialisers write null for what was not set and `[]` for an empty map; people write `any`, `STRING`, and `required: true`
+beside a property, or an `$id` as an older draft has it. None of it is JSON Schema, and each would fail the whole tool. What
+could be meant in more than one way is left alone, for the validator to refuse. This file reads keywords by their place only:
+a property may have any name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, cast
+
+from callgate.schema.refs import Source, escaped, subschemas
+from callgate.schema.shape import ALL_TYPES, TYPES_OF
+
+__all__ = ["tidy"]
+
+_MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependentRequired", "dependencies")
+_NEVER_NULL = frozenset({
+    *TYPES_OF, *_MAPS, "type", "enum", "description", "title", "not", "if", "then", "else", "allOf", "anyOf", "oneOf",
+    "$ref", "$schema", "$id", "$anchor", "$comment", "examples", "$dynamicRef", "$dynamicAnchor", "readOnly", "writeOnly",
+    "deprecated",
+})  # fmt: skip
+_TYPES = frozenset({*ALL_TYPES, "any"})
+_FLAGS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
+
+
+def tidy(schema: dict[str, Any]) -> list[str]:
+    """Puts a schema right, and says where and how; empty if there was nothing to put right."""
+    found: list[str] = []
+    draft = Source(schema).draft
+    stack: list[tuple[dict[str, Any], str]] = [(schema, "")]
+    while stack:
+        node, pointer = stack.pop()
+        for step in (_drop_nulls, _fill_maps, _name_types, _gather_required, *_OF_DRAFT.get(draft, ())):
+            found += [f"{pointer}/{what}" for what in step(node)]
+        below = [(steps, cast("dict[str, Any]", inner)) for steps, inner in subschemas(node) if isinstance(inner, dict)]
+        stack += [(inner, f"{pointer}/{'/'.join(map(escaped, steps))}") for steps, inner in reversed(below)]
+    return found
+
+
+def _drop_nulls(node: dict[str, Any]) -> Iterator[str]:
+    for keyword in [keyword for keyword, value in node.items() if value is None and keyword in _NEVER_NULL]:
+        del node[keyword]
+        yield f"{keyword}: null is read as not there"
+
+
+def _fill_maps(node: dict[str, Any]) -> Iterator[str]:
+    for keyword in (*_MAPS, "items", "additionalProperties"):
+        if node.get(keyword) == []:
+            node[keyword] = {}
+            yield f"{keyword}: an empty list is read as an empty object"
+    properties = _members(node, "properties")
+    for name in [name for name, inner in properties.items() if inner is None]:
+        properties[name] = {}
+        yield f"properties/{escaped(name)}: null is read as any value"
+
+
+def _name_types(node: dict[str, Any]) -> Iterator[str]:
+    held = node.get("type")
+    listed = cast("list[Any]", held) if isinstance(held, list) else [held]
+    names = [name.lower() if isinstance(name, str) and name.lower() in _TYPES else name for name in listed]
+    if "any" in names:
+        del node["type"]
+        yield "type: 'any' is read as any value"
+    elif names != listed:
+        node["type"] = list(dict.fromkeys(names)) if isinstance(held, list) else names[0]
+        yield f"type: {held!r} is read as {node['type']!r}"
+
+
+def _gather_required(node: dict[str, Any]) -> Iterator[str]:
+    """Names that are listed twice, and properties that say of themselves that they are needed."""
+    held = node.get("required")
+    if held is not None and not isinstance(held, list):
+        return
+    names = cast("list[Any]", held or [])
+    needed: list[Any] = [name for index, name in enumerate(names) if name not in names[:index]]
+    if len(needed) < len(names):
+        yield "required: a name that is listed twice is read once"
+    for name, inner in _members(node, "properties").items():
+        own: Any = cast("dict[str, Any]", inner).get("required") if isinstance(inner, dict) else None
+        if isinstance(own, bool):
+            del inner["required"]
+            needed += [name] if own and name not in needed else []
+            yield f"properties/{escaped(name)}/required: {str(own).lower()} is read as a word of the object around it"
+    if needed:
+        node["required"] = needed
+
+
+def _settle_draft_4(node: dict[str, Any]) -> Iterator[str]:
+    """What draft 4 does not allow to stand there and what says nothing anyway."""
+    empty = [flag for flag, bound in _FLAGS if isinstance(node.get(flag), bool) and bound not in node]
+    empty += ["required"] if node.get("required") == [] else []
+    for keyword in empty:
+        del node[keyword]
+        yield f"{keyword}: it says nothing here, and is read as not there"
+
+
+def _name_anchor(node: dict[str, Any]) -> Iterator[str]:
+    """An identifier with a fragment, which up to draft 7 is how a place gets a name."""
+    own = node.get("$id")
+    if not isinstance(own, str) or "#" not in own:
+        return
+    resource, _, name = own.partition("#")
+    del node["$id"]
+    if resource:
+        node["$id"] = resource
+    if name and "$anchor" not in node:
+        node["$anchor"] = name
+    yield f"$id: {own!r} is read as an $anchor"
+
+
+def _members(node: dict[str, Any], keyword: str) -> dict[str, Any]:
+    held = node.get(keyword)
+    return cast("dict[str, Any]", held) if isinstance(held, dict) else {}
+
+
+_OF_DRAFT: dict[int, tuple[Callable[[dict[str, Any]], Iterator[str]], ...]] = {
+    4: (_settle_draft_4,), 2019: (_name_anchor,), 2020: (_name_anchor,),
+}  # fmt: skip
