@@ -19,8 +19,8 @@ __all__ = [
     "call_of", "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "has_data", "inline_part", "is_call",
     "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole", "is_wire_id", "model_content",
     "model_version_of", "partial_args_of", "parts_of", "response_as_text", "response_media", "response_of",
-    "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of",
-    "user_content", "with_args", "with_text", "without_stream_fields",
+    "response_part", "role_of", "same_kind_of_text", "sendable_part", "signed", "text_of", "text_part", "unsigned",
+    "usage_of", "user_content", "with_args", "with_parts", "with_text", "without_stream_fields",
 ]  # fmt: skip
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
@@ -265,6 +265,16 @@ def inline_part(media: Media) -> Part:
     return {"inlineData": blob | ({"displayName": media.name} if media.name else {})}
 
 
+def unsigned(part: Part) -> Part:
+    """The part without its thought signature; the part itself if it has none."""
+    return {key: value for key, value in part.items() if key != "thoughtSignature"} if "thoughtSignature" in part else part
+
+
+def signed(part: Part, signature: str) -> Part:
+    """The part with a thought signature."""
+    return {**part, "thoughtSignature": signature}
+
+
 def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
     """A function call part, for calls that were made up or salvaged; real ones are replayed as they came."""
     inner: JsonObject = {"name": call.wire_name or call.name, "args": dict(call.args)}
@@ -335,6 +345,14 @@ def model_content(parts: Iterable[Part]) -> Content:
 def with_text(part: Part, text: str) -> Part:
     """The part with another text, all else kept."""
     return part | {"text": text}
+
+
+def with_parts(response: Mapping[str, Any], parts: Iterable[Part]) -> JsonObject:
+    """A response chunk with other parts in its first candidate, all else kept."""
+    candidate = candidate_of(response)
+    given: Any = candidate.get("content")
+    content = {**(cast("JsonObject", given) if isinstance(given, dict) else {"role": "model"}), "parts": list(parts)}
+    return {**response, "candidates": [{**candidate, "content": content}]}
 
 
 def is_piece(part: Mapping[str, Any]) -> bool:

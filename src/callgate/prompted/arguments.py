@@ -33,14 +33,15 @@ def read_arguments(text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
     """
     value, notes = _value(text)
     if isinstance(value, str):
-        value, more = _value(value, what="the string that stands for the arguments")
+        value, more = _value(value)
         if not isinstance(value, dict):
             raise ArgumentsError("the arguments are a string, not an object")
         notes = [*notes, "The arguments were an object encoded as a string.", *more]
     if value is None:
         value = {}
     if not isinstance(value, dict):
-        raise ArgumentsError(f"the arguments are {_KINDS.get(type(value), 'a number')}, not an object")
+        kind = "a list" if isinstance(value, list) else "true or false" if isinstance(value, bool) else "a number"
+        raise ArgumentsError(f"the arguments are {kind}, not an object")
     return cast("dict[str, Any]", value), tuple(dict.fromkeys(notes))
 
 
@@ -53,28 +54,25 @@ def read_object(text: str) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-_KINDS = {list: "a list", bool: "true or false"}
-
-
-def _value(text: str, what: str = "the arguments") -> tuple[Any, list[str]]:
+def _value(text: str) -> tuple[Any, list[str]]:
     text = text.strip(" \t\r\n\ufeff")
     if not text:
         return None, []
     try:
         value = strict_json.parse_isolating(text)
     except JsonError as error:
-        return _repaired(text, str(error).removeprefix("not valid JSON: "), what)
+        return _repaired(text, str(error).removeprefix("not valid JSON: "))
     if bad := strict_json.first_bad(value):
-        raise ArgumentsError(f"{what} cannot be used: {bad}")
+        raise ArgumentsError(f"the arguments cannot be used: {bad}")
     if strict_json.was_replaced(value):
         return strict_json.mended(value), ["Characters that are not valid Unicode were replaced by U+FFFD."]
     return value, []
 
 
-def _repaired(text: str, why_not_json: str, what: str) -> tuple[Any, list[str]]:
+def _repaired(text: str, why_not_json: str) -> tuple[Any, list[str]]:
     fenced = _FENCED.fullmatch(text)
     if fenced is not None:
-        value, notes = _value(fenced[1], what)
+        value, notes = _value(fenced[1])
         return value, ["A code fence around the arguments was removed.", *notes]
     reader = _Loose(strict_json.without_surrogates(text))
     try:
@@ -82,7 +80,7 @@ def _repaired(text: str, why_not_json: str, what: str) -> tuple[Any, list[str]]:
     except ArgumentsError as error:
         if reader.hopeless:
             raise
-        raise ArgumentsError(f"{what} are not valid JSON ({error}; {why_not_json})") from None
+        raise ArgumentsError(f"the arguments are not valid JSON ({error}; {why_not_json})") from None
     return value, list(reader.notes)
 
 
@@ -91,7 +89,7 @@ class _Loose:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.place = 0
+        self.place: int = 0
         self.notes: dict[str, None] = {}
         self.is_python = False
         self.smart = '"' not in text
@@ -216,11 +214,9 @@ class _Loose:
         prefix = self.text[self.place] if self.text[self.place].isalpha() else ""
         begin = self.place + len(prefix)
         quote = self.text[begin]
-        if self.text.startswith(quote * 3, begin) and quote in "\"'":
-            close = quote * 3
-        else:
-            close = _SMART.get(quote, quote)
-        match = _STRINGS[close].match(self.text, begin + (3 if len(close) == 3 else 1))
+        is_triple = quote in "\"'" and self.text.startswith(quote * 3, begin)
+        close = quote * 3 if is_triple else _SMART.get(quote, quote)
+        match = _STRINGS[close].match(self.text, begin + len(close))
         if match is None:
             raise self.error("a string is not closed")
         self.place = match.end()
@@ -229,7 +225,7 @@ class _Loose:
             self.note("Typographic quotes were read as plain ones.")
         elif quote == "'":
             self.note("Single quotes were read as double ones.")
-        if len(close) == 3:
+        if is_triple:
             self.note("A string in triple quotes was read.")
         if _CONTROL.search(content):
             self.note("Control characters in a string were escaped.")

@@ -10,8 +10,9 @@ import re
 from collections.abc import Iterable
 
 __all__ = [
-    "ALONE", "CHAINED", "CHAINED_ALONE", "CLOSING_BEGINS", "FENCE", "HEAD", "HEAD_BEGINS", "HEAD_MAX", "INDENT", "INTERESTING",
-    "MARKER", "MARKER_BEGINS", "NEXT_BEGINS", "TRAILING", "UNWRAPPED_TAGS", "block_after", "mentions_behind_sentences",
+    "ALONE", "CHAINED", "CHAINED_ALONE", "CLOSING_BEGINS", "FENCE", "HEAD", "HEAD_BEGINS", "HEAD_MAX", "INDENT",
+    "INTERESTING", "MARKER", "MARKER_BEGINS", "NEXT_BEGINS", "TRAILING", "UNWRAPPED_TAGS", "block_after",
+    "mentions_behind_sentences",
 ]  # fmt: skip
 
 HEAD_MAX = 1_024
@@ -66,7 +67,7 @@ CLOSING_BEGINS = re.compile(r"[ \t]*`*[ \t]*\r?")
 FENCE = re.compile(rf"{_B}*(?:{_BULLET})?(?P<run>`{{3,}}|~{{3,}})(?P<info>[^\n]*)")
 """The line that opens a code fence. Behind backticks there may be no further backtick: that would be inline code."""
 
-INTERESTING = re.compile(r"TOOL_CALL|```|~~~|<!--|<[tT][hH][iI][nN][kK]")
+INTERESTING = re.compile(rf"TOOL_CALL{_B}*[:：]{_B}*\S|```|~~~|<!--|<[tT][hH][iI][nN][kK]")
 """A line without any of these can neither be a call nor hide one."""
 
 

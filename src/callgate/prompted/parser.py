@@ -1,8 +1,8 @@
 """Calls out of a model's text, as it arrives.
 
 Chunks of text come in; text to show, calls and errors go out in order. Any split into chunks gives the same. Text is held
-back only as long as it may still be part of a call (or of a code fence that holds nothing but calls), and every character is
-read a bounded number of times. The rules are written down in `docs/prompted.md`. Knows nothing of models or of running tools.
+back only as long as it may still be part of a call (or of a code fence that holds nothing but calls), and every character
+is read a bounded number of times. The rules are written down in `docs/prompted.md`. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -10,62 +10,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from callgate.prompted import marks
 from callgate.prompted.arguments import read_object
+from callgate.prompted.held import CALL_CHARS_MAX, RAW_CHARS_KEPT, RESCANNED_MAX, TOO_LONG, HeldCall
 from callgate.prompted.outcomes import CallError, Outcome, Parsed, ParsedCall, Text
-from callgate.prompted.reading import CallReader, Written
+from callgate.prompted.reading import CallReader, Written, midline
 from callgate.prompted.scan import Form, Met, Scan
 from callgate.prompted.shown import Shown
 from callgate.types import ToolDefinition
 
-__all__ = ["CALL_CHARS_MAX", "CallParser", "parse_text"]
+__all__ = ["CallParser", "parse_text"]
 
-CALL_CHARS_MAX = 16 * 1024 * 1024
-"""A call longer than this is an error; only its beginning is kept."""
-
-RESCANNED_MAX = 1024 * 1024
-"""How much text may be read again because a call in it turned out to be broken. Beyond it a marker at the beginning of a
-line always ends the call before it, even in what looks like a string, so that hostile text costs no more than any other."""
-
-RAW_CHARS_KEPT = 1_000
-_TOO_LONG = f"it is longer than {CALL_CHARS_MAX:,} characters"
-
-_LAST_CLOSE: Mapping[Form, re.Pattern[str]] = {
-    "(": re.compile(r"\)[ \t;.*]*+\r?(?=\n|\Z)"),
-    "{": re.compile(r"[)}][ \t;.*]*+\r?(?=\n|\Z)"),
-}
+_GLANCE = 96
+"""A beginning is nearly always told by so many characters."""
 
 _Mode = Literal["line", "text", "tail", "call", "call_line", "fence", "fence_line", "listing"]
-
-
-@dataclass(slots=True)
-class _Call:
-    """The call that is being read."""
-
-    name: str | None
-    form: Form
-    bold: bool
-    scan: Scan
-    raw: list[str]
-    length: int
-    args_begin: int
-    first_marker: int | None = None
-    """Where the first line-start marker inside stands."""
-    is_too_long: bool = False
-
-    def add(self, text: str) -> None:
-        self.length += len(text)
-        if not self.is_too_long:
-            self.raw.append(text)
-
-    def text(self) -> str:
-        self.raw[:] = ["".join(self.raw)]
-        return self.raw[0]
-
-    def written(self, raw: str, args: str) -> Written:
-        return Written(self.name, args, raw)
 
 
 @dataclass(slots=True)
@@ -108,7 +69,7 @@ class CallParser:
         self._block: str | None = None
         self._listing = ""
         """What closes the code fence that we are in."""
-        self._call: _Call | None = None
+        self._call: HeldCall | None = None
         self._fence: _Fence | None = None
         self._bold = self._separated = False
         self._rescanned = 0
@@ -167,13 +128,19 @@ class CallParser:
         self._flush()
         self._outcomes += outcomes
 
-    def _peek(self, text: str, place: int) -> tuple[str, bool, bool]:
+    def _peek(self, text: str, place: int, begins: re.Pattern[str]) -> tuple[str, bool, bool]:
         """What is known of a beginning, whether it goes to the end of a line, and whether more must come to tell."""
-        window = text[place : place + marks.HEAD_MAX + 1 - len(self._head)]
-        end = window.find("\n")
-        seen = self._head + (window if end < 0 else window[:end])
-        self.scanned += len(seen)
-        return seen, end >= 0, end < 0 and place + len(window) == len(text) and len(seen) <= marks.HEAD_MAX
+        seen, end = "", -1
+        for length in (_GLANCE, marks.HEAD_MAX + 1):
+            stop = place + max(length - len(self._head), 0)
+            end = text.find("\n", place, stop)
+            seen = self._head + text[place : stop if end < 0 else end]
+            self.scanned += len(seen)
+            if end >= 0 or stop >= len(text) or not (begins.fullmatch(seen) or not seen.strip()):
+                break
+        else:
+            stop = 0
+        return seen, end >= 0, end < 0 and stop >= len(text) and len(seen) <= marks.HEAD_MAX
 
     def _used(self, place: int, length: int) -> int:
         """The place behind so many characters of a beginning, part of which was held back."""
@@ -193,7 +160,7 @@ class CallParser:
             if indent.end() > place:
                 self._indent.append(indent[0])
                 return indent.end()
-        seen, is_line, is_open = self._peek(text, place)
+        seen, is_line, is_open = self._peek(text, place, marks.HEAD_BEGINS)
         found = marks.HEAD.match(seen)
         if found is not None and found.end() <= marks.HEAD_MAX:
             return self._begin_call(found, self._used(place, found.end()))
@@ -244,7 +211,8 @@ class CallParser:
         self._mode = "line"
         if self._is_inner:
             return
-        fence = marks.FENCE.match(line) if self._line_is_whole and self._block is None else None
+        can_open = self._line_is_whole and self._block is None and ("```" in line or "~~~" in line)
+        fence = marks.FENCE.match(line) if can_open else None
         self._line_is_whole = True
         if fence is not None and not (fence["run"][0] == "`" and "`" in fence["info"]):
             self._listing, self._mode = fence["run"], "listing"
@@ -261,17 +229,7 @@ class CallParser:
             self.scanned += inner.scanned
             calls = [outcome for outcome in outcomes if isinstance(outcome, ParsedCall)]
             if calls and len(calls) == len(outcomes):
-                self._report(*[
-                    CallError(
-                        "midline_call",
-                        call.name,
-                        f"The call of {call.name!r} was not run, because it stands in the middle of a line. Write it on a line "
-                        "of its own.",
-                        call.raw,
-                        call.args,
-                    )
-                    for call in calls
-                ])  # fmt: skip
+                self._report(*map(midline, calls))
                 return
 
     def _name_alone(self, found: re.Match[str]) -> None:
@@ -293,7 +251,7 @@ class CallParser:
         return parser
 
     def _begin_fence(self, line: str) -> bool:
-        fence = None if self._is_inner else marks.FENCE.fullmatch(line)
+        fence = None if self._is_inner or "```" not in line else marks.FENCE.fullmatch(line)
         if fence is None or fence["run"][0] == "~" or fence["info"].strip().lower() not in marks.UNWRAPPED_TAGS:
             return False
         self._fence = _Fence(fence["run"], ["".join(self._indent), line, "\n"], self._inner())
@@ -304,7 +262,7 @@ class CallParser:
     def _at_fence_line(self, text: str, place: int) -> int:
         fence = self._fence
         assert fence is not None
-        seen, is_line, is_open = self._peek(text, place)
+        seen, is_line, is_open = self._peek(text, place, marks.CLOSING_BEGINS)
         if is_open and marks.CLOSING_BEGINS.fullmatch(seen):
             self._head = seen
             return len(text)
@@ -373,7 +331,7 @@ class CallParser:
         self._indent.clear()
         opening: Form = "(" if found["open"] == "(" else "{"
         raw = found[0].lstrip()
-        self._call = _Call(
+        self._call = HeldCall(
             name=None if found["object"] else found["name"],
             form=opening,
             bold=bool(found["bold"]) and not found["closed"],
@@ -416,7 +374,7 @@ class CallParser:
                 call.scan.run(indent[0], 0)
                 call.add(indent[0])
                 return indent.end()
-        seen, _, is_open = self._peek(text, place)
+        seen, _, is_open = self._peek(text, place, marks.MARKER_BEGINS)
         found = marks.MARKER.match(seen)
         if found is not None and found.end() <= marks.HEAD_MAX:
             self._at_marker()
@@ -452,7 +410,7 @@ class CallParser:
         raw = call.text()
         args = raw[call.args_begin : -1 if call.form == "(" else None]
         if call.is_too_long:
-            self._settle(self._reader.broken("bad_arguments", call.written(raw, args), _TOO_LONG))
+            self._settle(self._reader.broken("bad_arguments", call.written(raw, args), TOO_LONG))
             return
         self.scanned += len(raw)
         outcome = self._reader.read(call.written(raw, args))
@@ -495,21 +453,18 @@ class CallParser:
         raw = call.text()
         limit = call.first_marker if call.first_marker is not None else marker
         if call.is_too_long:
-            self._settle(self._reader.broken("bad_arguments", call.written(raw, ""), _TOO_LONG), is_line=True)
+            self._settle(self._reader.broken("bad_arguments", call.written(raw, ""), TOO_LONG), is_line=True)
             return
         self.scanned += len(raw)
-        last = None
-        for last in _LAST_CLOSE[call.form].finditer(raw, call.args_begin, limit if limit is not None else len(raw)):
-            pass
-        end = last.start() + 1 if last else limit if limit is not None else len(raw)
+        last = call.last_close(limit)
+        end = last if last is not None else limit if limit is not None else len(raw)
         written = call.written(raw[:end].rstrip(), raw[call.args_begin : end])
         if last is None and limit is None:
             error = self._reader.broken("incomplete", written, "the text ended inside it")
+        elif last is None:
+            error = self._reader.broken("bad_arguments", written, "it is not closed before the next one begins")
         else:
-            outcome = self._reader.read(call.written(written.raw, written.args.removesuffix(")")))
-            why = "it is not closed before the next one begins" if limit is not None else "its brackets do not match"
-            error = outcome if isinstance(outcome, CallError) and outcome.code == "bad_arguments" else None
-            error = error or self._reader.broken("bad_arguments", written, why)
+            error = self._reader.broken("bad_arguments", written, "its quotes or brackets do not match")
         self._rescanned += len(raw) - end
         self._settle(error, raw[end:], is_line=last is None)
 
@@ -535,7 +490,7 @@ class CallParser:
             if trailing is not None:
                 self._separated = self._separated and "." not in trailing[0]
                 return trailing.end()
-        seen, is_line, is_open = self._peek(text, place)
+        seen, is_line, is_open = self._peek(text, place, marks.NEXT_BEGINS)
         if self._bold and seen.startswith("**"):
             self._bold = False
             return self._used(place, 2)
@@ -598,11 +553,11 @@ class CallParser:
     def _close_nothing(self) -> None:
         pass
 
-    _STEPS: ClassVar[Mapping[str, Callable[[CallParser, str, int], int]]] = {
+    _STEPS: ClassVar[Mapping[str, Callable[[Any, str, int], int]]] = {
         "line": _at_line, "text": _in_text, "tail": _in_tail, "call": _in_call, "call_line": _at_call_line,
         "fence": _in_fence, "fence_line": _at_fence_line, "listing": _in_listing,
     }  # fmt: skip
-    _CLOSINGS: ClassVar[Mapping[str, Callable[[CallParser], None]]] = {
+    _CLOSINGS: ClassVar[Mapping[str, Callable[[Any], None]]] = {
         "line": _close_line, "text": _close_text, "tail": _close_tail, "fence": _close_fence, "fence_line": _close_fence,
         "listing": _close_nothing,
     }  # fmt: skip

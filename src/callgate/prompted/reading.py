@@ -15,7 +15,7 @@ from callgate.prompted.arguments import ArgumentsError, read_arguments
 from callgate.prompted.outcomes import CallError, ErrorCode, ParsedCall
 from callgate.types import ToolDefinition
 
-__all__ = ["CallReader", "Written"]
+__all__ = ["CallReader", "Written", "midline"]
 
 PREFIXES = ("default_api.", "functions.")
 """Namespaces of other interfaces that leak into names."""
@@ -34,6 +34,12 @@ class Written:
     """None where the name is in the object: `{"name": ..., "arguments": ...}`."""
     args: str
     raw: str
+
+
+def midline(call: ParsedCall) -> CallError:
+    """The error for a call that would be one if it stood on a line of its own."""
+    told = f"The call of {call.name!r} was not run: it stands in the middle of a line. Write it on a line of its own."
+    return CallError("midline_call", call.name, told, call.raw, call.args)
 
 
 class CallReader:
@@ -64,7 +70,8 @@ class CallReader:
         found = _NAMED.search(written.args[:10_000]) if written.name is None else None
         name = self.own_name(written.name or (found[1] if found else ""))
         form = f"TOOL_CALL: {name or 'name'}({{...}})"
-        told = f"The call{f' of {name!r}' if name else ''} was not run: {why}. Write it on one line, as {form}, with one JSON object."
+        what = f"The call of {name!r}" if name else "The call"
+        told = f"{what} was not run: {why}. Write it on one line, as {form}, with one JSON object."
         return CallError(code, name, told, written.raw)
 
     def own_name(self, name: str) -> str:

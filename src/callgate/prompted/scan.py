@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, TypeAlias
 
 __all__ = ["Form", "Met", "Scan"]
 
@@ -205,7 +205,7 @@ class Scan:
         self._escaped = text[place] == "\\"
         return (Met.LINE if text[place] == "\n" else Met.NOTHING), place + 1
 
-    _STEPS: ClassVar[Mapping[str, Callable[[Scan, str, int], tuple[Met, int]]]] = {
+    _STEPS: ClassVar[Mapping[str, Callable[[Any, str, int], tuple[Met, int]]]] = {
         "start": _start, "code": _code, "after": _after, "slash": _slash, "line_comment": _line_comment,
         "comment": _comment, "star": _star, "opened": _opened, "string": _string, "triple": _triple,
     }  # fmt: skip
