@@ -229,11 +229,11 @@ class _Answer:
             elif isinstance(outcome, CallError) and outcome.code == "midline_call":
                 self._midline.append(outcome)
                 self._notices.append(Notice("midline_call", outcome.message, "warning"))
-            elif not self._may_call:
-                told = f"The model called {outcome.name!r} although no tool may be called now; the call was not run."
-                self._notices.append(Notice("call_not_allowed", told, "warning"))
             elif not self._is_invented():
                 self._text_before_call()
+                if not self._may_call:
+                    told = f"The call of {outcome.name!r} was not run: no tool may be called now. Answer in plain text."
+                    outcome = CallError("bad_syntax", outcome.name, told, outcome.raw)
                 self._add(_made(outcome) if isinstance(outcome, ParsedCall) else _failed(outcome))
 
     def _text(self, text: str) -> None:

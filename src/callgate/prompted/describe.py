@@ -6,6 +6,7 @@ that nobody vouches for, so nothing of them can begin a line or look like a mark
 
 from __future__ import annotations
 
+import json
 import re
 import unicodedata
 from collections.abc import Iterator, Mapping
@@ -20,9 +21,12 @@ DESCRIPTION_CHARS_MAX = 1_000
 PARAMETER_CHARS_MAX = 300
 DEPTH_MAX = 6
 LINES_MAX = 200
+VALUE_CHARS_MAX = 80
+"""Of a value in a schema, such as a default, so much is shown."""
 
 _MARKER = re.compile(r"TOOL_(CALL|RESULT)", re.IGNORECASE)
-_LINE_ENDS = re.compile("[\x85\u2028\u2029]")
+# Line ends that JSON does not escape, and what nobody sees: marks of direction, zero widths, tags.
+_UNSEEN = re.compile("[\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
 _BOUNDS = {
     "minimum": "at least {}", "exclusiveMinimum": "more than {}", "maximum": "at most {}",
     "exclusiveMaximum": "less than {}", "minLength": "at least {} characters", "maxLength": "at most {} characters",
@@ -44,9 +48,9 @@ def harmless(text: str, chars_max: int = DESCRIPTION_CHARS_MAX) -> str:
 
 
 def one_line_json(value: Any) -> str:
-    """JSON on one line in which no marker can be read; it still means the same."""
+    """JSON on one line in which no marker can be read and nothing is hidden; it still means the same."""
     text = strict_json.dump(value).decode("utf-8")
-    text = _LINE_ENDS.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
+    text = _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
     return _MARKER.sub(lambda match: match[0].replace("_", "\\u005f"), text)
 
 
@@ -67,7 +71,7 @@ def example_arguments(definition: ToolDefinition) -> JsonObject:
     properties = _object(_resolved(schema, schema).get("properties"))
     required = _required(schema)
     names = [name for name in properties if name in required] or list(properties)[:1]
-    return {name: _sample(_object(properties[name]), schema, 0) for name in names[:6]}
+    return {name: _sample(_object(properties[name]), schema, 0) for name in names[:6] if _is_plain(name)}
 
 
 def _properties(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Iterator[str]:
@@ -79,7 +83,7 @@ def _properties(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) 
         if name in required:
             facts.append("required")
         told = harmless(str(inner.get("description") or inner.get("title") or ""), PARAMETER_CHARS_MAX)
-        shown = name if re.fullmatch(r"[\w.$-]{1,64}", name) and not _MARKER.search(name) else one_line_json(name)
+        shown = name if _is_plain(name) else _short_json(name)
         yield f"{'  ' * depth}- {shown} ({', '.join(filter(None, facts))})" + (f": {told}" if told else "")
         if depth < DEPTH_MAX:
             for nested in _objects_in(inner, root):
@@ -104,10 +108,10 @@ def _kind(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int = 0) ->
         return "any"
     if isinstance(schema.get("enum"), list):
         values = cast("list[Any]", schema["enum"])
-        shown = [one_line_json(value)[:80] for value in values[:40]]
+        shown = [_short_json(value) for value in values[:40]]
         return "one of " + " | ".join(shown) + (" | …" if len(values) > len(shown) else "")
     if "const" in schema:
-        return f"always {one_line_json(schema['const'])[:80]}"
+        return f"always {_short_json(schema['const'])}"
     choices = [_kind(_resolved(choice, root), root, depth + 1) for choice in _choices(schema)[:8]]
     if choices:
         return " or ".join(dict.fromkeys(choices))
@@ -127,18 +131,17 @@ def _facts(schema: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(value, (int, float, str)) and not isinstance(value, bool):
             yield words.format(harmless(str(value), 80))
     if "default" in schema:
-        yield f"default {one_line_json(schema['default'])[:80]}"
+        yield f"default {_short_json(schema['default'])}"
 
 
 def _sample(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> Any:
     schema = _resolved(schema, root)
-    examples: Any = schema.get("examples")
-    for known in (schema.get("enum"), examples):
-        if isinstance(known, list) and known:
-            return cast("list[Any]", known)[0]
-    for key in ("const", "default", "example"):
-        if schema.get(key) is not None:
-            return schema[key]
+    for key in ("enum", "examples", "const", "default", "example"):
+        known: Any = schema.get(key)
+        if key in ("enum", "examples"):
+            known = cast("list[Any]", known)[0] if isinstance(known, list) and known else None
+        if known is not None and len(one_line_json(known)) <= VALUE_CHARS_MAX:
+            return known
     kind: Any = schema.get("type")
     choices = _choices(schema)
     if kind is None and choices:
@@ -153,6 +156,15 @@ def _sample(schema: Mapping[str, Any], root: Mapping[str, Any], depth: int) -> A
 
 
 _SAMPLES: Mapping[str, Any] = {"integer": 1, "number": 1.5, "boolean": True, "object": {}, "array": [], "null": None}
+
+
+def _is_plain(name: str) -> bool:
+    return re.fullmatch(r"[\w.$-]{1,64}", name) is not None and not _MARKER.search(name)
+
+
+def _short_json(value: Any) -> str:
+    told = one_line_json(value)
+    return told if len(told) <= VALUE_CHARS_MAX else f"{told[:VALUE_CHARS_MAX]}…"
 
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
