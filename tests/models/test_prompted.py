@@ -81,8 +81,10 @@ def test_a_conversation_runs_as_a_native_one_does():
     events = asyncio.run(events_of(Gate(native, tools=TOOLS), "Go."))
 
     def shape(events: list[Any]) -> list[Any]:
-        kinds = [type(event).__name__ for event in events if not isinstance(event, TextDelta)]
-        results = [(e.call.name, e.call.args, e.result.value, e.result.error) for e in events if isinstance(e, CallFinished)]
+        # Calls run at the same time, so which of them ends first is not always the same.
+        kinds = sorted(type(event).__name__ for event in events if not isinstance(event, TextDelta))
+        ended = sorted((e for e in events if isinstance(e, CallFinished)), key=lambda e: e.call.name)
+        results = [(e.call.name, e.call.args, e.result.value, e.result.error) for e in ended]
         return [kinds, results, "".join(e.text for e in events if isinstance(e, TextDelta))]
 
     assert shape(told) == shape(events)
@@ -323,6 +325,36 @@ def test_closing_the_model_closes_the_inner_one():
     assert closed == [inner]
     asyncio.run(PromptedModel(ScriptedModel([])).aclose())
     assert PromptedModel(inner).name == "scripted"
+
+
+def test_an_inner_model_may_be_any_iterator():
+    class Iterator:
+        def __init__(self) -> None:
+            self.chunks = iter([{"candidates": [{"content": {"parts": [{"text": "TOOL_CALL: delete_all({})"}]}}]}])
+
+        def __aiter__(self) -> Iterator:
+            return self
+
+        async def __anext__(self) -> Any:
+            try:
+                return next(self.chunks)
+            except StopIteration:
+                raise StopAsyncIteration from None
+
+    class Inner:
+        name = "inner"
+
+        def generate(self, request: ModelRequest) -> Any:
+            return Iterator()
+
+    definitions = [ToolDefinition(name="delete_all")]
+    request = request_of(Conversation([{"role": "user", "parts": [{"text": "x"}]}]), definitions)
+
+    async def talk() -> list[Any]:
+        return [item async for item in PromptedModel(Inner()).generate(request)]
+
+    made = {"functionCall": {"name": "delete_all", "args": {}}, "thoughtSignature": SKIP_SIGNATURE}
+    assert asyncio.run(talk())[-1] == {"candidates": [{"content": {"parts": [made]}}]}
 
 
 # Hostile text --------------------------------------------------------------------------------------------------------------

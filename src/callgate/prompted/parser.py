@@ -118,11 +118,7 @@ class CallParser:
 
     def _flush(self) -> None:
         if text := self._shown.take():
-            last = self._outcomes[-1] if self._outcomes else None
-            if isinstance(last, Text):
-                self._outcomes[-1] = Text(last.text + text)
-            else:
-                self._outcomes.append(Text(text))
+            self._outcomes.append(Text(text))
 
     def _report(self, *outcomes: Outcome) -> None:
         self._flush()
@@ -425,7 +421,7 @@ class CallParser:
         assert call is not None
         end = call.scan.object_end
         assert end is not None
-        end += call.args_begin + (call.form == "{")
+        end += call.args_begin
         raw = call.text()
         args = raw[call.args_begin : end]
         self.scanned += len(raw)
