@@ -23,11 +23,15 @@ def add(a: int, b: int) -> int:
     return a + b
 
 
-BLOCKS = re.findall(r"```python\n(.*?)```", (DOCS / "testing.md").read_text("utf-8"), re.DOTALL)
+BLOCKS = [
+    block
+    for page in ("testing.md", "prompted.md")
+    for block in re.findall(r"```python\n(.*?)\n```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+]
 
 
 @pytest.mark.parametrize("block", BLOCKS, ids=range(len(BLOCKS)))
-def test_a_block_of_the_testing_page_runs_as_it_stands(block: str):
+def test_a_block_of_a_page_runs_as_it_stands(block: str):
     namespace: dict[str, Any] = {"add": add, "Gate": Gate, "GeminiModel": GeminiModel}
     exec(f"async def story():\n{textwrap.indent(block, '    ')}", namespace)
     asyncio.run(asyncio.wait_for(namespace["story"](), 60))

@@ -1,4 +1,4 @@
-"""Calls out of a model's text, as it arrives.
+"""Calls out of a model's text, as it arrives (one state machine, and so one file).
 
 Chunks of text come in; text to show, calls and errors go out in order. Any split into chunks gives the same. Text is held
 back only as long as it may still be part of a call (or of a code fence that holds nothing but calls), and every character

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
+from callgate.calls import unknown_name_sentence
 from callgate.prompted.arguments import ArgumentsError, read_arguments
 from callgate.prompted.outcomes import CallError, ErrorCode, ParsedCall
 from callgate.types import ToolDefinition
@@ -110,6 +111,4 @@ class CallReader:
         return None
 
     def _unknown(self, name: str) -> str:
-        from callgate.calls import unknown_name_sentence
-
         return unknown_name_sentence(name, sorted(self._known or ()))
