@@ -59,6 +59,8 @@ CASES: list[Case] = [
     ("fence over a call of several lines", '```\nTOOL_CALL: echo({\n  "n": 1\n})\n```\nok', [N1], "ok", []),
     ("unwrapped fence between blank lines", f"a\n\n```\n{C1}\n```\n\nb", [N1], "a\n\nb", []),
     ("shorter run does not close", f"````\n```\n{C1}\n```\n````\n{C2}", [N2], f"````\n```\n{C1}\n```\n````", []),
+    ("odd white space does not close a fence", f"```\n\u2028```\n{C1}", [], f"```\n\u2028```\n{C1}", []),
+    ("a carriage return does not begin the end of a fence", f"```\n\r```\n{C1}", [], f"```\n\r```\n{C1}", []),
     # Names.
     ("name in double quotes", 'TOOL_CALL: "echo"({"n": 1})', [N1], "", []),
     ("name in single quotes", "TOOL_CALL: 'noop'()", [("noop", {})], "", []),

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 
 __all__ = [
-    "ALONE", "CHAINED", "CHAINED_ALONE", "CLOSING_BEGINS", "FENCE", "HEAD", "HEAD_BEGINS", "HEAD_MAX", "INDENT",
+    "ALONE", "CHAINED", "CHAINED_ALONE", "CLOSING", "CLOSING_BEGINS", "FENCE", "HEAD", "HEAD_BEGINS", "HEAD_MAX", "INDENT",
     "INTERESTING", "MARKER", "MARKER_BEGINS", "NEXT_BEGINS", "TRAILING", "UNWRAPPED_TAGS", "block_after",
     "mentions_behind_sentences",
 ]  # fmt: skip
@@ -62,6 +62,7 @@ MARKER_BEGINS = re.compile(rf"(?:{_BULLET_BEGINS}|(?:{_BULLET})?(?:\*|(?:\*\*)?{
 HEAD_BEGINS = re.compile(rf"(?:{_BULLET_BEGINS}|(?:{_BULLET})?(?:\*|(?:\*\*)?{_HEAD_BEGINS}|(?i:{_FENCE_BEGINS})))")
 """Also of a code fence that may be taken away."""
 NEXT_BEGINS = re.compile(rf"{_BETWEEN}(?:\*|(?:\*\*)?{_HEAD_BEGINS})")
+CLOSING = re.compile(r"[ \t]*(`+|~+)[ \t]*\r?\n?")
 CLOSING_BEGINS = re.compile(r"[ \t]*`*[ \t]*\r?")
 
 FENCE = re.compile(rf"{_B}*(?:{_BULLET})?(?P<run>`{{3,}}|~{{3,}})(?P<info>[^\n]*)")

@@ -576,5 +576,5 @@ def parse_text(text: str, tools: Iterable[ToolDefinition | str] | None = None) -
 
 def _closes(line: str, run: str) -> bool:
     """Whether a line closes the code fence that `run` opened."""
-    bare = line.strip()
-    return len(bare) >= len(run) and bare == run[0] * len(bare)
+    closing = marks.CLOSING.fullmatch(line)
+    return closing is not None and closing[1][0] == run[0] and len(closing[1]) >= len(run)
