@@ -633,3 +633,21 @@ def test_of_a_very_long_answer_that_breaks_off_the_beginning_is_kept():
     assert collector.text == "a" * 1_000_000
     collector.feed({"candidates": [{"content": {"parts": [{"text": "hm", "thought": True}]}}]})
     assert collector.text == "a" * 1_000_000
+
+
+def test_notes_of_repaired_arguments_are_on_the_call_and_not_in_the_content():
+    args = strict_json.Noted({"a": 1}, ["A comma was removed."])
+    collector = Collector()
+    collector.feed(
+        {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": args}}]}, "finishReason": "STOP"}]}
+    )
+    answer = collector.close()
+    assert (answer.calls[0].args, answer.calls[0].notes) == ({"a": 1}, ("A comma was removed.",))
+    assert type(answer.calls[0].args) is dict
+    assert type(answer.content["parts"][0]["functionCall"]["args"]) is dict
+
+
+def test_a_whole_sentence_about_bad_arguments_is_told_as_it_stands():
+    bad = strict_json.Bad("The call was not run.", {"unreadable": "x"})
+    [call] = function_calls({"parts": [{"functionCall": {"name": "f", "args": bad}}]})
+    assert (call.problem, call.args) == ("The call was not run.", {"unreadable": "x"})

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from callgate import strict_json
-from callgate.declaration import declare, declared_names, digest, tool_config
+from callgate.declaration import Declaration, declare, declared_names, digest, tool_config, without_functions
 from callgate.errors import JsonError, ToolNotDeclarable, UsageError
 from callgate.types import ToolDefinition
 
@@ -290,3 +290,9 @@ def test_a_digest_changes_with_what_was_told_of_a_tool(change: Any, told: bool) 
 def test_a_schema_that_json_cannot_say_has_no_digest() -> None:
     with pytest.raises(JsonError):
         digest(ToolDefinition(name="f", input_schema={"a": float("nan")}))
+
+
+def test_what_runs_at_google_stays_when_functions_are_left_out():
+    declaration = declare([ToolDefinition(name="f")], built_in=["google_search"])
+    assert without_functions(declaration) == Declaration(tools=[{"googleSearch": {}}], tool_config=None, names={})
+    assert without_functions(declare([ToolDefinition(name="f")])).tools == []

@@ -27,8 +27,8 @@ def add(a: int, b: int) -> int:
 
 BLOCKS = [
     (page, block)
-    for page in ("openai.md", "schemas.md", "testing.md")
-    for block in re.findall(r"```python\n(.*?)```", (DOCS / page).read_text("utf-8"), re.DOTALL)
+    for page in ("openai.md", "prompted.md", "schemas.md", "testing.md")
+    for block in re.findall(r"```python\n(.*?)\n```", (DOCS / page).read_text("utf-8"), re.DOTALL)
 ]
 
 

@@ -338,3 +338,22 @@ def test_small_builders_keep_everything_else() -> None:
 def test_a_block_reason_of_any_length_is_cut():
     feedback = {"promptFeedback": {"blockReason": "x" * 50_000, "blockReasonMessage": "y" * 50_000}}
     assert parts.block_of(feedback) == ("x" * 100, "y" * 1_000)
+
+
+def test_a_part_loses_its_signature_and_gets_another_one():
+    part = {"text": "a", "thoughtSignature": "c2ln"}
+    assert parts.unsigned(part) == {"text": "a"}
+    plain = {"text": "a"}
+    assert parts.unsigned(plain) is plain
+    assert parts.signed(plain, "c2ln") == part
+
+
+def test_a_chunk_gets_other_parts_and_keeps_all_else():
+    chunk = {"candidates": [{"content": {"role": "model", "parts": [{"text": "a"}]}, "index": 0}], "usageMetadata": {}}
+    assert parts.with_parts(chunk, [{"text": "b"}]) == {
+        "candidates": [{"content": {"role": "model", "parts": [{"text": "b"}]}, "index": 0}],
+        "usageMetadata": {},
+    }
+    assert parts.with_parts({}, [{"text": "b"}]) == {
+        "candidates": [{"content": {"role": "model", "parts": [{"text": "b"}]}}]
+    }

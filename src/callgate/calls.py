@@ -344,10 +344,13 @@ def _read_call(part: Part) -> tuple[FunctionCall, Part]:
     if replaced:
         part = strict_json.mended(part)
     args, problem, notes = _read_args(parts.call_of(part).get("args"))
+    if isinstance(args, strict_json.Noted):
+        notes, args = (*args.notes, *notes), dict(args)
+        part = parts.with_args(part, args)
     if replaced:
         notes = (*notes, "Characters that are not valid Unicode were replaced by U+FFFD.")
     if bad:
-        problem = f"The arguments cannot be used: {bad}."
+        problem = bad if bad.endswith(".") else f"The arguments cannot be used: {bad}."
     named = parts.call_of(part).get("name")
     part = parts.sendable_part(part)
     inner = parts.call_of(part)

@@ -22,7 +22,10 @@ from callgate.schema.compile import Compiled, compiled_of
 from callgate.schema.weight import budget_warnings
 from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
 
-__all__ = ["BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_names", "digest", "split_built_in", "tool_config"]
+__all__ = [
+    "BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_names", "digest", "split_built_in", "tool_config",
+    "without_functions",
+]  # fmt: skip
 
 NAME_CHARS_MAX = 64
 DECLARATIONS_MAX = 512
@@ -111,6 +114,12 @@ def declare(
         warnings=budget_warnings({names[d["name"]]: d.get(schema_field) for d in declarations}),
         quarantined=quarantined,
     )
+
+
+def without_functions(declaration: Declaration) -> Declaration:
+    """What is declared beside functions: the tools that run at Google."""
+    tools = [{key: value for key, value in tool.items() if key != "functionDeclarations"} for tool in declaration.tools]
+    return Declaration(tools=[tool for tool in tools if tool], tool_config=None, names={})
 
 
 def tool_config(choice: ToolChoice, names: Mapping[str, str]) -> JsonObject | None:

@@ -19,8 +19,9 @@ __all__ = [
     "call_from", "call_of", "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "from_elsewhere",
     "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole",
     "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of", "response_as_text",
-    "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say", "sendable_part", "text_of",
-    "text_part", "thought_part", "usage_of", "user_content", "with_args", "with_text", "without_stream_fields",
+    "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say", "sendable_part",
+    "text_of", "text_part", "thought_part", "unsigned", "usage_of", "user_content", "with_args", "with_parts", "with_text",
+    "without_stream_fields",
 ]  # fmt: skip
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
@@ -283,6 +284,11 @@ def inline_part(media: Media) -> Part:
     return {"inlineData": blob | ({"displayName": media.name} if media.name else {})}
 
 
+def unsigned(part: Part) -> Part:
+    """The part without its thought signature; the part itself if it has none."""
+    return {key: value for key, value in part.items() if key != "thoughtSignature"} if "thoughtSignature" in part else part
+
+
 def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
     """A function call part, for calls that were made up or salvaged; real ones are replayed as they came."""
     inner: JsonObject = {"name": call.wire_name or call.name, "args": dict(call.args)}
@@ -291,13 +297,9 @@ def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
     return {"functionCall": inner} | ({"thoughtSignature": signature} if signature else {})
 
 
-def call_from(name: str, args: Any, *, wire_id: str | None, is_first: bool) -> Part:
-    """A function call part of what another model than Gemini sent: arguments as they came, and its id if it gave one.
-
-    Gemini wants the first call of an answer signed, and has a word for one that no Gemini model made.
-    """
-    inner = ({} if wire_id is None else {"id": wire_id}) | {"name": name, "args": args}
-    return {"functionCall": inner} | ({"thoughtSignature": SKIP_SIGNATURE} if is_first else {})
+def call_from(name: str, args: Any, *, wire_id: str | None) -> Part:
+    """A function call part of what another model than Gemini sent: arguments as they came, and its id if it gave one."""
+    return {"functionCall": ({} if wire_id is None else {"id": wire_id}) | {"name": name, "args": args}}
 
 
 def response_part(call: FunctionCall, response: JsonObject, media: Iterable[Part] = ()) -> Part:
@@ -366,17 +368,13 @@ def from_elsewhere(content: Content, *, signed: bool, vouch: bool) -> Content:
     call of a content in which no call is signed carries the documented value for calls that Gemini did not make.
     """
     given = parts_of(content)
-    parts = given if signed else [_unsigned(part) for part in given if not is_thought(part) or is_call(part)]
+    parts = given if signed else [unsigned(part) for part in given if not is_thought(part) or is_call(part)]
     # Of a content that holds nothing but thoughts, something must stay.
-    parts = [part for part in parts if has_data(part) or is_signed(part)] or [*map(_unsigned, given)]
+    parts = [part for part in parts if has_data(part) or is_signed(part)] or [*map(unsigned, given)]
     calls = [index for index, part in enumerate(parts) if is_call(part)]
     if vouch and calls and not any(is_signed(parts[index]) for index in calls):
         parts[calls[0]] = {**parts[calls[0]], "thoughtSignature": SKIP_SIGNATURE}
     return {**content, "parts": parts}
-
-
-def _unsigned(part: Part) -> Part:
-    return {key: value for key, value in part.items() if key not in ("thoughtSignature", "thought_signature")}
 
 
 def say(
@@ -404,6 +402,14 @@ def say(
 def with_text(part: Part, text: str) -> Part:
     """The part with another text, all else kept."""
     return part | {"text": text}
+
+
+def with_parts(response: Mapping[str, Any], parts: Iterable[Part]) -> JsonObject:
+    """A response chunk with other parts in its first candidate, all else kept."""
+    candidate = candidate_of(response)
+    given: Any = candidate.get("content")
+    content = {**(cast("JsonObject", given) if isinstance(given, dict) else {"role": "model"}), "parts": list(parts)}
+    return {**response, "candidates": [{**candidate, "content": content}]}
 
 
 def is_piece(part: Mapping[str, Any]) -> bool:

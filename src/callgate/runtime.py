@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import threading
 import uuid
@@ -118,8 +119,6 @@ class Gate:
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
     ) -> None:
-        if mode not in ("auto", "native"):
-            raise UsageError(f"mode={mode!r} is not available in this version: use 'auto' or 'native'")
         if tools_shown is not None and not 0 <= tools_shown <= TOOLS_SHOWN_MAX:
             raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {TOOLS_SHOWN_MAX}, or None for all tools")
         if compaction not in ("summary", "trim"):
@@ -131,7 +130,7 @@ class Gate:
             allowed = (policy or Policy()).may_declare
             executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
         self._setup = _Setup(
-            model=open_model(model),
+            model=open_model(model, mode=mode),
             executor=executor,
             built_in=tuple(built_in),
             tools_shown=tools_shown,
@@ -150,6 +149,23 @@ class Gate:
         self._portal: Portal | None = None
         self._portal_lock = threading.Lock()
         self._users = 0
+        self._model: ModelLike = model
+        self._mode: Mode = mode
+
+    def using(self, model: ModelLike = None, *, mode: Mode | None = None) -> Gate:
+        """The same gate with another model, another mode, or both: tools, policy, store and sessions are shared.
+
+        So a conversation can change its model at any turn.
+
+        Raises:
+            UsageError: the model cannot be used, or not in this mode.
+        """
+        other = copy.copy(self)
+        other._model = self._model if model is None else model
+        other._mode = mode or self._mode
+        other._setup = replace(self._setup, model=open_model(other._model, mode=other._mode))
+        other._portal, other._portal_lock, other._users = None, threading.Lock(), 0
+        return other
 
     @property
     def definitions(self) -> list[ToolDefinition]:

@@ -20,7 +20,7 @@ from typing import Any, cast
 from callgate.errors import JsonError
 
 __all__ = [
-    "DEPTH_MAX", "Bad", "Replaced", "depth_exceeds", "dump", "first_bad", "mended", "objects_in", "parse",
+    "DEPTH_MAX", "Bad", "Noted", "Replaced", "depth_exceeds", "dump", "first_bad", "mended", "objects_in", "parse",
     "parse_isolating", "was_replaced", "without_surrogates",
 ]  # fmt: skip
 
@@ -64,6 +64,16 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
     if (problem := _unsound(value, depth_max)) is not None:
         raise JsonError(problem)
     return value
+
+
+class Noted(dict[str, Any]):
+    """An object that had to be repaired while it was read; `notes` are sentences for whoever runs it."""
+
+    __slots__ = ("notes",)
+
+    def __init__(self, value: Mapping[str, Any], notes: Iterable[str]) -> None:
+        super().__init__(value)
+        self.notes = tuple(notes)
 
 
 class Replaced(str):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
 from callgate.errors import UsageError
-from callgate.models import Model
+from callgate.models import Mode, Model
 
 __all__ = ["MODEL_DEFAULT", "PROVIDERS", "ModelLike", "choose_model", "has_gemini_key", "open_model"]
 
@@ -24,8 +24,8 @@ ModelLike: TypeAlias = "Model | str | Sequence[Model | str] | None"
 Env: TypeAlias = Mapping[str, str]
 
 
-def open_model(model: ModelLike, *, env: Env | None = None) -> Model:
-    """The model that is meant.
+def open_model(model: ModelLike, *, mode: Mode = "auto", env: Env | None = None) -> Model:
+    """The model that is meant, told of tools in this mode.
 
     A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` name the provider too, and a path that ends
     in `.gguf` is a file for the embedded one.
@@ -33,15 +33,17 @@ def open_model(model: ModelLike, *, env: Env | None = None) -> Model:
     Raises:
         UsageError: it cannot be used; the message says what is missing.
     """
+    from callgate.models.modes import in_mode
+
     if isinstance(model, (list, tuple)):
         from callgate.models.chain import ModelChain
 
-        return ModelChain([open_model(one, env=env) for one in model])
+        return ModelChain([open_model(one, mode=mode, env=env) for one in model])
     if model is None or isinstance(model, str):
-        return choose_model(model, env=env)
+        return in_mode(choose_model(model, env=env), mode)
     if not callable(getattr(model, "generate", None)):
         raise UsageError(f"{model!r} is not a model: pass a model's name, a ScriptedModel, or an object with generate()")
-    return model  # pyright: ignore[reportReturnType] - a sequence that is no list has no generate()
+    return in_mode(model, mode)  # pyright: ignore[reportArgumentType] - a sequence that is no list has no generate()
 
 
 def choose_model(name: str | None = None, *, provider: str | None = None, env: Env | None = None) -> Model:
@@ -79,5 +81,13 @@ def _gemini(name: str | None, env: Env) -> Model:
     return GeminiModel(name or env.get("GEMINI_MODEL") or MODEL_DEFAULT, env=env)
 
 
-PROVIDERS: dict[str, Callable[[str | None, Env], Model]] = {"gemini": _gemini}
+def _openai(name: str | None, env: Env) -> Model:
+    from callgate.models.openai import OpenAIModel
+
+    if name is None:
+        raise UsageError("an OpenAI-compatible server has many models: name one, for example openai:gpt-5.2")
+    return OpenAIModel(name, env=env)
+
+
+PROVIDERS: dict[str, Callable[[str | None, Env], Model]] = {"gemini": _gemini, "openai": _openai}
 """Name of a provider -> what opens one of its models."""

@@ -85,7 +85,7 @@ class AnswerReader:
         if self._refusal:
             reason, told = ("SAFETY" if reason == "STOP" else reason), "".join(self._refusal)
         yield parts.say(
-            [call.part(is_first=place == 0) for place, call in enumerate(self._calls)],
+            [call.part() for call in self._calls],
             finish_reason=reason,
             finish_message=told,
             usage=self._usage,
@@ -182,9 +182,9 @@ class _Call:
         except JsonError:
             return False
 
-    def part(self, *, is_first: bool) -> Part:
+    def part(self) -> Part:
         wire_id = self.id if parts.is_wire_id(self.id) else None
-        return parts.call_from(self.name, self._args(), wire_id=wire_id, is_first=is_first)
+        return parts.call_from(self.name, self._args(), wire_id=wire_id)
 
     def _args(self) -> Any:
         """The arguments as an object where they are one. What cannot be read stays text, and is never taken for none."""

@@ -1,0 +1,82 @@
+"""How a model is told of tools: natively where it can be, by prompt where it cannot.
+
+A model and a mode come in, a model goes out that behaves the same in either mode. What a model can is told by its
+`supports_tools`, and by a server that refuses tools: then the same request is made again by prompt, and the model is
+remembered as one without tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from callgate.errors import ToolsUnsupported, UsageError
+from callgate.events import Notice
+from callgate.models import AnsweredBy, Item, Mode, Model, ModelRequest, answering, close_model, origin_of
+from callgate.models.prompted import PromptedModel
+
+__all__ = ["in_mode"]
+
+MODES: tuple[Mode, ...] = ("auto", "native", "prompted")
+
+
+def in_mode(model: Model, mode: Mode) -> Model:
+    """The model, told of tools in this mode.
+
+    Raises:
+        UsageError: an unknown mode, or one that the model cannot do.
+    """
+    if mode not in MODES:
+        raise UsageError(f"mode={mode!r}: use one of {', '.join(map(repr, MODES))}")
+    if getattr(model, "calls_by_prompt", False):
+        if mode == "native":
+            raise UsageError(f"{model.name!r} has no native tool calling: use mode='auto' or 'prompted'")
+        return model
+    return {"auto": ByAbility, "native": _itself, "prompted": PromptedModel}[mode](model)
+
+
+def _itself(model: Model) -> Model:
+    return model
+
+
+class ByAbility:
+    """A model that is asked natively until it turns out that it has no tools."""
+
+    def __init__(self, model: Model) -> None:
+        self._native = model
+        self._prompted = PromptedModel(model)
+        self._has_tools = getattr(model, "supports_tools", None) is not False
+
+    @property
+    def name(self) -> str:
+        """The model's own name."""
+        return self._native.name
+
+    @property
+    def origin(self) -> str:
+        """Whose signatures the native answers carry."""
+        return origin_of(self._native)
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
+        """Asks natively if the model has tools or needs none, by prompt otherwise; a notice says when that changes.
+
+        Raises:
+            ModelError: there is no answer to be had.
+        """
+        if self._has_tools or not request.definitions:
+            try:
+                async with answering(self._native, request) as items:
+                    async for item in items:
+                        yield item
+            except ToolsUnsupported as error:
+                self._has_tools = False
+                yield Notice("mode_changed", f"{self.name} is told of tools in its prompt from now on: {error}", "warning")
+            else:
+                return
+        yield AnsweredBy(self._prompted.name, origin_of(self._prompted))
+        async with answering(self._prompted, request) as items:
+            async for item in items:
+                yield item
+
+    async def aclose(self) -> None:
+        """Lets go of what the model holds open."""
+        await close_model(self._native)

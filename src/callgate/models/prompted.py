@@ -1,0 +1,285 @@
+"""Tools for a model that has none: they are told in its prompt, and its calls are read from its text.
+
+A request comes in; another one without any declarations goes to the inner model, and its answer comes back with calls where
+it had written some. To everything behind this the two ways of calling look alike. The grammar is in `callgate.prompted`;
+this file knows how an answer is taken apart and put together, and nothing of what the inner model is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from callgate import parts
+from callgate.conversation import Conversation
+from callgate.declaration import Declaration, without_functions
+from callgate.events import Notice
+from callgate.models import AnsweredBy, Item, Model, answering, close_model
+from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
+from callgate.prompted.render import STOP_SEQUENCE
+from callgate.request import ModelRequest
+from callgate.strict_json import Bad, Noted
+from callgate.types import Content, FunctionCall, JsonObject, Part, ToolChoice
+
+__all__ = ["PromptedModel"]
+
+CONVERSATIONS_KEPT = 16
+"""Conversations whose rendering is kept, so that a long one is not rendered again for every turn."""
+
+STOP_SEQUENCES_MAX = 5
+"""More are refused by Gemini."""
+
+RAW_CHARS_MAX = 2_000
+TOLD_CHARS_MAX = 200
+
+_RESULT_LINE = re.compile(r"^[ \t>*-]*TOOL_RESULT\b", re.MULTILINE)
+
+
+class PromptedModel:
+    """Tools for a model that has none.
+
+    ```python
+    gate = Gate(PromptedModel(model), tools=[get_weather])
+    ```
+
+    Args:
+        inner: The model to ask.
+        stop_sequences: Ask the inner model to stop where it begins to write a result itself. False for models that know no
+            such setting; what they write there is left out of the answer in any case.
+    """
+
+    def __init__(self, inner: Model, *, stop_sequences: bool = True) -> None:
+        self._inner = inner
+        self._stop_sequences = stop_sequences
+        self._rendered: OrderedDict[int, _Rendering] = OrderedDict()
+        self._prompts: dict[tuple[int, ToolChoice], tuple[ModelRequest, str, Declaration]] = {}
+        self._settings: tuple[Mapping[str, Any], Mapping[str, Any]] | None = None
+
+    @property
+    def name(self) -> str:
+        """The inner model's name."""
+        return self._inner.name
+
+    @property
+    def origin(self) -> str:
+        """Whose answers these are: calls that were read from text carry no signatures of the inner model."""
+        return f"prompted:{self._inner.name}"
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
+        """Asks the inner model; what it writes as calls comes as calls.
+
+        Raises:
+            ModelError: as the inner model does.
+        """
+        names = request.declaration.names
+        answer = _Answer(names, may_call=request.tool_choice != "none") if names else None
+        async with answering(self._inner, self._asked(request)) as items:
+            async for item in items:
+                if isinstance(item, AnsweredBy):
+                    yield AnsweredBy(item.model, f"prompted:{item.model}")
+                elif answer is None or not isinstance(item, dict):
+                    yield item
+                else:
+                    for known in answer.take(item):
+                        yield known
+        if answer is not None:
+            for known in answer.end():
+                yield known
+
+    async def aclose(self) -> None:
+        """Lets go of what the inner model holds open."""
+        await close_model(self._inner)
+
+    def _asked(self, request: ModelRequest) -> ModelRequest:
+        """The request that the inner model gets."""
+        key = (id(request.declaration), request.tool_choice)
+        kept = self._prompts.get(key)
+        if kept is None:
+            if len(self._prompts) >= CONVERSATIONS_KEPT:
+                self._prompts.clear()
+            told = render_tools(request.definitions, tool_choice=request.tool_choice, names=request.declaration.names)
+            # The request is kept with what was made of it, so that the id of its declaration stays its own.
+            kept = self._prompts[key] = (request, told, without_functions(request.declaration))
+        _, told, declaration = kept
+        return replace(
+            request,
+            conversation=self._conversation(request.conversation),
+            definitions=(),
+            declaration=declaration,
+            tool_choice="auto",
+            system="\n\n".join(filter(None, [request.system, told])) or None,
+            settings=self._with_stop(request.settings) if told else request.settings,
+        )
+
+    def _with_stop(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:
+        if not self._stop_sequences:
+            return settings
+        if self._settings is None or self._settings[0] is not settings:
+            given: Any = settings.get("stop_sequences")
+            stops: list[Any] = [*cast("list[Any]", given)] if isinstance(given, (list, tuple)) else []
+            if STOP_SEQUENCE not in stops and len(stops) < STOP_SEQUENCES_MAX:
+                stops.append(STOP_SEQUENCE)
+            self._settings = (settings, {**settings, "stop_sequences": stops})
+        return self._settings[1]
+
+    def _conversation(self, source: Conversation) -> Conversation:
+        rendering = self._rendered.get(id(source))
+        if rendering is None:
+            rendering = self._rendered[id(source)] = _Rendering(source)
+            if len(self._rendered) > CONVERSATIONS_KEPT:
+                self._rendered.popitem(last=False)
+        self._rendered.move_to_end(id(source))
+        return rendering.brought_up()
+
+
+@dataclass(slots=True)
+class _Rendering:
+    """A conversation in words, which grows with its source."""
+
+    source: Conversation
+    conversation: Conversation = field(default_factory=Conversation)
+    seen: list[Content] = field(default_factory=list[Content])
+    lengths: list[int] = field(default_factory=list[int])
+    """How long the rendered conversation was before each content of the source."""
+
+    def brought_up(self) -> Conversation:
+        contents = self.source.contents
+        same = 0
+        while same < min(len(contents), len(self.seen)) and contents[same] is self.seen[same]:
+            same += 1
+        if same < len(self.seen):
+            self.conversation.cut(self.lengths[same])
+            del self.seen[same:], self.lengths[same:]
+        for content in contents[same:]:
+            self.seen.append(content)
+            self.lengths.append(len(self.conversation))
+            rendered = render_content(content)
+            if rendered is None:
+                continue
+            if parts.role_of(rendered) == "model":
+                self.conversation.add_model(rendered)
+            else:
+                self.conversation.add_user(parts.parts_of(rendered))
+        return self.conversation
+
+
+class _Answer:
+    """One answer of the inner model, taken apart while it arrives."""
+
+    def __init__(self, names: Mapping[str, str], *, may_call: bool) -> None:
+        self._parser = CallParser(names)
+        self._may_call = may_call
+        self._ready: list[Part] = []
+        self._notices: list[Notice] = []
+        self._pending: list[str] = []
+        """Text since the last call: it is shown if another call follows, and is no answer if none does."""
+        self._calls = 0
+        self._midline: list[CallError] = []
+        self._is_cut = False
+        self._last: JsonObject | None = None
+        """The chunk with the finish reason; kept until the end, because a call may become complete by that."""
+
+    def take(self, chunk: JsonObject) -> list[JsonObject | Notice]:
+        """Takes a chunk in; gives out what is certain by now."""
+        for part in parts.parts_of(parts.candidate_of(chunk).get("content") or {}):
+            text: Any = part.get("text")
+            if parts.is_thought(part) or not isinstance(text, str):
+                self._ready.append(part)
+                continue
+            self._sort(self._parser.feed(text))
+            if not parts.is_plain_text(part):
+                self._ready.append(parts.with_text(part, ""))  # Its signature stays, whatever becomes of its text.
+        candidate = parts.candidate_of(chunk)
+        if candidate.get("content") is not None or self._ready:
+            chunk = parts.with_parts(chunk, self._drained())
+        known: list[JsonObject | Notice] = [*self._told(), *([self._last] if self._last else [])]
+        self._last = chunk if parts.finish_of(candidate)[0] is not None else None
+        return known if self._last else [*known, chunk]
+
+    def end(self) -> list[JsonObject | Notice]:
+        """There is no more text; gives out the rest."""
+        self._sort(self._parser.close())
+        if not self._calls and self._may_call:
+            # The model waits for a result that would never come: an error tells it why, and how to do it right.
+            for error in self._midline:
+                self._add(_failed(error))
+        if rest := "".join(self._pending).strip():
+            self._notices.append(
+                Notice("text_after_calls", f"The model went on after its calls; that is no answer yet: {_short(rest)}")
+            )
+        known: list[JsonObject | Notice] = [*self._told()]
+        if rest := self._drained():
+            last = self._last or {}
+            given = parts.parts_of(parts.candidate_of(last).get("content") or {})
+            known.append(parts.with_parts(last, [*given, *rest]))
+        elif self._last:
+            known.append(self._last)
+        return known
+
+    def _drained(self) -> list[Part]:
+        ready, self._ready = self._ready, []
+        return ready
+
+    def _sort(self, outcomes: Iterable[Outcome]) -> None:
+        for outcome in outcomes:
+            if isinstance(outcome, Text):
+                self._text(outcome.text)
+            elif isinstance(outcome, CallError) and outcome.code == "midline_call":
+                self._midline.append(outcome)
+                self._notices.append(Notice("midline_call", outcome.message, "warning"))
+            elif not self._is_invented():
+                self._text_before_call()
+                if not self._may_call:
+                    told = f"The call of {outcome.name!r} was not run: no tool may be called now. Answer in plain text."
+                    outcome = CallError("bad_syntax", outcome.name, told, outcome.raw)
+                self._add(_made(outcome) if isinstance(outcome, ParsedCall) else _failed(outcome))
+
+    def _text(self, text: str) -> None:
+        if self._calls:
+            self._pending.append(text)
+        else:
+            self._ready.append(parts.text_part(text))
+
+    def _text_before_call(self) -> None:
+        if self._pending:
+            self._ready.append(parts.text_part("".join(self._pending)))
+            self._pending.clear()
+
+    def _is_invented(self) -> bool:
+        """Whether the model has written results itself: what it calls after that rests on nothing."""
+        if not self._is_cut and self._pending and _RESULT_LINE.search("".join(self._pending)):
+            self._is_cut = True
+            told = "The model wrote results of its calls itself; everything from there on was left out."
+            self._notices.append(Notice("invented_result", told, "warning"))
+        return self._is_cut
+
+    def _add(self, part: Part) -> None:
+        self._calls += 1
+        self._ready.append(part)
+
+    def _told(self) -> list[Notice]:
+        notices, self._notices = self._notices, []
+        return notices
+
+
+def _made(call: ParsedCall) -> Part:
+    part = parts.call_part(FunctionCall(name=call.name, args=call.args))
+    return parts.with_args(part, Noted(call.args, call.notes)) if call.notes else part
+
+
+def _failed(error: CallError) -> Part:
+    """A call that gets an error as its result, and nothing else."""
+    args: JsonObject = dict(error.args or {})
+    part = parts.call_part(FunctionCall(name=error.name, args=args))
+    if error.code == "unknown_tool":
+        return part  # Whoever runs calls knows which tools there are, and says so.
+    return parts.with_args(
+        part, cast("JsonObject", Bad(error.message, {parts.UNREADABLE: _short(error.raw, RAW_CHARS_MAX)}))
+    )
+
+
+def _short(text: str, chars_max: int = TOLD_CHARS_MAX) -> str:
+    return text if len(text) <= chars_max else f"{text[:chars_max]} …"

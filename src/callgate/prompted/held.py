@@ -1,0 +1,69 @@
+"""A call of which not all has arrived: its text so far, and where it ends if it turns out to be broken.
+
+Text comes in piece by piece, and where to cut goes out. Knows nothing of what was called.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from callgate.prompted.reading import Written
+from callgate.prompted.scan import Form, Scan
+
+__all__ = ["CALL_CHARS_MAX", "RAW_CHARS_KEPT", "RESCANNED_MAX", "TOO_LONG", "HeldCall"]
+
+CALL_CHARS_MAX = 16 * 1024 * 1024
+"""A call longer than this is an error; only its beginning is kept."""
+
+RESCANNED_MAX = 1024 * 1024
+"""How much text may be read again because a call in it turned out to be broken. Beyond it a marker at the beginning of a
+line always ends the call before it, even in what looks like a string, so that hostile text costs no more than any other."""
+
+RAW_CHARS_KEPT = 1_000
+TOO_LONG = f"it is longer than {CALL_CHARS_MAX:,} characters"
+
+_LAST_CLOSE: Mapping[Form, re.Pattern[str]] = {
+    "(": re.compile(r"\)[ \t;.*]*+\r?(?=\n|\Z)"),
+    "{": re.compile(r"[)}][ \t;.*]*+\r?(?=\n|\Z)"),
+}
+
+
+@dataclass(slots=True)
+class HeldCall:
+    """The call that is being read."""
+
+    name: str | None
+    form: Form
+    bold: bool
+    scan: Scan
+    raw: list[str]
+    length: int
+    args_begin: int
+    first_marker: int | None = None
+    """Where the first line-start marker inside stands."""
+    is_too_long: bool = False
+
+    def add(self, text: str) -> None:
+        """Takes in what was read."""
+        self.length += len(text)
+        if not self.is_too_long:
+            self.raw.append(text)
+
+    def text(self) -> str:
+        """All of it so far; of one that is too long, the beginning."""
+        self.raw[:] = ["".join(self.raw)]
+        return self.raw[0]
+
+    def last_close(self, limit: int | None) -> int | None:
+        """Where the last bracket ends that ends a line, before `limit`; None where there is none."""
+        raw = self.text()
+        closes = _LAST_CLOSE[self.form].finditer(raw, self.args_begin, len(raw) if limit is None else limit)
+        last = next(iter(deque(closes, maxlen=1)), None)
+        return last.start() + 1 if last is not None else None
+
+    def written(self, raw: str, args: str) -> Written:
+        """The call in its pieces."""
+        return Written(self.name, args, raw)

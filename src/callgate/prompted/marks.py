@@ -1,0 +1,112 @@
+"""How a line looks that begins a call, or a code fence: the patterns of the grammar, and what may still become one.
+
+Each mark has two patterns: one that it matches when it is there, and one that every beginning of it matches, so that a
+stream knows how long it must hold text back. Knows nothing of arguments.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+__all__ = [
+    "ALONE", "CHAINED", "CHAINED_ALONE", "CLOSING", "CLOSING_BEGINS", "FENCE", "HEAD", "HEAD_BEGINS", "HEAD_MAX", "INDENT",
+    "INTERESTING", "MARKER", "MARKER_BEGINS", "NEXT_BEGINS", "TRAILING", "UNWRAPPED_TAGS", "block_after",
+    "mentions_behind_sentences",
+]  # fmt: skip
+
+HEAD_MAX = 1_024
+"""A line whose beginning is longer than this before its bracket is no call."""
+
+UNWRAPPED_TAGS = frozenset({"", "tool_call", "tool_code", "tool", "text", "plaintext", "json"})
+"""Tags of code fences that are taken away when nothing but calls stands in them."""
+
+_BLANK_CHARS = r" \t\u00a0\u3000\ufeff\u200b-\u200d\u2060"
+_B = f"[{_BLANK_CHARS}]"
+_BULLET = rf"(?:[-*+]|[0-9]{{1,9}}[.)]){_B}+"
+_MARK = rf"(?P<bold>\*\*)?TOOL_CALL{_B}*[:：]"
+_UNBOLD = rf"{_B}*(?(bold)(?:(?P<closed>\*\*){_B}*)?|)"
+_NAME = r"(?P<quote>[`\"'])?(?P<name>[^\W\d][\w.:/-]*)(?(quote)(?P=quote)|)"
+_OPENING = rf"{_UNBOLD}(?:(?P<object>\{{)|{_NAME}{_B}*(?P<open>[({{]))"
+_ENDING = rf"{_UNBOLD}{_NAME}[{_BLANK_CHARS};.]*(?:\*\*)?[{_BLANK_CHARS};.]*\r?"
+_BETWEEN = f"[{_BLANK_CHARS},;]*"
+
+INDENT = re.compile(f"{_B}*+")
+MARKER = re.compile(f"(?:{_BULLET})?{_MARK}")
+HEAD = re.compile(f"(?:{_BULLET})?{_MARK}{_OPENING}")
+ALONE = re.compile(f"(?:{_BULLET})?{_MARK}{_ENDING}")
+"""A name and nothing else behind the marker, to the end of the line."""
+CHAINED = re.compile(f"{_BETWEEN}{_MARK}{_OPENING}")
+"""A call directly behind another one."""
+CHAINED_ALONE = re.compile(f"{_BETWEEN}{_MARK}{_ENDING}")
+TRAILING = re.compile(f"[{_BLANK_CHARS};.]++")
+"""What goes with a call that stands before it."""
+
+
+def _beginnings(letters: Iterable[str], rest: str) -> str:
+    """A pattern of every beginning of the letters, the last of them followed by `rest`."""
+    pattern = rest
+    for letter in reversed(list(letters)):
+        pattern = f"(?:{re.escape(letter)}{pattern})?"
+    return pattern
+
+
+_NAME_BEGINS = rf"{_B}*\*{{0,2}}{_B}*[`\"']?(?:[^\W\d][\w.:/-]*)?[`\"']?[{_BLANK_CHARS};.]*\*{{0,2}}[{_BLANK_CHARS};.]*\r?"
+_MARK_BEGINS = _beginnings("TOOL_CALL", f"{_B}*(?:[:：])?")
+_HEAD_BEGINS = _beginnings("TOOL_CALL", f"{_B}*(?:[:：]{_NAME_BEGINS})?")
+_BULLET_BEGINS = r"[-*+]|[0-9]{1,9}[.)]?"
+_TAG_BEGINS = "|".join(sorted({tag[:length] for tag in UNWRAPPED_TAGS for length in range(len(tag) + 1)}, reverse=True))
+_FENCE_BEGINS = rf"`{{1,2}}|`{{3,}}[ \t]*(?:{_TAG_BEGINS})[ \t]*\r?"
+
+MARKER_BEGINS = re.compile(rf"(?:{_BULLET_BEGINS}|(?:{_BULLET})?(?:\*|(?:\*\*)?{_MARK_BEGINS}))")
+HEAD_BEGINS = re.compile(rf"(?:{_BULLET_BEGINS}|(?:{_BULLET})?(?:\*|(?:\*\*)?{_HEAD_BEGINS}|(?i:{_FENCE_BEGINS})))")
+"""Also of a code fence that may be taken away."""
+NEXT_BEGINS = re.compile(rf"{_BETWEEN}(?:\*|(?:\*\*)?{_HEAD_BEGINS})")
+CLOSING = re.compile(r"[ \t]*(`+|~+)[ \t]*\r?\n?")
+CLOSING_BEGINS = re.compile(r"[ \t]*`*[ \t]*\r?")
+
+FENCE = re.compile(rf"{_B}*(?:{_BULLET})?(?P<run>`{{3,}}|~{{3,}})(?P<info>[^\n]*)")
+"""The line that opens a code fence. Behind backticks there may be no further backtick: that would be inline code."""
+
+INTERESTING = re.compile(rf"TOOL_CALL{_B}*[:：]{_B}*\S|```|~~~|<!--|<[tT][hH][iI][nN][kK]")
+"""A line without any of these can neither be a call nor hide one."""
+
+
+# Blocks that hide calls --------------------------------------------------------------------------------------------------
+
+_OPENERS = {"<!--": "-->", "<think>": "</think>", "<thinking>": "</thinking>"}
+_TOKENS = re.compile(r"`+|<!--|-->|</?think(?:ing)?>", re.IGNORECASE)
+_THOUGHT_ENDS = frozenset({"</think>", "</thinking>"})
+
+
+def block_after(line: str, block: str | None) -> str | None:
+    """The block that is still open behind a line: the text that closes it, or None. Inline code opens nothing."""
+    if "<" not in line and "-->" not in line:
+        return block
+    tokens = [token[0].lower() for token in _TOKENS.finditer(line)]
+    last_place = {token: place for place, token in enumerate(tokens)}
+    code = ""
+    for place, token in enumerate(tokens):
+        if block is not None:
+            if token == block or (block in _THOUGHT_ENDS and token in _THOUGHT_ENDS):
+                block = None
+        elif code:
+            code = "" if token == code else code
+        elif token[0] == "`":
+            code = token if last_place[token] > place else ""
+        else:
+            block = _OPENERS.get(token)
+    return block
+
+
+_NO_PROSE = re.compile(r"\s*(?:>|#{1,6}\s|\|)")
+_BEHIND_SENTENCE = re.compile(rf"[.!?…。！？][\"')\]”’*_]*{_B}*(?P<call>(?:\*\*)?TOOL_CALL{_B}*[:：])")
+_MENTIONS_MAX = 8
+
+
+def mentions_behind_sentences(line: str) -> list[str]:
+    """What follows each sentence end of a line of prose, where it begins with a marker; the first few of them."""
+    if "TOOL_CALL" not in line or _NO_PROSE.match(line):
+        return []
+    found = _BEHIND_SENTENCE.finditer(line)
+    return [line[match.start("call") :] for match, _ in zip(found, range(_MENTIONS_MAX), strict=False)]

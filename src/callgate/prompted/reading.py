@@ -1,0 +1,114 @@
+"""One call as it was written -> what it asks for, or why it cannot.
+
+The pieces of a call's grammar come in (name, arguments, how they were bracketed), a `ParsedCall` or `CallError` goes out.
+Knows which tools there are, and nothing of lines or streams.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, cast
+
+from callgate.calls import unknown_name_sentence
+from callgate.prompted.arguments import ArgumentsError, read_arguments
+from callgate.prompted.outcomes import CallError, ErrorCode, ParsedCall
+from callgate.types import ToolDefinition
+
+__all__ = ["CallReader", "Written", "midline"]
+
+PREFIXES = ("default_api.", "functions.")
+"""Namespaces of other interfaces that leak into names."""
+
+_PRINTED = re.compile(r"\s*((?:default_api|functions)\.[^\W\d][\w.:/-]*)\s*\((.*)\)\s*", re.DOTALL)
+_NAMED = re.compile(r"[\"']name[\"']\s*:\s*[\"']([^\"'\n]{1,256})[\"']")
+_ARGUMENT_KEYS = ("arguments", "args", "parameters", "input")
+_IGNORED_KEYS = frozenset({"name", "id", "call_id", "type"})
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A call in its pieces."""
+
+    name: str | None
+    """None where the name is in the object: `{"name": ..., "arguments": ...}`."""
+    args: str
+    raw: str
+
+
+def midline(call: ParsedCall) -> CallError:
+    """The error for a call that would be one if it stood on a line of its own."""
+    told = f"The call of {call.name!r} was not run: it stands in the middle of a line. Write it on a line of its own."
+    return CallError("midline_call", call.name, told, call.raw, call.args)
+
+
+class CallReader:
+    """Reads calls of the given tools. None as tools means that every name is known."""
+
+    def __init__(self, tools: Iterable[ToolDefinition | str] | None) -> None:
+        self._known: frozenset[str] | None = None
+        if tools is not None:
+            self._known = frozenset(tool if isinstance(tool, str) else tool.name for tool in tools)
+
+    def read(self, written: Written) -> ParsedCall | CallError:
+        """The call, or what is wrong with it."""
+        try:
+            name, args, notes = self._named(written) if written.name is None else self._plain(written.name, written.args)
+        except ArgumentsError as error:
+            return self.broken("bad_arguments", written, str(error))
+        if name is None:
+            return self.broken("bad_syntax", written, "it does not name a tool")
+        known = self._resolved(name)
+        if known is None:
+            return CallError("unknown_tool", name, self._unknown(name), written.raw, args)
+        if known != name:
+            notes = (*notes, f"The name {name!r} was read as {known!r}.")
+        return ParsedCall(known, args, notes, written.raw)
+
+    def broken(self, code: ErrorCode, written: Written, why: str) -> CallError:
+        """The error for a call that cannot be read; `why` is a clause."""
+        found = _NAMED.search(written.args[:10_000]) if written.name is None else None
+        name = self.own_name(written.name or (found[1] if found else ""))
+        form = f"TOOL_CALL: {name or 'name'}({{...}})"
+        what = f"The call of {name!r}" if name else "The call"
+        told = f"{what} was not run: {why}. Write it on one line, as {form}, with one JSON object."
+        return CallError(code, name, told, written.raw)
+
+    def own_name(self, name: str) -> str:
+        """The tool's own name where it is known, else what was written."""
+        return self._resolved(name) or name
+
+    def _plain(self, name: str, args: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
+        if name == "print" and self._resolved(name) is None and (printed := _PRINTED.fullmatch(args)):
+            read, notes = read_arguments(printed[2])
+            return printed[1], read, ("print() around the call was removed.", *notes)
+        read, notes = read_arguments(args)
+        return name, read, notes
+
+    def _named(self, written: Written) -> tuple[str | None, dict[str, Any], tuple[str, ...]]:
+        call, notes = read_arguments(written.args)
+        name = call.get("name")
+        if not isinstance(name, str) or not name:
+            return None, {}, ()
+        keys = [key for key in _ARGUMENT_KEYS if key in call]
+        if len(keys) > 1 or (not keys and call.keys() - _IGNORED_KEYS):
+            raise ArgumentsError("the object must hold the name, and the arguments under one key 'arguments'")
+        args: Any = call[keys[0]] if keys else None
+        if isinstance(args, str):
+            args, more = read_arguments(args)
+            notes = (*notes, "The arguments were an object encoded as a string.", *more)
+        if args is not None and not isinstance(args, dict):
+            raise ArgumentsError("the arguments are not an object")
+        return name, cast("dict[str, Any]", args or {}), notes
+
+    def _resolved(self, name: str) -> str | None:
+        if self._known is None or name in self._known:
+            return name
+        for prefix in PREFIXES:
+            if name.startswith(prefix) and name[len(prefix) :] in self._known:
+                return name[len(prefix) :]
+        return None
+
+    def _unknown(self, name: str) -> str:
+        return unknown_name_sentence(name, sorted(self._known or ()))

@@ -1,0 +1,221 @@
+"""Where the arguments of a call end: brackets are counted, strings and comments skipped, piece by piece.
+
+Text from behind the opening bracket comes in, in any pieces; how far it was read and what was met goes out. Each character
+is read once. This file does not know what the arguments mean.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Any, ClassVar, Literal, TypeAlias
+
+__all__ = ["Form", "Met", "Scan"]
+
+Form: TypeAlias = Literal["(", "{"]
+"""What the arguments stand in: parentheses, or nothing but the braces of the object itself."""
+
+
+class Met(Enum):
+    """Why a scan stopped."""
+
+    NOTHING = "the piece is at its end"
+    LINE = "a line has ended"
+    CLOSE = "the call is closed"
+    UNCLOSED = "the object is complete, its line has ended, and what follows does not close the parenthesis"
+
+
+_SMART = {"“": "”", "‘": "’"}
+_CODE = re.compile(r"[\"'“‘/\n(){}]")
+_SPACE = re.compile(r"[^\S\n]*+")
+_SAME = {bracket: re.compile(f"{re.escape(bracket)}++") for bracket in "(){}"}
+_STRING = {quote: re.compile(rf"(?:[^{quote}\\\n]++|\\[^\n])*+") for quote in "\"'”’"}
+
+
+class Scan:
+    """One scan, from behind the opening bracket on."""
+
+    def __init__(self, form: Form) -> None:
+        self._form: Form = form
+        self._state = "start" if form == "(" else "code"
+        self._quote = ""
+        self._quotes = 0
+        """How many quotes in a row were met, where that decides."""
+        self._escaped = False
+        self._depth = {"(": 0, "{": 0} | {form: 1}
+        self._first_object = False
+        """Whether the first thing in the parentheses is an object, and we are in it."""
+        self._line_ended = False
+        self._saw_ascii = False
+        self._base = 0
+        self.position = 0
+        """Characters read so far."""
+        self.object_end: int | None = None
+        """Where the object ended, as long as nothing has followed it."""
+
+    @property
+    def in_code(self) -> bool:
+        """Whether we are outside strings and comments."""
+        return self._state in ("start", "code", "slash", "after") or (self._state == "opened" and self._quotes == 2)
+
+    @property
+    def lacks_only_close(self) -> bool:
+        """Whether the object is complete and its line has ended."""
+        return self.object_end is not None and self._line_ended
+
+    def forget_object(self) -> None:
+        """Goes on as if no object had been complete."""
+        self._state, self.object_end = "code", None
+
+    def run(self, text: str, place: int) -> tuple[Met, int]:
+        """Reads on from `place`; says why it stopped, and where. What met `UNCLOSED` is left to be read."""
+        self._base = self.position - place
+        met = Met.NOTHING
+        while place < len(text) and met is Met.NOTHING:
+            if self._escaped:
+                self._escaped = False
+                place += text[place] != "\n"  # The line end must be seen as such.
+            else:
+                met, place = self._STEPS[self._state](self, text, place)
+        self.position = self._base + place
+        return met, place
+
+    def _start(self, text: str, place: int) -> tuple[Met, int]:
+        place = _end(_SPACE, text, place)
+        if place == len(text):
+            return Met.NOTHING, place
+        if text[place] == "\n":
+            return Met.LINE, place + 1
+        self._first_object = text[place] == "{"
+        self._state = "code"
+        return Met.NOTHING, place
+
+    def _code(self, text: str, place: int) -> tuple[Met, int]:
+        found = _CODE.search(text, place)
+        if found is None:
+            return Met.NOTHING, len(text)
+        char = found[0]
+        if char == "\n":
+            return Met.LINE, found.end()
+        if char in _SAME:
+            return self._bracket(char, found.start(), _end(_SAME[char], text, found.start()))
+        if char == "/":
+            self._state = "slash"
+        elif char not in _SMART:
+            self._saw_ascii = self._saw_ascii or char == '"'
+            self._state, self._quote, self._quotes = "opened", char, 1
+        elif not self._saw_ascii:  # Typographic quotes are quotes only where there are no others.
+            self._state, self._quote = "string", _SMART[char]
+        return Met.NOTHING, found.end()
+
+    def _bracket(self, char: str, begin: int, end: int) -> tuple[Met, int]:
+        """A run of one and the same bracket; the one among them that closes what matters ends it."""
+        opening = "(" if char in "()" else "{"
+        if char == opening:
+            self._depth[opening] += end - begin
+            return Met.NOTHING, end
+        closing = begin + self._depth[opening]
+        if closing > end or (opening == "{" and self._form == "(" and not self._first_object):
+            self._depth[opening] -= end - begin
+            return Met.NOTHING, end
+        if opening == self._form:
+            return Met.CLOSE, closing
+        if opening == "(":  # Parentheses in an object without any around it close nothing.
+            self._depth[opening] = 0
+            return Met.NOTHING, end
+        self._depth[opening] = 0
+        self._first_object = self._line_ended = False
+        self._state, self.object_end = "after", self._base + closing
+        return Met.NOTHING, closing
+
+    def _after(self, text: str, place: int) -> tuple[Met, int]:
+        """Behind the object: a parenthesis closes the call, also on a later line; a line end may."""
+        place = _end(_SPACE, text, place)
+        if place == len(text):
+            return Met.NOTHING, place
+        char = text[place]
+        if char == "\n":
+            self._line_ended = True
+            return Met.LINE, place + 1
+        if char in ";." and not self._line_ended:
+            return Met.NOTHING, place + 1
+        if char != ")" and self._line_ended:
+            return Met.UNCLOSED, place
+        self.forget_object()
+        return Met.NOTHING, place
+
+    def _slash(self, text: str, place: int) -> tuple[Met, int]:
+        self._state = {"/": "line_comment", "*": "comment"}.get(text[place], "code")
+        return Met.NOTHING, place + (self._state != "code")
+
+    def _line_comment(self, text: str, place: int) -> tuple[Met, int]:
+        end = text.find("\n", place)
+        if end < 0:
+            return Met.NOTHING, len(text)
+        self._state = "code"
+        return Met.LINE, end + 1
+
+    def _comment(self, text: str, place: int) -> tuple[Met, int]:
+        found = _STAR.search(text, place)
+        if found is None:
+            return Met.NOTHING, len(text)
+        if found[0] == "*":
+            self._state = "star"
+        return (Met.LINE if found[0] == "\n" else Met.NOTHING), found.end()
+
+    def _star(self, text: str, place: int) -> tuple[Met, int]:
+        if text[place] == "*":
+            return Met.NOTHING, place + 1
+        self._state = "code" if text[place] == "/" else "comment"
+        return Met.NOTHING, place + (self._state == "code")
+
+    def _opened(self, text: str, place: int) -> tuple[Met, int]:
+        """Behind one or two opening quotes: a string, an empty one, or the beginning of a triple-quoted one."""
+        if text[place] == self._quote:
+            self._quotes += 1
+            if self._quotes == 3:
+                self._state, self._quotes = "triple", 0
+            return Met.NOTHING, place + 1
+        self._state = "string" if self._quotes == 1 else "code"
+        return Met.NOTHING, place
+
+    def _string(self, text: str, place: int) -> tuple[Met, int]:
+        place = _end(_STRING[self._quote], text, place)
+        if place == len(text):
+            return Met.NOTHING, place
+        if text[place] == self._quote:
+            self._state = "code"
+        return self._end_of_run(text, place)
+
+    def _triple(self, text: str, place: int) -> tuple[Met, int]:
+        if text[place] == self._quote:
+            self._quotes += 1
+            if self._quotes == 3:
+                self._state = "code"
+            return Met.NOTHING, place + 1
+        self._quotes = 0
+        place = _end(_STRING[self._quote], text, place)
+        if place == len(text) or text[place] == self._quote:
+            return Met.NOTHING, place
+        return self._end_of_run(text, place)
+
+    def _end_of_run(self, text: str, place: int) -> tuple[Met, int]:
+        """What ends a run of a string: its quote, a line end, or a backslash with nothing to escape yet."""
+        self._escaped = text[place] == "\\"
+        return (Met.LINE if text[place] == "\n" else Met.NOTHING), place + 1
+
+    _STEPS: ClassVar[Mapping[str, Callable[[Any, str, int], tuple[Met, int]]]] = {
+        "start": _start, "code": _code, "after": _after, "slash": _slash, "line_comment": _line_comment,
+        "comment": _comment, "star": _star, "opened": _opened, "string": _string, "triple": _triple,
+    }  # fmt: skip
+
+
+_STAR = re.compile(r"[*\n]")
+
+
+def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
+    """Where a pattern that matches everywhere ends."""
+    match = pattern.match(text, place)
+    assert match is not None
+    return match.end()
