@@ -169,7 +169,10 @@ OPENINGS = {
 
 @pytest.mark.parametrize("opening", OPENINGS.values(), ids=OPENINGS)
 @pytest.mark.parametrize("unit", HOSTILE.values(), ids=HOSTILE)
-def test_the_work_grows_with_the_length_of_the_text_and_not_faster(unit, opening, scale):
+def test_the_work_grows_with_the_length_of_the_text_and_not_faster(unit, opening, scale, monkeypatch):
+    # What may be read again in all is a constant; it is made small, so that it does not hide how the work grows.
+    monkeypatch.setattr("callgate.prompted.parser.RESCANNED_MAX", 1_000)
+
     def work(length: int, *, piece: int) -> int:
         text = opening + (unit * (length // len(unit) + 1))[:length]
         parser = CallParser(["f"])

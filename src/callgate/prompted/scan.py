@@ -27,10 +27,16 @@ class Met(Enum):
 
 
 _SMART = {"“": "”", "‘": "’"}
-_CODE = re.compile(r"[\"'“‘/\n(){}]")
+# A line end in front of something that cannot begin a marker: there is no need to stop at it.
+_PLAIN_LINE = r"\n(?=[^\s\u200b-\u200d\u2060\ufeffT*+0-9-])"
+_INSIDE = {quote: rf"(?:[^{quote}\\\n]++|\\[^\n]|{_PLAIN_LINE})" for quote in "\"'”’"}
+_WHOLE = "|".join(f"{q}{_INSIDE[q]}++{q}|{q}{q}(?=[^{q}])|{q}{{6}}" for q in "\"'")
+"""Strings that are complete; three quotes and three quotes are an empty one too."""
+
+_CODE_RUN = re.compile(rf"(?:[^\"'“‘/\n(){{}}]++|{_PLAIN_LINE}|{_WHOLE})*+")
 _SPACE = re.compile(r"[^\S\n]*+")
 _SAME = {bracket: re.compile(f"{re.escape(bracket)}++") for bracket in "(){}"}
-_STRING = {quote: re.compile(rf"(?:[^{quote}\\\n]++|\\[^\n])*+") for quote in "\"'”’"}
+_STRING = {quote: re.compile(f"{inside}*+") for quote, inside in _INSIDE.items()}
 
 
 class Scan:
@@ -92,14 +98,15 @@ class Scan:
         return Met.NOTHING, place
 
     def _code(self, text: str, place: int) -> tuple[Met, int]:
-        found = _CODE.search(text, place)
-        if found is None:
-            return Met.NOTHING, len(text)
-        char = found[0]
+        end = _end(_CODE_RUN, text, place)
+        self._saw_ascii = self._saw_ascii or text.find('"', place, end) >= 0
+        if end == len(text):
+            return Met.NOTHING, end
+        char = text[end]
         if char == "\n":
-            return Met.LINE, found.end()
+            return Met.LINE, end + 1
         if char in _SAME:
-            return self._bracket(char, found.start(), _end(_SAME[char], text, found.start()))
+            return self._bracket(char, end, _end(_SAME[char], text, end))
         if char == "/":
             self._state = "slash"
         elif char not in _SMART:
@@ -107,7 +114,7 @@ class Scan:
             self._state, self._quote, self._quotes = "opened", char, 1
         elif not self._saw_ascii:  # Typographic quotes are quotes only where there are no others.
             self._state, self._quote = "string", _SMART[char]
-        return Met.NOTHING, found.end()
+        return Met.NOTHING, end + 1
 
     def _bracket(self, char: str, begin: int, end: int) -> tuple[Met, int]:
         """A run of one and the same bracket; the one among them that closes what matters ends it."""
