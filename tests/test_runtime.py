@@ -854,8 +854,8 @@ def test_a_gate_is_an_async_context_manager():
 def test_wrong_arguments_of_a_gate_say_what_to_do():
     with pytest.raises(UsageError, match="is not a model"):
         Gate(42)  # pyright: ignore
-    with pytest.raises(UsageError, match="mode='prompted' is not available"):
-        Gate(ScriptedModel([]), mode="prompted")
+    with pytest.raises(UsageError, match="mode='magic': use one of 'auto', 'native', 'prompted'"):
+        Gate(ScriptedModel([]), mode="magic")  # pyright: ignore
     with pytest.raises(UsageError, match="use a path for SQLite, or a URL that begins with postgresql://"):
         Gate(ScriptedModel([]), store="mysql://x")
     with pytest.raises(UsageError, match=r"neither one of .* nor a tool \('add'\)"):

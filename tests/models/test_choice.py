@@ -54,7 +54,7 @@ def test_the_environment_says_whether_gemini_can_be_reached(env: dict[str, str],
 
 def test_a_list_is_a_chain_and_a_model_is_itself() -> None:
     scripted = ScriptedModel(["Hi."])
-    assert open_model(scripted) is scripted
+    assert open_model(scripted, mode="native") is scripted
     chain = open_model(["gemini-3.8-flash", scripted], env=KEY)
     assert isinstance(chain, ModelChain)
     assert chain.name == "gemini-3.8-flash, scripted"

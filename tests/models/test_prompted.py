@@ -16,7 +16,6 @@ from callgate.conversation import Conversation, validate
 from callgate.declaration import declare
 from callgate.events import CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
 from callgate.models.prompted import PromptedModel
-from callgate.parts import SKIP_SIGNATURE
 from callgate.prompted import parse_text, render_content
 from callgate.request import ModelRequest
 from callgate.testing import ScriptedModel
@@ -91,8 +90,6 @@ def test_a_conversation_runs_as_a_native_one_does():
     reply, other = told[-1].reply, events[-1].reply
     assert isinstance(told[-1], RunEnded)
     assert (reply.text, reply.finish_reason, reply.turns) == (other.text, other.finish_reason, other.turns)
-    signed = reply.contents[1]["parts"][1]
-    assert signed.pop("thoughtSignature") == SKIP_SIGNATURE
     assert reply.contents == other.contents
     assert validate(reply.contents) == []
 
@@ -167,7 +164,7 @@ def test_repairs_are_noted_on_the_call_and_do_not_go_to_the_wire():
     [finished] = [event for event in events if isinstance(event, CallFinished)]
     assert finished.call.notes == ("Single quotes were read as double ones.", "A trailing comma was removed.")
     part = events[-1].reply.contents[1]["parts"][0]
-    assert part == {"functionCall": {"name": "add", "args": {"a": 1, "b": 2}}, "thoughtSignature": SKIP_SIGNATURE}
+    assert part == {"functionCall": {"name": "add", "args": {"a": 1, "b": 2}}}
     assert type(part["functionCall"]["args"]) is dict
 
 
@@ -353,7 +350,7 @@ def test_an_inner_model_may_be_any_iterator():
     async def talk() -> list[Any]:
         return [item async for item in PromptedModel(Inner()).generate(request)]
 
-    made = {"functionCall": {"name": "delete_all", "args": {}}, "thoughtSignature": SKIP_SIGNATURE}
+    made = {"functionCall": {"name": "delete_all", "args": {}}}
     assert asyncio.run(talk())[-1] == {"candidates": [{"content": {"parts": [made]}}]}
 
 

@@ -108,7 +108,7 @@ async def scene(
         endpoint = Endpoint(base_url=fake.base_url, api_key=key)
         client = OpenAIClient(endpoint, limits=limits, clock=clock, pressure=Pressure(clock), dice=random.Random(1))
         model = OpenAIModel(MODEL, client=client)
-        gate = Gate(model, tools=[add], limits=limits, **gate_options)
+        gate = Gate(model, tools=[add], mode="native", limits=limits, **gate_options)
         yield Scene(fake=fake, model=model, gate=gate, clock=clock, stream=stream, ran=ran)
         await model.aclose()
         await fake.until_idle()
