@@ -37,7 +37,7 @@ PURE = (
     "turn",
     "selection",
 )
-EDGES = ("gemini", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers")
+EDGES = ("gemini", "embedded", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers")
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("runtime",), ("server", "cli"), ("__main__",))
 TOP = (*LAYERS[-2], *LAYERS[-1])
@@ -51,6 +51,7 @@ TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
 # Edges do not know one another, but for these arrows, each with its reason.
 ALLOWED = {
     ("models", "gemini"): "the Gemini model speaks through the native wire",
+    ("models", "embedded"): "the embedded model speaks through its own engine",
     ("execute", "threads"): "sync tools run in threads",
     ("files", "execute"): "file tools are toolsets of the executor",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",

@@ -16,7 +16,7 @@ from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
     "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "block_ratings_of",
-    "call_of", "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "has_data", "inline_part", "is_call",
+    "call_of", "call_part", "call_parts", "candidate_of", "chunk_of", "display_names", "finish_of", "has_data", "inline_part", "is_call",
     "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole", "is_wire_id", "model_content",
     "model_version_of", "partial_args_of", "parts_of", "response_as_text", "response_media", "response_of",
     "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of",
@@ -330,6 +330,21 @@ def _prompt_parts(items: Iterable[Any]) -> Iterator[Part]:
 def model_content(parts: Iterable[Part]) -> Content:
     """A content of the model."""
     return {"role": "model", "parts": list(parts)}
+
+
+def chunk_of(
+    parts: Iterable[Part] = (), *, finish_reason: str | None = None, usage: Usage | None = None, model: str | None = None
+) -> JsonObject:
+    """A response chunk, for models that speak another language; the last one of an answer has a finish reason."""
+    candidate: JsonObject = {"index": 0}
+    if given := list(parts):
+        candidate["content"] = model_content(given)
+    if finish_reason is not None:
+        candidate["finishReason"] = finish_reason
+    chunk: JsonObject = {"candidates": [candidate]}
+    if usage is not None:
+        chunk["usageMetadata"] = {theirs: getattr(usage, ours) for ours, theirs in _COUNTS.items() if getattr(usage, ours)}
+    return chunk | ({"modelVersion": model} if model else {})
 
 
 def with_text(part: Part, text: str) -> Part:

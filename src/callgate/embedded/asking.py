@@ -1,0 +1,100 @@
+"""The copy test: a required argument that nobody gave is asked for, not made up.
+
+A call, its tool and everything that was said come in; the parameters whose values came from nowhere go out, and a question
+about them. The rule, for required parameters only:
+
+- text without choices, default or format passes if it is among the words that were said (user, results, system), compared
+  without case and punctuation, or if at least half of its words are, or begin like one;
+- a number without default or choices passes if a number was said at all (in digits or words), or if the tool's own
+  description names this very number.
+
+Everything else passes: choices, lists, objects, optional parameters. Pure text work.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from callgate.embedded.shapes import as_object, properties_of, required_of, resolved, types_of
+from callgate.types import ToolDefinition
+
+__all__ = ["made_up", "question"]
+
+ALIKE = 4
+"""Letters that make two words alike."""
+
+_WORD = re.compile(r"[^\W_]+", re.UNICODE)
+_DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
+_NUMBER_WORDS = frozenset(
+    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
+    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion half quarter "
+    "third dozen couple pair single double twice once both first second a an per".split()
+) - {"a", "per", "first", "second"}
+
+
+def made_up(args: Mapping[str, Any], tool: ToolDefinition, said: str) -> list[str]:
+    """The required parameters whose values do not come from what was said."""
+    root = as_object(tool.input_schema)
+    schema = resolved(root, root)
+    properties = properties_of(schema)
+    words = _words(said)
+    described = f"{tool.description} {schema.get('description', '')}"
+    found: list[str] = []
+    for name in required_of(schema):
+        if name not in args:
+            continue
+        shape = resolved(properties.get(name), root)
+        if _is_open(shape) and not _is_said(args[name], words, said, f"{described} {shape.get('description', '')}"):
+            found.append(name)
+    return found
+
+
+def _is_open(shape: Mapping[str, Any]) -> bool:
+    """Whether nothing but the conversation can tell the value."""
+    given = ("enum", "const", "default", "format", "pattern", "anyOf", "oneOf")
+    return not any(key in shape for key in given) and bool({"string", "integer", "number"} & set(types_of(shape)))
+
+
+def _is_said(value: object, words: Sequence[str], said: str, described: str) -> bool:
+    if isinstance(value, bool):
+        return True
+    if isinstance(value, (int, float)):
+        if _DIGITS.search(said) or _NUMBER_WORDS & set(words):
+            return True
+        return any(_number(text) == value for text in _DIGITS.findall(described))
+    if not isinstance(value, str):
+        return True
+    wanted = _words(value)
+    if not wanted:
+        return bool(value.strip()) and value.strip() in said
+    if "".join(wanted) in "".join(words):
+        return True
+    beginnings = {word[:ALIKE] for word in words}
+    known = [word for word in wanted if word[:ALIKE] in beginnings]
+    return len(known) * 2 >= len(wanted)
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text.replace(",", ""))
+    except ValueError:
+        return None
+
+
+def _words(text: str) -> list[str]:
+    return [word.casefold() for word in _WORD.findall(text)]
+
+
+def question(tool: ToolDefinition, names: Sequence[str]) -> str:
+    """Asks for the values of these parameters."""
+    root = as_object(tool.input_schema)
+    properties = properties_of(resolved(root, root))
+    asked: list[str] = []
+    for name in names:
+        description = resolved(properties.get(name), root).get("description")
+        meaning = description.strip().rstrip(".") if isinstance(description, str) else ""
+        label = name.replace("_", " ")
+        asked.append(f"{label} ({meaning[0].lower() + meaning[1:]})" if meaning and meaning.casefold() != label else label)
+    return f"To use {tool.name} I need to know the {' and the '.join(asked)}. What should it be?"

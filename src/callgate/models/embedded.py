@@ -1,0 +1,292 @@
+"""The embedded model as a model: requests in, chunks out, on this machine and without a key.
+
+A request of the runtime comes in. callgate's own small model is asked in the format that it was trained on, under a grammar
+made from the declared tools; any other GGUF file is asked through its own chat template. All knowledge of prompts, grammars,
+files and the process is in `callgate.embedded`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from callgate import parts
+from callgate.conversation import is_user_turn
+from callgate.embedded import prompt
+from callgate.embedded.asking import made_up, question
+from callgate.embedded.chat import ChatReader, chat_body
+from callgate.embedded.engine import Engine, EngineSettings, shared_engine
+from callgate.embedded.grammar import grammar_of
+from callgate.embedded.reply import ReplyReader
+from callgate.embedded.spelling import spellings
+from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
+from callgate.errors import LimitExceeded
+from callgate.events import Notice
+from callgate.request import ModelRequest
+from callgate.types import Content, FunctionCall, JsonObject, ToolDefinition, Usage
+
+__all__ = ["EmbeddedModel"]
+
+CONTEXT = 4096
+"""Tokens of prompt and answer together; the keys and values of a context take 23 KiB a token."""
+TOOL_TOKENS_MAX = 1024
+"""Tokens of the list of tools. The model was trained with up to twelve tools in at most this much."""
+ANSWER_TOKENS = 400
+RESULT_CHARS_MAX = 4_000
+"""Characters of one result that the model is shown."""
+
+ABOUT = (
+    f"{MODEL_NAME} answers: a small language model on this machine's CPU, so check what it says and does. "
+    "Set GEMINI_API_KEY to talk to Gemini."
+)
+
+_SETTINGS = {
+    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed", "stop_sequences": "stop",
+    "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
+}  # fmt: skip
+"""Settings in plain words -> llama.cpp's names for them."""
+
+
+class EmbeddedModel:
+    """A model that runs on this machine.
+
+    Args:
+        path: A GGUF file; None is callgate's own model, `callgate-tools-135m`.
+        context: Tokens of prompt and answer together; None means 4096, or less where the model was made for less.
+        threads: Processors to use; 0 means all that this program may use.
+        announce: Whether the first answer comes with a notice that names the model.
+        grammar: Whether callgate's own model is held to the grammar. Without it calls may be malformed.
+        ask: Whether a call with a required argument that nobody gave becomes a question (see `callgate.embedded.asking`).
+
+    Raises:
+        UsageError: the files are missing or not whole.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        context: int | None = None,
+        threads: int = 0,
+        announce: bool = True,
+        grammar: bool = True,
+        ask: bool = True,
+    ) -> None:
+        self._own = path is None
+        files = find_files() if path is None else Files(os.path.abspath(os.fspath(path)))
+        made_for = read_checked(files.base).context_max or CONTEXT
+        self._context = min(context or CONTEXT, made_for)
+        self._name = MODEL_NAME if path is None else os.path.basename(files.base).removesuffix(".gguf")
+        self._announce = announce and path is None
+        self._grammar = grammar
+        self._ask = ask
+        self._engine: Engine = shared_engine(EngineSettings(files=files, context=self._context, threads=threads))
+        self._counted: dict[str, int] = {}
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return self._name
+
+    @property
+    def engine(self) -> Engine:
+        """The process that does the work, shared by all models of the same file and context."""
+        return self._engine
+
+    def load(self) -> None:
+        """Loads the model now instead of with the first request; blocks until it is there.
+
+        Raises:
+            UsageError: it cannot be loaded.
+        """
+        self._engine.start()
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """How many tokens the prompt of a request has."""
+        await self._engine.ready()
+        if not self._own:
+            return await self._engine.tokens("\n".join(parts.text_of(content) for content in request.contents))
+        plan = await self._plan(request)
+        return await self._engine.tokens(plan.text)
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        """Asks the model.
+
+        Raises:
+            UsageError: it cannot be loaded.
+            LimitExceeded: the newest message does not fit into the context.
+        """
+        await self._engine.ready()
+        if self._announce:
+            self._announce = False
+            yield Notice("embedded_model", ABOUT)
+        answer = self._own_answer(request) if self._own else self._chat_answer(request)
+        async for item in answer:
+            yield item
+
+    # callgate's own model ----------------------------------------------------------------------------------------------
+
+    async def _own_answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        plan = await self._plan(request)
+        for notice in plan.notices:
+            yield notice
+        body = {
+            "prompt": plan.text,
+            "temperature": 0,
+            "cache_prompt": True,
+            "stream": True,
+            "return_progress": True,
+            "stream_options": {"include_usage": True},
+            **_sampling(request.settings),
+            "stop": [prompt.STOP, *(request.settings.get("stop_sequences") or ())],
+            "max_tokens": _answer_tokens(request.settings, self._context - plan.tokens),
+        }
+        if self._grammar:
+            body["grammar"] = grammar_of(plan.tools, tool_choice=plan.tool_choice, words=spellings(plan.said))
+        reader, usage, reason = ReplyReader(), None, None
+        async for event in self._engine.stream("/v1/completions", body):
+            usage = _usage(event) or usage
+            for choice in event.get("choices", ()):
+                reason = choice.get("finish_reason") or reason
+                if shown := reader.feed(choice.get("text") or ""):
+                    yield parts.chunk_of([parts.text_part(shown)])
+        rest, read = reader.close()
+        if rest:
+            yield parts.chunk_of([parts.text_part(rest)])
+        finish = "MAX_TOKENS" if reason == "length" else "MALFORMED_FUNCTION_CALL" if read.problem else "STOP"
+        given: list[Any] = []
+        if finish == "STOP":
+            for item in self._calls(read.calls, plan):
+                if isinstance(item, Notice):
+                    yield item
+                else:
+                    given.append(item)
+        yield parts.chunk_of(given, finish_reason=finish, usage=usage, model=self._name)
+
+    def _calls(self, calls: Sequence[tuple[str, dict[str, Any]]], plan: _Plan) -> list[JsonObject | Notice]:
+        """The calls as parts; or, where a required argument came from nowhere, a question and a notice."""
+        tools = {tool.name: tool for tool in plan.tools}
+        for name, args in calls if self._ask and plan.tool_choice in ("auto", "validated") else ():
+            missing = made_up(args, tools[name], plan.known) if name in tools else []
+            if missing:
+                held = f"A call of {name!r} was held back: nobody said what {', '.join(map(repr, missing))} should be."
+                return [Notice("asked_instead", held), parts.text_part(question(tools[name], missing))]
+        return [parts.call_part(FunctionCall(name=name, args=args)) for name, args in calls]
+
+    async def _plan(self, request: ModelRequest) -> _Plan:
+        """The prompt: the tools and turns that fit, and notices of what does not."""
+        contents = request.contents
+        aliases = {own: declared for declared, own in request.declaration.names.items()}
+        tools = [replace(tool, name=aliases.get(tool.name, tool.name)) for tool in request.definitions]
+        shown, notices = await self._shown_tools(tools, contents)
+        system = prompt.turn_text("system", prompt.system_text(shown, extra=request.system or ""))
+        turns = prompt.turns_of(contents, result_chars_max=RESULT_CHARS_MAX)
+        sizes = prompt.Sizes(await self._size(system), tuple([await self._size(turn) for turn in turns]))
+        room = self._context - _answer_tokens(request.settings, self._context // 4) - 8
+        try:
+            fits = prompt.fitted(contents, sizes, room=room)
+        except prompt.PromptTooLong as error:
+            raise LimitExceeded(f"the prompt is too long for {self._name}: {error}") from error
+        if fits.start:
+            message = f"The first {fits.start} messages of the conversation do not fit into the model's {self._context} tokens and were left out."
+            notices.append(Notice("history_trimmed", message, "warning"))
+        since = max((index for index, content in enumerate(contents) if is_user_turn(content)), default=0)
+        return _Plan(
+            text="".join([system, *turns[fits.start :], prompt.OPEN]),
+            tokens=fits.tokens,
+            tools=shown,
+            tool_choice=aliases.get(request.tool_choice, request.tool_choice),
+            said="\n".join(turns[since:]),
+            known="\n".join([request.system or "", *turns[fits.start :]]),
+            notices=notices,
+        )
+
+    async def _shown_tools(
+        self, tools: Sequence[ToolDefinition], contents: Sequence[Content]
+    ) -> tuple[list[ToolDefinition], list[Notice]]:
+        sizes = {tool.name: await self._size(prompt.tool_text(tool)) + 1 for tool in tools}
+        if sum(sizes.values()) <= TOOL_TOKENS_MAX:
+            return list(tools), []
+        left = TOOL_TOKENS_MAX
+
+        def fits(tool: ToolDefinition) -> bool:
+            nonlocal left
+            if sizes[tool.name] > left:
+                return False
+            left -= sizes[tool.name]
+            return True
+
+        shown = prompt.chosen_tools(tools, prompt.words_since(contents), fits=fits)
+        message = (
+            f"{self._name} has room for {len(shown)} of {len(tools)} tools: those nearest to the newest message by their "
+            f"words, then the first declared."
+        )
+        return shown, [Notice("tools_left_out", message, "warning")]
+
+    async def _size(self, text: str) -> int:
+        known = self._counted.get(text)
+        if known is None:
+            if len(self._counted) >= 1_000:
+                self._counted.clear()
+            known = self._counted[text] = await self._engine.tokens(text)
+        return known
+
+    # Any other model ---------------------------------------------------------------------------------------------------
+
+    async def _chat_answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        body = {
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": _answer_tokens(request.settings, self._context // 2, usual=2_048),
+            **_sampling(request.settings),
+            **chat_body(request),
+        }
+        reader, usage = ChatReader(), None
+        async for event in self._engine.stream("/v1/chat/completions", body):
+            usage = _usage(event) or usage
+            for part in reader.feed(event):
+                yield parts.chunk_of([part])
+        made, finish = reader.close()
+        yield parts.chunk_of(made, finish_reason=finish, usage=usage, model=self._name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """A request to callgate's own model, ready to be sent."""
+
+    text: str
+    tokens: int
+    tools: list[ToolDefinition]
+    tool_choice: str
+    said: str
+    """What the user said last and what came back since: where arguments are copied from."""
+    known: str
+    """Everything that was said."""
+    notices: list[Notice]
+
+
+def _sampling(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {theirs: settings[ours] for ours, theirs in _SETTINGS.items() if settings.get(ours) is not None}
+
+
+def _answer_tokens(settings: Mapping[str, Any], room: int, *, usual: int = ANSWER_TOKENS) -> int:
+    asked = settings.get("max_output_tokens")
+    return max(min(asked if isinstance(asked, int) and asked > 0 else usual, room), 1)
+
+
+def _usage(event: Mapping[str, Any]) -> Usage | None:
+    raw = event.get("usage")
+    if not isinstance(raw, dict):
+        return None
+    counts: dict[str, Any] = raw  # pyright: ignore[reportUnknownVariableType]
+    prompt_tokens, output_tokens = int(counts.get("prompt_tokens") or 0), int(counts.get("completion_tokens") or 0)
+    cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        cached_tokens=int(cached),
+        output_tokens=output_tokens,
+        total_tokens=prompt_tokens + output_tokens,
+    )
