@@ -28,7 +28,8 @@ def main() -> None:
         address: Any = server.listening_address
         said = {"address": address.decode() if isinstance(address, bytes) else str(address)}
     except ImportError as error:
-        said = {"error": f"the package xllamacpp cannot be used ({error}); install it with: pip install 'callgate[local]'"}
+        library = "apt-get install libgomp1" if "libgomp" in str(error) else "pip install 'callgate[local]'"
+        said = {"error": f"the package xllamacpp cannot be used ({error}); install what is missing with: {library}"}
     except (RuntimeError, ValueError, MemoryError, OSError) as error:
         said = {"error": f"llama.cpp could not load the model ({error})"}
     os.write(out, json.dumps(said).encode() + b"\n")

@@ -102,7 +102,7 @@ def _type_name(schema: Mapping[str, Any]) -> str:
 
 def _cut(text: object, limit: int) -> str:
     """The text up to its last sentence within the limit, or else its last word."""
-    whole = text.strip() if isinstance(text, str) else ""
+    whole = " ".join(text.split()) if isinstance(text, str) else ""
     if len(whole) <= limit:
         return whole
     head = whole[:limit]
