@@ -32,7 +32,9 @@ def cases(category: str) -> list[dict[str, Any]]:
     """The held-out cases of a category: `id`, `prompt`, `system`, `tools`, `answers`."""
     with zipfile.ZipFile(_wheel()) as archive:
         questions = _lines(archive, f"bfcl_eval/data/BFCL_v4_{category}.json")
-        answers = {a["id"]: a["ground_truth"] for a in _lines(archive, f"bfcl_eval/data/possible_answer/BFCL_v4_{category}.json")}
+        answers = {
+            a["id"]: a["ground_truth"] for a in _lines(archive, f"bfcl_eval/data/possible_answer/BFCL_v4_{category}.json")
+        }
     found: list[dict[str, Any]] = []
     for entry in questions:
         said = {role: [m["content"] for m in entry["question"][0] if m["role"] == role] for role in ("system", "user")}

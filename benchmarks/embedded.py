@@ -1,6 +1,6 @@
 """How well the embedded model calls tools, and what it costs: right tools, exact calls, questions, answers, time, memory.
 
-Three sets: 60 prompts over six tools that were looked at while the model was made (`dev`), 115 prompts over eighteen invented
+Three sets: 60 prompts over six tools that were looked at while the model was made (`dev`), 115 over eighteen invented
 tools that were written before any model was run on them (`new`), and the functions of BFCL that it was not trained on
 (`bfcl`; the data is fetched from the package registry once). Each set runs with the grammar, and with `--both` also without.
 
@@ -64,7 +64,9 @@ class Score:
 
 def definitions(tools: list[dict[str, Any]]) -> tuple[ToolDefinition, ...]:
     return tuple(
-        ToolDefinition(name=tool["name"], description=tool["description"], input_schema={"type": "object", **tool["parameters"]})
+        ToolDefinition(
+            name=tool["name"], description=tool["description"], input_schema={"type": "object", **tool["parameters"]}
+        )
         for tool in tools
     )
 
@@ -106,7 +108,9 @@ def judge(case: dict[str, Any], answer: Answer, defaults: dict[str, Any], score:
     if kind == "call":
         expected = case["expected"][0]
         tool = [name for name, _ in answer.calls] == [expected["name"]]
-        exact = tool and _exact(answer.calls[0][1], expected["args"], case.get("accept", {}), defaults.get(expected["name"], {}))
+        exact = tool and _exact(
+            answer.calls[0][1], expected["args"], case.get("accept", {}), defaults.get(expected["name"], {})
+        )
         score.count("tool", tool)
         score.count("exact", exact)
         right = exact
@@ -122,7 +126,9 @@ def judge(case: dict[str, Any], answer: Answer, defaults: dict[str, Any], score:
         right = not answer.calls and all(any(w.lower() in said for w in words.split("|")) for words in case["must_mention"])
         score.count("final", right)
     if not right:
-        score.misses.append(f"{case['id']}: {case['prompt']!r} -> {answer.calls or answer.text!r} {' '.join(answer.notices)}")
+        score.misses.append(
+            f"{case['id']}: {case['prompt']!r} -> {answer.calls or answer.text!r} {' '.join(answer.notices)}"
+        )
 
 
 def _exact(args: dict[str, Any], expected: dict[str, Any], accept: dict[str, Any], defaults: dict[str, Any]) -> bool:
@@ -167,7 +173,9 @@ async def bfcl(model: EmbeddedModel, category: str, every: int) -> Score:
             score.count("asked instead", True)
         if not right:
             shown = [(name, args) for name, args in answer.calls] or answer.text
-            score.misses.append(f"{case['id']}: {case['prompt'][:200]!r} -> {shown!r} wanted {case['answers']} {answer.notices}")
+            score.misses.append(
+                f"{case['id']}: {case['prompt'][:200]!r} -> {shown!r} wanted {case['answers']} {answer.notices}"
+            )
     return score
 
 
@@ -221,11 +229,14 @@ async def speed(model: EmbeddedModel) -> None:
     """Tokens per second, of a new prompt and of an answer."""
     text = "The quick brown fox jumps over the lazy dog. " * 40
     async for event in model.engine.stream(
-        "/v1/completions", {"prompt": text, "max_tokens": 64, "temperature": 0, "stream": True, "cache_prompt": False, "ignore_eos": True}
+        "/v1/completions",
+        {"prompt": text, "max_tokens": 64, "temperature": 0, "stream": True, "cache_prompt": False, "ignore_eos": True},
     ):
         timings = event.get("timings") or {}
         if timings:
-            print(f"prompt {timings['prompt_per_second']:.0f} tokens/s, answer {timings['predicted_per_second']:.0f} tokens/s")
+            print(
+                f"prompt {timings['prompt_per_second']:.0f} tokens/s, answer {timings['predicted_per_second']:.0f} tokens/s"
+            )
 
 
 if __name__ == "__main__":

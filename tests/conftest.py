@@ -25,6 +25,8 @@ LIVE = os.environ.get("CALLGATE_LIVE") == "1"
 if not LIVE:
     for _name in [name for name in os.environ if name.startswith(("GOOGLE_", "GEMINI_", "OPENAI_"))]:
         del os.environ[_name]
+    # Whether the embedded model is installed must not decide what a test of something else sees.
+    os.environ["CALLGATE_PROVIDER"] = "demo"
 
 # The same examples every time at scale 1, so that a change is judged by what it changed and not by luck; new ones, and more
 # of them, in a soak, where a failure prints the line that repeats it.

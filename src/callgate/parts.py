@@ -16,10 +16,10 @@ from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
     "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "block_ratings_of",
-    "call_of", "call_part", "call_parts", "candidate_of", "chunk_of", "display_names", "finish_of", "has_data", "inline_part", "is_call",
-    "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole", "is_wire_id", "model_content",
-    "model_version_of", "partial_args_of", "parts_of", "response_as_text", "response_media", "response_of",
-    "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of",
+    "call_of", "call_part", "call_parts", "candidate_of", "chunk_of", "display_names", "finish_of", "has_data",
+    "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole",
+    "is_wire_id", "model_content", "model_version_of", "partial_args_of", "parts_of", "response_as_text", "response_media",
+    "response_of", "response_part", "role_of", "same_kind_of_text", "sendable_part", "text_of", "text_part", "usage_of",
     "user_content", "with_args", "with_text", "without_stream_fields",
 ]  # fmt: skip
 

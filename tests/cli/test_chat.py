@@ -232,7 +232,7 @@ def test_what_nobody_expected_is_one_sentence_too(
     def explode(_: Any) -> Any:
         raise RuntimeError("the model\n\x1b[31mburst")
 
-    monkeypatch.setattr("callgate.cli.chat.DemoModel", explode)
+    monkeypatch.setattr("callgate.cli.provider.DemoModel", explode)
     assert main(["chat", "hi"]) == 1
     assert capsys.readouterr().err == "callgate: RuntimeError: the model <U+001B>[31mburst\n"
 
@@ -273,7 +273,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts a scripted model in the place of the demo."""
 
     def use(*script: Any, **options: Any) -> None:
-        monkeypatch.setattr("callgate.cli.chat.DemoModel", lambda _: ScriptedModel(script, **options))
+        monkeypatch.setattr("callgate.cli.provider.DemoModel", lambda _: ScriptedModel(script, **options))
 
     return use
 

@@ -27,11 +27,13 @@ ALIKE = 4
 
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
-_NUMBER_WORDS = frozenset(
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen "
-    "eighteen nineteen twenty thirty forty fifty sixty seventy eighty ninety hundred thousand million billion half quarter "
-    "third dozen couple pair single double twice once both first second a an per".split()
-) - {"a", "per", "first", "second"}
+_NUMBER_WORDS = frozenset({
+    "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
+    "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen", "twenty", "thirty", "forty", "fifty", "sixty",
+    "seventy", "eighty", "ninety", "hundred", "thousand", "million", "billion", "half", "quarter", "third", "dozen",
+    "couple", "pair", "single", "double", "twice", "once", "both", "an",
+})  # fmt: skip
+"""`an` is a number as in "an hour"."""
 
 
 def made_up(args: Mapping[str, Any], tool: ToolDefinition, said: str) -> list[str]:

@@ -1,12 +1,11 @@
 """Any other model through its own chat template: llama.cpp's chat route, which has OpenAI's form.
 
 A request comes in and the body for llama.cpp goes out; the events of the answer come in and parts in Gemini's form go out.
-llama.cpp renders the model's own template, knows the tool-call format of many models and constrains others to one of its own.
+llama.cpp renders the model's own template, knows the tool-call format of many models and holds others to one of its own.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
@@ -92,8 +91,3 @@ class ChatReader:
                 return [], "MALFORMED_FUNCTION_CALL"
             made.append(parts.call_part(FunctionCall(name=call.name, args=cast("dict[str, Any]", args))))
         return made, finish
-
-
-def written(value: object) -> str:
-    """JSON text of a value."""
-    return json.dumps(value, ensure_ascii=False)

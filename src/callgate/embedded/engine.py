@@ -1,7 +1,7 @@
 """llama.cpp in a process of its own: one for each model, shared by everything in this program.
 
-Prompts, grammars and whole chat requests go in; text as it is made comes out. The engine listens on a socket in a folder that
-only its owner can enter (on Windows on a port of this machine), and answers only to a secret made for it. Requests are
+Prompts, grammars and whole chat requests go in; text as it is made comes out. The engine listens on a socket in a folder
+that only its owner can enter (on Windows on a port of this machine), and answers only to a secret made for it. Requests are
 answered one after another, in the order in which they came. A caller that goes away stops the work within one batch of the
 prompt or one token of the answer. This file knows nothing of tools and conversations.
 """
@@ -238,7 +238,9 @@ class Engine:
 
     def _lost(self, error: Exception) -> ModelError:
         if self.pid is None:
-            return ConnectionLost("the embedded model's process ended in the middle of an answer; it starts again when asked")
+            return ConnectionLost(
+                "the embedded model's process ended in the middle of its answer; ask again, and it starts again"
+            )
         return ConnectionLost(f"the embedded model does not answer ({type(error).__name__})", retryable=True)
 
 

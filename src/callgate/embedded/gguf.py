@@ -25,7 +25,7 @@ _SCALARS = {
 }  # fmt: skip
 _STRING, _ARRAY = 8, 9
 
-# Type number -> (values in a block, bytes of a block), for the kinds that files are made of. An unknown kind is not measured.
+# Type number -> (values in a block, bytes of a block), for the kinds that files are made of; others are not measured.
 _BLOCKS = {
     0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 9: (32, 36), 10: (256, 84),
     11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 15: (256, 292), 24: (1, 1), 25: (1, 2), 26: (1, 4),
@@ -77,7 +77,7 @@ def read_head(path: str) -> GgufHead:
         try:
             head = _head(file, size)
         except (struct.error, EOFError):
-            raise BadFile(f"it ends after {size} bytes, in the middle of its own description: it was not copied whole") from None
+            raise BadFile(f"it ends after {size} bytes, within its own description: it was not copied whole") from None
         except (UnicodeDecodeError, OverflowError, MemoryError, KeyError) as error:
             raise BadFile(f"its description cannot be read ({type(error).__name__})") from None
     if head.needed > size:

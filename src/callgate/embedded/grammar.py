@@ -39,7 +39,7 @@ _BASE = {
     "text": r'"\"" char* "\""',
     "string": r'"\"" char* "\""',
     "integer": '"0" | "-"? [1-9] [0-9]{0,14}',
-    "number": '("0" | "-"? [1-9] [0-9]{0,14} | "-"? "0" "." [0-9]{1,12} | "-"? [1-9] [0-9]{0,14} "." [0-9]{1,12}) ([eE] [-+]? [0-9]{1,2})?',
+    "number": '"-"? ("0" | [1-9] [0-9]{0,14}) ("." [0-9]{1,12})? ([eE] [-+]? [0-9]{1,2})?',
     "boolean": '"true" | "false"',
     "null": '"null"',
     "array": '"[" (value (", " value)*)? "]"',
@@ -175,7 +175,7 @@ class _Maker:
         if isinstance(first, (list, tuple)) and first:
             fixed = [self.value_of(item, depth + 1) for item in cast("Sequence[object]", first)]
             return f'"[" {" {} ".format(literal(", ")).join(fixed)} "]"'
-        item = self.value_of(items, depth + 1) if isinstance(items, Mapping) else "value"
+        item = self.value_of(cast("object", items), depth + 1) if isinstance(items, Mapping) else "value"
         lowest, highest = _count(schema.get("minItems"), 0), _count(schema.get("maxItems"), None)
         if (highest is not None and highest > ITEMS_MAX) or (lowest or 0) > ITEMS_MAX:
             lowest, highest = min(lowest or 0, ITEMS_MAX), None
@@ -208,7 +208,7 @@ class _Maker:
         first, later = '""', '""'
         for place in range(len(names) - 1, -1, -1):
             name, pair = names[place], self._named(pairs[place])
-            skip_first, skip_later = (("", "") if name in required else (f" | {first}", f" | {later}"))
+            skip_first, skip_later = ("", "") if name in required else (f" | {first}", f" | {later}")
             behind = later
             first = self._rules.add(f"{stem}-a{place}", f"{pair} {behind}{skip_first}")
             later = self._rules.add(f"{stem}-b{place}", f'", " {pair} {behind}{skip_later}')

@@ -7,6 +7,7 @@ llama.cpp takes the signals of its process and may abort on a file that it does 
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -40,8 +41,8 @@ def main() -> None:
 
 
 def _server(settings: dict[str, Any]) -> Any:
-    import xllamacpp
-
+    # The package says nothing of its types.
+    xllamacpp: Any = importlib.import_module("xllamacpp")
     params: Any = xllamacpp.CommonParams()
     params.model.path = settings["model"]
     if settings.get("adapter"):

@@ -38,7 +38,12 @@ class _NotSayable(Exception):
 
 def pattern_rule(pattern: str) -> str | None:
     """The pattern as an expression of the grammar; None if it is anything but plain, anchored at both ends."""
-    if len(pattern) > PATTERN_CHARS_MAX or not pattern.startswith("^") or not pattern.endswith("$") or pattern.endswith("\\$"):
+    if (
+        len(pattern) > PATTERN_CHARS_MAX
+        or not pattern.startswith("^")
+        or not pattern.endswith("$")
+        or pattern.endswith("\\$")
+    ):
         return None
     reader = _Reader(pattern[1:-1])
     try:
@@ -74,14 +79,7 @@ class _Reader:
     def _atom(self) -> str:
         char = self._take()
         if char == "(":
-            if self._text.startswith("?:", self._place):
-                self._place += 2
-            elif self._peek() == "?":
-                raise _NotSayable
-            inner = self.alternation()
-            if self._take() != ")":
-                raise _NotSayable
-            return f"({inner})"
+            return self._group()
         if char == "[":
             return self._class()
         if char == ".":
@@ -96,6 +94,16 @@ class _Reader:
         if char in _PLAIN:
             return f'"{char}"'
         raise _NotSayable
+
+    def _group(self) -> str:
+        if self._text.startswith("?:", self._place):
+            self._place += 2
+        elif self._peek() == "?":
+            raise _NotSayable
+        inner = self.alternation()
+        if self._take() != ")":
+            raise _NotSayable
+        return f"({inner})"
 
     def _class(self) -> str:
         inside: list[str] = []
@@ -124,7 +132,11 @@ class _Reader:
             end = self._text.find("}", self._place)
             made = self._text[self._place : end + 1] if end > 0 else ""
             lowest, _, highest = made[1:-1].partition(",")
-            if not lowest.isdigit() or (highest and not highest.isdigit()) or max(int(lowest), int(highest or 0)) > REPEAT_MAX:
+            if (
+                not lowest.isdigit()
+                or (highest and not highest.isdigit())
+                or max(int(lowest), int(highest or 0)) > REPEAT_MAX
+            ):
                 raise _NotSayable
             self._place = end + 1
         else:

@@ -1,4 +1,4 @@
-"""The conversation as the embedded model was taught to read it: ChatML turns, a compact list of tools, call and result lines.
+"""The conversation as the embedded model was taught to read it: ChatML turns, a compact list of tools, lines of calls.
 
 Contents in Gemini's form and tools come in, text goes out. The wording, the order and every space are those of the training
 data (`training/`), because the adapter knows no other format: change nothing here without training again. This file knows
@@ -15,13 +15,26 @@ from typing import Any
 
 from callgate import parts
 from callgate.conversation import is_user_turn
-from callgate.embedded.shapes import as_object, properties_of, required_of, resolved, types_of
+from callgate.embedded.shapes import alternatives, as_object, properties_of, required_of, resolved, types_of
 from callgate.selection import nearest
 from callgate.types import Content, ToolDefinition
 
 __all__ = [
-    "CALL", "OPEN", "RESULT", "SYSTEM", "STOP", "Fitted", "PromptTooLong", "Sizes", "chosen_tools", "fitted", "system_text",
-    "tool_text", "turn_text", "turns_of", "words_since",
+    "CALL",
+    "OPEN",
+    "RESULT",
+    "STOP",
+    "SYSTEM",
+    "Fitted",
+    "PromptTooLong",
+    "Sizes",
+    "chosen_tools",
+    "fitted",
+    "system_text",
+    "tool_text",
+    "turn_text",
+    "turns_of",
+    "words_since",
 ]  # fmt: skip
 
 SYSTEM = (
@@ -80,7 +93,7 @@ def _parameter(raw: object, root: Mapping[str, Any]) -> str:
 def _one_form(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
     """The first alternative that is not null, so that `anyOf` of a type and null reads like the type."""
     for key in ("anyOf", "oneOf"):
-        members = [resolved(member, root) for member in schema.get(key) or []]
+        members = [resolved(member, root) for member in alternatives(schema)] if key in schema else []
         real = [member for member in members if types_of(member) != ["null"]]
         if real:
             outer = {name: value for name, value in schema.items() if name != key}
@@ -112,7 +125,9 @@ def _cut(text: object, limit: int) -> str:
     return head[: head.rfind(" ")] if " " in head else head
 
 
-def chosen_tools(tools: Sequence[ToolDefinition], words: str, *, fits: Callable[[ToolDefinition], bool]) -> list[ToolDefinition]:
+def chosen_tools(
+    tools: Sequence[ToolDefinition], words: str, *, fits: Callable[[ToolDefinition], bool]
+) -> list[ToolDefinition]:
     """The tools that the model is shown where not all of them fit: those nearest to the words, then the first declared.
 
     `fits` is asked for one tool after another, takes it into account when it says yes, and a tool that does not fit is

@@ -79,7 +79,7 @@ def _pointed_at(pointer: str, root: Schema) -> Schema:
         if isinstance(place, (list, tuple)) and key.isascii() and key.isdigit() and int(key) < len(cast("list[Any]", place)):
             place = cast("list[Any]", place)[int(key)]
         else:
-            place = as_object(place).get(key)
+            place = as_object(cast("object", place)).get(key)
     return as_object(place)
 
 
@@ -99,7 +99,7 @@ def types_of(schema: Schema) -> list[str]:
     found = [each for each in listed if each in TYPES]
     if found or alternatives(schema):
         return found
-    return next(([kind] for keyword, kind in _TELLING.items() if keyword in schema), [])
+    return [kind for keyword, kind in _TELLING.items() if keyword in schema][:1]
 
 
 def properties_of(schema: Schema) -> dict[str, Any]:

@@ -27,7 +27,9 @@ def spellings(text: str) -> list[str]:
     """The words of a text that must be copied exactly, and those that begin like one of them, in their order."""
     tokens = list(dict.fromkeys(token for token in _TOKEN.findall(text) if len(token) <= WORD_CHARS[1]))
     quoted = {token for groups in _QUOTED.findall(text) for group in groups for token in _TOKEN.findall(group)}
-    marked = [token for token in tokens if len(token) >= WORD_CHARS[0] and (_is_identifier(token) or token in quoted)][:WORDS_MAX]
+    marked = [token for token in tokens if len(token) >= WORD_CHARS[0] and (_is_identifier(token) or token in quoted)][
+        :WORDS_MAX
+    ]
     begun = {piece[:BEGUN] for token in marked for piece in _PIECE.findall(token) if len(piece) > BEGUN}
     # A plain word that begins like a marked one must stay possible: "payment" beside "payments-api".
     alike = [token for token in tokens if token not in marked and token[:BEGUN] in begun]
@@ -52,7 +54,7 @@ class _Node:
 
 
 def spelled_rules(words: Iterable[str]) -> dict[str, str]:
-    """Rules for `string`: free text in which the words are spelled as given. None for no words, so that the plain rule stands."""
+    """Rules for `string`: free text in which the words are spelled as given. No words, no rules: the plain one stands."""
     top = _Node(must=False)
     for word in words:
         node, begun = top, 0
@@ -71,7 +73,12 @@ def spelled_rules(words: Iterable[str]) -> dict[str, str]:
         arms = [f"{_terminal(char)} {named[id(child)]}" for char, child in node.next.items()]
         if not node.must:
             others = "".join(_in_class(char) for char in node.next)
-            arms += [f'[^"\\\\\\x00-\\x1f {others}] string-free', f"{_ESCAPE} string-free", f"{_SPACE} {named[id(top)]}", _END]
+            arms += [
+                f'[^"\\\\\\x00-\\x1f {others}] string-free',
+                f"{_ESCAPE} string-free",
+                f"{_SPACE} {named[id(top)]}",
+                _END,
+            ]
         rules[named[id(node)]] = " | ".join(arms)
     return rules
 

