@@ -22,7 +22,7 @@ __all__ = ["CALLS_MAX", "GRAMMAR_CHARS_MAX", "grammar_of"]
 
 CALLS_MAX = 8
 """Calls in one answer."""
-DEPTH_MAX = 6
+DEPTH_MAX = 12
 """Levels of a schema that are spelled out; below them stands any value of the right type."""
 NODES_MAX = 400
 """Parts of one tool's schema that are spelled out."""
@@ -33,7 +33,7 @@ ITEMS_MAX = 64
 ENUMERATED_MAX = 128
 GRAMMAR_CHARS_MAX = 200_000
 
-_CHAR = r'[^"\\\x00-\x1f] | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})'
+_CHAR = r'[^"\\\x00-\x1f] | "\\" (["\\/bfnrt] | "u00" [01] [0-9a-f])'
 _BASE = {
     "char": _CHAR,
     "text": r'"\"" char* "\""',
@@ -77,7 +77,7 @@ def grammar_of(tools: Sequence[ToolDefinition], *, tool_choice: ToolChoice = "au
     text = _written({"root": root, **({} if must_call else _PROSE), **rules.rules})
     if len(text) <= GRAMMAR_CHARS_MAX:
         return text
-    loose = [ToolDefinition(name=tool.name, input_schema={"type": "object"}) for tool in offered]
+    loose = [ToolDefinition(name=tool.name, input_schema={"type": "object", "additionalProperties": True}) for tool in offered]
     return grammar_of(loose, tool_choice=tool_choice, words=words)
 
 

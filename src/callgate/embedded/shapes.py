@@ -30,33 +30,22 @@ def as_object(value: object) -> Schema:
     return cast("Schema", value) if isinstance(value, Mapping) else {}
 
 
-def resolved(schema: object, root: Schema) -> Schema:
+def resolved(schema: object, root: Schema, *, hops: int = REF_HOPS_MAX) -> Schema:
     """The schema behind references, with the parts of `allOf` laid over one another; `{}` where it cannot be found."""
     found = as_object(schema)
-    for _ in range(REF_HOPS_MAX):
-        if not isinstance(found.get("$ref"), str):
-            break
+    while isinstance(found.get("$ref"), str):
+        if hops == 0:
+            return {}
+        hops -= 1
         beside = {key: value for key, value in found.items() if key != "$ref"}
         found = {**_pointed_at(found["$ref"], root), **beside}
-    else:
-        return {}
-    parts: object = found.get("allOf")
-    if not isinstance(parts, (list, tuple)) or not parts:
+    members: object = found.get("allOf")
+    if not isinstance(members, (list, tuple)) or not members or hops == 0:
         return found
     merged: dict[str, Any] = {key: value for key, value in found.items() if key != "allOf"}
-    for part in cast("Sequence[object]", parts):
-        merged = _laid_over(merged, as_object(part) if "$ref" not in as_object(part) else _direct(part, root))
+    for member in cast("Sequence[object]", members):
+        merged = _laid_over(merged, resolved(member, root, hops=hops - 1))
     return merged
-
-
-def _direct(part: object, root: Schema) -> Schema:
-    """What a reference leads to in one hop or more; deeper `allOf`s are left as they are."""
-    found = as_object(part)
-    for _ in range(REF_HOPS_MAX):
-        if not isinstance(found.get("$ref"), str):
-            return found
-        found = _pointed_at(found["$ref"], root)
-    return {}
 
 
 def _laid_over(one: Mapping[str, Any], other: Schema) -> dict[str, Any]:

@@ -15,7 +15,7 @@ __all__ = ["spelled_rules", "spellings"]
 
 WORDS_MAX = 48
 WORD_CHARS = (4, 64)
-BEGUN = 3
+BEGUN = 4
 """Letters after which a piece of a word counts as begun."""
 
 _TOKEN = re.compile(r"[^\W_][\w./@+-]*[^\W_]|[^\W_]", re.UNICODE)
@@ -83,8 +83,8 @@ def spelled_rules(words: Iterable[str]) -> dict[str, str]:
     return rules
 
 
-_ESCAPE = r'"\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4})'
-_FREE = r'[^"\\\x00-\x1f ] string-free | "\\" (["\\/bfnrt] | "u" [0-9a-fA-F]{4}) string-free'
+_ESCAPE = r'"\\" (["\\/bfnrt] | "u00" [01] [0-9a-f])'
+_FREE = r'[^"\\\x00-\x1f ] string-free | "\\" (["\\/bfnrt] | "u00" [01] [0-9a-f]) string-free'
 _SPACE = '" "'
 _END = r'"\""'
 
