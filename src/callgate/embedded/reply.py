@@ -45,12 +45,16 @@ class ReplyReader:
         shown, self._shown = self.text[self._shown : end], max(end, self._shown)
         return shown
 
-    def close(self) -> tuple[str, Read]:
-        """The rest of the prose, and the calls."""
-        if CALL not in self.text:
-            rest, self._shown = self.text[self._shown :], len(self.text)
-            return rest, Read()
-        return "", _calls(self.text)
+    def rest(self) -> str:
+        """The prose that was held back, when the answer is over."""
+        if CALL in self.text:
+            return ""
+        rest, self._shown = self.text[self._shown :], len(self.text)
+        return rest
+
+    def read(self) -> Read:
+        """The calls, when the answer is over."""
+        return _calls(self.text) if CALL in self.text else Read()
 
 
 def _calls(text: str) -> Read:

@@ -109,7 +109,7 @@ class EmbeddedModel:
         if not self._own:
             return await self._engine.tokens("\n".join(parts.text_of(content) for content in request.contents))
         plan = await self._plan(request)
-        return await self._engine.tokens(plan.text)
+        return plan.tokens
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model.
@@ -132,8 +132,32 @@ class EmbeddedModel:
         plan = await self._plan(request)
         for notice in plan.notices:
             yield notice
+        usage, reason, reader = Usage(), None, ReplyReader()
+        for number, text in enumerate(plan.texts):
+            if number:
+                yield parts.chunk_of([parts.text_part("\n")])
+            reader = ReplyReader()
+            async for event in self._engine.stream("/v1/completions", self._body(request, plan, text)):
+                usage += _usage(event) or Usage()
+                for choice in event.get("choices", ()):
+                    reason = choice.get("finish_reason") or reason
+                    if shown := reader.feed(choice.get("text") or ""):
+                        yield parts.chunk_of([parts.text_part(shown)])
+            if rest := reader.rest():
+                yield parts.chunk_of([parts.text_part(rest)])
+        read = reader.read()
+        finish = "MAX_TOKENS" if reason == "length" else "MALFORMED_FUNCTION_CALL" if read.problem else "STOP"
+        given: list[Any] = []
+        for item in self._calls(read.calls, plan) if finish == "STOP" else ():
+            if isinstance(item, Notice):
+                yield item
+            else:
+                given.append(item)
+        yield parts.chunk_of(given, finish_reason=finish, usage=usage, model=self._name)
+
+    def _body(self, request: ModelRequest, plan: _Plan, text: str) -> dict[str, Any]:
         body = {
-            "prompt": plan.text,
+            "prompt": text,
             "temperature": 0,
             "cache_prompt": True,
             "stream": True,
@@ -145,25 +169,7 @@ class EmbeddedModel:
         }
         if self._grammar:
             body["grammar"] = grammar_of(plan.tools, tool_choice=plan.tool_choice, words=spellings(plan.said))
-        reader, usage, reason = ReplyReader(), None, None
-        async for event in self._engine.stream("/v1/completions", body):
-            usage = _usage(event) or usage
-            for choice in event.get("choices", ()):
-                reason = choice.get("finish_reason") or reason
-                if shown := reader.feed(choice.get("text") or ""):
-                    yield parts.chunk_of([parts.text_part(shown)])
-        rest, read = reader.close()
-        if rest:
-            yield parts.chunk_of([parts.text_part(rest)])
-        finish = "MAX_TOKENS" if reason == "length" else "MALFORMED_FUNCTION_CALL" if read.problem else "STOP"
-        given: list[Any] = []
-        if finish == "STOP":
-            for item in self._calls(read.calls, plan):
-                if isinstance(item, Notice):
-                    yield item
-                else:
-                    given.append(item)
-        yield parts.chunk_of(given, finish_reason=finish, usage=usage, model=self._name)
+        return body
 
     def _calls(self, calls: Sequence[tuple[str, dict[str, Any]]], plan: _Plan) -> list[JsonObject | Notice]:
         """The calls as parts; or, where a required argument came from nowhere, a question and a notice."""
@@ -192,12 +198,17 @@ class EmbeddedModel:
         if fits.start:
             message = f"The first {fits.start} messages were left out: the model has room for {self._context} tokens."
             notices.append(Notice("history_trimmed", message, "warning"))
+        pieces = prompt.one_by_one(contents) if request.tool_choice in ("auto", "validated", "none") else [contents]
+        choice = "none" if len(pieces) > 1 else aliases.get(request.tool_choice, request.tool_choice)
         since = max((index for index, content in enumerate(contents) if is_user_turn(content)), default=0)
         return _Plan(
-            text="".join([system, *turns[fits.start :], prompt.OPEN]),
+            texts=[
+                "".join([system, *prompt.turns_of(piece, result_chars_max=RESULT_CHARS_MAX)[fits.start :], prompt.OPEN])
+                for piece in pieces
+            ],
             tokens=fits.tokens,
             tools=shown,
-            tool_choice=aliases.get(request.tool_choice, request.tool_choice),
+            tool_choice=choice,
             said="\n".join(turns[since:]),
             known="\n".join([request.system or "", *turns[fits.start :]]),
             notices=notices,
@@ -257,7 +268,8 @@ class EmbeddedModel:
 class _Plan:
     """A request to callgate's own model, ready to be sent."""
 
-    text: str
+    texts: list[str]
+    """The prompt; or, where several results came back, one for each, to be answered one by one."""
     tokens: int
     tools: list[ToolDefinition]
     tool_choice: str
