@@ -12,6 +12,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
+from callgate.embedded.gbnf import json_literal, literal
 from callgate.embedded.patterns import FORMATS, pattern_rule
 from callgate.embedded.prompt import CALL
 from callgate.embedded.shapes import alternatives, as_object, properties_of, required_of, resolved, types_of
@@ -81,24 +82,6 @@ def grammar_of(tools: Sequence[ToolDefinition], *, tool_choice: ToolChoice = "au
         ToolDefinition(name=tool.name, input_schema={"type": "object", "additionalProperties": True}) for tool in offered
     ]
     return grammar_of(loose, tool_choice=tool_choice, words=words)
-
-
-def literal(text: str) -> str:
-    """The text as a terminal of the grammar."""
-    return '"' + "".join(_ESCAPED.get(char) or (char if char.isprintable() else _by_number(char)) for char in text) + '"'
-
-
-_ESCAPED = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
-
-
-def _by_number(char: str) -> str:
-    number = ord(char)
-    return f"\\x{number:02x}" if number < 0x100 else f"\\u{number:04x}" if number < 0x10000 else f"\\U{number:08x}"
-
-
-def json_literal(value: object) -> str:
-    """A JSON value, written as the model writes JSON, as a terminal."""
-    return literal(json.dumps(value, ensure_ascii=False))
 
 
 class _Rules:

