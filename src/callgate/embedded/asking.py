@@ -4,7 +4,8 @@ A call, its tool and everything that was said come in; the parameters whose valu
 about them. The rule, for required parameters only:
 
 - text without choices, default or format passes if it is among the words that were said (user, results, system), compared
-  without case and punctuation, or if at least half of its words are, or begin like one;
+  without case and punctuation; or if at least half of its words are, or begin like one, where a number counts as said if
+  any number was (a date in another form); or if the description lists it among quoted choices;
 - a number without default or choices passes if a number was said at all (in digits or words), or if the tool's own
   description names this very number.
 
@@ -26,6 +27,7 @@ ALIKE = 4
 """Letters that make two words alike."""
 
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
+_QUOTED = re.compile(r"'([^'\s][^'\n]{0,40})'|\"([^\"\n]{1,40})\"")
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
 _NUMBER_WORDS = frozenset({
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
@@ -63,7 +65,7 @@ def _is_said(value: object, words: Sequence[str], said: str, described: str) -> 
     if isinstance(value, bool):
         return True
     if isinstance(value, (int, float)):
-        if _DIGITS.search(said) or _NUMBER_WORDS & set(words):
+        if _has_number(said, words):
             return True
         return any(_number(text) == value for text in _DIGITS.findall(described))
     if not isinstance(value, str):
@@ -71,11 +73,21 @@ def _is_said(value: object, words: Sequence[str], said: str, described: str) -> 
     wanted = _words(value)
     if not wanted:
         return bool(value.strip()) and value.strip() in said
-    if "".join(wanted) in "".join(words):
+    if "".join(wanted) in "".join(words) or value in _listed(described):
         return True
-    beginnings = {word[:ALIKE] for word in words}
-    known = [word for word in wanted if word[:ALIKE] in beginnings]
+    beginnings, has_number = {word[:ALIKE] for word in words}, _has_number(said, words)
+    known = [word for word in wanted if word[:ALIKE] in beginnings or (word.isdigit() and has_number)]
     return len(known) * 2 >= len(wanted)
+
+
+def _has_number(said: str, words: Sequence[str]) -> bool:
+    return bool(_DIGITS.search(said)) or bool(_NUMBER_WORDS & set(words))
+
+
+def _listed(described: str) -> list[str]:
+    """Choices that a description lists in quotes; a single one is an example."""
+    found = [single or double for single, double in _QUOTED.findall(described)]
+    return found if len(found) > 1 else []
 
 
 def _number(text: str) -> float | None:
