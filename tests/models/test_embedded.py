@@ -21,10 +21,9 @@ import pytest
 from callgate import Conversation, Gate, ToolDefinition, ToolError
 from callgate.declaration import declare
 from callgate.embedded import engine as engines
-from callgate.embedded.engine import Engine, EngineSettings
 from callgate.embedded.grammar import grammar_of
-from callgate.embedded.weights import find_base, find_files
-from callgate.errors import InvalidRequest, LimitExceeded, RateLimited, UsageError
+from callgate.embedded.weights import find_base
+from callgate.errors import InvalidRequest, LimitExceeded, UsageError
 from callgate.events import Notice, TextDelta
 from callgate.models.embedded import EmbeddedModel
 from callgate.parts import call_parts, candidate_of, text_of
@@ -373,18 +372,6 @@ def test_memory_stays_bounded_over_many_different_prompts(model: EmbeddedModel, 
     before = resident()
     asyncio.run(ask(range(5, 5 + 15 * scale)))
     assert resident() < before + 40
-
-
-def test_too_many_waiting_requests_are_refused() -> None:
-    engine = Engine(EngineSettings(files=find_files() if find_base() else None, context=512))  # pyright: ignore[reportArgumentType]
-    engine._waiting = engines.WAITING_MAX  # pyright: ignore[reportPrivateUsage]
-
-    async def ask() -> None:
-        async for _ in engine.stream("/v1/completions", {}):
-            pass
-
-    with pytest.raises(RateLimited, match="the embedded model is busy and 32 requests wait for it"):
-        asyncio.run(ask())
 
 
 # --- other files ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,8 @@ LOAD_WAIT_S = 120.0
 WAITING_MAX = 32
 """Requests that may wait for their turn."""
 BATCH = 128
+HOST = [sys.executable, "-m", "callgate.embedded.host"]
+"""What is started: the other end of the pipe."""
 LOG_LINE_CHARS_MAX = 2_000
 
 
@@ -109,7 +111,7 @@ class Engine:
             "secret": self._secret,
         }
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "callgate.embedded.host"],
+            HOST,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
