@@ -208,7 +208,9 @@ def test_an_error_sets_the_exit_code_of_the_process() -> None:
 def test_with_a_key_gemini_answers_and_calls_tools() -> None:
     script = [gemini_call("calculate", expression="12*7"), "It is 84."]
     with FakeGemini.in_thread(script, api_key="secret") as fake:
-        done = callgate("chat", "What is 12 * 7?", GEMINI_API_KEY="secret", GOOGLE_GEMINI_BASE_URL=fake.base_url)
+        done = callgate(
+            "chat", "What is 12 * 7?", GEMINI_API_KEY="secret", GOOGLE_GEMINI_BASE_URL=fake.base_url, CALLGATE_PROVIDER=""
+        )
     assert (done.returncode, done.stdout) == (0, "It is 84.\n")
     assert "demo:" not in done.stderr
     assert "secret" not in done.stderr

@@ -75,7 +75,7 @@ def test_a_file_that_is_no_model_is_bad_input(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(providers.importlib.util, "find_spec", lambda name: object())
     path = tmp_path / "x.gguf"
     path.write_bytes(b"GGUF")
-    done = invoked("chat", "-m", str(path), "hi", CALLGATE_PROVIDER="")
+    done = invoked("chat", "-m", str(path), "hi")
     assert done.exit_code == 42
     assert "it was not copied whole" in done.stderr
 

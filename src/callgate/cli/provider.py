@@ -58,17 +58,20 @@ def choose(provider: str | None, model: str | None, env: Mapping[str, str]) -> C
     Raises:
         click.ClickException: what was named cannot work.
     """
-    named = provider or env.get("CALLGATE_PROVIDER") or None
-    if named is None:
-        if model is not None:
-            named = "embedded" if model.endswith(".gguf") else "gemini"
-        elif env.get("GOOGLE_API_KEY") or env.get("GEMINI_API_KEY"):
-            named = "gemini"
-        else:
-            named = "embedded" if _can_embed() else "demo"
+    named = provider or _at_hand(model, env)
     if named not in PROVIDERS:
         raise click.UsageError(f"there is no provider {named!r}; there are {', '.join(PROVIDERS)}")
     return PROVIDERS[named](model, env)
+
+
+def _at_hand(model: str | None, env: Mapping[str, str]) -> str:
+    if model is not None:
+        return "embedded" if model.endswith(".gguf") else "gemini"
+    if env.get("CALLGATE_PROVIDER"):
+        return env["CALLGATE_PROVIDER"]
+    if env.get("GOOGLE_API_KEY") or env.get("GEMINI_API_KEY"):
+        return "gemini"
+    return "embedded" if _can_embed() else "demo"
 
 
 def _can_embed() -> bool:
