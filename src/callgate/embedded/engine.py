@@ -35,6 +35,8 @@ __all__ = ["Engine", "EngineSettings", "close_engines", "shared_engine"]
 logger = logging.getLogger("callgate.embedded")
 
 LOAD_WAIT_S = 120.0
+SILENCE_S = 600.0
+"""How long an engine may say nothing, while others are before a request or a long prompt is read."""
 WAITING_MAX = 32
 """Requests that may wait for their turn."""
 BATCH = 128
@@ -234,7 +236,7 @@ class Engine:
             transport=transport,
             base_url="http://engine" if unix else self._address,
             headers={"Authorization": f"Bearer {self._secret}"},
-            timeout=httpx2.Timeout(None),
+            timeout=httpx2.Timeout(SILENCE_S, connect=10.0),
             trust_env=False,
         )
 
