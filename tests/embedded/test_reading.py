@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callgate import ToolDefinition
-from callgate.embedded.asking import made_up, question
+from callgate.embedded.asking import made_up, question, respelled
 from callgate.embedded.patterns import pattern_rule
 from callgate.embedded.reply import Read, ReplyReader
 from callgate.embedded.spelling import spellings
@@ -132,6 +132,23 @@ STRING, INTEGER = {"type": "string"}, {"type": "integer", "description": "How ma
 )  # fmt: skip
 def test_a_required_value_that_nobody_gave_is_asked_for(schema: dict[str, Any], value: Any, said: str, asks: bool) -> None:
     assert made_up({"what": value}, tool(what=dict(schema)), said) == (["what"] if asks else [])
+
+
+@pytest.mark.parametrize(
+    ("value", "said", "meant"),
+    [
+        ("Creamure", "Ferry Oban to Craignure with our bikes please", "Craignure"),
+        ("payment-api", "restart payments-api now", "payments-api"),
+        ("San Fransisco", "weather in San Francisco?", "San Francisco"),
+        ("Paris", "weather in Rome", None),
+        ("Auckland", "Find me a ferry.", None),
+        ("host-3", "copy host-1 to host-2", None),
+        ("C", "a cat", None),
+        (7, "seven", None),
+    ],
+)
+def test_a_misspelling_of_one_thing_that_was_said_is_that_thing(value: Any, said: str, meant: str | None) -> None:
+    assert respelled(value, said) == meant
 
 
 def test_an_optional_value_is_never_asked_for() -> None:

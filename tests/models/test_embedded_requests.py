@@ -154,6 +154,13 @@ def test_a_value_that_nobody_gave_becomes_a_question(use: Any) -> None:
     assert items(use(engine, ask=False), asked) == [last(call)]
 
 
+def test_a_misspelt_name_is_taken_for_the_one_that_was_said(use: Any) -> None:
+    engine = StandIn('TOOL_CALL: find({"what": "Creamure"})')
+    notice, answer = items(use(engine), request("find Craignure", tools=(tool("find", what=TEXT),)))
+    assert notice == Notice("respelled", "'what' of 'find': 'Creamure' was taken for 'Craignure'.")
+    assert answer == last({"functionCall": {"name": "find", "args": {"what": "Craignure"}}})
+
+
 def test_several_results_are_put_into_words_one_by_one(use: Any) -> None:
     calls = [{"functionCall": {"name": "find", "args": {"what": value}}} for value in "ab"]
     results = [{"functionResponse": {"name": "find", "response": {"result": value}}} for value in (1, 2)]

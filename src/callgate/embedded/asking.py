@@ -16,18 +16,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 from callgate.embedded.shapes import as_object, properties_of, required_of, resolved, types_of
 from callgate.types import ToolDefinition
 
-__all__ = ["made_up", "question"]
+__all__ = ["made_up", "question", "respelled"]
 
+RESPELLED_CHARS_MIN = 5
+NEARLY = 0.68
+"""How like a misspelling is to the word, from 0 to 1."""
+CLEARLY = 0.1
+"""How much better the best match must be than the next."""
+SPOKEN_MAX = 400
+"""Words that are compared, the newest ones."""
 ALIKE = 4
 """Letters that make two words alike."""
 
 _WORD = re.compile(r"[^\W_]+", re.UNICODE)
 _QUOTED = re.compile(r"'([^'\s][^'\n]{0,40})'|\"([^\"\n]{1,40})\"")
+_NAME = re.compile(r"[^\W_][\w./@+-]*[^\W_]|[^\W_]", re.UNICODE)
 _DIGITS = re.compile(r"\d+(?:[.,]\d+)*")
 _NUMBER_WORDS = frozenset({
     "zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve", "thirteen",
@@ -99,6 +108,25 @@ def _number(text: str) -> float | None:
 
 def _words(text: str) -> list[str]:
     return [word.casefold() for word in _WORD.findall(text)]
+
+
+def respelled(value: object, said: str) -> str | None:
+    """The one piece of what was said that the value is a misspelling of; None if there is none, or more than one.
+
+    A small model copies a rare name with letters lost (`Creamure` for `Craignure`). Only values that were not said are
+    looked at, so a name that the model took from elsewhere is a question unless it is nearly one of the user's.
+    """
+    if not isinstance(value, str) or len(value) < RESPELLED_CHARS_MIN:
+        return None
+    count = len(value.split())
+    places = [(found.start(), found.end()) for found in _NAME.finditer(said)][-SPOKEN_MAX:]
+    pieces = {said[first[0] : last[1]] for first, last in zip(places, places[count - 1 :], strict=False)}
+    rated = sorted(
+        ((SequenceMatcher(None, value.casefold(), piece.casefold()).ratio(), piece) for piece in pieces), reverse=True
+    )
+    if not rated or rated[0][0] < NEARLY or (len(rated) > 1 and rated[1][0] > rated[0][0] - CLEARLY):
+        return None
+    return rated[0][1]
 
 
 def question(tool: ToolDefinition, names: Sequence[str]) -> str:

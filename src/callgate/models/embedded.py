@@ -15,7 +15,7 @@ from typing import Any, cast
 from callgate import parts
 from callgate.conversation import is_user_turn
 from callgate.embedded import prompt
-from callgate.embedded.asking import made_up, question
+from callgate.embedded.asking import made_up, question, respelled
 from callgate.embedded.chat import ChatReader, chat_body
 from callgate.embedded.engine import Engine, EngineSettings, shared_engine
 from callgate.embedded.grammar import grammar_of
@@ -182,13 +182,19 @@ class EmbeddedModel:
 
     def _calls(self, calls: Sequence[tuple[str, dict[str, Any]]], plan: _Plan) -> list[JsonObject | Notice]:
         """The calls as parts; or, where a required argument came from nowhere, a question and a notice."""
-        tools = {tool.name: tool for tool in plan.tools}
+        tools, notices = {tool.name: tool for tool in plan.tools}, list[Notice]()
         for name, args in calls if self._ask and plan.tool_choice in ("auto", "validated") else ():
             missing = made_up(args, tools[name], plan.known) if name in tools else []
+            for key in list(missing):
+                meant = respelled(args[key], plan.spoken)
+                if meant is not None:
+                    notices.append(Notice("respelled", f"{key!r} of {name!r}: {args[key]!r} was taken for {meant!r}."))
+                    args[key] = meant
+                    missing.remove(key)
             if missing:
                 held = f"A call of {name!r} was held back: nobody said what {', '.join(map(repr, missing))} should be."
                 return [Notice("asked_instead", held), parts.text_part(question(tools[name], missing))]
-        return [parts.call_part(FunctionCall(name=name, args=args)) for name, args in calls]
+        return [*notices, *(parts.call_part(FunctionCall(name=name, args=args)) for name, args in calls)]
 
     async def _plan(self, request: ModelRequest) -> _Plan:
         """The prompt: the tools and turns that fit, and notices of what does not."""
@@ -220,6 +226,7 @@ class EmbeddedModel:
             tool_choice=choice,
             said="\n".join(turns[since:]),
             known="\n".join([request.system or "", *turns[fits.start :]]),
+            spoken=prompt.words_since(contents),
             notices=notices,
         )
 
@@ -291,7 +298,10 @@ class EmbeddedModel:
         said = prompt.messages_of(request.contents, result_chars_max=RESULT_CHARS_MAX)
         known = "\n".join(text for _, text in said)
         choice = aliases.get(request.tool_choice, request.tool_choice)
-        plan, answer = _Plan(tools=tools, tool_choice=choice, said=known, known=known), _Answer()
+        plan, answer = (
+            _Plan(tools=tools, tool_choice=choice, said=known, known=known, spoken=prompt.words_since(request.contents)),
+            _Answer(),
+        )
         messages = [("system", prompt.system_text(tools, extra=request.system or "")), *said]
         told = {
             **body,
@@ -317,6 +327,8 @@ class _Plan:
     """What the user said last and what came back since: where arguments are copied from."""
     known: str
     """Everything that was said."""
+    spoken: str = ""
+    """The newest words of the user."""
     notices: list[Notice] = field(default_factory=list[Notice])
 
 
