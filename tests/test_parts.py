@@ -338,3 +338,14 @@ def test_small_builders_keep_everything_else() -> None:
 def test_a_block_reason_of_any_length_is_cut():
     feedback = {"promptFeedback": {"blockReason": "x" * 50_000, "blockReasonMessage": "y" * 50_000}}
     assert parts.block_of(feedback) == ("x" * 100, "y" * 1_000)
+
+
+def test_a_chunk_is_built_with_what_is_known_of_it():
+    assert parts.chunk_of() == {"candidates": [{"index": 0}]}
+    assert parts.chunk_of(
+        [parts.text_part("Hi")], finish_reason="STOP", usage=Usage(prompt_tokens=3, total_tokens=3), model="m"
+    ) == {
+        "candidates": [{"index": 0, "content": {"role": "model", "parts": [{"text": "Hi"}]}, "finishReason": "STOP"}],
+        "usageMetadata": {"promptTokenCount": 3, "totalTokenCount": 3},
+        "modelVersion": "m",
+    }
