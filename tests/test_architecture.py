@@ -39,7 +39,8 @@ PURE = (
     "results",
 )
 EDGES = (
-    "wire", "gemini", "openai", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers",
+    "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp",
+    "workers",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("runtime",), ("server", "cli"), ("__main__",))
@@ -55,6 +56,7 @@ TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
 ALLOWED = {
     ("models", "gemini"): "the Gemini model speaks through the native wire",
     ("models", "openai"): "the OpenAI model speaks through the wire of chat completions",
+    ("models", "embedded"): "the embedded model speaks through its own engine",
     ("gemini", "wire"): "how requests are timed and tried again is the same for every server",
     ("openai", "wire"): "how requests are timed and tried again is the same for every server",
     ("openai", "gemini"): "its reader cuts any stream into JSON, and its limiter slows down callers of any server",

@@ -395,7 +395,7 @@ def say(
         candidate["finishMessage"] = finish_message
     chunk: JsonObject = {"candidates": [candidate]} if len(candidate) > 1 else {}
     if usage is not None:
-        chunk["usageMetadata"] = {theirs: getattr(usage, ours) for ours, theirs in _COUNTS.items()}
+        chunk["usageMetadata"] = {theirs: getattr(usage, ours) for ours, theirs in _COUNTS.items() if getattr(usage, ours)}
     return chunk | ({} if model is None else {"modelVersion": model})
 
 

@@ -175,7 +175,8 @@ def test_a_prompt_wins_over_the_example() -> None:
     [
         (["chat", "hi", "--provider", "gemini"], 2, "no key for Gemini: set GOOGLE_API_KEY or GEMINI_API_KEY"),
         (["chat", "hi", "--provider", "demo", "-m", "x"], 2, "--provider demo has no models to choose from"),
-        (["chat", "hi", "--provider", "openai"], 2, "--provider openai is not available in this version"),
+        (["chat", "hi", "--provider", "openai"], 2, "name one, for example openai:gpt-5.2"),
+        (["chat", "hi", "-m", "openai:gpt-5.2"], 2, "OPENAI_API_KEY"),
         (["chat", "hi", "-m", "gemini-3.8-flash"], 2, "no key for Gemini"),
         (["chat", "hi", "--no-such-option"], 2, "No such option"),
         (["chat", "hi", "there"], 2, "unexpected extra argument"),
@@ -208,7 +209,9 @@ def test_an_error_sets_the_exit_code_of_the_process() -> None:
 def test_with_a_key_gemini_answers_and_calls_tools() -> None:
     script = [gemini_call("calculate", expression="12*7"), "It is 84."]
     with FakeGemini.in_thread(script, api_key="secret") as fake:
-        done = callgate("chat", "What is 12 * 7?", GEMINI_API_KEY="secret", GOOGLE_GEMINI_BASE_URL=fake.base_url)
+        done = callgate(
+            "chat", "What is 12 * 7?", GEMINI_API_KEY="secret", GOOGLE_GEMINI_BASE_URL=fake.base_url, CALLGATE_PROVIDER=""
+        )
     assert (done.returncode, done.stdout) == (0, "It is 84.\n")
     assert "demo:" not in done.stderr
     assert "secret" not in done.stderr
@@ -232,7 +235,7 @@ def test_what_nobody_expected_is_one_sentence_too(
     def explode(_: Any) -> Any:
         raise RuntimeError("the model\n\x1b[31mburst")
 
-    monkeypatch.setattr("callgate.cli.chat.DemoModel", explode)
+    monkeypatch.setattr("callgate.cli.provider.DemoModel", explode)
     assert main(["chat", "hi"]) == 1
     assert capsys.readouterr().err == "callgate: RuntimeError: the model <U+001B>[31mburst\n"
 
@@ -273,7 +276,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Puts a scripted model in the place of the demo."""
 
     def use(*script: Any, **options: Any) -> None:
-        monkeypatch.setattr("callgate.cli.chat.DemoModel", lambda _: ScriptedModel(script, **options))
+        monkeypatch.setattr("callgate.cli.provider.DemoModel", lambda _: ScriptedModel(script, **options))
 
     return use
 

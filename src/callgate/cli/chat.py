@@ -15,7 +15,7 @@ import select
 import signal
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Literal, cast
@@ -23,16 +23,15 @@ from typing import Any, Literal, cast
 import click
 
 from callgate import strict_json
-from callgate.cli.demo_tools import DEMO_TOOLS, HONEST_TOOLS
+from callgate.cli.demo_tools import DEMO_TOOLS
+from callgate.cli.provider import PROVIDERS, Chosen, choose
 from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line, shown_call
 from callgate.cli.tools import ToolLoadError, load_tools
 from callgate.errors import CallgateError, UsageError
 from callgate.events import Event, RunEnded, to_json
-from callgate.models import Model
-from callgate.models.demo import DemoModel
+from callgate.models import Mode
 from callgate.permission import Approval, Policy
 from callgate.runtime import Gate
-from callgate.testing import answer
 from callgate.types import Decision, FunctionCall, JsonObject, Reply, ToolDefinition
 
 __all__ = ["chat"]
@@ -51,11 +50,6 @@ EXAMPLE = (
     "What time is it in Atlantis?",
 )
 """One call, two calls at once, and a call that fails and is made again in another way."""
-
-DEMO_LINE = "demo: a scripted stand-in, not a language model; set GEMINI_API_KEY to talk to Gemini"
-
-MODEL_DEFAULT = "gemini-flash-latest"
-"""The model that answers when a key is there and nothing else is said."""
 
 HELP = """\
 /tools   the tools that can be called
@@ -78,6 +72,7 @@ class Options:
     tool: tuple[str, ...]
     provider: str | None
     model: str | None
+    mode: Mode
     system: str | None
     approval_mode: Literal["default", "yolo"]
     output: Literal["text", "json", "stream-json"]
@@ -88,8 +83,16 @@ class Options:
 @click.command(short_help="Talk to a model that can call tools.")
 @click.argument("prompt", required=False)
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
-@click.option("--provider", type=click.Choice(["demo", "gemini", "openai", "embedded"]), help="Whose model answers.")
-@click.option("-m", "--model", metavar="NAME", help="The model that answers.")
+@click.option("--provider", type=click.Choice(list(PROVIDERS)), help="Whose model answers.")
+@click.option(
+    "-m", "--model", metavar="NAME", help="The model that answers: NAME, PROVIDER:NAME, or a .gguf file on this machine."
+)
+@click.option(
+    "--mode",
+    type=click.Choice(["auto", "native", "prompted"]),
+    default="auto",
+    help="How the model is told of tools: by its API, in its prompt, or whichever it can.",
+)
 @click.option("--system", metavar="TEXT", help="An instruction for the whole conversation.")
 @click.option(
     "--approval-mode",
@@ -113,7 +116,7 @@ def chat(ctx: click.Context, **given: Any) -> None:
     Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input, 53 the limit of turns, 130 Ctrl-C.
     """
     options = Options(**given)
-    model = _model(options, os.environ)
+    chosen = choose(options.provider, options.model, os.environ)
     # asyncio would print tracebacks of its own when a second Ctrl-C ends everything in mid-flight.
     logging.getLogger("asyncio").addHandler(_log_handler() if options.debug else logging.NullHandler())
     if options.debug:
@@ -123,9 +126,10 @@ def chat(ctx: click.Context, **given: Any) -> None:
     prompts = _prompts(options)
     if prompts is None and options.output != "text":
         raise click.UsageError(f"-o {options.output} needs a prompt: give one as an argument, or pipe it in", ctx)
-    talk = Talk(_gate(options, model, terminal))
-    if _is_demo(options, os.environ):
-        terminal.line(DEMO_LINE)
+    talk = Talk(_gate(options, chosen, terminal, shows_example=prompts is not None and len(prompts) > 1))
+    if chosen.line:
+        terminal.line(chosen.line)
+    chosen.warm()
     with talk:
         if prompts is None:
             code = _converse(talk, terminal)
@@ -139,28 +143,7 @@ def chat(ctx: click.Context, **given: Any) -> None:
 # From options to a gate --------------------------------------------------------------------------------------------------
 
 
-def _model(options: Options, env: Mapping[str, str]) -> Model:
-    """The model that was named; else Gemini if there is a key; else the demo. A named one that cannot work is an error."""
-    if options.provider in ("openai", "embedded"):
-        raise click.UsageError(f"--provider {options.provider} is not available in this version: use gemini or demo")
-    if options.provider == "demo" and options.model is not None:
-        raise click.UsageError("--provider demo has no models to choose from: leave out -m")
-    if _is_demo(options, env):
-        return DemoModel(answer)
-    from callgate.models.gemini import GeminiModel
-
-    try:
-        return GeminiModel(options.model or env.get("GEMINI_MODEL") or MODEL_DEFAULT, env=env)
-    except UsageError as error:
-        raise click.UsageError(str(error)) from error
-
-
-def _is_demo(options: Options, env: Mapping[str, str]) -> bool:
-    has_key = bool(env.get("GOOGLE_API_KEY") or env.get("GEMINI_API_KEY"))
-    return options.provider == "demo" or (options.provider is None and options.model is None and not has_key)
-
-
-def _gate(options: Options, model: Model, terminal: Terminal) -> Gate:
+def _gate(options: Options, chosen: Chosen, terminal: Terminal, *, shows_example: bool) -> Gate:
     policy = Policy(default="allow") if options.approval_mode == "yolo" else Policy()
     approve = None
     if is_terminal(sys.stdin):
@@ -168,9 +151,10 @@ def _gate(options: Options, model: Model, terminal: Terminal) -> Gate:
     elif options.approval_mode == "default":
         policy = Unattended()
     try:
-        unnamed = DEMO_TOOLS if _is_demo(options, os.environ) else HONEST_TOOLS
+        # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
+        unnamed = DEMO_TOOLS if shows_example else chosen.tools
         tools = load_tools(options.tool) if options.tool else unnamed
-        return Gate(model, tools, system=options.system, policy=policy, approve=approve)
+        return Gate(chosen.model, tools, mode=options.mode, system=options.system, policy=policy, approve=approve)
     except (ToolLoadError, UsageError) as error:
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)
         raise InputError(str(error)) from error

@@ -6,6 +6,7 @@ is ever switched in silence.
 
 from __future__ import annotations
 
+import importlib.util
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -13,7 +14,7 @@ from typing import TypeAlias
 from callgate.errors import UsageError
 from callgate.models import Mode, Model
 
-__all__ = ["MODEL_DEFAULT", "PROVIDERS", "ModelLike", "choose_model", "has_gemini_key", "open_model"]
+__all__ = ["MODEL_DEFAULT", "PROVIDERS", "ModelLike", "choose_model", "has_gemini_key", "open_model", "provider_of"]
 
 MODEL_DEFAULT = "gemini-flash-latest"
 """The model that answers when a key is there and nothing else is said."""
@@ -54,17 +55,21 @@ def choose_model(name: str | None = None, *, provider: str | None = None, env: E
     """
     env = os.environ if env is None else env
     if provider is None and name is not None:
-        head, colon, rest = name.partition(":")
-        # Ollama's names have colons too, so only a known provider counts as one.
-        if colon and head in PROVIDERS:
-            provider, name = head, rest or None
-        else:
-            provider = "embedded" if name.endswith(".gguf") else "gemini"
+        provider, name = provider_of(name)
     if provider is None:
         provider = "gemini" if has_gemini_key(env) else "embedded"
     if provider not in PROVIDERS:
         raise UsageError(f"unknown provider {provider!r}: use one of {', '.join(map(repr, PROVIDERS))}")
     return PROVIDERS[provider](name, env)
+
+
+def provider_of(name: str) -> tuple[str, str | None]:
+    """The provider that a model's name tells of, and the name without it."""
+    head, colon, rest = name.partition(":")
+    # Ollama's names have colons too, so only a known provider counts as one.
+    if colon and head in PROVIDERS:
+        return head, rest or None
+    return "embedded" if name.endswith(".gguf") else "gemini", name
 
 
 def has_gemini_key(env: Env) -> bool:
@@ -89,5 +94,18 @@ def _openai(name: str | None, env: Env) -> Model:
     return OpenAIModel(name, env=env)
 
 
-PROVIDERS: dict[str, Callable[[str | None, Env], Model]] = {"gemini": _gemini, "openai": _openai}
+def _embedded(name: str | None, env: Env) -> Model:
+    from callgate.embedded.weights import MODEL_NAME
+    from callgate.models.embedded import EmbeddedModel
+
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise UsageError("the embedded model needs xllamacpp; install it with: pip install 'callgate[local]'")
+    return EmbeddedModel(None if name in (None, MODEL_NAME) else name)
+
+
+PROVIDERS: dict[str, Callable[[str | None, Env], Model]] = {
+    "gemini": _gemini,
+    "openai": _openai,
+    "embedded": _embedded,
+}
 """Name of a provider -> what opens one of its models."""

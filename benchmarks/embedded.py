@@ -1,0 +1,253 @@
+"""How well the embedded model calls tools, and what it costs: right tools, exact calls, questions, answers, time, memory.
+
+Three sets: 60 prompts over six tools that were looked at while the model was made (`dev`), 115 over eighteen invented
+tools that were written before any model was run on them (`new`), and the functions of BFCL that it was not trained on
+(`bfcl`; the data is fetched from the package registry once). Each set runs with the grammar, and with `--both` also without.
+
+    python benchmarks/embedded.py                      dev and new, with the grammar; ends with 1 if a goal is missed
+    python benchmarks/embedded.py --both --bfcl 4      all three, every fourth BFCL case, with and without the grammar
+    python benchmarks/embedded.py --misses             shows what went wrong
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import _bfcl
+
+from callgate import Conversation, ToolDefinition
+from callgate.declaration import declare
+from callgate.errors import CallgateError
+from callgate.events import Notice
+from callgate.models.embedded import EmbeddedModel
+from callgate.parts import call_part, call_parts, candidate_of, response_part, text_of, usage_of
+from callgate.request import ModelRequest
+from callgate.types import FunctionCall
+
+DATA = Path(__file__).parent / "data"
+GOALS = {("new", "tool"): 0.90, ("new", "exact"): 0.80}
+"""Set and figure -> the part of the cases that must be right."""
+
+
+@dataclass
+class Answer:
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+    text: str = ""
+    finish: str = ""
+    seconds: float = 0.0
+    output_tokens: int = 0
+    notices: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Score:
+    right: Counter[str] = field(default_factory=Counter)
+    of: Counter[str] = field(default_factory=Counter)
+    seconds: list[float] = field(default_factory=list)
+    misses: list[str] = field(default_factory=list)
+
+    def count(self, name: str, right: bool) -> None:
+        self.of[name] += 1
+        self.right[name] += right
+
+    def part(self, name: str) -> float:
+        return self.right[name] / self.of[name] if self.of[name] else 1.0
+
+
+def definitions(tools: list[dict[str, Any]]) -> tuple[ToolDefinition, ...]:
+    return tuple(
+        ToolDefinition(
+            name=tool["name"], description=tool["description"], input_schema={"type": "object", **tool["parameters"]}
+        )
+        for tool in tools
+    )
+
+
+async def ask(model: EmbeddedModel, talk: Conversation, tools: tuple[ToolDefinition, ...], system: str = "") -> Answer:
+    declaration = declare(list(tools))
+    request = ModelRequest(conversation=talk, definitions=tools, declaration=declaration, system=system or None)
+    answer, start = Answer(), time.monotonic()
+    async for item in model.generate(request):
+        if isinstance(item, Notice):
+            answer.notices.append(item.code)
+            continue
+        candidate = candidate_of(item)
+        content = candidate.get("content") or {}
+        answer.text += text_of(content)
+        answer.calls += [(declaration.names.get(call["name"], call["name"]), call["args"]) for call in call_parts(content)]
+        answer.finish = candidate.get("finishReason") or answer.finish
+        usage = usage_of(item)
+        answer.output_tokens += usage.output_tokens if usage else 0
+    answer.seconds = time.monotonic() - start
+    return answer
+
+
+def conversation(case: dict[str, Any]) -> Conversation:
+    talk = Conversation()
+    talk.add_user(case["prompt"])
+    if "call" in case:
+        call = FunctionCall(name=case["call"]["name"], args=case["call"]["args"])
+        talk.add_model({"role": "model", "parts": [call_part(call)]})
+        given = case["result"]
+        response = given if "error" in given else {"result": given}
+        talk.add_responses([response_part(call, response)])
+    return talk
+
+
+def judge(case: dict[str, Any], answer: Answer, defaults: dict[str, Any], score: Score) -> None:
+    kind = case["kind"]
+    score.count("well-formed", answer.finish == "STOP")
+    if kind == "call":
+        expected = case["expected"][0]
+        tool = [name for name, _ in answer.calls] == [expected["name"]]
+        exact = tool and _exact(
+            answer.calls[0][1], expected["args"], case.get("accept", {}), defaults.get(expected["name"], {})
+        )
+        score.count("tool", tool)
+        score.count("exact", exact)
+        right = exact
+    elif kind == "none":
+        right = not answer.calls and "asked_instead" not in answer.notices
+        score.count("no tool", right)
+    elif kind == "missing":
+        said = answer.text.lower()
+        right = not answer.calls and any(word in said for words in case["missing"] for word in words.split("|"))
+        score.count("asks", right)
+    else:
+        said = answer.text.lower()
+        right = not answer.calls and all(any(w.lower() in said for w in words.split("|")) for words in case["must_mention"])
+        score.count("final", right)
+    if not right:
+        score.misses.append(
+            f"{case['id']}: {case['prompt']!r} -> {answer.calls or answer.text!r} {' '.join(answer.notices)}"
+        )
+
+
+def _exact(args: dict[str, Any], expected: dict[str, Any], accept: dict[str, Any], defaults: dict[str, Any]) -> bool:
+    for key, value in args.items():
+        allowed = [*([expected[key]] if key in expected else defaults.get(key, [])), *accept.get(key, [])]
+        if _plain(value) not in [_plain(one) for one in allowed]:
+            return False
+    return all(key in args or value in defaults.get(key, []) for key, value in expected.items())
+
+
+def _plain(value: Any) -> Any:
+    return value.strip() if isinstance(value, str) else [_plain(v) for v in value] if isinstance(value, list) else value
+
+
+async def prompts(model: EmbeddedModel, file: str) -> Score:
+    data, score = json.loads((DATA / file).read_text("utf-8")), Score()
+    lists = {name: definitions(tools) for name, tools in (data.get("lists") or {"": data["tools"]}).items()}
+    for case in data["cases"]:
+        answer = await ask(model, conversation(case), lists[case.get("list", "")])
+        score.seconds.append(answer.seconds)
+        judge(case, answer, data["default_args"], score)
+    return score
+
+
+async def bfcl(model: EmbeddedModel, category: str, every: int) -> Score:
+    score = Score()
+    for case in _bfcl.cases(category)[::every]:
+        talk = Conversation()
+        talk.add_user(case["prompt"])
+        answer = await ask(model, talk, definitions(case["tools"]), case["system"])
+        score.seconds.append(answer.seconds)
+        score.count("well-formed", answer.finish == "STOP")
+        if "irrelevance" in category:
+            right = not answer.calls
+            score.count("no tool", right)
+        else:
+            wanted = sorted(name for expected in case["answers"] for name in expected)
+            score.count("tool", sorted(name for name, _ in answer.calls) == wanted)
+            right = _bfcl.matches(answer.calls, case["answers"])
+            score.count("exact", right)
+        if "asked_instead" in answer.notices:
+            score.count("asked instead", True)
+        if not right:
+            shown = [(name, args) for name, args in answer.calls] or answer.text
+            score.misses.append(
+                f"{case['id']}: {case['prompt'][:200]!r} -> {shown!r} wanted {case['answers']} {answer.notices}"
+            )
+    return score
+
+
+def show(title: str, score: Score, *, misses: bool) -> None:
+    seconds = sorted(score.seconds)
+    figures = "  ".join(f"{name} {score.right[name]}/{of}" for name, of in score.of.items())
+    print(f"{title:<28} {figures}  median {seconds[len(seconds) // 2]:.2f} s, p90 {seconds[int(len(seconds) * 0.9)]:.2f} s")
+    if misses:
+        print("\n".join(f"    {miss}" for miss in score.misses))
+
+
+def memory_mib(pid: int | None) -> int:
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) // 1024 for line in lines if line.startswith("VmRSS")), 0)
+
+
+async def main(options: argparse.Namespace) -> int:
+    start = time.monotonic()
+    model = EmbeddedModel(announce=False, ask=not options.no_ask)
+    model.load()
+    print(f"{model.name}: loaded in {time.monotonic() - start:.2f} s, {memory_mib(model.engine.pid)} MiB")
+    missed: list[str] = []
+    for grammar in (True, False) if options.both else (not options.free,):
+        model = EmbeddedModel(announce=False, ask=grammar and not options.no_ask, grammar=grammar)
+        how = "grammar" if grammar else "free"
+        for name, file in (("dev", "tool_prompts.json"), ("new", "new_prompts.json")):
+            if name not in options.sets:
+                continue
+            score = await prompts(model, file)
+            show(f"{name}, {how}", score, misses=options.misses)
+            missed += [
+                f"{figure} of {name}: {score.part(figure):.0%}, goal {goal:.0%}"
+                for (which, figure), goal in GOALS.items()
+                if grammar and which == name and score.part(figure) < goal
+            ]
+            if grammar and score.part("well-formed") < 1:
+                missed.append(f"{name}: malformed answers with the grammar")
+        for category in _bfcl.CATEGORIES if options.bfcl else ():
+            show(f"bfcl {category}, {how}", await bfcl(model, category, options.bfcl), misses=options.misses)
+        print(f"memory after all that: {memory_mib(model.engine.pid)} MiB")
+    await speed(model)
+    for sentence in missed:
+        print(f"MISSED: {sentence}")
+    return 1 if missed else 0
+
+
+async def speed(model: EmbeddedModel) -> None:
+    """Tokens per second, of a new prompt and of an answer."""
+    text = "The quick brown fox jumps over the lazy dog. " * 40
+    async for event in model.engine.stream(
+        "/v1/completions",
+        {"prompt": text, "max_tokens": 64, "temperature": 0, "stream": True, "cache_prompt": False, "ignore_eos": True},
+    ):
+        timings = event.get("timings") or {}
+        if timings:
+            print(
+                f"prompt {timings['prompt_per_second']:.0f} tokens/s, answer {timings['predicted_per_second']:.0f} tokens/s"
+            )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--both", action="store_true", help="also without the grammar")
+    parser.add_argument("--free", action="store_true", help="only without the grammar")
+    parser.add_argument("--bfcl", type=int, default=0, metavar="N", help="every Nth case of BFCL; 0 for none")
+    parser.add_argument("--no-ask", action="store_true", help="without the copy test")
+    parser.add_argument("--sets", nargs="*", default=["dev", "new"])
+    parser.add_argument("--misses", action="store_true", help="show what went wrong")
+    try:
+        sys.exit(asyncio.run(main(parser.parse_args())))
+    except CallgateError as error:
+        print(f"embedded: not measured: {error}")

@@ -1,0 +1,132 @@
+"""Who answers: the provider that was named, or the best one that is at hand.
+
+Options and the environment come in; a model, the line that says what it is, and the tools it gets when nobody names any go
+out. A provider that was named and cannot work is an error that says what to do; nothing is switched in silence.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from callgate.cli.demo_tools import DEMO_TOOLS, HONEST_TOOLS
+from callgate.errors import UsageError
+from callgate.models import Model
+from callgate.models.choice import choose_model, has_gemini_key, provider_of
+from callgate.models.demo import DemoModel
+from callgate.testing import answer
+
+__all__ = ["PROVIDERS", "Chosen", "choose"]
+
+
+class BadFileError(click.ClickException):
+    """A file that was named cannot be used as a model."""
+
+    exit_code = 42
+
+
+DEMO_LINE = "demo: a scripted stand-in, not a language model; set GEMINI_API_KEY to talk to Gemini"
+EMBEDDED_LINE = (
+    "embedded: {name}, a small language model on this machine's CPU, so check what it says; "
+    "set GEMINI_API_KEY to talk to Gemini"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """The model of a conversation."""
+
+    model: Model
+    line: str | None = None
+    """What a person should know about the model before it answers."""
+    tools: Sequence[Callable[..., Any]] = HONEST_TOOLS
+    """The tools that it gets when nobody names any."""
+    warm: Callable[[], None] = lambda: None
+    """Gets the model ready while a person still types."""
+
+
+def choose(provider: str | None, model: str | None, env: Mapping[str, str]) -> Chosen:
+    """The model that was named; else Gemini if there is a key; else the embedded model if it is installed; else the demo.
+
+    Raises:
+        click.ClickException: what was named cannot work.
+    """
+    if provider is None and model is not None:
+        provider, model = provider_of(model)
+    provider = provider or _at_hand(env)
+    if provider not in PROVIDERS:
+        raise click.UsageError(f"there is no provider {provider!r}; there are {', '.join(PROVIDERS)}")
+    return PROVIDERS[provider](model, env)
+
+
+def _at_hand(env: Mapping[str, str]) -> str:
+    if env.get("CALLGATE_PROVIDER"):
+        return env["CALLGATE_PROVIDER"]
+    if has_gemini_key(env):
+        return "gemini"
+    return "embedded" if _can_embed() else "demo"
+
+
+def _can_embed() -> bool:
+    from callgate.embedded.weights import has_files
+
+    return importlib.util.find_spec("xllamacpp") is not None and has_files()
+
+
+def _demo(model: str | None, env: Mapping[str, str]) -> Chosen:
+    if model is not None:
+        raise click.UsageError("--provider demo has no models to choose from: leave out -m")
+    return Chosen(model=DemoModel(answer), line=DEMO_LINE, tools=DEMO_TOOLS)
+
+
+def _remote(provider: str) -> Callable[[str | None, Mapping[str, str]], Chosen]:
+    def chosen(model: str | None, env: Mapping[str, str]) -> Chosen:
+        try:
+            return Chosen(model=choose_model(model, provider=provider, env=env))
+        except UsageError as error:
+            raise click.UsageError(str(error)) from error
+
+    return chosen
+
+
+def _embedded(model: str | None, env: Mapping[str, str]) -> Chosen:
+    from callgate.embedded.weights import MODEL_NAME
+    from callgate.models.embedded import EmbeddedModel
+
+    if importlib.util.find_spec("xllamacpp") is None:
+        raise click.ClickException("the embedded model needs xllamacpp; install it with: pip install 'callgate[local]'")
+    try:
+        opened = EmbeddedModel(None if model in (None, MODEL_NAME) else model, announce=False)
+    except UsageError as error:
+        raise (click.ClickException if model in (None, MODEL_NAME) else BadFileError)(str(error)) from error
+
+    def warm() -> None:
+        # What goes wrong is said when the first request fails; here nobody has asked for anything yet.
+        threading.Thread(target=_quietly(opened.load), name="callgate-embedded-load", daemon=True).start()
+
+    line = EMBEDDED_LINE.format(name=opened.name) if opened.name == MODEL_NAME else None
+    return Chosen(model=opened, line=line, warm=warm)
+
+
+def _quietly(load: Callable[[], None]) -> Callable[[], None]:
+    def run() -> None:
+        try:
+            load()
+        except UsageError:
+            return
+
+    return run
+
+
+PROVIDERS: dict[str, Callable[[str | None, Mapping[str, str]], Chosen]] = {
+    "demo": _demo,
+    "gemini": _remote("gemini"),
+    "openai": _remote("openai"),
+    "embedded": _embedded,
+}
+"""Name of a provider -> what opens its model."""

@@ -1,0 +1,315 @@
+"""llama.cpp in a process of its own: one for each model, shared by everything in this program.
+
+Prompts, grammars and whole chat requests go in; text as it is made comes out. The engine listens on a socket in a folder
+that only its owner can enter (on Windows on a port of this machine), and answers only to a secret made for it. Requests are
+answered one after another, in the order in which they came. A caller that goes away stops the work within one batch of the
+prompt or one token of the answer. This file knows nothing of tools and conversations.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import json
+import logging
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+from callgate.embedded.weights import Files, check_memory
+from callgate.errors import ConnectionLost, InvalidRequest, LimitExceeded, ModelError, RateLimited, UsageError
+
+if TYPE_CHECKING:
+    import httpx2
+
+__all__ = ["Engine", "EngineSettings", "close_engines", "shared_engine"]
+
+logger = logging.getLogger("callgate.embedded")
+
+LOAD_WAIT_S = 120.0
+SILENCE_S = 600.0
+"""How long an engine may say nothing, while others are before a request or a long prompt is read."""
+WAITING_MAX = 32
+"""Requests that may wait for their turn."""
+BATCH = 128
+HOST = [sys.executable, "-m", "callgate.embedded.host"]
+"""What is started: the other end of the pipe."""
+LOG_LINE_CHARS_MAX = 2_000
+
+
+def usable_cores() -> int:
+    """Processors that this program may run on."""
+    try:
+        return max(len(os.sched_getaffinity(0)), 1)
+    except AttributeError:  # Not on every system.
+        return os.cpu_count() or 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineSettings:
+    """What makes an engine another one."""
+
+    files: Files
+    context: int
+    threads: int = 0
+    """0 means one for each processor that may be used."""
+
+
+class Engine:
+    """A running model. Get one from `shared_engine`.
+
+    It starts with the first request, or with `start`, and ends with the program. May be used from several threads and event
+    loops at once.
+    """
+
+    def __init__(self, settings: EngineSettings) -> None:
+        self.settings = settings
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._folder: str | None = None
+        self._secret = ""
+        self._address = ""
+        self._waiting = 0
+
+    @property
+    def pid(self) -> int | None:
+        """The number of the process, while it runs."""
+        return self._process.pid if self._process is not None and self._process.poll() is None else None
+
+    # The process -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Loads the model, unless it is loaded; blocks until it can answer.
+
+        Raises:
+            UsageError: a file is missing or broken, there is too little memory, or xllamacpp is not installed.
+        """
+        with self._lock:
+            if self.pid is None:
+                self._close()
+                check_memory(self.settings.files, self.settings.context)
+                self._open()
+
+    def _open(self) -> None:
+        self._secret = secrets.token_urlsafe(32)
+        self._folder = tempfile.mkdtemp(prefix="callgate-")
+        host = "127.0.0.1" if sys.platform == "win32" else os.path.join(self._folder, "s.sock")
+        settings = {
+            "model": self.settings.files.base,
+            "adapter": self.settings.files.adapter,
+            "context": self.settings.context,
+            "threads": self.settings.threads or usable_cores(),
+            "batch": BATCH,
+            "verbosity": 3 if logger.isEnabledFor(logging.DEBUG) else -1,
+            "host": host,
+            "secret": self._secret,
+        }
+        self._process = subprocess.Popen(
+            HOST,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=_environment(),
+        )
+        threading.Thread(target=_log_lines, args=(self._process.stderr,), name="callgate-embedded-log", daemon=True).start()
+        said = self._first_words(self._process, settings)
+        if "address" not in said:
+            self._close()
+            raise UsageError(f"the embedded model does not start: {said.get('error', 'its process ended')}")
+        self._address = str(said["address"])
+        logger.debug("the engine listens at %s (process %s)", self._address, self._process.pid)
+
+    def _first_words(self, process: subprocess.Popen[bytes], settings: Mapping[str, Any]) -> dict[str, Any]:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        late = threading.Timer(LOAD_WAIT_S, process.kill)
+        late.daemon = True
+        late.start()
+        try:
+            process.stdin.write(json.dumps(settings).encode() + b"\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except OSError:
+            line = b""
+        finally:
+            late.cancel()
+        try:
+            return cast("dict[str, Any]", json.loads(line))
+        except ValueError:
+            code = process.wait()
+            return {"error": f"its process ended with code {code}; the file may be broken, or memory ran out"}
+
+    def _close(self) -> None:
+        process, folder, self._process, self._folder = self._process, self._folder, None, None
+        if process is not None:
+            process.kill()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def close(self) -> None:
+        """Ends the process. The next request starts another one."""
+        with self._lock:
+            self._close()
+
+    # Requests --------------------------------------------------------------------------------------------------------
+
+    async def ready(self) -> None:
+        """Loads the model without holding up the event loop."""
+        if self.pid is None:
+            await asyncio.to_thread(self.start)
+
+    async def tokens(self, text: str) -> int:
+        """How many tokens a text is, markers of turns read as such."""
+        body = {"content": text, "add_special": False, "parse_special": True}
+        return len((await self._whole("/tokenize", body)).get("tokens", ()))
+
+    async def properties(self) -> dict[str, Any]:
+        """What llama.cpp says of the model and its chat template."""
+        return await self._whole("/props", None)
+
+    async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
+        """The events of a streamed answer.
+
+        Raises:
+            RateLimited: too many requests wait already.
+            InvalidRequest: llama.cpp refuses the request.
+            ConnectionLost: the engine died.
+        """
+        import httpx2
+
+        with self._turn():
+            try:
+                async with self._client() as client, client.stream("POST", path, json=dict(body)) as response:
+                    if response.status_code != 200:
+                        raise _refusal(response.status_code, await response.aread())
+                    async for line in response.aiter_lines():
+                        if line.startswith("data: ") and line != "data: [DONE]":
+                            yield _event(line[6:])
+            except httpx2.HTTPError as error:
+                raise self._lost(error) from error
+
+    async def _whole(self, path: str, body: Mapping[str, Any] | None) -> dict[str, Any]:
+        import httpx2
+
+        try:
+            async with self._client() as client:
+                response = await (client.get(path) if body is None else client.post(path, json=dict(body)))
+        except httpx2.HTTPError as error:
+            raise self._lost(error) from error
+        if response.status_code != 200:
+            raise _refusal(response.status_code, response.content)
+        return cast("dict[str, Any]", response.json())
+
+    @contextlib.contextmanager
+    def _turn(self) -> Any:
+        with self._lock:
+            if self._waiting >= WAITING_MAX:
+                raise RateLimited(f"the embedded model is busy and {WAITING_MAX} requests wait for it: try again later")
+            self._waiting += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
+
+    def _client(self) -> httpx2.AsyncClient:
+        """A client of its own for each request: they may come from several event loops. It costs about a millisecond."""
+        import httpx2
+
+        unix = self._address.startswith("unix://")
+        path = self._address.removeprefix("unix://") if unix else None
+        transport = httpx2.AsyncHTTPTransport(verify=False, trust_env=False, uds=path)
+        return httpx2.AsyncClient(
+            transport=transport,
+            base_url="http://engine" if unix else self._address,
+            headers={"Authorization": f"Bearer {self._secret}"},
+            timeout=httpx2.Timeout(SILENCE_S, connect=10.0),
+            trust_env=False,
+        )
+
+    def _lost(self, error: Exception) -> ModelError:
+        if self.pid is None:
+            return ConnectionLost(
+                "the embedded model's process ended in the middle of its answer; ask again, and it starts again"
+            )
+        return ConnectionLost(f"the embedded model does not answer ({type(error).__name__})", retryable=True)
+
+
+def _event(text: str) -> dict[str, Any]:
+    event: dict[str, Any] = json.loads(text)
+    if "error" in event:
+        raise _error_of(cast("Mapping[str, Any]", event["error"]))
+    return event
+
+
+def _refusal(status: int, content: bytes) -> ModelError:
+    try:
+        error: Any = json.loads(content)["error"]
+    except (ValueError, KeyError, TypeError):
+        error = {"message": f"status {status}"}
+    return _error_of(error)
+
+
+def _error_of(error: Mapping[str, Any]) -> ModelError:
+    message = str(error.get("message", "no reason given"))[:500]
+    if error.get("type") == "exceed_context_size_error":
+        return LimitExceeded(f"the prompt does not fit into the model's context: {message}")
+    return InvalidRequest(f"llama.cpp refused the request: {message}", status=str(error.get("type", "")))
+
+
+def _environment() -> dict[str, str]:
+    """The environment of the process: what this program can import it can too, and no key of anybody is in it."""
+    env = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN", "_SECRET"))}
+    env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+    # Threads that spin while they wait for one another make it ten times slower on a machine that has other work.
+    return {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"} | env
+
+
+def _log_lines(stream: Any) -> None:
+    with contextlib.suppress(OSError, ValueError), stream:
+        for line in stream:
+            logger.debug("%s", line[:LOG_LINE_CHARS_MAX].decode("utf-8", "replace").rstrip())
+
+
+# One for all -------------------------------------------------------------------------------------------------------------
+
+_engines: dict[EngineSettings, Engine] = {}
+_engines_lock = threading.Lock()
+_owner = os.getpid()
+
+
+def shared_engine(settings: EngineSettings) -> Engine:
+    """The engine with these settings: the same object for everybody in this program."""
+    with _engines_lock:
+        return _engines.setdefault(settings, Engine(settings))
+
+
+def close_engines() -> None:
+    """Ends all engines of this program."""
+    with _engines_lock:
+        engines = list(_engines.values())
+        _engines.clear()
+    for engine in engines:
+        engine.close()
+
+
+def _at_exit() -> None:
+    # A forked child has these objects too, and must leave its parent's engines alone.
+    if os.getpid() == _owner:
+        close_engines()
+
+
+atexit.register(_at_exit)

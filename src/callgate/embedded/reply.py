@@ -1,0 +1,71 @@
+"""The embedded model's answer, read as it arrives: prose, or lines of calls.
+
+Pieces of text come in; prose goes out at once, calls when the answer is over. The grammar makes an answer one or the other;
+an answer made without it may break off or be malformed, and is reported as such.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from callgate.embedded.prompt import CALL
+
+__all__ = ["Read", "ReplyReader"]
+
+_HEAD = re.compile(rf"{CALL}[ \t]*([^\s(]+)\(")
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """What an answer came to."""
+
+    calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    problem: str | None = None
+    """Why the answer cannot be read, if it cannot."""
+
+
+class ReplyReader:
+    """Reads one answer."""
+
+    def __init__(self) -> None:
+        self.text = ""
+        """Everything so far."""
+        self._shown = 0
+
+    def feed(self, piece: str) -> str:
+        """Takes a piece and gives the prose that can be shown now: nothing of a call, nor of what may become one."""
+        self.text += piece
+        end = self.text.find(CALL)
+        if end < 0:
+            held = next((n for n in range(len(CALL) - 1, 0, -1) if self.text.endswith(CALL[:n])), 0)
+            end = len(self.text) - held
+        shown, self._shown = self.text[self._shown : end], max(end, self._shown)
+        return shown
+
+    def rest(self) -> str:
+        """The prose that was held back, when the answer is over."""
+        if CALL in self.text:
+            return ""
+        rest, self._shown = self.text[self._shown :], len(self.text)
+        return rest
+
+    def read(self) -> Read:
+        """The calls, when the answer is over."""
+        return _calls(self.text) if CALL in self.text else Read()
+
+
+def _calls(text: str) -> Read:
+    decoder = json.JSONDecoder()
+    found: list[tuple[str, dict[str, Any]]] = []
+    for head in _HEAD.finditer(text):
+        try:
+            args, end = decoder.raw_decode(text, head.end())
+        except ValueError:
+            return Read(found, "the arguments of a call are not JSON")
+        if not isinstance(args, dict) or not text[end:].lstrip().startswith(")"):
+            return Read(found, "a call is not written as name({...})")
+        found.append((head[1], cast("dict[str, Any]", args)))
+    return Read(found, None if found else "a call was begun and not written")

@@ -1,0 +1,368 @@
+"""The embedded model as a model: requests in, chunks out, on this machine and without a key.
+
+A request of the runtime comes in. callgate's own small model is asked in the format that it was trained on, under a grammar
+made from the declared tools; any other GGUF file is asked through its own chat template. All knowledge of prompts, grammars,
+files and the process is in `callgate.embedded`.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from callgate import parts
+from callgate.conversation import is_user_turn
+from callgate.embedded import prompt
+from callgate.embedded.asking import made_up, question, respelled
+from callgate.embedded.chat import ChatReader, chat_body
+from callgate.embedded.engine import Engine, EngineSettings, shared_engine
+from callgate.embedded.grammar import grammar_of
+from callgate.embedded.reply import ReplyReader
+from callgate.embedded.spelling import spellings
+from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
+from callgate.errors import LimitExceeded
+from callgate.events import Notice
+from callgate.request import ModelRequest
+from callgate.types import Content, FunctionCall, JsonObject, ToolDefinition, Usage
+
+__all__ = ["EmbeddedModel"]
+
+CONTEXT = 4096
+"""Tokens of prompt and answer together; the keys and values of a context take 23 KiB a token."""
+TOOL_TOKENS_MAX = 1024
+"""Tokens of the list of tools. The model was trained with up to twelve tools in at most this much."""
+ANSWER_TOKENS = 400
+RESULT_CHARS_MAX = 4_000
+"""Characters of one result that the model is shown."""
+
+ABOUT = (
+    f"{MODEL_NAME} answers: a small language model on this machine's CPU, so check what it says and does. "
+    "Set GEMINI_API_KEY to talk to Gemini."
+)
+
+_SETTINGS = {
+    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed", "stop_sequences": "stop",
+    "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty",
+}  # fmt: skip
+"""Settings in plain words -> llama.cpp's names for them."""
+
+
+class EmbeddedModel:
+    """A model that runs on this machine.
+
+    Args:
+        path: A GGUF file; None is callgate's own model, `callgate-tools-135m`.
+        context: Tokens of prompt and answer together; None means 4096, or less where the model was made for less.
+        threads: Processors to use; 0 means all that this program may use.
+        announce: Whether the first answer comes with a notice that names the model.
+        grammar: Whether callgate's own model is held to the grammar. Without it calls may be malformed.
+        ask: Whether a call with a required argument that nobody gave becomes a question (see `callgate.embedded.asking`).
+
+    Raises:
+        UsageError: the files are missing or not whole.
+    """
+
+    calls_by_prompt = True
+    """It is told of tools in the format that it was trained on, whatever the mode."""
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None = None,
+        *,
+        context: int | None = None,
+        threads: int = 0,
+        announce: bool = True,
+        grammar: bool = True,
+        ask: bool = True,
+    ) -> None:
+        self._own = path is None
+        files = find_files() if path is None else Files(os.path.abspath(os.fspath(path)))
+        made_for = read_checked(files.base).context_max or CONTEXT
+        self._context = min(context or CONTEXT, made_for)
+        self._name = MODEL_NAME if path is None else os.path.basename(files.base).removesuffix(".gguf")
+        self._announce = announce and path is None
+        self._grammar = grammar
+        self._ask = ask
+        self._engine: Engine = shared_engine(EngineSettings(files=files, context=self._context, threads=threads))
+        self._counted: dict[str, int] = {}
+        self._template_has_tools: bool | None = None
+
+    @property
+    def name(self) -> str:
+        """What the model is called."""
+        return self._name
+
+    @property
+    def engine(self) -> Engine:
+        """The process that does the work, shared by all models of the same file and context."""
+        return self._engine
+
+    def load(self) -> None:
+        """Loads the model now instead of with the first request; blocks until it is there.
+
+        Raises:
+            UsageError: it cannot be loaded.
+        """
+        self._engine.start()
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """How many tokens the prompt of a request has."""
+        await self._engine.ready()
+        if not self._own:
+            return await self._engine.tokens("\n".join(parts.text_of(content) for content in request.contents))
+        plan = await self._plan(request)
+        return plan.tokens
+
+    async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        """Asks the model.
+
+        Raises:
+            UsageError: it cannot be loaded.
+            LimitExceeded: the newest message does not fit into the context.
+        """
+        await self._engine.ready()
+        if self._announce:
+            self._announce = False
+            yield Notice("embedded_model", ABOUT)
+        answer = self._own_answer(request) if self._own else self._chat_answer(request)
+        async for item in answer:
+            yield item
+
+    # callgate's own model ----------------------------------------------------------------------------------------------
+
+    async def _own_answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        plan = await self._plan(request)
+        for notice in plan.notices:
+            yield notice
+        answer = _Answer()
+        for number, text in enumerate(plan.texts):
+            if number:
+                yield parts.say([parts.text_part("\n")])
+            async for chunk in self._spoken("/v1/completions", self._body(request, plan, text), answer):
+                yield chunk
+        for item in self._ended(answer, plan):
+            yield item
+
+    async def _spoken(self, path: str, body: Mapping[str, Any], answer: _Answer) -> AsyncGenerator[JsonObject, None]:
+        """The prose of one answer as it is made; what else came of it is kept in `answer`."""
+        answer.reader = reader = ReplyReader()
+        async for event in self._engine.stream(path, body):
+            answer.usage += _usage(event) or Usage()
+            for choice in event.get("choices", ()):
+                answer.reason = choice.get("finish_reason") or answer.reason
+                delta = cast("dict[str, Any]", choice.get("delta") or {})
+                if shown := reader.feed(choice.get("text") or delta.get("content") or ""):
+                    yield parts.say([parts.text_part(shown)])
+        if rest := reader.rest():
+            yield parts.say([parts.text_part(rest)])
+
+    def _ended(self, answer: _Answer, plan: _Plan) -> list[JsonObject | Notice]:
+        """The last chunk, with the calls, and a notice where a question stands in place of them."""
+        read = answer.reader.read()
+        finish = "MAX_TOKENS" if answer.reason == "length" else "MALFORMED_FUNCTION_CALL" if read.problem else "STOP"
+        items = self._calls(read.calls, plan) if finish == "STOP" else []
+        given = [item for item in items if not isinstance(item, Notice)]
+        last = parts.say(given, finish_reason=finish, usage=answer.usage, model=self._name)
+        return [*(item for item in items if isinstance(item, Notice)), last]
+
+    def _body(self, request: ModelRequest, plan: _Plan, text: str) -> dict[str, Any]:
+        body = {
+            "prompt": text,
+            "temperature": 0,
+            "cache_prompt": True,
+            "stream": True,
+            "return_progress": True,
+            "stream_options": {"include_usage": True},
+            **_sampling(request.settings),
+            "stop": [prompt.STOP, *(request.settings.get("stop_sequences") or ())],
+            "max_tokens": _answer_tokens(request.settings, self._context - plan.tokens),
+        }
+        if self._grammar:
+            body["grammar"] = grammar_of(plan.tools, tool_choice=plan.tool_choice, words=spellings(plan.said))
+        return body
+
+    def _calls(self, calls: Sequence[tuple[str, dict[str, Any]]], plan: _Plan) -> list[JsonObject | Notice]:
+        """The calls as parts; or, where a required argument came from nowhere, a question and a notice."""
+        tools, notices = {tool.name: tool for tool in plan.tools}, list[Notice]()
+        for name, args in calls if self._ask and plan.tool_choice in ("auto", "validated") else ():
+            missing = made_up(args, tools[name], plan.known) if name in tools else []
+            for key in list(missing):
+                meant = respelled(args[key], plan.spoken)
+                if meant is not None:
+                    notices.append(Notice("respelled", f"{key!r} of {name!r}: {args[key]!r} was taken for {meant!r}."))
+                    args[key] = meant
+                    missing.remove(key)
+            if missing:
+                held = f"A call of {name!r} was held back: nobody said what {', '.join(map(repr, missing))} should be."
+                return [Notice("asked_instead", held), parts.text_part(question(tools[name], missing))]
+        return [*notices, *(parts.call_part(FunctionCall(name=name, args=args)) for name, args in calls)]
+
+    async def _plan(self, request: ModelRequest) -> _Plan:
+        """The prompt: the tools and turns that fit, and notices of what does not."""
+        contents = request.contents
+        aliases = {own: declared for declared, own in request.declaration.names.items()}
+        tools = [replace(tool, name=aliases.get(tool.name, tool.name)) for tool in request.definitions]
+        shown, notices = await self._shown_tools(tools, contents)
+        system = prompt.turn_text("system", prompt.system_text(shown, extra=request.system or ""))
+        turns = prompt.turns_of(contents, result_chars_max=RESULT_CHARS_MAX)
+        sizes = prompt.Sizes(await self._size(system), tuple([await self._size(turn) for turn in turns]))
+        room = self._context - _answer_tokens(request.settings, self._context // 4) - 8
+        try:
+            fits = prompt.fitted(contents, sizes, room=room)
+        except prompt.PromptTooLong as error:
+            raise LimitExceeded(f"the prompt is too long for {self._name}: {error}") from error
+        if fits.start:
+            message = f"The first {fits.start} messages were left out: the model has room for {self._context} tokens."
+            notices.append(Notice("history_trimmed", message, "warning"))
+        pieces = prompt.one_by_one(contents) if request.tool_choice in ("auto", "validated", "none") else [contents]
+        choice = "none" if len(pieces) > 1 else aliases.get(request.tool_choice, request.tool_choice)
+        since = max((index for index, content in enumerate(contents) if is_user_turn(content)), default=0)
+        return _Plan(
+            texts=[
+                "".join([system, *prompt.turns_of(piece, result_chars_max=RESULT_CHARS_MAX)[fits.start :], prompt.OPEN])
+                for piece in pieces
+            ],
+            tokens=fits.tokens,
+            tools=shown,
+            tool_choice=choice,
+            said="\n".join(turns[since:]),
+            known="\n".join([request.system or "", *turns[fits.start :]]),
+            spoken=prompt.words_since(contents),
+            notices=notices,
+        )
+
+    async def _shown_tools(
+        self, tools: Sequence[ToolDefinition], contents: Sequence[Content]
+    ) -> tuple[list[ToolDefinition], list[Notice]]:
+        sizes = {tool.name: await self._size(prompt.tool_text(tool)) + 1 for tool in tools}
+        if sum(sizes.values()) <= TOOL_TOKENS_MAX:
+            return list(tools), []
+        left = TOOL_TOKENS_MAX
+
+        def fits(tool: ToolDefinition) -> bool:
+            nonlocal left
+            if sizes[tool.name] > left:
+                return False
+            left -= sizes[tool.name]
+            return True
+
+        shown = prompt.chosen_tools(tools, prompt.words_since(contents), fits=fits)
+        message = (
+            f"{self._name} has room for {len(shown)} of {len(tools)} tools: those nearest to the newest message by their "
+            f"words, then the first declared."
+        )
+        return shown, [Notice("tools_left_out", message, "warning")]
+
+    async def _size(self, text: str) -> int:
+        known = self._counted.get(text)
+        if known is None:
+            if len(self._counted) >= 1_000:
+                self._counted.clear()
+            known = self._counted[text] = await self._engine.tokens(text)
+        return known
+
+    # Any other model ---------------------------------------------------------------------------------------------------
+
+    async def _chat_answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+        body: dict[str, Any] = {
+            "temperature": 0,
+            "stream": True,
+            "stream_options": {"include_usage": True},
+            "max_tokens": _answer_tokens(request.settings, self._context // 2, usual=2_048),
+            **_sampling(request.settings),
+        }
+        if request.definitions and not await self._knows_tools():
+            async for item in self._told_answer(request, body):
+                yield item
+            return
+        reader, usage = ChatReader(), None
+        async for event in self._engine.stream("/v1/chat/completions", {**body, **chat_body(request)}):
+            usage = _usage(event) or usage
+            for part in reader.feed(event):
+                yield parts.say([part])
+        made, finish = reader.close()
+        yield parts.say(made, finish_reason=finish, usage=usage, model=self._name)
+
+    async def _knows_tools(self) -> bool:
+        """Whether the model's own chat template has a form for tools and calls."""
+        if self._template_has_tools is None:
+            capabilities: Any = (await self._engine.properties()).get("chat_template_caps") or {}
+            self._template_has_tools = bool(capabilities.get("supports_tools") and capabilities.get("supports_tool_calls"))
+        return self._template_has_tools
+
+    async def _told_answer(
+        self, request: ModelRequest, body: Mapping[str, Any]
+    ) -> AsyncGenerator[JsonObject | Notice, None]:
+        """A model that knows no tools: they are told in words, and the grammar holds it to calls or prose."""
+        aliases = {own: declared for declared, own in request.declaration.names.items()}
+        tools = [replace(tool, name=aliases.get(tool.name, tool.name)) for tool in request.definitions]
+        said = prompt.messages_of(request.contents, result_chars_max=RESULT_CHARS_MAX)
+        known = "\n".join(text for _, text in said)
+        choice = aliases.get(request.tool_choice, request.tool_choice)
+        plan, answer = (
+            _Plan(tools=tools, tool_choice=choice, said=known, known=known, spoken=prompt.words_since(request.contents)),
+            _Answer(),
+        )
+        messages = [("system", prompt.system_text(tools, extra=request.system or "")), *said]
+        told = {
+            **body,
+            "messages": [{"role": role, "content": text} for role, text in messages],
+            "grammar": grammar_of(tools, tool_choice=choice, words=spellings(known)),
+        }
+        async for chunk in self._spoken("/v1/chat/completions", told, answer):
+            yield chunk
+        for item in self._ended(answer, plan):
+            yield item
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Plan:
+    """A request, ready to be sent."""
+
+    tools: list[ToolDefinition]
+    tool_choice: str
+    texts: list[str] = field(default_factory=list[str])
+    """The prompt; or, where several results came back, one for each, to be answered one by one."""
+    tokens: int = 0
+    said: str
+    """What the user said last and what came back since: where arguments are copied from."""
+    known: str
+    """Everything that was said."""
+    spoken: str = ""
+    """The newest words of the user."""
+    notices: list[Notice] = field(default_factory=list[Notice])
+
+
+@dataclass(slots=True)
+class _Answer:
+    """What came of an answer beside its prose."""
+
+    reader: ReplyReader = field(default_factory=ReplyReader)
+    usage: Usage = field(default_factory=Usage)
+    reason: str | None = None
+
+
+def _sampling(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {theirs: settings[ours] for ours, theirs in _SETTINGS.items() if settings.get(ours) is not None}
+
+
+def _answer_tokens(settings: Mapping[str, Any], room: int, *, usual: int = ANSWER_TOKENS) -> int:
+    asked = settings.get("max_output_tokens")
+    return max(min(asked if isinstance(asked, int) and asked > 0 else usual, room), 1)
+
+
+def _usage(event: Mapping[str, Any]) -> Usage | None:
+    raw: Any = event.get("usage")
+    if not isinstance(raw, dict):
+        return None
+    counts = cast("dict[str, Any]", raw)
+    prompt_tokens, output_tokens = int(counts.get("prompt_tokens") or 0), int(counts.get("completion_tokens") or 0)
+    details = cast("dict[str, Any]", counts.get("prompt_tokens_details") or {})
+    return Usage(
+        prompt_tokens=prompt_tokens,
+        cached_tokens=int(details.get("cached_tokens") or 0),
+        output_tokens=output_tokens,
+        total_tokens=prompt_tokens + output_tokens,
+    )
