@@ -5,6 +5,7 @@
     │   └── ToolNotDeclarable        a tool cannot be declared, or clashes with another one
     ├── ConversationInvalid          a history that breaks a rule of the wire and was not to be repaired
     ├── SessionBusy                  another owner wrote to the session meanwhile
+    ├── AuditError                   the audit log cannot be written or read
     ├── JsonError                    text that is not JSON, or not JSON that may be passed on
     └── ModelError                   the model, or the way to it, failed
         ├── Blocked                  the prompt was refused
@@ -32,9 +33,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer", "InvalidRequest",
-    "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "ProtocolError", "RateLimited", "RequestTimeout",
-    "ScriptExhausted", "ServerUnavailable", "SessionBusy", "ToolError", "ToolNotDeclarable", "UsageError",
+    "AuditError", "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer",
+    "InvalidRequest", "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "ProtocolError", "RateLimited",
+    "RequestTimeout", "ScriptExhausted", "ServerUnavailable", "SessionBusy", "ToolError", "ToolNotDeclarable", "UsageError",
 ]  # fmt: skip
 
 
@@ -44,6 +45,10 @@ class ToolError(Exception):
 
 class CallgateError(Exception):
     """The root of everything that callgate itself raises."""
+
+
+class AuditError(CallgateError):
+    """The audit log cannot be written or read."""
 
 
 class UsageError(CallgateError, ValueError):

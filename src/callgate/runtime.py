@@ -13,8 +13,9 @@ import threading
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
+from os import PathLike
 from typing import Any, Literal, cast
 
 from callgate import facts, parts
@@ -34,10 +35,11 @@ from callgate.events import (
     TurnEnded,
     UsageReported,
 )
-from callgate.execute import Executor, Running, Watch
+from callgate.execute import Executor, Kept, Running, Watch
 from callgate.models import Model, ModelRequest, open_model
 from callgate.parts import Prompt
-from callgate.permission import Approval, Approve, Policy
+from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
+from callgate.permission.gatekeeper import Gatekeeper, Post
 from callgate.portal import Channel, Portal
 from callgate.selection import FIND_TOOLS, FindTools
 from callgate.store import Store, open_store
@@ -46,12 +48,12 @@ from callgate.turn import Loop
 from callgate.types import (
     CallRecord,
     Content,
-    Decision,
     FunctionCall,
     JsonObject,
     Limits,
     Progress,
     Reply,
+    SessionRule,
     ToolChoice,
     ToolDefinition,
     ToolResult,
@@ -85,6 +87,9 @@ class Gate:
     `{"codeExecution": {}}` with a configuration). With more tools than a model can cope with, `tools_shown=20` declares the
     first twenty and a tool `find_tools`, by which the model finds and loads the others.
 
+    `policy` and `approve` decide what may run, `rates` how often; `audit` names a log of it all, and `cache` answers the
+    same read-only call from memory for a while.
+
     A gate holds no conversation by itself: `reply.session` names the one that a run began, and `run(..., session=...)` goes
     on with it.
     """
@@ -101,17 +106,20 @@ class Gate:
         policy: Policy | None = None,
         approve: Approve | None = None,
         store: Store | str | None = None,
+        rates: RateLimits | None = None,
+        audit: AuditLog | str | PathLike[str] | None = None,
+        cache: ResultCache | None = None,
         tools_shown: int | None = None,
     ) -> None:
         if mode not in ("auto", "native"):
             raise UsageError(f"mode={mode!r} is not available in this version: use 'auto' or 'native'")
         if tools_shown is not None and not 0 <= tools_shown <= TOOLS_SHOWN_MAX:
             raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {TOOLS_SHOWN_MAX}, or None for all tools")
-        limits = limits or Limits()
+        limits, policy = limits or Limits(), policy or Policy()
         functions, built_in = split_built_in(tools)
         executor = Executor(functions, limits=limits)
         if tools_shown is not None:
-            allowed = (policy or Policy()).may_declare
+            allowed = policy.may_declare
             executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
         self._setup = _Setup(
             model=open_model(model),
@@ -119,8 +127,14 @@ class Gate:
             built_in=tuple(built_in),
             tools_shown=tools_shown,
             limits=limits,
-            policy=policy or Policy(),
-            approve=approve,
+            keeper=Gatekeeper(
+                tools=executor,
+                policy=policy,
+                approve=approve,
+                rates=rates or RateLimits(),
+                audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
+                cache=cache,
+            ),
             store=open_store(store),
             system=system,
             settings=dict(settings or {}),
@@ -135,6 +149,27 @@ class Gate:
     def definitions(self) -> list[ToolDefinition]:
         """The tools that the model is told of."""
         return list(self._setup.view().declared)
+
+    @property
+    def policy(self) -> Policy:
+        """What decides about calls."""
+        return self._setup.keeper.policy
+
+    def budget(self) -> dict[str, Remaining]:
+        """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
+        return self._setup.keeper.budget()
+
+    async def session_rules(self, session: str) -> list[SessionRule]:
+        """The lasting answers that a session goes by: what was answered with "always" and not revoked."""
+        return list((await self._session(session)).loop.always.values())
+
+    async def revoke(self, session: str, rule: str | None = None) -> int:
+        """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
+        known = await self._session(session)
+        revoked = [held for held in known.loop.always if rule in (None, held)]
+        if revoked:
+            await known.journal(self._setup.store, [facts.AlwaysRevoked(rule=rule)])
+        return len(revoked)
 
     # Running --------------------------------------------------------------------------------------------------------------
 
@@ -195,6 +230,7 @@ class Gate:
         conversation = Conversation([parts.user_content(contents)] if isinstance(contents, str) else contents)
         request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
         collector = Collector()
+        await asyncio.sleep(self._setup.keeper.model.book())
         async with self._in_use():
             async for item in self._setup.model.generate(request):
                 if isinstance(item, dict):
@@ -318,8 +354,7 @@ class _Setup:
     model: Model
     executor: Executor
     limits: Limits
-    policy: Policy
-    approve: Approve | None
+    keeper: Gatekeeper
     store: Store
     system: str | None
     settings: Mapping[str, Any]
@@ -330,7 +365,7 @@ class _Setup:
 
     def view(self, found: Iterable[str] = ()) -> _View:
         """The tools that are declared: those shown from the start, and those that were found since."""
-        allowed = list(filter(self.policy.may_declare, self.executor.definitions))
+        allowed = list(filter(self.keeper.policy.may_declare, self.executor.definitions))
         if self.tools_shown is not None:
             last_found = [name for name in found if name in self.executor][-(DECLARATIONS_MAX // 2) :]
             shown = {FIND_TOOLS, *last_found, *[d.name for d in allowed if d.name != FIND_TOOLS][: self.tools_shown]}
@@ -389,6 +424,18 @@ class _Session:
     driver: _Driver | None = None
     broken: bool = False
     """The journal could not be written, so the state in memory is not to be trusted."""
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def journal(self, store: Store, new_facts: Sequence[facts.Fact], *, durable: bool = False) -> list[CallRecord]:
+        """Journals facts, then takes them in; gives out the calls that they settled."""
+        async with self.writing:
+            try:
+                await store.append(self.id, new_facts, position=self.position, durable=durable)
+            except BaseException:
+                self.broken = True
+                raise
+            self.position += len(new_facts)
+            return [record for fact in new_facts for record in self.loop.apply(fact)]
 
 
 class _Driver:
@@ -401,8 +448,11 @@ class _Driver:
         self.session = session
         self.loop = session.loop
         self.emit = emit or _unheard
-        self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice] = asyncio.Queue()
-        self.running: dict[str, Running] = {}
+        self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice | None] = asyncio.Queue()
+        """What happened; None says that it is time to look again."""
+        self.keeper = setup.keeper
+        self.post = Post(setup.keeper, session.id, lambda: self.inbox.put_nowait(None))
+        self.running: dict[str, Running | Kept] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: str | None = None
         """The call that somebody is being asked about; one at a time, so that a terminal can cope."""
@@ -426,6 +476,7 @@ class _Driver:
                 return await self.work()
         finally:
             self.task = None
+            self.post.close()
             for task in self.tasks:
                 task.cancel()
             for running in self.running.values():  # Only if something broke: an ordered end leaves nothing running.
@@ -471,7 +522,7 @@ class _Driver:
                 f"session {self.session.id!r} waits for no answer to {', '.join(map(repr, unknown))}; "
                 f"it waits for {', '.join(map(repr, awaiting)) or 'none'}"
             )
-        await self.note(*[_approval_fact(awaiting[call_id], answer) for call_id, answer in answers.items()])
+        await self.note(*[self.keeper.answer(awaiting[call_id], answer) for call_id, answer in answers.items()])
 
     async def finish(self, finish: facts.Finish) -> Reply:
         if finish.error == "malformed":
@@ -502,13 +553,13 @@ class _Driver:
             elif todo.check:
                 await self.note(*[self.setup.executor.check(call) for call in todo.check])
             elif todo.decide:
-                await self.note(*[self.decide(call) for call in todo.decide])
+                await self.decide(todo.decide)
             else:
                 await self.start(todo.run)
                 self.consult(todo.approve)
                 for call in todo.stop:
                     self.running[call.id].stop(self.loop.run.cancelled or "")
-                if not self.running and self.asking is None:
+                if not self.running and self.asking is None and not self.post.is_waited_at:
                     return await self.end()  # Only answers that will come later are missing: the run pauses.
                 await self.happening()
 
@@ -517,6 +568,7 @@ class _Driver:
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
+        await self.wait_for_budget()
         collector = Collector()
         announced: list[FunctionCall] = []
         items = self.setup.model.generate(request)
@@ -532,6 +584,7 @@ class _Driver:
             answer = collector.close()
         except BaseException as error:
             self.partial = collector.text
+            self.keeper.model.failed(error)
             if isinstance(error, ModelError):
                 error.partial = error.partial or self.partial
             await self.give_up_calls(announced, f"Not run: the answer was cut off ({type(error).__name__}).")
@@ -543,7 +596,14 @@ class _Driver:
                 await items.aclose()
         await self.take_in(answer)
 
+    async def wait_for_budget(self) -> None:
+        wait_s = self.keeper.model.book()
+        if wait_s > 0:
+            await self.emit(Notice("waiting", f"Waiting {wait_s:.1f} s: the budget for requests is used up.", "warning"))
+            await asyncio.sleep(wait_s)
+
     async def take_in(self, answer: Answer) -> None:
+        self.keeper.model.used(answer.usage.total_tokens)
         await self.emit(UsageReported(answer.usage))
         fact = facts.ModelAnswered(
             content=answer.content,
@@ -573,30 +633,39 @@ class _Driver:
             result = ToolResult(call_id=call.id, name=call.name, status="cancelled", error=error)
             await self.emit(CallFinished(call, result))
 
-    def decide(self, call: FunctionCall) -> facts.CallDecided:
-        decision = self.setup.policy.decide(self.setup.executor.definition(call.name), call)
-        if decision.verdict == "ask" and call.name in self.loop.always:
-            decision = Decision(verdict="allow", reason="The user allowed this tool for the whole session.", by="user")
-        elif decision.verdict == "ask" and self.setup.approve is None:
-            decision = replace(
-                decision,
-                verdict="deny",
-                reason=f"{decision.reason} Nobody can be asked: pass approve= to Gate, or Policy(default='allow').",
-            )
-        return facts.CallDecided(id=call.id, decision=decision)
+    async def decide(self, calls: Sequence[FunctionCall]) -> None:
+        always, rewritten = self.loop.always.values(), self.loop.rewritten
+        decided, notices = await self.post.decide(calls, always=always, rewritten=rewritten)
+        for notice in notices:
+            await self.emit(notice)
+        await self.note(*decided)
 
     async def start(self, calls: Sequence[FunctionCall]) -> None:
-        """Journals the starts of a batch together, then runs them."""
-        await self.note(*[facts.CallStarted(id=call.id) for call in calls], durable=True)
-        for call in calls:
+        """Journals the starts of a batch together, then runs them: those whose turn it is."""
+        if not calls:
+            return
+        wanted = {call.id for call in calls}
+        ready, refused = await self.post.admit([record for record in self.loop.open_calls if record.call.id in wanted])
+        await self.note(*refused)
+        await self.note(*[facts.CallStarted(id=call.id) for call in ready], durable=True)
+        # No waiting in between: what the journal calls started is running, whatever happens to this task.
+        for call in ready:
+            kept = self.post.kept(call)
+            watch = Watch(session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call))
+            self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
+        for call in ready:
             await self.emit(CallStarted(call))
-            watch = Watch(
-                session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call.id)
-            )
-            self.running[call.id] = self.setup.executor.start(call, watch)
 
-    def call_ended(self, call_id: str, result: ToolResult) -> None:
-        self.inbox.put_nowait(facts.CallEnded(id=call_id, result=result))
+    def call_ended(self, call: FunctionCall, result: ToolResult) -> None:
+        if self.post.ended(call, result):
+            self.spawn(self.hear_hooks(call, result))
+        else:
+            self.inbox.put_nowait(facts.CallEnded(id=call.id, result=result))
+
+    async def hear_hooks(self, call: FunctionCall, result: ToolResult) -> None:
+        result, notices = await self.post.heard(call, result)
+        for item in (*notices, facts.CallEnded(id=call.id, result=result)):
+            self.inbox.put_nowait(item)
 
     def progress_of(self, call_id: str) -> Progress:
         event_loop = asyncio.get_running_loop()
@@ -624,14 +693,16 @@ class _Driver:
 
     async def ask_approval(self, approval: facts.AskApproval) -> None:
         call = approval.call
-        await self.emit(ApprovalNeeded(call, approval.reason))
         answer: Approval = "no"
         try:
-            if call.name in self.loop.always:
-                answer = "yes"
-            elif self.setup.approve is not None:
-                answer = await self.setup.approve(call, self.setup.executor.definition(call.name), approval.reason)
-            fact = _approval_fact(call, answer)
+            if self.keeper.verdict(call, self.loop.always.values()).verdict == "allow":
+                answer = "yes"  # It was answered for good meanwhile.
+            else:
+                await self.emit(ApprovalNeeded(call, approval.reason, await self.setup.executor.preview(call)))
+                if self.keeper.approve is not None:
+                    definition = self.setup.executor.definition(call.name)
+                    answer = await self.keeper.approve(call, definition, approval.reason)
+            fact = self.keeper.answer(call, answer)
         except Exception as error:
             # The program's own code failed. A call that nobody could be asked about does not run.
             logger.exception("approve failed for %r", call.name)
@@ -682,14 +753,9 @@ class _Driver:
     async def journal(self, *new_facts: facts.Fact, durable: bool = False) -> list[CallRecord]:
         if not new_facts:
             return []
-        session = self.session
-        try:
-            await self.setup.store.append(session.id, new_facts, position=session.position, durable=durable)
-        except BaseException:
-            session.broken = True
-            raise
-        session.position += len(new_facts)
-        return [record for fact in new_facts for record in self.loop.apply(fact)]
+        settled = await self.session.journal(self.setup.store, new_facts, durable=durable)
+        self.post.settled(settled)
+        return settled
 
     async def report(self, settled: Sequence[CallRecord]) -> None:
         for record in settled:
@@ -709,12 +775,3 @@ def _found_names(result: ToolResult) -> list[str]:
     if result.name != FIND_TOOLS or result.is_error:
         return []
     return [item["name"] for item in cast("list[JsonObject]", result.value)]
-
-
-def _approval_fact(call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
-    if isinstance(answer, FunctionCall):
-        changed = dict(answer.args) if dict(answer.args) != dict(call.args) else None
-        return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
-    if answer not in ("yes", "no", "always", "later"):
-        raise UsageError(f"approve answered {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall")
-    return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)

@@ -612,8 +612,21 @@ def test_always_holds_for_the_conversation(screen: Callable[..., Screen], tools:
     show.type("a\r")
     show.wait_for('wipe returned "wiped a".')
     show.wait_for("> ")
+    show.type("wipe path=a\r")
+    assert "Run it?" not in show.wait_for('wipe returned "wiped a".')
+    show.wait_for("> ")
+    show.type("/allowed\r")
+    show.wait_for('wipe with {"path": "a"}')
     show.type("wipe path=b\r")
-    assert "Run it?" not in show.wait_for('wipe returned "wiped b".')
+    show.wait_for("(Enter: no) ")  # Of a command, only what was approved is covered.
+    show.type("n\r")
+    show.wait_for("> ")
+    show.type("/revoke\r")
+    show.wait_for("1 taken back")
+    show.type("wipe path=a\r")
+    show.wait_for("(Enter: no) ")
+    show.type("\r")
+    show.wait_for("did not allow")
 
 
 @posix

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from callgate.errors import UsageError
 from callgate.permission import SENSITIVE, Policy, Rule
-from callgate.permission.policy_file import policy_from
 from callgate.permission.standing import session_rule
 from callgate.types import Decision, FunctionCall, ToolDefinition
 
@@ -39,7 +38,7 @@ def test_the_table_has_its_hundred_rows_and_no_two_say_the_same():
 @pytest.mark.parametrize("row", CASES, ids=[row[0] for row in CASES])
 def test_a_row_of_the_table_holds(row: list[Any]):
     _, table, tool, args, expected, problems = row
-    policy = policy_from(table)
+    policy = Policy.from_table(table)
     assert (verdict(policy, TOOLS[tool], args), len(policy.problems)) == (expected, problems)
     if expected != "deny":
         assert policy.may_declare(TOOLS[tool]), "what may run is declared"
@@ -47,7 +46,7 @@ def test_a_row_of_the_table_holds(row: list[Any]):
 
 @pytest.mark.parametrize("row", CASES, ids=[row[0] for row in CASES])
 def test_what_is_explained_is_what_is_decided_where_no_condition_fits(row: list[Any]):
-    policy, tool = policy_from(row[1]), TOOLS[row[2]]
+    policy, tool = Policy.from_table(row[1]), TOOLS[row[2]]
     explained = policy.explain(tool)
     assert explained.verdict == verdict(policy, tool, {})
     if not explained.declared:
@@ -333,7 +332,7 @@ def test_a_file_that_is_no_policy_is_an_error(tmp_path: Path, content: bytes | N
 
 
 def test_what_cannot_be_read_is_told_with_what_is_done_instead():
-    policy = policy_from({"rules": ["permit @github/get_*", {"verdict": "allow", "tol": "x"}], "colour": 1})
+    policy = Policy.from_table({"rules": ["permit @github/get_*", {"verdict": "allow", "tol": "x"}], "colour": 1})
     assert policy.problems == (
         "'colour' is not known here; known are default, mode, rules, hooks, sensitive, sensitive_also; until it is mended, "
         "everything is denied",

@@ -7,8 +7,15 @@ done by whoever was given to the gate as `approve`.
 from __future__ import annotations
 
 from callgate.permission.approval import Approval, Approve
-from callgate.permission.policy import MODES, Explanation, Mode, Policy
-from callgate.permission.rules import Rule
+from callgate.permission.audit import AuditLog
+from callgate.permission.cache import ResultCache
+from callgate.permission.hooks import Hook
+from callgate.permission.policy import Explanation, Policy
+from callgate.permission.rates import Rate, RateLimits, Remaining
+from callgate.permission.rules import MODES, Mode, Rule
 from callgate.permission.sensitive import SENSITIVE
 
-__all__ = ["MODES", "SENSITIVE", "Approval", "Approve", "Explanation", "Mode", "Policy", "Rule"]
+__all__ = [
+    "MODES", "SENSITIVE", "Approval", "Approve", "AuditLog", "Explanation", "Hook", "Mode", "Policy", "Rate", "RateLimits",
+    "Remaining", "ResultCache", "Rule",
+]  # fmt: skip

@@ -9,22 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any
 
 from callgate.errors import UsageError
+from callgate.permission.hooks import Hook
 from callgate.permission.patterns import PathGlob, path_parts
-from callgate.permission.rules import Rule, rule_from
+from callgate.permission.policy_file import fields_of, read_table
+from callgate.permission.rules import MODES, Mode, Rule, rule_from
 from callgate.permission.sensitive import SENSITIVE, paths_in, sensitive_path
 from callgate.permission.standing import covers
 from callgate.types import Decision, FunctionCall, SessionRule, ToolDefinition, Verdict
 
-if TYPE_CHECKING:
-    from callgate.permission.hooks import Hook
-
-__all__ = ["MODES", "Explanation", "Mode", "Policy"]
-
-Mode: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
-MODES: tuple[Mode, ...] = ("default", "auto_edit", "yolo", "plan")
+__all__ = ["Explanation", "Policy"]
 
 NOBODY = "Nobody can be asked: pass approve= to Gate, or Policy(default='allow')."
 
@@ -99,9 +95,12 @@ class Policy:
         Raises:
             UsageError: there is no such file, or it is not TOML.
         """
-        from callgate.permission.policy_file import read_policy
+        return cls.from_table(read_table(path))
 
-        return read_policy(path)
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Policy:
+        """The policy that a table holds, as the file would say it."""
+        return cls(**fields_of(table))
 
     def decide(
         self, definition: ToolDefinition, call: FunctionCall, *, always: Iterable[SessionRule] = (), digest: str = ""

@@ -1,4 +1,4 @@
-"""A TOML file -> a policy. Whatever in it cannot be read makes the policy stricter, never laxer, and is told.
+"""A TOML file -> the fields of a policy. Whatever in it cannot be read makes the policy stricter, never laxer, and is told.
 
 default = "ask"                      # optional, as are all of these
 mode = "default"
@@ -27,11 +27,10 @@ from typing import Any, cast
 from callgate.errors import UsageError
 from callgate.permission.hooks import Hook, hook_from
 from callgate.permission.patterns import PathGlob
-from callgate.permission.policy import MODES, Policy
-from callgate.permission.rules import VERDICTS, Rule, rule_from
+from callgate.permission.rules import MODES, VERDICTS, Rule, rule_from
 from callgate.permission.sensitive import SENSITIVE
 
-__all__ = ["policy_from", "read_policy"]
+__all__ = ["fields_of", "read_table"]
 
 BYTES_MAX = 1024 * 1024
 _KEYS = ("default", "mode", "rules", "hooks", "sensitive", "sensitive_also")
@@ -40,8 +39,8 @@ _SUBJECT = ("tool", "server", "kind", "read_only")
 DENY_ALL = Rule(verdict="deny", reason="The policy file has something that cannot be read, so nothing is allowed.")
 
 
-def read_policy(path: str | PathLike[str]) -> Policy:
-    """The policy of a file.
+def read_table(path: str | PathLike[str]) -> dict[str, Any]:
+    """What a file says.
 
     Raises:
         UsageError: there is no such file, it is too large, or it is not TOML.
@@ -53,14 +52,13 @@ def read_policy(path: str | PathLike[str]) -> Policy:
     if len(text) > BYTES_MAX:
         raise UsageError(f"the policy {str(path)!r} has {len(text)} bytes; at most {BYTES_MAX} are read")
     try:
-        table = tomllib.loads(text.decode("utf-8"))
+        return tomllib.loads(text.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(f"the policy {str(path)!r} is not TOML: {error}") from error
-    return policy_from(table)
 
 
-def policy_from(table: Mapping[str, Any]) -> Policy:
-    """The policy that a table holds, with everything that could not be read in `problems`."""
+def fields_of(table: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of the policy that a table holds, with everything that could not be read in `problems`."""
     reading = _Reading()
     for key in table:
         if key not in _KEYS:
@@ -76,14 +74,14 @@ def policy_from(table: Mapping[str, Any]) -> Policy:
     sensitive = [*reading.list_of(table, "sensitive")] if replaced else [*SENSITIVE]
     sensitive += reading.list_of(table, "sensitive_also")
     patterns = [reading.made(PathGlob, given, "a sensitive path") for given in sensitive]
-    return Policy(
-        default=default,
-        mode=mode,
-        rules=tuple(reading.rules),
-        hooks=tuple(hook for hook in hooks if isinstance(hook, Hook)),
-        sensitive=tuple(glob.pattern for glob in patterns if isinstance(glob, PathGlob)),
-        problems=tuple(reading.problems),
-    )
+    return {
+        "default": default,
+        "mode": mode,
+        "rules": tuple(reading.rules),
+        "hooks": tuple(hook for hook in hooks if isinstance(hook, Hook)),
+        "sensitive": tuple(glob.pattern for glob in patterns if isinstance(glob, PathGlob)),
+        "problems": tuple(reading.problems),
+    }
 
 
 class _Reading:

@@ -11,15 +11,17 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import UsageError
 from callgate.permission.patterns import Glob, PathGlob, Regex
 from callgate.permission.sensitive import leaves, paths_in
 from callgate.types import ToolDefinition, ToolKind, Verdict
 
-__all__ = ["KINDS", "VERDICTS", "Rule", "rule_from"]
+__all__ = ["KINDS", "MODES", "VERDICTS", "Mode", "Rule", "rule_from"]
 
+Mode: TypeAlias = Literal["default", "auto_edit", "yolo", "plan"]
+MODES: tuple[Mode, ...] = ("default", "auto_edit", "yolo", "plan")
 VERDICTS = ("allow", "ask", "deny")
 KINDS = ("function", "file", "command", "mcp", "worker")
 
