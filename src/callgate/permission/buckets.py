@@ -174,6 +174,8 @@ class Line:
             if empty:
                 # Nobody behind may have what this one waits for; what it need not wait for stays free.
                 taken |= empty
+                if len(taken) == len(self.buckets):
+                    break
                 continue
             for name in ticket.needs:
                 self.buckets[name].enter(now)
@@ -187,7 +189,8 @@ class Line:
         """When `settle` should be called next; None if nobody waits, infinity if somebody must leave first."""
         if not self.waiting:
             return None
-        times = [max(self.buckets[name].wait_s(now) for name in ticket.needs) for ticket in self.waiting]
+        kinds = {ticket.needs for ticket in self.waiting}
+        times = [max(self.buckets[name].wait_s(now) for name in needs) for needs in kinds]
         first = next(iter(self.waiting))
         return min(*times, max(0.0, first.since + self.patience_s - now))
 
