@@ -31,7 +31,7 @@ KEY_WORDS = (
 
 # Too short to be looked for inside of other names.
 _SHORT_NAMES = frozenset({
-    "auth", "key", "pass", "pin", "pat", "jwt", "sig", "signature", "otp", "totp", "cvv", "cvc", "ssn", "dsn", "iban",
+    "auth", "pass", "pin", "pat", "jwt", "sig", "signature", "otp", "totp", "cvv", "cvc", "ssn", "dsn", "iban",
 })  # fmt: skip
 # `max_tokens` and its like count tokens; they are none.
 _COUNTS = re.compile(r"tokens$|^(max|min|num|total|count)token|token(count|limit|budget|izer|type)|^tokencount")
