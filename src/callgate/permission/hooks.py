@@ -35,6 +35,8 @@ KEPT_ENVIRONMENT = (
 )  # fmt: skip
 """What a command sees of the environment; the keys of models and clouds are not among it."""
 MESSAGE_CHARS_MAX = 4_000
+PIPES_S = 1.0
+"""How long the output of a command that has ended is waited for, where somebody else holds on to it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,27 +231,38 @@ async def _run(hook: Hook, told: JsonObject) -> _Ended:
         return _Ended(None, message=f"it did not end within {hook.timeout_s:g} s")
     finally:
         _end_group(process)
-        # The pipes are closed now, or will be; a process that was not waited for would stay behind as a zombie.
-        await asyncio.shield(process.wait())
+        await asyncio.shield(_exited(process))  # One that was not waited for would stay behind as a zombie.
         _transport_of(process).close()
 
 
 async def _talk(process: asyncio.subprocess.Process, message: bytes, bytes_max: int) -> _Ended:
     assert process.stdout is not None
     assert process.stderr is not None
-    output = asyncio.create_task(_head(process.stdout, bytes_max))
-    error = asyncio.create_task(_head(process.stderr, bytes_max))
+    said, complained = bytearray(), bytearray()
+    reading = {
+        asyncio.create_task(_read_head(stream, kept, bytes_max))
+        for stream, kept in ((process.stdout, said), (process.stderr, complained))
+    }
     writing = asyncio.create_task(_write(process, message))
     try:
-        code = await process.wait()
+        code = await _exited(process)
         _end_group(process)  # A child that holds the pipes open would keep their ends from being seen.
-        said, complained = await output, await error
+        await asyncio.wait(reading, timeout=PIPES_S)
     finally:
-        for task in (output, error, writing):
+        for task in (*reading, writing):
             task.cancel()
-        await asyncio.gather(output, error, writing, return_exceptions=True)
+        await asyncio.gather(*reading, writing, return_exceptions=True)
     text = " ".join(strict_json.without_surrogates(complained.decode("utf-8", "replace")).split())
-    return _Ended(code, said, text[:MESSAGE_CHARS_MAX])
+    return _Ended(code, bytes(said), text[:MESSAGE_CHARS_MAX])
+
+
+async def _exited(process: asyncio.subprocess.Process) -> int:
+    """The exit code, as soon as there is one: `wait` would wait for everybody who holds the pipes, too."""
+    pause_s = 0.001
+    while process.returncode is None:
+        await asyncio.sleep(pause_s)
+        pause_s = min(2 * pause_s, 0.02)
+    return process.returncode
 
 
 async def _write(process: asyncio.subprocess.Process, message: bytes) -> None:
@@ -260,12 +273,10 @@ async def _write(process: asyncio.subprocess.Process, message: bytes) -> None:
         process.stdin.close()
 
 
-async def _head(stream: asyncio.StreamReader, bytes_max: int) -> bytes:
-    """The first bytes of a stream; the rest is read and dropped, so that the writer does not hang."""
-    kept = bytearray()
+async def _read_head(stream: asyncio.StreamReader, kept: bytearray, bytes_max: int) -> None:
+    """Keeps the first bytes of a stream; the rest is read and dropped, so that the writer does not hang."""
     while piece := await stream.read(64 * 1024):
         kept += piece[: bytes_max - len(kept)]
-    return bytes(kept)
 
 
 def _end_group(process: asyncio.subprocess.Process) -> None:
