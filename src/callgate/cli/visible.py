@@ -23,14 +23,13 @@ COMBINING_MAX = 4
 """More marks than this over one letter grow over the lines around it."""
 SHOWN_CHARS_MAX = 20_000
 
-_COMBINING = (
-    "\u0300-\u036f\u0483-\u0489\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20ff\ufe20-\ufe2f"
-)
+_COMBINING = "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20dc\u20e1\u20e3\u20e5-\u20f0\ufe20-\ufe2f"
 _UNSAFE = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but newline and tab, delete, and their 8-bit twins
     "\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # no width, or another direction
     "\u1680\u2000-\u200a\u2028\u2029\u205f\u2800\u3164\u115f\u1160\uffa0"  # spaces that are none, and ends of lines
+    "\u0488\u0489\u20dd-\u20e0\u20e2\u20e4\ua670-\ua672"  # circles around others, which some terminals choke on
     "\u17b4\u17b5\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a"  # invisible marks, and what is no character
     "\ufe00-\ufe0d\U000e0000-\U000e0fff"  # tags and variants: text inside of text that nobody sees
     "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"  # halves of pairs, and what means something else everywhere
