@@ -23,7 +23,10 @@ COMBINING_MAX = 4
 """More marks than this over one letter grow over the lines around it."""
 SHOWN_CHARS_MAX = 20_000
 
-_COMBINING = "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff\u20d0-\u20dc\u20e1\u20e3\u20e5-\u20f0\ufe20-\ufe2f"
+_COMBINING = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff"
+    "\u20d0-\u20dc\u20e1\u20e3\u20e5-\u20f0\ufe20-\ufe2f"
+)
 _UNSAFE = re.compile(
     "["
     "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but newline and tab, delete, and their 8-bit twins
