@@ -96,6 +96,7 @@ TAMPERINGS: dict[str, Callable[[list[bytes], int], list[bytes]]] = {
     "cut in the middle of a line": lambda lines, at: [*lines[:at], lines[at][: len(lines[at]) // 2]],
     "put a line in": lambda lines, at: [*lines[:at], b'{"kind":"start"}\n', *lines[at:]],
     "put an empty line in": lambda lines, at: [*lines[:at], b"\n", *lines[at:]],
+    "put two lines in": lambda lines, at: [*lines[:at], b"x\n", b"y\n", *lines[at:]],
     "put a space in": lambda lines, at: [*lines[:at], lines[at][:-1] + b" \n", *lines[at + 1 :]],
 }  # fmt: skip
 
@@ -286,6 +287,16 @@ def write_some(path: str, start: int, count: int) -> None:
     log = AuditLog(path, file_bytes=20_000)
     for n in range(start, start + count):
         log.write([record(n)])
+
+
+def test_a_log_that_disappears_while_it_is_open_is_begun_again_and_that_is_told(tmp_path: Path):
+    log = AuditLog(tmp_path / "audit.jsonl")
+    log.write([record(1)])
+    log.path.unlink()
+    log.write([record(2)])
+    assert verify(log.path).problems
+    log.close()
+    log.close()
 
 
 @posix

@@ -254,7 +254,8 @@ def test_an_after_hook_that_fails_is_a_warning():
     note, _, notices, response = story(Hook(command=python("sys.exit(3)"), when="after"), n=1)
     assert (note.ran, response) == ([{"n": 1}], {"result": "noted"})
     assert "failed: exit code 3" in notices[0].message
-    *_, notices, _ = story(Hook(command=python("sys.exit(0)"), when="after"), n=1)
+    others = Hook(command=python("sys.exit(2)"), when="after", tool="other")
+    *_, notices, _ = story(Hook(command=python("sys.exit(0)"), when="after"), others, n=1)
     assert notices == []
 
 

@@ -169,6 +169,7 @@ def test_a_default_that_is_no_verdict_fails_closed(default: Any):
         ({"rules": [{"tool": "x"}]}, "a rule has no verdict"),
         ({"rules": [{"verdict": "deny", "paths": ["a" * 1001]}]}, "is no pattern: expected a text of 1 to 1000 characters"),
         ({"rules": [{"verdict": "deny", "args": {"a": ""}}]}, "'' is no pattern"),
+        ({"rules": [{"verdict": "deny", "tool": ["x"]}]}, "a rule is about the tool ['x']"),
         ({"sensitive": ["[x"]}, "has a '[' without its ']'"),
     ],
 )
@@ -213,6 +214,10 @@ def test_every_sensitive_pattern_is_one_and_names_something():
         name = pattern.removeprefix("//").replace("?*", "1").replace("*", "x")
         path = f"/{name}" if pattern.startswith("//") else f"deep/down/{name}" if "/" not in name else name
         assert verdict(Policy(), TOOLS["read_file"], {"path": path}) == "ask", pattern
+
+
+def test_one_path_may_be_a_text():
+    assert Rule(verdict="deny", paths="a/**").paths == ("a/**",)  # pyright: ignore
 
 
 def test_half_a_surrogate_pair_hides_nothing_from_a_deny():

@@ -360,10 +360,3 @@ def _sync_folder(folder: Path) -> None:
 
 def _secrets_of_environment() -> list[str]:
     return [value for name, value in os.environ.items() if is_secret_name(name)]
-
-
-def as_log(audit: AuditLog | str | PathLike[str] | None) -> AuditLog | None:
-    """A log as it is, or the one that a path names."""
-    if audit is None or isinstance(audit, AuditLog):
-        return audit
-    return AuditLog(audit)

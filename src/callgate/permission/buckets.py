@@ -6,6 +6,7 @@ left, in the order of coming. Nobody waits for a bucket that it does not need: a
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -101,11 +102,10 @@ class Window:
         left = self.left(now)
         if left >= 1:
             return 0.0
-        for at, amount in self._entries:
-            left += amount
-            if left >= 1:
-                return at + self._span_s - now
-        raise AssertionError("an empty window has room")
+        freed = itertools.accumulate(amount for _, amount in self._entries)
+        last = self._entries[-1][0]
+        at = next((at for (at, _), past in zip(self._entries, freed, strict=True) if left + past >= 1), last)
+        return at + self._span_s - now
 
     def add(self, amount: float, now: float) -> None:
         """So much was used now."""

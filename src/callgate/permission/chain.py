@@ -59,10 +59,8 @@ def read_record(line: bytes) -> tuple[Link, JsonObject] | None:
     if found is None:
         return None
     try:
-        record: Any = json.loads(found["body"] + b"}")
+        record: Any = json.loads(found["body"] + b"}")  # It begins with a brace, so it is an object or no JSON.
     except ValueError:
-        return None
-    if not isinstance(record, dict):
         return None
     return Link(int(found["n"]), found["hash"].decode("ascii")), cast("JsonObject", record)
 

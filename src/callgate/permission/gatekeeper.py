@@ -273,10 +273,9 @@ class Post:
         if call.id not in self._logged:
             ended = {"kind": "end", **self._about(record)}  # It never started, so this is all that is known of it.
         self._logged.discard(call.id)
-        if result is not None:
-            ended |= {"outcome": result.status, "duration_s": round(result.duration_s, 6), "error": result.error}
-            ended["notes"] = [*call.notes, *result.notes]
-        return ended
+        assert result is not None, "a call that is settled has a result"
+        ended |= {"outcome": result.status, "duration_s": round(result.duration_s, 6), "error": result.error}
+        return ended | {"notes": [*call.notes, *result.notes]}
 
 
 def _refusal(call: FunctionCall, reason: str, *, by: str) -> facts.CallDecided:
