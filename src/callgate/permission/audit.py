@@ -66,6 +66,8 @@ class AuditLog:
         self._clock = clock
         self._lock = threading.Lock()
         self._log = -1
+        self._file = (-1, -1)
+        """Which file the log is: others may put another one in its place."""
         self._head = -1
         self._process = os.getpid()
         self._is_torn = False
@@ -139,13 +141,12 @@ class AuditLog:
 
     def _catch_up(self) -> list[JsonObject]:
         """Finds the end of the log again if it may have moved, and gives out what has to be said about it first."""
-        if self._log >= 0 and not self._is_current():
+        if self._log >= 0 and self._is_current():
+            return []
+        if self._log >= 0:
             os.close(self._log)
             self._log = -1
-        if self._log >= 0 and os.fstat(self._log).st_size == self._size:
-            return []
-        if self._log < 0:
-            self._log = _open(self.path, os.O_APPEND)
+        self._open_log()
         size = os.fstat(self._log).st_size
         head = _read_head(self._head)
         if head is not None and head[1] == size and (head[0].count == 0) == (size == 0):
@@ -154,13 +155,17 @@ class AuditLog:
         return self._recover(head[0] if head else None, size)
 
     def _is_current(self) -> bool:
-        """Whether the file that is open is the one that the path leads to; another process may have rotated it."""
+        """Whether the path leads to the file that is open, as this process left it; another one may have rotated it."""
         try:
             there = os.stat(self.path)
         except FileNotFoundError:
             return False
-        mine = os.fstat(self._log)
-        return (there.st_ino, there.st_dev) == (mine.st_ino, mine.st_dev)
+        return (there.st_size, there.st_ino, there.st_dev) == (self._size, *self._file)
+
+    def _open_log(self, flags: int = 0) -> None:
+        self._log = _open(self.path, os.O_APPEND | flags)
+        opened = os.fstat(self._log)
+        self._file = (opened.st_ino, opened.st_dev)
 
     def _recover(self, head: Link | None, size: int) -> list[JsonObject]:
         """After a crash, or after somebody changed the files: the chain goes on, and what was found is written down."""
@@ -189,7 +194,7 @@ class AuditLog:
         self._log = -1
         numbers = [number for number, _ in _rotated(self.path)]
         os.rename(self.path, f"{self.path}.{max(numbers, default=0) + 1:06d}")
-        self._log = _open(self.path, os.O_APPEND | os.O_EXCL)
+        self._open_log(os.O_EXCL)
         self._size = 0
         _sync_folder(self.path.parent)
 

@@ -147,6 +147,8 @@ class Policy:
 
     def may_declare(self, definition: ToolDefinition) -> bool:
         """Whether the model is told of the tool at all; what is always refused is not offered."""
+        if not self.rules and self.default != "deny" and self.mode != "plan":
+            return True  # As it mostly is, and there may be a thousand tools.
         return self.explain(definition).declared
 
     # Behind it ------------------------------------------------------------------------------------------------------------

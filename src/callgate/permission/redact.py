@@ -149,6 +149,7 @@ class Redactor:
 
         # Ids, names and reasons come again and again.
         self._remembered = functools.lru_cache(maxsize=4_096)(self._cleaned)
+        self._named = functools.lru_cache(maxsize=4_096)(self._name)
 
     def text(self, text: str) -> str:
         """The text without its secrets."""
@@ -179,22 +180,28 @@ class Redactor:
 
     def value(self, value: Any, *, depth: int = 0) -> Any:
         """The JSON value without its secrets, in names, in texts, and under names that say so."""
-        if isinstance(value, str):
-            return self.short_text(value)
-        if isinstance(value, dict):
-            if depth >= DEPTH_MAX:
-                return "[too deep]"
-            return {
-                self.text(key): _hidden(item) if is_secret_name(key) else self.value(item, depth=depth + 1)
-                for key, item in cast("dict[str, Any]", value).items()
-            }
-        if isinstance(value, (list, tuple)):
-            if depth >= DEPTH_MAX:
-                return "[too deep]"
-            return [self.value(item, depth=depth + 1) for item in cast("Sequence[Any]", value)]
+        kind = cast("type[Any]", type(value))
+        if kind is str:
+            return self._remembered(value) if len(value) <= REMEMBERED_CHARS_MAX else self.short_text(value)
+        if kind in _PLAIN:
+            return value
+        if depth >= DEPTH_MAX:
+            return "[too deep]"
         if isinstance(value, Mapping):
-            return self.value({str(key): item for key, item in cast("Mapping[Any, Any]", value).items()}, depth=depth)
-        return value
+            cleaned: dict[str, Any] = {}
+            for key, item in cast("Mapping[Any, Any]", value).items():
+                name, is_secret = self._named(key)
+                cleaned[name] = _hidden(item) if is_secret else self.value(item, depth=depth + 1)
+            return cleaned
+        if isinstance(value, (list, tuple)):
+            return [self.value(item, depth=depth + 1) for item in cast("Sequence[Any]", value)]
+        return self.short_text(str(value))
+
+    def _name(self, key: Any) -> tuple[str, bool]:
+        return self.text(str(key)), is_secret_name(str(key))
+
+
+_PLAIN = frozenset({bool, int, float, type(None)})
 
 
 def _hidden(value: Any) -> Any:
