@@ -10,13 +10,13 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from callgate.errors import UsageError
 from callgate.strict_json import without_surrogates
 
-__all__ = ["Glob", "PathGlob", "Regex", "folded", "path_parts"]
+__all__ = ["AnyPath", "Glob", "PathGlob", "Regex", "folded", "path_parts"]
 
 PATTERN_CHARS_MAX = 1_000
 
@@ -75,7 +75,7 @@ class PathGlob:
             raise UsageError(f"the path pattern {pattern!r} begins with '!': write a rule with the other verdict instead")
         self._absolute = pattern.startswith("//")
         self._narrow = _engine(_path_body(pattern, wide=False))
-        self._wide = [_engine(_path_body(text, wide=True)) for text in (pattern, folded(pattern))]
+        self._wide = AnyPath([pattern])
 
     def narrow(self, path: str) -> bool:
         """Whether the pattern names the path. One that leads out of the root is not named, unless the pattern does too."""
@@ -87,15 +87,31 @@ class PathGlob:
 
     def wide(self, path: str) -> bool:
         """Whether the path could reach what the pattern names."""
-        plain, fold = self._wide
-        for text, matches in ((path, plain), (path.replace("\\", "/"), plain), (_folded_path(path), fold)):
-            parts, leads_out = path_parts(text)
-            if matches("/".join(parts)):
-                return True
-            # Where a path that leads out ends up is not known here, so any end of it may lie below the root.
-            if leads_out and any(matches("/".join(parts[start:])) for start in range(1, min(len(parts), 256))):
-                return True
-        return False
+        return self._wide.wide(path)
+
+
+class AnyPath:
+    """Many path patterns at once, read widely."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        known = list(patterns)
+        self._plain = _engine("|".join(_path_body(pattern, wide=True) for pattern in known))
+        self._folded = _engine("|".join(_path_body(folded(pattern), wide=True) for pattern in known))
+
+    def wide(self, path: str) -> bool:
+        """Whether the path could reach what one of the patterns names."""
+        plain = {path, path.replace("\\", "/")}
+        return any(map(self._plain, _places(plain))) or any(map(self._folded, _places([_folded_path(path)])))
+
+
+def _places(paths: Iterable[str]) -> Iterator[str]:
+    """The places below a root that paths may lead to."""
+    for path in paths:
+        parts, leads_out = path_parts(path)
+        yield "/".join(parts)
+        # Where a path that leads out ends up is not known here, so any end of it may lie below the root.
+        if leads_out:
+            yield from ("/".join(parts[start:]) for start in range(1, min(len(parts), 256)))
 
 
 def path_parts(path: str) -> tuple[list[str], bool]:
@@ -113,6 +129,8 @@ def path_parts(path: str) -> tuple[list[str], bool]:
 
 def folded(text: str) -> str:
     """The text as a careless reader takes it: one case, one form for each letter, nothing invisible."""
+    if text.isascii():
+        return text.lower()
     text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     return "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Mn"))
 

@@ -11,7 +11,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from callgate.permission.patterns import PathGlob
+from callgate.permission.patterns import AnyPath
 from callgate.types import ToolDefinition
 
 __all__ = ["SENSITIVE", "leaves", "paths_in", "sensitive_path"]
@@ -78,8 +78,7 @@ def sensitive_path(definition: ToolDefinition, args: Mapping[str, Any], patterns
 
 @functools.lru_cache(maxsize=16)
 def _matcher(patterns: tuple[str, ...]) -> Callable[[str], bool]:
-    globs = [PathGlob(pattern) for pattern in patterns]
-    return lambda path: any(glob.wide(path) for glob in globs)
+    return AnyPath(patterns).wide
 
 
 def _is_plain_number(text: str) -> bool:
