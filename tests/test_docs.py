@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import re
 import textwrap
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 
 import callgate
-from callgate import Gate, GeminiModel, Limits, UsageError, events, tool
+from callgate import Gate, GeminiModel, Limits, Policy, UsageError, events, tool
 from callgate.gemini import request
 from callgate.openai import quirks
 from callgate.openai import request as openai_request
+from callgate.permission import MODES, Hook, Rule
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGES = sorted(DOCS.glob("*.md"))
@@ -27,13 +29,14 @@ def add(a: int, b: int) -> int:
 
 BLOCKS = [
     (page, block)
-    for page in ("openai.md", "prompted.md", "schemas.md", "testing.md")
+    for page in ("openai.md", "permission.md", "prompted.md", "schemas.md", "testing.md")
     for block in re.findall(r"```python\n(.*?)\n```", (DOCS / page).read_text("utf-8"), re.DOTALL)
 ]
 
 
-@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=range(len(BLOCKS)))
-def test_a_block_of_a_page_runs_as_it_stands(page: str, block: str):
+@pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(BLOCKS)])
+def test_a_block_of_a_page_runs_as_it_stands(page: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {"add": add, "Gate": Gate, "GeminiModel": GeminiModel}
     exec(f"async def story():\n{textwrap.indent(block, '    ')}", namespace)
     asyncio.run(asyncio.wait_for(namespace["story"](), 60))
@@ -89,3 +92,17 @@ def test_the_figures_of_the_pages_are_the_limits():
 
 def test_every_public_name_has_a_docstring():
     assert [name for name in callgate.__all__ if not getattr(callgate, name).__doc__] == []
+
+
+def test_the_page_on_permission_names_every_field_of_a_rule_and_of_a_hook():
+    text = (DOCS / "permission.md").read_text("utf-8")
+    fields = [f.name for kind in (Rule, Hook) for f in dataclasses.fields(kind) if f.init]
+    assert [name for name in fields if f"`{name}" not in text] == []
+    assert [mode for mode in MODES if f"`{mode}`" not in text] == []
+
+
+def test_the_policy_file_of_the_page_on_permission_can_be_read(tmp_path: Path):
+    (table,) = re.findall(r"```toml\n(.*?)```", (DOCS / "permission.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "policy.toml").write_text(table)
+    policy = Policy.from_file(tmp_path / "policy.toml")
+    assert (policy.problems, len(policy.rules), len(policy.hooks)) == ((), 4, 1)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from callgate import facts, strict_json
 from callgate.errors import JsonError
-from callgate.types import Decision, FunctionCall, Limits, ToolDefinition, ToolResult, Usage
+from callgate.types import Decision, FunctionCall, Limits, SessionRule, ToolDefinition, ToolResult, Usage
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
@@ -37,7 +37,11 @@ results = st.builds(
     duration_s=st.floats(0, 1e6),
 )  # fmt: skip
 usages = st.builds(Usage, prompt_tokens=st.integers(0), total_tokens=st.integers(0))
-decisions = st.builds(Decision, verdict=st.sampled_from(["allow", "ask", "deny"]), reason=text, by=text)
+decisions = st.builds(Decision, verdict=st.sampled_from(["allow", "ask", "deny"]), reason=text, by=text, rule=text)
+rules = st.builds(
+    SessionRule, id=text, tool=text, server=st.none() | text, digest=text, raised_by=text, paths=texts,
+    exact=st.none() | objects,
+)  # fmt: skip
 limits = st.builds(Limits, turns=st.integers(1, 99), calls=st.integers(1, 999), call_timeout_s=st.floats(0.001, 1e6))
 known = st.builds(facts.KnownTool, digest=text, ordered=st.booleans(), read_only=st.booleans(), repeatable=st.booleans())
 
@@ -58,14 +62,16 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
     facts.CallChecked: st.builds(
         facts.CallChecked, id=text, tool=st.none() | text, args=objects, problems=texts, coercions=texts, digest=text
     ),
-    facts.CallDecided: st.builds(facts.CallDecided, id=text, decision=decisions),
+    facts.CallDecided: st.builds(facts.CallDecided, id=text, decision=decisions, args=st.none() | objects),
     facts.ApprovalAnswered: st.builds(
         facts.ApprovalAnswered,
         id=text,
         answer=st.sampled_from(["yes", "no", "always"]),
         args=st.none() | objects,
         reason=text,
+        rule=st.none() | rules,
     ),
+    facts.AlwaysRevoked: st.builds(facts.AlwaysRevoked, rule=st.none() | text),
     facts.CallStarted: st.builds(facts.CallStarted, id=text),
     facts.CallEnded: st.builds(facts.CallEnded, id=text, result=results),
     facts.Cancelled: st.builds(facts.Cancelled, reason=text, partial=text),
@@ -94,6 +100,7 @@ FIELDS = [
     "finish_reason",
     "contents",
     "salvaged",
+    "rule",
 ]
 
 

@@ -11,7 +11,7 @@ from callgate import facts
 from callgate.conversation import validate
 from callgate.testing import call, call_with, text, thought
 from callgate.turn import Loop
-from callgate.types import Decision, FunctionCall, Limits, ToolResult, Usage
+from callgate.types import Decision, FunctionCall, Limits, SessionRule, ToolResult, Usage
 
 TOOLS = {
     "look": facts.KnownTool(digest="d1", read_only=True, repeatable=True),
@@ -466,7 +466,59 @@ def test_always_is_remembered_for_the_session():
     checked(loop, "send0")
     loop.apply(facts.CallDecided(id="send0", decision=ASK))
     loop.apply(facts.ApprovalAnswered(id="send0", answer="always"))
-    assert (loop.always, [c.id for c in loop.todo().run]) == ({"send"}, ["send0"])
+    rule = SessionRule(id="always-send0", tool="send", digest="d2")
+    assert (loop.always, [c.id for c in loop.todo().run]) == ({rule.id: rule}, ["send0"])
+
+
+def test_a_lasting_answer_is_kept_as_it_was_given_and_can_be_revoked():
+    rules = [SessionRule(id=name, tool="send", digest="d2", paths=(f"/{name}/**",)) for name in "ab"]
+    loop = started()
+    loop.apply(answered("send", "send"))
+    for call_id, rule in zip(["send0", "send1"], rules, strict=True):
+        checked(loop, call_id)
+        loop.apply(facts.CallDecided(id=call_id, decision=ASK))
+        loop.apply(facts.ApprovalAnswered(id=call_id, answer="always", rule=rule))
+    assert list(loop.always.values()) == rules
+    loop.apply(facts.AlwaysRevoked(rule="a"))
+    loop.apply(facts.AlwaysRevoked(rule="never given"))
+    assert list(loop.always) == ["b"]
+    loop.apply(facts.AlwaysRevoked())
+    assert loop.always == {}
+
+
+def test_a_call_that_a_hook_changed_is_checked_and_decided_again_and_the_model_is_told():
+    loop = started()
+    loop.apply(answered("send"))
+    checked(loop, "send0")
+    loop.apply(facts.CallDecided(id="send0", decision=ALLOW, args={"to": "b"}))
+    assert [dict(c.args) for c in loop.todo().check] == [{"to": "b"}]
+    assert loop.rewritten == {"send0"}
+    allowed(loop, "send0")
+    run_call(loop, "send0")
+    assert responses(loop) == [{"result": 1, "notes": ['A hook changed the arguments before the call ran: {"to": "b"}']}]
+
+
+def test_a_call_that_a_hook_changed_after_the_user_did_is_asked_about_again():
+    loop = edited()
+    checked(loop, "send0")
+    loop.apply(facts.CallDecided(id="send0", decision=ASK, args={"to": "c"}))
+    checked(loop, "send0")
+    loop.apply(facts.CallDecided(id="send0", decision=ASK))
+    assert [dict(approval.call.args) for approval in loop.todo().approve] == [{"to": "c"}]
+    loop.apply(facts.ApprovalAnswered(id="send0", answer="yes", args={"to": "d"}))
+    assert loop.rewritten == set(), "hooks are to see what the user made of it"
+
+
+def test_an_allowed_call_can_be_refused_until_it_starts():
+    loop = started()
+    loop.apply(answered("send", "put"))
+    allowed(loop, "send0", "put1")
+    deny = Decision(verdict="deny", reason="Too many.", by="limit")
+    settled = loop.apply(facts.CallDecided(id="send0", decision=deny))
+    assert [(r.state, r.decision) for r in settled] == [("denied", deny)]
+    loop.apply(facts.CallDecided(id="put1", decision=ASK))
+    loop.apply(facts.CallStarted(id="put1"))
+    assert loop.apply(facts.CallDecided(id="put1", decision=deny)) == []
 
 
 def edited() -> Loop:

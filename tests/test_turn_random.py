@@ -124,7 +124,8 @@ class World:
 
     def decide(self, call: FunctionCall) -> None:
         verdict = ("allow", "allow", "ask", "deny")[self.choose(4)]
-        self.tell(facts.CallDecided(id=call.id, decision=Decision(verdict=verdict)))  # pyright: ignore
+        args = {"n": 5} if call.id not in self.loop.rewritten and self.choose(6) == 1 else None
+        self.tell(facts.CallDecided(id=call.id, decision=Decision(verdict=verdict), args=args))  # pyright: ignore
 
     def approve(self, call: FunctionCall) -> None:
         answer = ("yes", "no", "always")[self.choose(3)]
@@ -135,7 +136,11 @@ class World:
         self.starts[call.id] += 1
         if self.starts[call.id] > 1:
             assert TOOLS[call.name].repeatable, f"{call.name} ran twice"
-        self.tell(facts.CallStarted(id=call.id))
+        if self.choose(9) == 1:
+            # A limit, or a log that cannot be written, refuses at the last moment.
+            self.starts[call.id] -= 1
+            return self.tell(facts.CallDecided(id=call.id, decision=Decision(verdict="deny", by="limit")))
+        return self.tell(facts.CallStarted(id=call.id))
 
     def end(self, call: FunctionCall) -> None:
         status = ("finished", "finished", "failed", "timed_out", "cancelled")[self.choose(5)]

@@ -7,6 +7,7 @@
     ├── SessionBusy                  somebody else is at work on the session
     ├── SessionLost                  somebody else has taken the session over
     ├── StoreError                   the store cannot be read or written
+    ├── AuditError                   the audit log cannot be written or read
     ├── JsonError                    text that is not JSON, or not JSON that may be passed on
     └── ModelError                   the model, or the way to it, failed
         ├── Blocked                  the prompt was refused
@@ -35,10 +36,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
-    "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer", "InvalidRequest",
-    "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "ProtocolError", "RateLimited", "RequestTimeout",
-    "ScriptExhausted", "ServerUnavailable", "SessionBusy", "SessionLost", "StoreError", "ToolError", "ToolNotDeclarable",
-    "ToolsUnsupported", "UsageError",
+    "AuditError", "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer",
+    "InvalidRequest", "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "ProtocolError", "RateLimited",
+    "RequestTimeout", "ScriptExhausted", "ServerUnavailable", "SessionBusy", "SessionLost", "StoreError", "ToolError",
+    "ToolNotDeclarable", "ToolsUnsupported", "UsageError",
 ]  # fmt: skip
 
 
@@ -48,6 +49,10 @@ class ToolError(Exception):
 
 class CallgateError(Exception):
     """The root of everything that callgate itself raises."""
+
+
+class AuditError(CallgateError):
+    """The audit log cannot be written or read."""
 
 
 class UsageError(CallgateError, ValueError):

@@ -57,6 +57,8 @@ class ApprovalNeeded:
 
     call: FunctionCall
     reason: str
+    preview: str | None = None
+    """What the call would change, such as a diff, if its tool can say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,12 @@ from callgate.types import (
     ToolResult,
 )
 
-__all__ = ["Executor", "Runnable", "Running", "Toolset", "Watch"]
+__all__ = ["Executor", "Kept", "Runnable", "Running", "Toolset", "Watch"]
 
 logger = logging.getLogger("callgate.execute")
+
+PREVIEW_S = 5.0
+PREVIEW_CHARS_MAX = 100_000
 
 STOP_GRACE_S = 2.0
 """How long an async tool may take to clean up after it was told to stop."""
@@ -153,6 +156,23 @@ class Executor:
             coercions=tuple(checked.coercions),
             digest=self._digests[name],
         )
+
+    async def preview(self, call: FunctionCall) -> str | None:
+        """What a checked call would change, if its tool can say: a `preview(args)` of a runnable. Never raises."""
+        offer = getattr(self._tools[call.name], "preview", None)
+        if offer is None:
+            return None
+        try:
+            async with asyncio.timeout(PREVIEW_S):
+                text = await offer(dict(call.args))
+        except Exception:
+            # The user's code, and only a help for whoever is asked: the question stands without it.
+            logger.exception("the preview of %r failed", call.name)
+            return None
+        text = None if text is None else without_surrogates(str(text))
+        if text is None or len(text) <= PREVIEW_CHARS_MAX:
+            return text
+        return f"{text[:PREVIEW_CHARS_MAX]}\n... {len(text) - PREVIEW_CHARS_MAX} more characters are not shown"
 
     def start(self, call: FunctionCall, watch: Watch | None = None) -> Running:
         """Starts a checked call on the running event loop. Whatever happens to it, there will be one result."""
@@ -356,6 +376,21 @@ class Running:
 
     def _result(self, status: ResultStatus, **fields: Any) -> ToolResult:
         return ToolResult(call_id=self.call.id, name=self.call.name, status=status, duration_s=self._duration(), **fields)
+
+
+class Kept:
+    """A call that need not run, because its result is known already."""
+
+    def __init__(self, result: ToolResult, watch: Watch) -> None:
+        self._result = result
+        watch.on_end(result)
+
+    def stop(self, reason: str) -> None:
+        """There is nothing to stop."""
+
+    async def wait(self) -> ToolResult:
+        """The result."""
+        return self._result
 
 
 _STUBBORN: set[asyncio.Task[None]] = set()

@@ -13,12 +13,23 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.errors import JsonError
-from callgate.types import Content, Decision, FunctionCall, JsonObject, Limits, ToolChoice, ToolDefinition, ToolResult, Usage
+from callgate.types import (
+    Content,
+    Decision,
+    FunctionCall,
+    JsonObject,
+    Limits,
+    SessionRule,
+    ToolChoice,
+    ToolDefinition,
+    ToolResult,
+    Usage,
+)
 
 __all__ = [
-    "SCHEMA_VERSION", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked", "CallDecided", "CallEnded",
-    "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "HistoryShortened", "KnownTool", "ModelAnswered",
-    "ModelFailed", "Recovered", "RunStarted", "Shorten", "Todo", "ToolsKnown", "decode", "encode",
+    "SCHEMA_VERSION", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked", "CallDecided",
+    "CallEnded", "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "HistoryShortened", "KnownTool",
+    "ModelAnswered", "ModelFailed", "Recovered", "RunStarted", "Shorten", "Todo", "ToolsKnown", "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -120,10 +131,11 @@ class CallChecked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallDecided:
-    """The policy has spoken."""
+    """The policy has spoken. With `args` a hook changed the arguments, and the call is checked and decided about again."""
 
     id: str
     decision: Decision
+    args: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +146,15 @@ class ApprovalAnswered:
     answer: Literal["yes", "no", "always"]
     args: Mapping[str, Any] | None = None
     reason: str = ""
+    rule: SessionRule | None = None
+    """What `always` covers from now on."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AlwaysRevoked:
+    """A lasting answer holds no longer; without `rule` none of them does."""
+
+    rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -166,7 +187,7 @@ class Recovered:
 
 Fact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
-    | ApprovalAnswered | CallStarted | CallEnded | Cancelled | Recovered
+    | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | Cancelled | Recovered
 )  # fmt: skip
 
 
@@ -225,15 +246,15 @@ class Todo:
 _KINDS: dict[str, type[Any]] = {
     "tools_known": ToolsKnown, "history_given": HistoryGiven, "run_started": RunStarted, "model_answered": ModelAnswered,
     "model_failed": ModelFailed, "call_checked": CallChecked, "call_decided": CallDecided,
-    "approval_answered": ApprovalAnswered, "call_started": CallStarted, "call_ended": CallEnded, "cancelled": Cancelled,
-    "recovered": Recovered, "history_shortened": HistoryShortened,
+    "approval_answered": ApprovalAnswered, "always_revoked": AlwaysRevoked, "call_started": CallStarted,
+    "call_ended": CallEnded, "cancelled": Cancelled, "recovered": Recovered, "history_shortened": HistoryShortened,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 # Fields of facts that hold words rather than plain JSON. Words hold no further words, so their own fields are plain.
 _WORDS: dict[str, type[Any]] = {
     "calls": FunctionCall, "salvaged": FunctionCall, "result": ToolResult, "decision": Decision, "usage": Usage,
-    "limits": Limits, "tools": KnownTool,
+    "limits": Limits, "tools": KnownTool, "rule": SessionRule,
 }  # fmt: skip
 _TUPLES = frozenset({"calls", "salvaged", "problems", "coercions", "notes", "media"})
 
@@ -270,11 +291,16 @@ def _plain_fields(fact: Fact) -> JsonObject:
 
 
 def _plain(name: str, value: Any) -> Any:
-    if name not in _WORDS:
+    if name not in _WORDS or not _is_word(value):
         return value
     if name == "tools":
         return {key: _plain_word(item) for key, item in value.items()}
     return [_plain_word(item) for item in value] if name in _TUPLES else _plain_word(value)
+
+
+def _is_word(value: Any) -> bool:
+    # A rule is a word where an answer makes one, and the name of one where it is revoked.
+    return value is not None and not isinstance(value, str)
 
 
 def _plain_word(word: Any) -> JsonObject:
@@ -287,7 +313,7 @@ def _built(kind: type[Any], record: JsonObject) -> Any:
 
 def _read(name: str, value: Any) -> Any:
     word = _WORDS.get(name)
-    if word is None:
+    if word is None or not _is_word(value):
         return tuple(value) if name in _TUPLES else value
     if name == "tools":
         return {key: _built_word(word, item) for key, item in value.items()}
@@ -296,4 +322,4 @@ def _read(name: str, value: Any) -> Any:
 
 def _built_word(word: type[Any], record: JsonObject) -> Any:
     known = {f.name: record[f.name] for f in fields(word) if f.name in record}
-    return word(**{name: tuple(value) if name in ("notes", "media") else value for name, value in known.items()})
+    return word(**{name: tuple(value) if name in ("notes", "media", "paths") else value for name, value in known.items()})

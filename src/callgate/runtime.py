@@ -16,6 +16,7 @@ from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from os import PathLike
 from typing import Any, Literal, cast
 
 from callgate import facts, parts
@@ -35,11 +36,12 @@ from callgate.events import (
     TurnEnded,
     UsageReported,
 )
-from callgate.execute import Executor, Running, Watch
+from callgate.execute import Executor, Kept, Running, Watch
 from callgate.models import AnsweredBy, Mode, Model, ModelRequest, answering, close_model, origin_of
 from callgate.models.choice import ModelLike, open_model
 from callgate.parts import Prompt
-from callgate.permission import Approval, Approve, Policy
+from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
+from callgate.permission.gatekeeper import Gatekeeper, Post
 from callgate.portal import Channel, Portal
 from callgate.respond import whole_text
 from callgate.results import ReadResult
@@ -51,13 +53,13 @@ from callgate.turn import READ_RESULT, Loop
 from callgate.types import (
     CallRecord,
     Content,
-    Decision,
     FunctionCall,
     JsonObject,
     Limits,
     Price,
     Progress,
     Reply,
+    SessionRule,
     ToolChoice,
     ToolDefinition,
     ToolResult,
@@ -98,6 +100,8 @@ class Gate:
 
     The model is a name, a model object, or a list of these: then the first one is asked, and when it cannot be reached the
     next takes over. Without one, Gemini answers if there is a key, and the embedded model otherwise.
+    `policy` and `approve` decide what may run, `rates` how often; `audit` names a log of it all, and `cache` answers the
+    same read-only call from memory for a while.
 
     A gate holds no conversation by itself: `reply.session` names the one that a run began, and `run(..., session=...)` goes
     on with it.
@@ -115,6 +119,9 @@ class Gate:
         policy: Policy | None = None,
         approve: Approve | None = None,
         store: Store | str | None = None,
+        rates: RateLimits | None = None,
+        audit: AuditLog | str | PathLike[str] | None = None,
+        cache: ResultCache | None = None,
         tools_shown: int | None = None,
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
@@ -123,11 +130,11 @@ class Gate:
             raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {TOOLS_SHOWN_MAX}, or None for all tools")
         if compaction not in ("summary", "trim"):
             raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
-        limits = limits or Limits()
+        limits, policy = limits or Limits(), policy or Policy()
         functions, built_in = split_built_in(tools)
         executor = Executor(functions, limits=limits)
         if tools_shown is not None:
-            allowed = (policy or Policy()).may_declare
+            allowed = policy.may_declare
             executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
         self._setup = _Setup(
             model=open_model(model, mode=mode),
@@ -135,8 +142,14 @@ class Gate:
             built_in=tuple(built_in),
             tools_shown=tools_shown,
             limits=limits,
-            policy=policy or Policy(),
-            approve=approve,
+            keeper=Gatekeeper(
+                tools=executor,
+                policy=policy,
+                approve=approve,
+                rates=rates or RateLimits(),
+                audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
+                cache=cache,
+            ),
             store=open_store(store),
             prices=dict(prices or {}),
             compaction=compaction,
@@ -171,6 +184,28 @@ class Gate:
     def definitions(self) -> list[ToolDefinition]:
         """The tools that the model is told of."""
         return list(self._setup.view().declared)
+
+    @property
+    def policy(self) -> Policy:
+        """What decides about calls."""
+        return self._setup.keeper.policy
+
+    def budget(self) -> dict[str, Remaining]:
+        """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
+        return self._setup.keeper.budget()
+
+    async def session_rules(self, session: str) -> list[SessionRule]:
+        """The lasting answers that a session goes by: what was answered with "always" and not revoked."""
+        async with self._held(session) as (known, _):
+            return list(known.loop.always.values())
+
+    async def revoke(self, session: str, rule: str | None = None) -> int:
+        """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
+        async with self._held(session) as (known, lease):
+            revoked = [held for held in known.loop.always if rule in (None, held)]
+            if revoked:
+                await known.journal(self._setup.store, lease, [facts.AlwaysRevoked(rule=rule)])
+            return len(revoked)
 
     # Running --------------------------------------------------------------------------------------------------------------
 
@@ -231,6 +266,7 @@ class Gate:
         conversation = Conversation([parts.user_content(contents)] if isinstance(contents, str) else contents)
         request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
         collector = Collector()
+        await asyncio.sleep(self._setup.keeper.model.book())
         async with self._in_use(), answering(self._setup.model, request) as items:
             async for item in items:
                 if isinstance(item, dict):
@@ -300,6 +336,16 @@ class Gate:
                 session.driver = None
                 if session.broken:
                     self._sessions.pop(session.id, None)
+
+    @contextlib.asynccontextmanager
+    async def _held(self, session_id: str) -> AsyncGenerator[tuple[_Session, Lease]]:
+        """A session to look at or to write to, beside a run that holds it or by itself."""
+        session = self._session(session_id)
+        if session.driver is not None:
+            yield session, session.driver.lease
+            return
+        async with session.lock, self._in_use(), self._leased(session) as lease:
+            yield session, lease
 
     @contextlib.asynccontextmanager
     async def _leased(self, session: _Session) -> AsyncGenerator[Lease]:
@@ -379,8 +425,7 @@ class _Setup:
     model: Model
     executor: Executor
     limits: Limits
-    policy: Policy
-    approve: Approve | None
+    keeper: Gatekeeper
     store: Store
     owns_store: bool
     """Whether the gate opened the store itself, and so closes it."""
@@ -398,7 +443,7 @@ class _Setup:
         found = list(found)
         if READ_RESULT in found and READ_RESULT not in self.executor:
             self.executor.register(ReadResult(partial(_whole_result, self.store)))
-        allowed = list(filter(self.policy.may_declare, self.executor.definitions))
+        allowed = list(filter(self.keeper.policy.may_declare, self.executor.definitions))
         if READ_RESULT not in found:  # Of no use before there is something to read.
             allowed = [d for d in allowed if d is not ReadResult.definition]
         if self.tools_shown is not None:
@@ -459,6 +504,20 @@ class _Session:
     driver: _Driver | None = None
     broken: bool = False
     """The journal could not be written, so the state in memory is not to be trusted."""
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def journal(
+        self, store: Store, lease: Lease, new_facts: Sequence[facts.Fact], *, durable: bool = False
+    ) -> list[CallRecord]:
+        """Journals facts, then takes them in; gives out the calls that they settled."""
+        async with self.writing:
+            try:
+                await store.append(lease, new_facts, position=self.position, durable=durable)
+            except BaseException:
+                self.broken = True
+                raise
+            self.position += len(new_facts)
+            return [record for fact in new_facts for record in self.loop.apply(fact)]
 
 
 class _Driver:
@@ -473,8 +532,11 @@ class _Driver:
         self.lost: SessionLost | None = None
         self.loop = session.loop
         self.emit = emit or _unheard
-        self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice] = asyncio.Queue()
-        self.running: dict[str, Running] = {}
+        self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice | None] = asyncio.Queue()
+        """What happened; None says that it is time to look again."""
+        self.keeper = setup.keeper
+        self.post = Post(setup.keeper, session.id, lambda: self.inbox.put_nowait(None))
+        self.running: dict[str, Running | Kept] = {}
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: str | None = None
         """The call that somebody is being asked about; one at a time, so that a terminal can cope."""
@@ -502,6 +564,7 @@ class _Driver:
                 return await self.work()
         finally:
             self.task = None
+            self.post.close()
             for task in self.tasks:
                 task.cancel()
             for running in self.running.values():  # Only if something broke: an ordered end leaves nothing running.
@@ -561,7 +624,7 @@ class _Driver:
                 f"session {self.session.id!r} waits for no answer to {', '.join(map(repr, unknown))}; "
                 f"it waits for {', '.join(map(repr, awaiting)) or 'none'}"
             )
-        await self.note(*[_approval_fact(awaiting[call_id], answer) for call_id, answer in answers.items()])
+        await self.note(*[self.keeper.answer(awaiting[call_id], answer) for call_id, answer in answers.items()])
 
     async def finish(self, finish: facts.Finish) -> Reply:
         if finish.error == "malformed":
@@ -594,13 +657,13 @@ class _Driver:
             elif todo.check:
                 await self.note(*[self.setup.executor.check(call) for call in todo.check])
             elif todo.decide:
-                await self.note(*[self.decide(call) for call in todo.decide])
+                await self.decide(todo.decide)
             else:
                 await self.start(todo.run)
                 self.consult(todo.approve)
                 for call in todo.stop:
                     self.running[call.id].stop(self.loop.run.cancelled or "")
-                if not self.running and self.asking is None:
+                if not self.running and self.asking is None and not self.post.is_waited_at:
                     return await self.end()  # Only answers that will come later are missing: the run pauses.
                 await self.happening()
 
@@ -609,6 +672,7 @@ class _Driver:
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
+        await self.wait_for_budget()
         collector = Collector()
         announced: list[FunctionCall] = []
         who = AnsweredBy(self.setup.model.name, origin_of(self.setup.model))
@@ -627,6 +691,7 @@ class _Driver:
             answer = collector.close()
         except BaseException as error:
             self.partial = collector.text
+            self.keeper.model.failed(error)
             if isinstance(error, ModelError):
                 error.partial = error.partial or self.partial
             await self.give_up_calls(announced, f"Not run: the answer was cut off ({type(error).__name__}).")
@@ -655,6 +720,7 @@ class _Driver:
         request = ModelRequest(conversation=conversation, tool_choice="none", settings=self.setup.settings, stream=False)
         collector = Collector()
         who = AnsweredBy(self.setup.model.name, origin_of(self.setup.model))
+        await self.wait_for_budget()
         async with answering(self.setup.model, request) as items:
             async for item in items:
                 if isinstance(item, AnsweredBy):
@@ -667,7 +733,14 @@ class _Driver:
         price = self.setup.prices.get(who.model)
         return None if price is None else price.of(usage)
 
+    async def wait_for_budget(self) -> None:
+        wait_s = self.keeper.model.book()
+        if wait_s > 0:
+            await self.emit(Notice("waiting", f"Waiting {wait_s:.1f} s: the budget for requests is used up.", "warning"))
+            await asyncio.sleep(wait_s)
+
     async def take_in(self, answer: Answer, who: AnsweredBy) -> None:
+        self.keeper.model.used(answer.usage.total_tokens)
         await self.emit(UsageReported(answer.usage))
         fact = facts.ModelAnswered(
             content=answer.content,
@@ -700,30 +773,39 @@ class _Driver:
             result = ToolResult(call_id=call.id, name=call.name, status="cancelled", error=error)
             await self.emit(CallFinished(call, result))
 
-    def decide(self, call: FunctionCall) -> facts.CallDecided:
-        decision = self.setup.policy.decide(self.setup.executor.definition(call.name), call)
-        if decision.verdict == "ask" and call.name in self.loop.always:
-            decision = Decision(verdict="allow", reason="The user allowed this tool for the whole session.", by="user")
-        elif decision.verdict == "ask" and self.setup.approve is None:
-            decision = replace(
-                decision,
-                verdict="deny",
-                reason=f"{decision.reason} Nobody can be asked: pass approve= to Gate, or Policy(default='allow').",
-            )
-        return facts.CallDecided(id=call.id, decision=decision)
+    async def decide(self, calls: Sequence[FunctionCall]) -> None:
+        always, rewritten = self.loop.always.values(), self.loop.rewritten
+        decided, notices = await self.post.decide(calls, always=always, rewritten=rewritten)
+        for notice in notices:
+            await self.emit(notice)
+        await self.note(*decided)
 
     async def start(self, calls: Sequence[FunctionCall]) -> None:
-        """Journals the starts of a batch together, then runs them."""
-        await self.note(*[facts.CallStarted(id=call.id) for call in calls], durable=True)
-        for call in calls:
+        """Journals the starts of a batch together, then runs them: those whose turn it is."""
+        if not calls:
+            return
+        wanted = {call.id for call in calls}
+        ready, refused = await self.post.admit([record for record in self.loop.open_calls if record.call.id in wanted])
+        await self.note(*refused)
+        await self.note(*[facts.CallStarted(id=call.id) for call in ready], durable=True)
+        # No waiting in between: what the journal calls started is running, whatever happens to this task.
+        for call in ready:
+            kept = self.post.kept(call)
+            watch = Watch(session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call))
+            self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
+        for call in ready:
             await self.emit(CallStarted(call))
-            watch = Watch(
-                session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call.id)
-            )
-            self.running[call.id] = self.setup.executor.start(call, watch)
 
-    def call_ended(self, call_id: str, result: ToolResult) -> None:
-        self.inbox.put_nowait(facts.CallEnded(id=call_id, result=result))
+    def call_ended(self, call: FunctionCall, result: ToolResult) -> None:
+        if self.post.ended(call, result):
+            self.spawn(self.hear_hooks(call, result))
+        else:
+            self.inbox.put_nowait(facts.CallEnded(id=call.id, result=result))
+
+    async def hear_hooks(self, call: FunctionCall, result: ToolResult) -> None:
+        result, notices = await self.post.heard(call, result)
+        for item in (*notices, facts.CallEnded(id=call.id, result=result)):
+            self.inbox.put_nowait(item)
 
     def progress_of(self, call_id: str) -> Progress:
         event_loop = asyncio.get_running_loop()
@@ -751,14 +833,16 @@ class _Driver:
 
     async def ask_approval(self, approval: facts.AskApproval) -> None:
         call = approval.call
-        await self.emit(ApprovalNeeded(call, approval.reason))
         answer: Approval = "no"
         try:
-            if call.name in self.loop.always:
-                answer = "yes"
-            elif self.setup.approve is not None:
-                answer = await self.setup.approve(call, self.setup.executor.definition(call.name), approval.reason)
-            fact = _approval_fact(call, answer)
+            if self.keeper.verdict(call, self.loop.always.values()).verdict == "allow":
+                answer = "yes"  # It was answered for good meanwhile.
+            else:
+                await self.emit(ApprovalNeeded(call, approval.reason, await self.setup.executor.preview(call)))
+                if self.keeper.approve is not None:
+                    definition = self.setup.executor.definition(call.name)
+                    answer = await self.keeper.approve(call, definition, approval.reason)
+            fact = self.keeper.answer(call, answer)
         except Exception as error:
             # The program's own code failed. A call that nobody could be asked about does not run.
             logger.exception("approve failed for %r", call.name)
@@ -816,14 +900,9 @@ class _Driver:
     async def journal(self, *new_facts: facts.Fact, durable: bool = False) -> list[CallRecord]:
         if not new_facts:
             return []
-        session = self.session
-        try:
-            await self.setup.store.append(self.lease, new_facts, position=session.position, durable=durable)
-        except BaseException:
-            session.broken = True
-            raise
-        session.position += len(new_facts)
-        return [record for fact in new_facts for record in self.loop.apply(fact)]
+        settled = await self.session.journal(self.setup.store, self.lease, new_facts, durable=durable)
+        self.post.settled(settled)
+        return settled
 
     async def report(self, settled: Sequence[CallRecord]) -> None:
         for record in settled:
@@ -849,12 +928,3 @@ def _found_names(result: ToolResult) -> list[str]:
     if result.name != FIND_TOOLS or result.is_error:
         return []
     return [item["name"] for item in cast("list[JsonObject]", result.value)]
-
-
-def _approval_fact(call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
-    if isinstance(answer, FunctionCall):
-        changed = dict(answer.args) if dict(answer.args) != dict(call.args) else None
-        return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
-    if answer not in ("yes", "no", "always", "later"):
-        raise UsageError(f"approve answered {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall")
-    return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)

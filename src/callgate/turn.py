@@ -32,6 +32,7 @@ from callgate.types import (
     Limits,
     Reply,
     ResultStatus,
+    SessionRule,
     ToolChoice,
     ToolResult,
     Usage,
@@ -100,6 +101,8 @@ class _Call:
     decision: Decision | None = None
     approved: bool = False
     edited: bool = False
+    rewritten: bool = False
+    """Whether a hook changed the arguments; hooks have their say once."""
     result: ToolResult | None = None
 
     def record(self) -> CallRecord:
@@ -144,8 +147,8 @@ class Loop:
         self.phase: Phase = "idle"
         self.tools: dict[str, facts.KnownTool] = {}
         self.names: dict[str, str] = {}
-        self.always: set[str] = set()
-        """Tools that the user allowed for the rest of the session."""
+        self.always: dict[str, SessionRule] = {}
+        """What the user allowed for the rest of the session, by the id of the answer."""
         self.usage = Usage()
         """Tokens of all runs."""
         self.cost: float | None = None
@@ -189,6 +192,11 @@ class Loop:
         )
 
     @property
+    def rewritten(self) -> set[str]:
+        """The open calls whose arguments a hook has changed."""
+        return {call.call.id for call in self._open if call.rewritten}
+
+    @property
     def open_calls(self) -> list[CallRecord]:
         """The calls of the current turn, settled or not."""
         return [call.record() for call in self._open]
@@ -219,9 +227,9 @@ class Loop:
             "contents": self.conversation.contents,
             "tools": dict(self.tools),
             "names": dict(self.names),
-            "always": sorted(self.always),
+            "always": dict(self.always),
             "spent": (self.usage, self.cost, self._tokens_per_byte),
-            "open": [(c.record(), c.ordered, c.digest, c.approved) for c in self._open],
+            "open": [(c.record(), c.ordered, c.digest, c.approved, c.rewritten) for c in self._open],
             "run": {name: getattr(run, name) for name in run.__slots__ if name != "records"},
             "records": [c.record() for c in run.records],
         }
@@ -323,10 +331,16 @@ class Loop:
         call.state = "checked"
 
     def _call_decided(self, fact: facts.CallDecided) -> None:
-        call = self._find(fact.id, "checked")
+        decision = fact.decision
+        # What was allowed can still be refused as long as it has not started: by a limit, or a log that cannot be written.
+        call = self._find(fact.id, "checked", *(["allowed"] if decision.verdict == "deny" else []))
         if call is None:
             return
-        decision = fact.decision
+        if fact.args is not None:
+            # What would run is another call now, whatever was said of it before.
+            call.call = replace(call.call, args=fact.args, problem=None)
+            call.state, call.approved, call.rewritten = "proposed", False, True
+            return
         if decision.verdict == "ask" and call.approved:
             # The user changed the arguments and so has seen them; only a deny can still stop the call.
             decision = Decision(verdict="allow", reason=decision.reason, by="user")
@@ -346,13 +360,22 @@ class Loop:
             return
         call.decision = Decision(verdict="allow", reason=fact.reason, by="user")
         if fact.answer == "always":
-            self.always.add(call.call.name)
+            own = SessionRule(id=f"always-{call.call.id}", tool=call.call.name, digest=call.digest)
+            rule = fact.rule or own
+            self.always[rule.id] = rule
         if fact.args is None:
             call.state = "allowed"
             return
         call.call = replace(call.call, args=fact.args, problem=None)
         call.approved = call.edited = True
+        call.rewritten = False
         call.state = "proposed"
+
+    def _always_revoked(self, fact: facts.AlwaysRevoked) -> None:
+        if fact.rule is None:
+            self.always.clear()
+        else:
+            self.always.pop(fact.rule, None)
 
     def _call_started(self, fact: facts.CallStarted) -> None:
         call = self._find(fact.id, "allowed")
@@ -523,15 +546,16 @@ class Loop:
         name = call.name if call.name in self.tools else resolve_name(call.name, self.names)
         return name is not None and name in self.tools and self.tools[name].ordered
 
-    def _find(self, call_id: str, state: CallState) -> _Call | None:
-        return next((call for call in self._open if call.call.id == call_id and call.state == state), None)
+    def _find(self, call_id: str, *states: str) -> _Call | None:
+        return next((call for call in self._open if call.call.id == call_id and call.state in states), None)
 
     def _settle(self, call: _Call, status: ResultStatus, *, error: str) -> None:
         self._close(call, ToolResult(call_id=call.call.id, name=call.call.name, status=status, error=error))
 
     def _close(self, call: _Call, result: ToolResult) -> None:
-        if call.edited:
-            note = f"The user changed the arguments before the call ran: {json.dumps(dict(call.call.args))}"
+        if call.edited or call.rewritten:
+            who = "A hook" if call.rewritten else "The user"
+            note = f"{who} changed the arguments before the call ran: {json.dumps(dict(call.call.args))}"
             result = replace(result, notes=(*result.notes, note))
         call.result, call.state = result, result.status
         self._settled.append(call.record())
@@ -546,6 +570,7 @@ class Loop:
         facts.CallChecked: _call_checked,
         facts.CallDecided: _call_decided,
         facts.ApprovalAnswered: _approval_answered,
+        facts.AlwaysRevoked: _always_revoked,
         facts.CallStarted: _call_started,
         facts.CallEnded: _call_ended,
         facts.Cancelled: _cancelled,

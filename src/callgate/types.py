@@ -138,7 +138,26 @@ class Decision:
     verdict: Verdict
     reason: str = ""
     by: str = "policy"
-    """`policy`, or `user` when a person or program answered."""
+    """`policy`; `user` when a person or program answered; `mode`, `hook` or `limit` when one of these decided."""
+    rule: str = ""
+    """The rule that asks, if the verdict is `ask`: an "always" beats this one and no other."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRule:
+    """A lasting yes: calls like one that was approved run without asking, until the session ends or it is revoked."""
+
+    id: str
+    tool: str
+    server: str | None = None
+    digest: str = ""
+    """Hash of what was declared of the tool when it was approved; a changed tool is asked about again."""
+    raised_by: str = ""
+    """The rule that asked: the only one that this answer beats."""
+    paths: tuple[str, ...] = ()
+    """Patterns that the files of a call must match, if the tool is a file tool."""
+    exact: Mapping[str, Any] | None = None
+    """The arguments that a call must have, if it is covered with these alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -351,6 +370,7 @@ class ToolContext:
 
 __all__ = [
     "FINAL_STATES", "CallRecord", "CallState", "Checked", "Content", "Decision", "FinishReason", "FunctionCall", "Json",
-    "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply", "ResultStatus", "ToolChoice",
+    "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply", "ResultStatus", "SessionRule",
+    "ToolChoice",
     "ToolContext", "ToolDefinition", "ToolKind", "ToolResult", "Usage", "Verdict",
 ]  # fmt: skip

@@ -28,6 +28,7 @@ COMMANDS = {
     "chat": "Talk to a model that can call tools.",
     "convert": "Convert tools, calls, results and histories between systems.",
     "model": "The model that runs on this machine: fetch, list, path.",
+    "audit": "Look at the log of calls, and see whether it was changed.",
     "tools": "Look at tools before a model does.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""

@@ -15,24 +15,26 @@ import select
 import signal
 import sys
 import uuid
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from dataclasses import dataclass, replace
 from types import FrameType
-from typing import Any, Literal, cast
+from typing import Any, Literal, TypeVar, cast
 
 import click
 
 from callgate import strict_json
+from callgate.cli.approve import Approver
 from callgate.cli.demo_tools import DEMO_TOOLS
 from callgate.cli.provider import PROVIDERS, Chosen, choose
-from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line, shown_call
+from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line
 from callgate.cli.tools import ToolLoadError, load_tools
+from callgate.cli.visible import ascii_json
 from callgate.errors import CallgateError, UsageError
 from callgate.events import Event, RunEnded, to_json
-from callgate.models import Mode
-from callgate.permission import Approval, Policy
+from callgate.models import Mode as CallMode
+from callgate.permission import MODES, Mode, Policy
 from callgate.runtime import Gate
-from callgate.types import Decision, FunctionCall, JsonObject, Reply, ToolDefinition
+from callgate.types import JsonObject, Reply, SessionRule
 
 __all__ = ["chat"]
 
@@ -52,10 +54,14 @@ EXAMPLE = (
 """One call, two calls at once, and a call that fails and is made again in another way."""
 
 HELP = """\
-/tools   the tools that can be called
+/tools   the tools that can be called, and what is asked before they are
+/allowed what was allowed for good in this conversation; /revoke takes it back
 /help    this list
 /exit    leave (Ctrl-D does too)
 Ctrl-C stops the answer that is being given; the conversation goes on."""
+
+
+T = TypeVar("T")
 
 
 class InputError(click.ClickException):
@@ -72,9 +78,11 @@ class Options:
     tool: tuple[str, ...]
     provider: str | None
     model: str | None
-    mode: Mode
+    mode: CallMode
     system: str | None
-    approval_mode: Literal["default", "yolo"]
+    approval_mode: Mode | None
+    policy: str | None
+    audit: str | None
     output: Literal["text", "json", "stream-json"]
     example: bool
     debug: bool
@@ -96,10 +104,12 @@ class Options:
 @click.option("--system", metavar="TEXT", help="An instruction for the whole conversation.")
 @click.option(
     "--approval-mode",
-    type=click.Choice(["default", "yolo"]),
-    default="default",
-    help="default: ask before a call that may change something; yolo: never ask.",
+    type=click.Choice(MODES),
+    help="default: ask before a call that may change something; auto_edit: write files unasked; yolo: ask for sensitive "
+    "files only; plan: only tools that change nothing.",
 )
+@click.option("--policy", metavar="FILE", help="Rules in TOML: what is allowed, asked about and denied.")
+@click.option("--audit", metavar="FILE", help="Write down every call in this log.")
 @click.option(
     "-o",
     "--output",
@@ -126,7 +136,7 @@ def chat(ctx: click.Context, **given: Any) -> None:
     prompts = _prompts(options)
     if prompts is None and options.output != "text":
         raise click.UsageError(f"-o {options.output} needs a prompt: give one as an argument, or pipe it in", ctx)
-    talk = Talk(_gate(options, chosen, terminal, shows_example=prompts is not None and len(prompts) > 1))
+    talk = _talk(options, chosen, terminal, shows_example=prompts is not None and len(prompts) > 1)
     if chosen.line:
         terminal.line(chosen.line)
     chosen.warm()
@@ -143,21 +153,47 @@ def chat(ctx: click.Context, **given: Any) -> None:
 # From options to a gate --------------------------------------------------------------------------------------------------
 
 
-def _gate(options: Options, chosen: Chosen, terminal: Terminal, *, shows_example: bool) -> Gate:
-    policy = Policy(default="allow") if options.approval_mode == "yolo" else Policy()
-    approve = None
-    if is_terminal(sys.stdin):
-        approve = Approver(terminal)
-    elif options.approval_mode == "default":
-        policy = Unattended()
+def _talk(options: Options, chosen: Chosen, terminal: Terminal, *, shows_example: bool) -> Talk:
+    policy = policy_of(options.policy, options.approval_mode)
+    for problem in policy.problems:
+        terminal.line(f"! {one_line(problem, 1000)}", color="failed")
+    # Whoever cannot see the question cannot answer it.
+    approve = Approver(terminal) if is_terminal(sys.stdin) and is_terminal(sys.stderr) else None
     try:
         # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
         unnamed = DEMO_TOOLS if shows_example else chosen.tools
         tools = load_tools(options.tool) if options.tool else unnamed
-        return Gate(chosen.model, tools, mode=options.mode, system=options.system, policy=policy, approve=approve)
+        gate = Gate(
+            chosen.model,
+            tools,
+            mode=options.mode,
+            system=options.system,
+            policy=policy,
+            approve=approve,
+            audit=options.audit,
+        )
     except (ToolLoadError, UsageError) as error:
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)
         raise InputError(str(error)) from error
+    return Talk(gate, approve)
+
+
+NOBODY = "Nobody can be asked here: use a terminal, or a rule in a --policy file, or run it with --approval-mode yolo."
+NOBODY_IN_YOLO = "Nobody can be asked here, and no --approval-mode allows it: use a terminal."
+
+
+def policy_of(file: str | None, mode: Mode | None) -> Policy:
+    """The policy of a file, or the usual one, in the mode that was asked for.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    try:
+        policy = Policy.from_file(file) if file is not None else Policy()
+    except UsageError as error:
+        raise InputError(str(error)) from error
+    mode = mode or policy.mode
+    return replace(policy, mode=mode, nobody=NOBODY_IN_YOLO if mode == "yolo" else NOBODY)
 
 
 def _prompts(options: Options) -> Sequence[str] | None:
@@ -211,9 +247,10 @@ class Talk:
     While a turn runs, the first Ctrl-C cancels it and the second raises; at all other times the first raises.
     """
 
-    def __init__(self, gate: Gate) -> None:
+    def __init__(self, gate: Gate, approver: Approver | None = None) -> None:
         self.gate = gate
-        self._session = f"chat-{uuid.uuid4().hex[:12]}"
+        self._approver = approver
+        self.session = f"chat-{uuid.uuid4().hex[:12]}"
         self._runner = asyncio.Runner()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -246,14 +283,20 @@ class Talk:
         self._interrupts = 0
         return self._runner.run(self._turn(prompt, show))
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs something between turns, such as looking at what was allowed for good."""
+        return self._runner.run(work)
+
     async def _turn(self, prompt: str, show: Callable[[Event], None]) -> Reply:
         reply: Reply | None = None
-        events = cast("AsyncGenerator[Event]", self.gate.stream(prompt, session=self._session))
+        events = cast("AsyncGenerator[Event]", self.gate.stream(prompt, session=self.session))
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
             async with contextlib.aclosing(events):
                 async for event in events:
                     show(event)
+                    if self._approver is not None:
+                        self._approver.see(event)
                     reply = event.reply if isinstance(event, RunEnded) else reply
         finally:
             self._loop = None
@@ -268,7 +311,7 @@ class Talk:
 
     def _cancel(self) -> None:
         # A run that is only about to begin cannot be stopped yet; one that is over ends the turn by itself.
-        if self._loop is not None and not self.gate.cancel(self._session):
+        if self._loop is not None and not self.gate.cancel(self.session):
             self._loop.call_later(CANCEL_AGAIN_S, self._cancel)
 
 
@@ -369,72 +412,28 @@ def _take_turn(talk: Talk, terminal: Terminal, line: str) -> bool:
     return True
 
 
+def allowed_line(rule: SessionRule) -> str:
+    """One lasting answer in words."""
+    server = f" of {ascii_json(rule.server)}" if rule.server else ""
+    what = (
+        f" in {', '.join(rule.paths)}" if rule.paths else f" with {ascii_json(rule.exact)}" if rule.exact is not None else ""
+    )
+    return f"{rule.id}  {one_line(rule.tool, 100)}{server}{what}"
+
+
 def _command(line: str, talk: Talk, terminal: Terminal) -> None:
     if line == "/help":
         terminal.line(HELP)
     elif line == "/tools":
         for definition in talk.gate.definitions:
             summary = one_line((definition.description.strip().splitlines() or [""])[0], 100)
-            terminal.line(f"{one_line(definition.name, 100)}  {summary}".rstrip())
+            verdict = talk.gate.policy.explain(definition).verdict
+            terminal.line(f"{one_line(definition.name, 100)}  {summary}  [{verdict}]")
+    elif line == "/allowed":
+        for rule in talk.run(talk.gate.session_rules(talk.session)) or ["nothing"]:
+            terminal.line(rule if isinstance(rule, str) else allowed_line(rule))
+    elif line.partition(" ")[0] == "/revoke":
+        count = talk.run(talk.gate.revoke(talk.session, line.partition(" ")[2].strip() or None))
+        terminal.line(f"{count} taken back")
     else:
         terminal.line(f"callgate: there is no command {escape(line)!r}; /help lists them", color="failed")
-
-
-# Permission --------------------------------------------------------------------------------------------------------------
-
-
-class Unattended(Policy):
-    """Where nobody can be asked, what would be asked is denied, with a sentence that says what to do."""
-
-    def decide(self, definition: ToolDefinition, call: FunctionCall) -> Decision:
-        """As the policy says, but for what it would ask."""
-        decision = super().decide(definition, call)
-        if decision.verdict != "ask":
-            return decision
-        reason = f"{decision.reason} Nobody can be asked here; run it with --approval-mode yolo to allow such calls."
-        return Decision(verdict="deny", reason=reason)
-
-
-class Approver:
-    """Asks the person at the terminal about one call."""
-
-    def __init__(self, terminal: Terminal) -> None:
-        self._terminal = terminal
-
-    async def __call__(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
-        """`yes`, `no` or `always`; anything but a clear answer is no."""
-        self._terminal.line(f"? {shown_call(call)}", color="notice")
-        if reason:
-            self._terminal.line(f"  {one_line(reason, 500)}")
-        _forget_typed()
-        self._terminal.ask("  Run it? [y]es, [n]o, [a]lways in this conversation (Enter: no) ")
-        answers: dict[str, Approval] = {"y": "yes", "yes": "yes", "a": "always", "always": "always"}
-        return answers.get((await _typed_line()).strip().lower(), "no")
-
-
-def _forget_typed() -> None:
-    """Drops what was typed before the question was shown: it was no answer to it."""
-    with contextlib.suppress(ImportError, OSError, ValueError):
-        import termios
-
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
-
-
-async def _typed_line() -> str:
-    """One line from the terminal; other calls go on meanwhile, and Ctrl-C ends the wait."""
-    loop = asyncio.get_running_loop()
-    line: asyncio.Future[str] = loop.create_future()
-    descriptor = sys.stdin.fileno()
-
-    def read() -> None:
-        if not line.done():
-            line.set_result(os.read(descriptor, 4096).decode(errors="replace"))
-
-    try:
-        loop.add_reader(descriptor, read)
-    except NotImplementedError:  # Windows, where a console cannot be waited for.
-        return input()  # noqa: ASYNC250
-    try:
-        return await line
-    finally:
-        loop.remove_reader(descriptor)

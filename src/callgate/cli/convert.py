@@ -55,9 +55,9 @@ def convert(file: str, source: str | None, target: str, kind: str | None) -> Non
 
 
 def echo_json(value: Any) -> None:
-    """Prints JSON, with characters as they are if stdout can write them."""
+    """Prints JSON, with characters as they are if stdout can write them, and is not a terminal that they could steer."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
-    click.echo(json.dumps(value, ensure_ascii=encoding != "utf8", indent=2))
+    click.echo(json.dumps(value, ensure_ascii=encoding != "utf8" or is_terminal(sys.stdout), indent=2))
 
 
 def loss_lines(losses: list[Loss], indent: str = "  ") -> list[str]:

@@ -1,52 +1,35 @@
 """Events -> what a person sees in a terminal: the answer on stdout, what is about the run on stderr.
 
-Events come in, lines go out. Text of models and tools is escaped first, so that none of it can steer the terminal. This file
-decides nothing and runs nothing.
+Events come in, lines go out. Everything passes through `visible`, so that no text of models, tools or files can steer the
+terminal. This file decides nothing and runs nothing.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from callgate.cli.visible import CONTEXT_CHARS, one_line, shown_call, visible
 from callgate.events import CallFinished, CallProgress, CallStarted, Event, Notice, RunEnded, TextDelta
 from callgate.types import FunctionCall, Reply, ToolResult
 
-__all__ = ["Terminal", "escape", "is_terminal", "one_line", "shown_call"]
+__all__ = ["Terminal", "ending_sentence", "escape", "is_terminal", "one_line", "shown_call"]
 
 ARGS_CHARS_MAX = 300
 RESULT_CHARS_MAX = 120
 ERROR_CHARS_MAX = 500
-
-# Control characters but newline and tab, DEL and C1, marks that turn the direction of text, and halves of a pair.
-_UNSAFE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+HELD_MAX = 1_000
+"""Progress reports that wait for a question to be answered; further ones are dropped."""
 
 _SYMBOLS = {"call": "→", "done": "✓", "failed": "✗", "cut": "…"}
 _SYMBOLS_ASCII = {"call": "->", "done": "ok", "failed": "x", "cut": "..."}
-_COLORS = {"call": "36", "done": "32", "failed": "31", "notice": "33"}
+_COLORS = {"call": "36", "done": "32", "failed": "31", "notice": "33", "added": "32", "removed": "31", "place": "36"}
 
 
-def escape(text: str) -> str:
-    """The text with everything that could steer a terminal spelled out, as in `<U+001B>`."""
-    return _UNSAFE.sub(lambda found: f"<U+{ord(found[0]):04X}>", text)
-
-
-def one_line(text: str, chars_max: int, *, cut: str = "...") -> str:
-    """The text, escaped, on one line; what does not fit is cut off."""
-    line = escape(" ".join(text.split()))
-    return line if len(line) <= chars_max else line[:chars_max] + cut
-
-
-def shown_call(call: FunctionCall) -> str:
-    """The exact call with its arguments as ASCII: two that look alike are never the same text."""
-    return f"{_ascii(call.name)}({json.dumps(dict(call.args), default=repr)})"
-
-
-def _ascii(name: str) -> str:
-    return json.dumps(name)[1:-1]
+escape = visible
+"""What every command passes text of others through."""
 
 
 def is_terminal(stream: TextIO | None) -> bool:
@@ -66,20 +49,38 @@ class Terminal:
         self._color = is_terminal(err) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
         self._symbols = _SYMBOLS if _can_write(err, "".join(_SYMBOLS.values())) else _SYMBOLS_ASCII
         self._in_line = False
+        self._tail = ""
+        """The end of the answer so far: what follows is judged by it."""
         self._started: dict[str, str] = {}
+        self._held: list[Event] | None = None
+
+    def hold(self) -> None:
+        """A question is being asked: nothing else is shown until it is answered."""
+        self._held = []
+
+    def release(self) -> None:
+        """The question is answered: shows what happened meanwhile."""
+        held, self._held = self._held or [], None
+        for event in held:
+            self.show(event)
 
     def show(self, event: Event) -> None:
         """Shows one event, if there is anything to be seen of it."""
+        if self._held is not None:
+            if len(self._held) < HELD_MAX or not isinstance(event, CallProgress):
+                self._held.append(event)
+            return
         match event:
             case TextDelta(text):
-                self._write(self._out, escape(text))
+                self._write(self._out, visible(text, before=self._tail))
+                self._tail = (self._tail + text)[-CONTEXT_CHARS:]
                 self._in_line = not text.endswith("\n")
             case CallStarted(call):
                 self._call(call)
             case CallFinished(call, result):
                 if call.id not in self._started:
                     self._call(call)  # It never ran; what was asked for is still worth seeing.
-                del self._started[call.id]
+                self._started.pop(call.id)
                 self._result(call, result)
             case CallProgress(call_id, message, fraction):
                 done = "" if fraction is None else f" {fraction:.0%}"
@@ -93,20 +94,21 @@ class Terminal:
                 pass
 
     def line(self, text: str, *, color: str | None = None) -> None:
-        """One line about the run. The text must have been escaped."""
+        """One line about the run. Whatever it is made of cannot steer the terminal."""
         self.end_line()
+        text = visible(text)
         code = _COLORS.get(color or "") if self._color else None
         self._write(self._err, f"\x1b[{code}m{text}\x1b[0m\n" if code else f"{text}\n")
 
     def ask(self, text: str) -> None:
-        """A question about the run; the answer is typed behind it."""
+        """A question about the run, or its end; the answer is typed behind it."""
         self.end_line()
-        self._write(self._err, text)
+        self._write(self._err, visible(text))
 
     def say(self, text: str) -> None:
-        """A line that belongs to the answer. The text must have been escaped."""
+        """A line that belongs to the answer."""
         self.end_line()
-        self._write(self._out, f"{text}\n")
+        self._write(self._out, f"{visible(text)}\n")
 
     def end_line(self) -> None:
         """Ends the line of text that is being written, if there is one."""

@@ -18,7 +18,8 @@ from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
 from callgate.cli.json_input import InputError, json_from
 from callgate.cli.render import escape, is_terminal
 from callgate.errors import ToolNotDeclarable, UsageError
-from callgate.types import Loss, ToolDefinition
+from callgate.permission import MODES, Mode
+from callgate.types import Loss, ToolDefinition, Verdict
 
 __all__ = ["tools"]
 
@@ -28,9 +29,49 @@ TOOLS_MANY = 128
 """With more tools than this, models choose badly and some models refuse."""
 
 
-@click.group(short_help="Look at tools before a model does.")
-def tools() -> None:
-    """Looks at tools before a model does."""
+@click.group(short_help="Look at tools before a model does.", invoke_without_command=True)
+@click.pass_context
+def tools(ctx: click.Context) -> None:
+    """Looks at tools before a model does; without a command, lists them with what may be done with them."""
+    if ctx.invoked_subcommand is None:
+        ctx.invoke(list_tools)
+
+
+@tools.command(name="list")
+@click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
+@click.option("--policy", metavar="FILE", help="Rules in TOML.")
+@click.option("--approval-mode", type=click.Choice(MODES), help="As in callgate chat.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
+def list_tools(
+    tool: Sequence[str] = (), policy: str | None = None, approval_mode: Mode | None = None, output: str = "text"
+) -> None:
+    """Says of each tool whether its calls are allowed, asked about or denied, and why: the same rules decide in a chat."""
+    from callgate.cli.chat import policy_of
+    from callgate.cli.demo_tools import HONEST_TOOLS
+    from callgate.cli.tools import ToolLoadError, load_tools
+    from callgate.execute import Executor
+
+    rules = policy_of(policy, approval_mode)
+    try:
+        definitions = Executor(load_tools(tool) if tool else HONEST_TOOLS).definitions
+    except (ToolLoadError, UsageError) as error:
+        raise InputError(str(error)) from error
+    explained = {definition.name: rules.explain(definition) for definition in definitions}
+    if output == "json":
+        told = {name: dataclasses.asdict(found) for name, found in explained.items()}
+        echo_json({"tools": told, "mode": rules.mode, "problems": list(rules.problems)})
+        return
+    lines = [f"{_mark('problem', 'red')}  {escape(problem)}" for problem in rules.problems]
+    width = max((len(escape(name)) for name in explained), default=0)
+    for name, found in explained.items():
+        hidden = "" if found.declared else " The model is not told of it."
+        lines.append(f"{_verdict(found.verdict)}  {escape(name):<{min(width, 64)}}  {escape(found.reason)}{hidden}")
+        lines += [f"       {escape(condition)}" for condition in found.conditions]
+    click.echo("\n".join(lines), color=is_terminal(sys.stdout))
+
+
+def _verdict(verdict: Verdict) -> str:
+    return _mark(f"{verdict:<5}", {"allow": "green", "ask": "yellow", "deny": "red"}[verdict])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,187 @@
+"""Asking the person at the terminal about one call: the exact call, what it would change, and then the question.
+
+A call comes in, an answer goes out. The question is drawn last, nothing else is drawn while it is open, and keys that were
+typed before it are dropped; so neither what a model or a tool says, nor what was typed too early, is ever an answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+from callgate import strict_json
+from callgate.cli.render import Terminal
+from callgate.cli.visible import ascii_json, one_line, shown_args, shown_call, wrapped
+from callgate.errors import JsonError
+from callgate.events import ApprovalNeeded, Event
+from callgate.permission import Approval
+from callgate.permission.standing import session_rule
+from callgate.types import FunctionCall, JsonObject, ToolDefinition
+
+__all__ = ["Approver"]
+
+PREVIEW_WAIT_S = 5.0
+PREVIEW_LINES_MAX = 400
+MARK = "  | "
+"""Stands before each line of what others wrote, so that none of it passes for a question."""
+_COLORS = {"+": "added", "-": "removed", "@": "place"}
+_ANSWERS: dict[str, Approval] = {"y": "yes", "yes": "yes", "a": "always", "always": "always"}
+
+
+class Approver:
+    """Asks on the terminal; anything but a clear answer is no."""
+
+    def __init__(self, terminal: Terminal, environ: Mapping[str, str] = os.environ) -> None:
+        self._terminal = terminal
+        self._environ = environ
+        self._previews: dict[str, asyncio.Future[str | None]] = {}
+
+    def see(self, event: Event) -> None:
+        """Hears of every event before it is shown: the one that announces a question brings what the call would change."""
+        if isinstance(event, ApprovalNeeded):
+            preview = self._preview(event.call.id)
+            if not preview.done():
+                preview.set_result(event.preview)
+
+    async def __call__(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
+        """`yes`, `no`, `always`, or the call as it was edited."""
+        preview: str | None = None
+        with contextlib.suppress(TimeoutError):
+            # Whatever happened before has been shown by then.
+            preview = await asyncio.wait_for(self._preview(call.id), PREVIEW_WAIT_S)
+        self._previews.pop(call.id, None)
+        self._terminal.hold()
+        try:
+            self._show(call, definition, reason, preview)
+            while True:
+                typed = (await self._ask(_question(call, definition))).strip().lower()
+                if typed not in ("e", "edit"):
+                    return _ANSWERS.get(typed, "no")
+                edited = await self._edited(call)
+                if edited is not None:
+                    return edited
+        finally:
+            self._terminal.release()
+
+    def _preview(self, call_id: str) -> asyncio.Future[str | None]:
+        if call_id not in self._previews:
+            self._previews[call_id] = asyncio.get_running_loop().create_future()
+        return self._previews[call_id]
+
+    # Showing --------------------------------------------------------------------------------------------------------------
+
+    def _show(self, call: FunctionCall, definition: ToolDefinition, reason: str, preview: str | None) -> None:
+        columns = max(40, shutil.get_terminal_size().columns)
+        room = columns - len(MARK) - 1  # Where a terminal breaks lines is not left to what is shown.
+        server = f" on server {ascii_json(definition.server)}" if definition.server else ""
+        whole = f"? {shown_call(call)}{server}"
+        if len(whole) < columns:
+            self._terminal.line(whole, color="notice")
+        else:
+            self._terminal.line(f"? {ascii_json(call.name)[1:-1]}{server}, with", color="notice")
+            for line in shown_args(call.args):
+                for piece in wrapped(line, room):
+                    self._terminal.line(MARK + piece)
+        if preview:
+            lines = preview.splitlines()
+            for line in lines[:PREVIEW_LINES_MAX]:
+                for piece in wrapped(line.expandtabs(4), room):
+                    self._terminal.line(MARK + piece, color=_COLORS.get(line[:1]))
+            if len(lines) > PREVIEW_LINES_MAX:
+                self._terminal.line(f"  {len(lines) - PREVIEW_LINES_MAX} more lines are not shown.")
+        if reason:
+            self._terminal.line(f"  {one_line(reason, 500)}")
+
+    async def _ask(self, question: str) -> str:
+        """Asks, and gives what was typed after the question stood there."""
+        self._terminal.ask(f"  {question} ")
+        _forget_typed()
+        # What is typed from here on counts. This is written last, so whoever waits for it loses nothing.
+        self._terminal.ask("(Enter: no) ")
+        return await _typed_line()
+
+    # Editing --------------------------------------------------------------------------------------------------------------
+
+    async def _edited(self, call: FunctionCall) -> FunctionCall | None:
+        """The call with other arguments; None if there are none, or they are not JSON."""
+        editor = self._environ.get("VISUAL") or self._environ.get("EDITOR")
+        if editor:
+            # In ASCII here too, so that nothing in the arguments hides.
+            text = await _in_editor(shlex.split(editor), json.dumps(dict(call.args), indent=2, default=repr) + "\n")
+        else:
+            self._terminal.line(f"  {ascii_json(dict(call.args))}")
+            text = await self._ask("The arguments as JSON, on one line:")
+        if not text.strip():
+            return None
+        try:
+            args: Any = strict_json.parse(text)
+            if not isinstance(args, dict):
+                raise JsonError("the arguments must be an object")
+        except JsonError as error:
+            self._terminal.line(f"  Not used: {one_line(str(error), 300)}", color="failed")
+            return None
+        edited = cast("JsonObject", args)
+        if edited == dict(call.args):
+            self._terminal.line("  Nothing was changed.")
+            return None
+        return replace(call, args=edited)
+
+
+def _question(call: FunctionCall, definition: ToolDefinition) -> str:
+    rule = session_rule(definition, call, digest="", raised_by="")
+    covered = "in this conversation"
+    if rule.exact is not None:
+        covered = "with just these arguments"
+    elif rule.paths:
+        covered = f"for {ascii_json(', '.join(rule.paths))[1:-1]}"
+    return f"Run it? [y]es, [n]o, [a]lways {covered}, [e]dit"
+
+
+def _forget_typed() -> None:
+    """Drops what was typed before the question was shown: it was no answer to it."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import termios
+
+        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+async def _in_editor(words: list[str], text: str) -> str:
+    with tempfile.TemporaryDirectory(prefix="callgate-") as folder:  # Readable by its owner alone.
+        path = Path(folder) / "arguments.json"
+        path.write_text(text, "utf-8")
+        with contextlib.suppress(OSError):
+            done = await asyncio.to_thread(subprocess.run, [*words, str(path)], check=False)
+            if done.returncode == 0:
+                return path.read_text("utf-8", "replace")
+    return ""
+
+
+async def _typed_line() -> str:
+    """One line from the terminal; other calls go on meanwhile, and Ctrl-C ends the wait."""
+    loop = asyncio.get_running_loop()
+    line: asyncio.Future[str] = loop.create_future()
+    descriptor = sys.stdin.fileno()
+
+    def read() -> None:
+        if not line.done():
+            line.set_result(os.read(descriptor, 65_536).decode(errors="replace"))
+
+    try:
+        loop.add_reader(descriptor, read)
+    except NotImplementedError:  # Windows, where a console cannot be waited for.
+        return input()  # noqa: ASYNC250
+    try:
+        return await line
+    finally:
+        loop.remove_reader(descriptor)

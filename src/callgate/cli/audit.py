@@ -1,0 +1,148 @@
+"""`callgate audit`: looks at an audit log. `verify` says whether it is whole, `show` and `tail` print what it holds.
+
+A path comes in; lines for people, or JSON for programs, go out, with an exit code: 0 whole, 1 tampered with, 42 no such log.
+Nothing is written.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from callgate.cli.render import is_terminal, one_line
+from callgate.cli.visible import ascii_json, visible
+from callgate.errors import AuditError
+from callgate.permission.audit import records_of, verify
+from callgate.types import JsonObject
+
+__all__ = ["audit"]
+
+LOOK_AGAIN_S = 0.2
+TAMPERED, NO_LOG = 1, 42
+
+Output = click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or JSON.")
+
+
+class LogError(click.ClickException):
+    """The log cannot be read."""
+
+    exit_code = NO_LOG
+
+
+@click.group(short_help="Look at the log of calls, and see whether it was changed.")
+def audit() -> None:
+    """Looks at the log of calls, and sees whether it was changed."""
+
+
+@audit.command(name="verify")
+@click.argument("file")
+@click.option("--head", metavar="HASH", help="A hash of the log's end that was kept elsewhere.")
+@Output
+@click.pass_context
+def verify_command(ctx: click.Context, file: str, head: str | None, output: str) -> None:
+    """Finds every record of FILE and its rotated files that was edited, deleted, moved or put in, and a cut-off end."""
+    try:
+        found = verify(file, head=head)
+    except AuditError as error:
+        raise LogError(str(error)) from error
+    if output == "json":
+        print(json.dumps({
+            "ok": not found.problems, "records": found.link.count, "head": found.link.hash,
+            "problems": found.problems, "notes": found.notes, "files": [str(path) for path in found.files],
+        }))  # fmt: skip
+    else:
+        for problem in found.problems:
+            click.echo(f"{click.style('problem', fg='red')}  {visible(problem)}", color=is_terminal(sys.stdout))
+        for note in found.notes:
+            click.echo(f"note     {visible(note)}")
+        verdict = f"{len(found.problems)} problems" if found.problems else "whole"
+        click.echo(f"{found.link.count} records, {verdict}; head {found.link.hash}")
+    ctx.exit(TAMPERED if found.problems else 0)
+
+
+@audit.command()
+@click.argument("file")
+@click.option("--session", metavar="ID", help="Only this session.")
+@click.option("--tool", metavar="NAME", help="Only this tool.")
+@Output
+def show(file: str, session: str | None, tool: str | None, output: str) -> None:
+    """Prints the records of FILE from the oldest on."""
+    try:
+        _print(_wanted(records_of(file), session, tool), output)
+    except AuditError as error:
+        raise LogError(str(error)) from error
+
+
+@audit.command()
+@click.argument("file")
+@click.option("-n", "--lines", type=click.IntRange(1), default=20, help="How many of the last records; 20 if left out.")
+@click.option("-f", "--follow", is_flag=True, help="Wait for further records.")
+@Output
+def tail(file: str, lines: int, follow: bool, output: str) -> None:
+    """Prints the last records of FILE."""
+    try:
+        last = deque(records_of(file), maxlen=lines)
+    except AuditError as error:
+        raise LogError(str(error)) from error
+    _print(last, output)
+    if follow:
+        _follow(Path(file), last[-1]["n"] if last else 0, output)
+
+
+def _follow(path: Path, number: int, output: str) -> None:
+    size = -1
+    while True:
+        now = path.stat().st_size if path.exists() else -1
+        if now != size:
+            size = now
+            new = [record for record in records_of(path) if record["n"] > number]
+            _print(new, output)
+            number = new[-1]["n"] if new else number
+        time.sleep(LOOK_AGAIN_S)
+
+
+def _wanted(records: Iterable[JsonObject], session: str | None, tool: str | None) -> Iterable[JsonObject]:
+    for record in records:
+        if session in (None, record.get("session")) and tool in (None, record.get("tool")):
+            yield record
+
+
+def _print(records: Iterable[JsonObject], output: str) -> None:
+    for record in records:
+        # ASCII, so that nothing in a record can steer the terminal.
+        print(json.dumps(record) if output == "json" else _line(record), flush=True)
+
+
+def _line(record: JsonObject) -> str:
+    kind = str(record.get("kind", "?"))
+    head = f"{record.get('n', '?'):>6}  {_time(record.get('at'))}  {one_line(kind, 10):<5}"
+    if kind not in ("start", "end"):
+        return f"{head}  {ascii_json({key: value for key, value in record.items() if key not in ('n', 'at', 'kind')})}"
+    parts = [one_line(str(record.get("call", "")), 64), one_line(str(record.get("tool", "")), 100)]
+    if record.get("server"):
+        parts.append(f"on {one_line(str(record['server']), 100)}")
+    if "args" in record:
+        parts.append(ascii_json(record["args"]))
+    decision: Any = record.get("decision")
+    if isinstance(decision, dict):
+        parts.append(f"{decision.get('verdict')} by {decision.get('by')}")  # pyright: ignore[reportUnknownMemberType]
+    if "outcome" in record:
+        parts.append(f"{record['outcome']} in {record.get('duration_s', 0)} s")
+    if record.get("error"):
+        parts.append(f"error: {record['error']}")
+    return f"{head}  {one_line('  '.join(parts), 2000)}"
+
+
+def _time(at: Any) -> str:
+    try:
+        return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S")
+    except (TypeError, ValueError, OverflowError, OSError):
+        return "?"

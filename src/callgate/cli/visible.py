@@ -1,0 +1,102 @@
+"""Text of others, made fit for a terminal: everything that could steer it, hide in it or reorder it is spelled out.
+
+A text of a model, a tool, a file or a server comes in; a text goes out that shows as what it is, as in `<U+202E>`. Letters
+of all scripts stay as they are. Pure: what is written where is `render.py`'s business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from callgate.types import FunctionCall
+
+__all__ = ["ascii_json", "one_line", "shown_args", "shown_call", "visible", "wrapped"]
+
+CONTEXT_CHARS = 8
+"""How much of the text before must be known to judge what follows it."""
+COMBINING_MAX = 4
+"""More marks than this over one letter grow over the lines around it."""
+SHOWN_CHARS_MAX = 20_000
+
+_COMBINING = (
+    "\u0300-\u036f\u0483-\u0487\u0591-\u05bd\u0610-\u061a\u064b-\u065f\u1ab0-\u1aff\u1dc0-\u1dff"
+    "\u20d0-\u20dc\u20e1\u20e3\u20e5-\u20f0\ufe20-\ufe2f"
+)
+_UNSAFE = re.compile(
+    "["
+    "\x00-\x08\x0b-\x1f\x7f-\x9f"  # control characters but newline and tab, delete, and their 8-bit twins
+    "\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # no width, or another direction
+    "\u1680\u2000-\u200a\u2028\u2029\u205f\u2800\u3164\u115f\u1160\uffa0"  # spaces that are none, and ends of lines
+    "\u0488\u0489\u20dd-\u20e0\u20e2\u20e4\ua670-\ua672"  # circles around others, which some terminals choke on
+    "\u17b4\u17b5\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a"  # invisible marks, and what is no character
+    "\ufe00-\ufe0d\U000e0000-\U000e0fff"  # tags and variants: text inside of text that nobody sees
+    "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"  # halves of pairs, and what means something else everywhere
+    "]"
+    # How a sign is drawn may be said once, behind a sign.
+    "|(?<![\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff#*0-9])[\ufe0e\ufe0f]"
+    f"|(?<=[{_COMBINING}]{{{COMBINING_MAX}}})[{_COMBINING}]"
+)
+
+
+def visible(text: str, *, before: str = "") -> str:
+    """The text with everything that could steer a terminal or deceive a reader spelled out.
+
+    `before` is what stood right before it, where a text comes in pieces.
+    """
+    before = before[-CONTEXT_CHARS:]
+    pieces: list[str] = []
+    place = len(before)
+    whole = before + text
+    for found in _UNSAFE.finditer(whole, place):
+        pieces += [whole[place : found.start()], _spelled(found[0])]
+        place = found.end()
+    return "".join([*pieces, whole[place:]])
+
+
+def one_line(text: str, chars_max: int, *, cut: str = "...") -> str:
+    """The text, made visible, on one line; what does not fit is cut off."""
+    line = visible(" ".join(text.split()))
+    return line if len(line) <= chars_max else line[:chars_max] + cut
+
+
+def ascii_json(value: Any) -> str:
+    """JSON in which every character that is not plain ASCII is escaped: two texts that look alike are never the same."""
+    return json.dumps(value, default=repr).replace("\x7f", "\\u007f")
+
+
+def shown_call(call: FunctionCall) -> str:
+    """The exact call, whole and in ASCII."""
+    return f"{ascii_json(call.name)[1:-1]}({ascii_json(dict(call.args))})"
+
+
+def shown_args(args: Mapping[str, Any]) -> Iterator[str]:
+    """The exact arguments, one to a line, in ASCII. A very long one is cut, with its length and its hash."""
+    for name, value in args.items():
+        text = ascii_json(value)
+        if len(text) > SHOWN_CHARS_MAX:
+            digest = hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
+            half = SHOWN_CHARS_MAX // 2
+            left_out = f" ... {len(text) - SHOWN_CHARS_MAX} of {len(text)} characters not shown, sha256 {digest} ... "
+            text = text[:half] + left_out + text[-half:]
+        yield f"{ascii_json(str(name))}: {text}"
+
+
+def wrapped(text: str, columns: int) -> Iterator[str]:
+    """The visible text in pieces that fit into so many columns of a terminal."""
+    piece, used = "", 0
+    for char in visible(text):
+        width = 2 if unicodedata.east_asian_width(char) in "WF" else 1
+        if piece and used + width > columns:
+            yield piece
+            piece, used = "", 0
+        piece, used = piece + char, used + width
+    yield piece
+
+
+def _spelled(char: str) -> str:
+    return f"<U+{ord(char):04X}>"

@@ -1,0 +1,208 @@
+"""How often something may happen: token buckets, and a line of those who wait for them. Pure: time is given to it.
+
+Whoever wants in joins the line with the names of the buckets that it needs, and is let in when each of them has something
+left, in the order of coming. Nobody waits for a bucket that it does not need: a tool that is used up holds up no other one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from callgate.errors import UsageError
+
+__all__ = ["Bucket", "Line", "LineFull", "Rate", "Ticket", "Window"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rate:
+    """How often something may happen."""
+
+    per_s: float | None = None
+    """Times a second on average; None is no bound."""
+    burst: int = 1
+    """Times at once, after a pause."""
+    concurrent: int | None = None
+    """At the same time; None is no bound."""
+
+    def __post_init__(self) -> None:
+        fits = self.per_s is None or (_is_number(self.per_s) and 0 < self.per_s < math.inf)
+        fits = fits and _is_number(self.burst) and 1 <= self.burst < math.inf
+        fits = fits and (self.concurrent is None or (_is_number(self.concurrent) and 1 <= self.concurrent < math.inf))
+        if not fits:
+            raise UsageError(
+                f"Rate(per_s={self.per_s!r}, burst={self.burst!r}, concurrent={self.concurrent!r}): expected numbers above 0"
+            )
+
+
+class Bucket:
+    """One limit: holds up to `burst` tokens, gets `per_s` new ones a second, and lets `concurrent` in at a time."""
+
+    def __init__(self, rate: Rate, now: float) -> None:
+        self.rate = rate
+        self.inside = 0
+        self._tokens = float(rate.burst)
+        self._at = now
+
+    def left(self, now: float) -> float:
+        """The tokens that it holds."""
+        if self.rate.per_s is None:
+            return float(self.rate.burst)
+        if now > self._at:  # A clock that is set back gives nothing, and takes nothing.
+            self._tokens = min(float(self.rate.burst), self._tokens + (now - self._at) * self.rate.per_s)
+            self._at = now
+        return self._tokens
+
+    def wait_s(self, now: float) -> float:
+        """How long until one more may come in: 0 for now, infinity if that depends on somebody leaving."""
+        if self.rate.concurrent is not None and self.inside >= self.rate.concurrent:
+            return math.inf
+        left = self.left(now)
+        return 0.0 if self.rate.per_s is None or left >= 1 else (1 - left) / self.rate.per_s
+
+    def enter(self, now: float) -> None:
+        """Lets one in. Ask `wait_s` before."""
+        self.left(now)
+        self.inside += 1
+        if self.rate.per_s is not None:
+            self._tokens -= 1
+
+    def leave(self) -> None:
+        """One has left."""
+        self.inside -= 1
+
+
+class Window:
+    """At most `limit` in any span of time, as servers count requests and tokens a minute.
+
+    What something really took may be known only afterwards, so there may be more in it than fits; then nobody comes in until
+    enough of it is in the past.
+    """
+
+    def __init__(self, limit: float, *, span_s: float = 60.0) -> None:
+        self.limit = limit
+        self.share = 1.0
+        """How much of the limit is used now; a server that pushes back makes it less."""
+        self._span_s = span_s
+        self._entries: deque[tuple[float, float]] = deque()
+        self._sum = 0.0
+
+    def left(self, now: float) -> float:
+        """What fits in now; below 0 is a debt."""
+        while self._entries and self._entries[0][0] <= now - self._span_s:
+            self._sum -= self._entries.popleft()[1]
+        return max(1.0, self.limit * self.share) - (self._sum if self._entries else 0.0)
+
+    def wait_s(self, now: float) -> float:
+        """How long until one more fits in."""
+        left = self.left(now)
+        if left >= 1:
+            return 0.0
+        freed = itertools.accumulate(amount for _, amount in self._entries)
+        last = self._entries[-1][0]
+        at = next((at for (at, _), past in zip(self._entries, freed, strict=True) if left + past >= 1), last)
+        return at + self._span_s - now
+
+    def add(self, amount: float, now: float) -> None:
+        """So much was used now."""
+        self._entries.append((max(now, self._entries[-1][0]) if self._entries else now, amount))
+        self._sum += amount
+
+    def slow_down(self) -> None:
+        """Halves the share, to a sixteenth at the least."""
+        self.share = max(self.share / 2, 1 / 16)
+
+    def recover(self) -> None:
+        """Gives back a sixteenth."""
+        self.share = min(1.0, self.share + 1 / 16)
+
+
+class LineFull(Exception):
+    """As many as may wait are waiting."""
+
+
+@dataclass(eq=False, slots=True)
+class Ticket:
+    """A place in the line, and then inside."""
+
+    needs: tuple[str, ...]
+    since: float
+    state: Literal["waiting", "inside", "expired", "left"] = "waiting"
+
+
+@dataclass(slots=True)
+class Line:
+    """Those who wait, in the order of coming, and the buckets that they wait for."""
+
+    waiting_max: int = 1_000
+    patience_s: float = math.inf
+    """How long anybody waits."""
+    buckets: dict[str, Bucket] = field(default_factory=dict[str, Bucket])
+    waiting: dict[Ticket, None] = field(default_factory=dict["Ticket", None])
+
+    def add(self, rates: Mapping[str, Rate], now: float) -> None:
+        """Makes the buckets that are not there yet."""
+        for name, rate in rates.items():
+            self.buckets.setdefault(name, Bucket(rate, now))
+
+    def join(self, needs: Iterable[str], now: float) -> Ticket:
+        """Comes to the end of the line; `settle` lets in who may.
+
+        Raises:
+            LineFull: too many wait already.
+        """
+        if len(self.waiting) >= self.waiting_max:
+            raise LineFull
+        ticket = Ticket(tuple(needs), now)
+        self.waiting[ticket] = None
+        return ticket
+
+    def settle(self, now: float) -> list[Ticket]:
+        """Lets in who may come in now, sends away who has waited too long, and gives out both."""
+        settled: list[Ticket] = []
+        taken: set[str] = set()
+        for ticket in self.waiting:
+            if now - ticket.since >= self.patience_s:
+                ticket.state = "expired"
+                settled.append(ticket)
+                continue
+            empty = {name for name in ticket.needs if name in taken or self.buckets[name].wait_s(now) > 0}
+            if empty:
+                # Nobody behind may have what this one waits for; what it need not wait for stays free.
+                taken |= empty
+                if len(taken) == len(self.buckets):
+                    break
+                continue
+            for name in ticket.needs:
+                self.buckets[name].enter(now)
+            ticket.state = "inside"
+            settled.append(ticket)
+        for ticket in settled:
+            del self.waiting[ticket]
+        return settled
+
+    def wait_s(self, now: float) -> float | None:
+        """When `settle` should be called next; None if nobody waits, infinity if somebody must leave first."""
+        if not self.waiting:
+            return None
+        kinds = {ticket.needs for ticket in self.waiting}
+        times = [max(self.buckets[name].wait_s(now) for name in needs) for needs in kinds]
+        first = next(iter(self.waiting))
+        return min(*times, max(0.0, first.since + self.patience_s - now))
+
+    def leave(self, ticket: Ticket) -> None:
+        """Gives up the place, in the line or inside. Again is nothing."""
+        if ticket.state == "waiting":
+            del self.waiting[ticket]
+        elif ticket.state == "inside":
+            for name in ticket.needs:
+                self.buckets[name].leave()
+        ticket.state = "left"
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

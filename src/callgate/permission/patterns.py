@@ -1,0 +1,222 @@
+"""Patterns in, yes or no out, in a time that grows with the text and nothing else.
+
+Globs and regular expressions are run by an engine without backtracking, so that no argument of a model can stall a decision.
+A pattern answers in two ways: *narrowly*, for rules that allow, and *widely*, for rules that ask or deny: there neither
+case, nor a look-alike form of a letter, nor a place below a folder that matches, leads around it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import unicodedata
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from callgate.errors import UsageError
+from callgate.strict_json import without_surrogates
+
+__all__ = ["AnyPath", "Glob", "PathGlob", "Regex", "folded", "path_parts"]
+
+PATTERN_CHARS_MAX = 1_000
+
+_CLASS = re.compile(r"\[([!^]?)(\]?(?:\\.|[^\]\\/])*)\]")
+
+
+class Glob:
+    """A glob over a whole text: `*` is anything, `?` one character, `[a-z]` one of these, `\\*` the star itself."""
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = _sound(pattern)
+        self._narrow = _engine(_body(pattern, any_char="."))
+        self._folded = _engine(_body(folded(pattern), any_char="."))
+
+    def narrow(self, text: str) -> bool:
+        """Whether the text matches to the letter."""
+        return self._narrow(text)
+
+    def wide(self, text: str) -> bool:
+        """Whether the text, or what a careless system might take it for, matches."""
+        return self._narrow(text) or self._folded(folded(text))
+
+
+class Regex:
+    """A regular expression over a whole text, without look-around and back-references.
+
+    Raises:
+        UsageError: the expression is not one, or needs backtracking.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = _sound(pattern)
+        _validator(pattern)  # By itself first, so that an odd parenthesis cannot get out of the anchors.
+        self._narrow = _engine(pattern)
+        self._folded = _engine(f"(?i:{pattern})")
+
+    def narrow(self, text: str) -> bool:
+        """Whether the text matches to the letter."""
+        return self._narrow(text)
+
+    def wide(self, text: str) -> bool:
+        """Whether the text matches, whatever its case and the form of its letters."""
+        return self._folded(text) or self._folded(folded(text))
+
+
+class PathGlob:
+    """A pattern as in `.gitignore`: without a slash inside it matches a name at any depth, with one from the root on.
+
+    `**` stands for any folders, `//` at the beginning for the root of the whole file system. Narrowly, a pattern that ends
+    in a wildcard matches what it says and nothing below; widely, everything below a match matches too.
+    """
+
+    def __init__(self, pattern: str) -> None:
+        self.pattern = _sound(pattern)
+        if pattern.startswith("!"):
+            raise UsageError(f"the path pattern {pattern!r} begins with '!': write a rule with the other verdict instead")
+        self._absolute = pattern.startswith("//")
+        self._narrow = _engine(_path_body(pattern, wide=False))
+        self._wide = AnyPath([pattern])
+
+    def narrow(self, path: str) -> bool:
+        """Whether the pattern names the path. One that leads out of the root is not named, unless the pattern does too."""
+        parts, leads_out = path_parts(path)
+        is_plain = "\\" not in path and not path.startswith("~") and not any(map(_is_control, path))
+        if self._absolute:
+            return is_plain and path.startswith("/") and self._narrow("/".join(parts))
+        return is_plain and not leads_out and self._narrow("/".join(parts))
+
+    def wide(self, path: str) -> bool:
+        """Whether the path could reach what the pattern names."""
+        return self._wide.wide(path)
+
+
+class AnyPath:
+    """Many path patterns at once, read widely."""
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        known = list(patterns)
+        self._plain = _engine("|".join(_path_body(pattern, wide=True) for pattern in known))
+        self._folded = _engine("|".join(_path_body(folded(pattern), wide=True) for pattern in known))
+
+    def wide(self, path: str) -> bool:
+        """Whether the path could reach what one of the patterns names."""
+        plain = {path, path.replace("\\", "/")}
+        return any(map(self._plain, _places(plain))) or any(map(self._folded, _places([_folded_path(path)])))
+
+
+def _places(paths: Iterable[str]) -> Iterator[str]:
+    """The places below a root that paths may lead to."""
+    for path in paths:
+        parts, leads_out = path_parts(path)
+        yield "/".join(parts)
+        # Where a path that leads out ends up is not known here, so any end of it may lie below the root.
+        if leads_out:
+            yield from ("/".join(parts[start:]) for start in range(1, min(len(parts), 256)))
+
+
+def path_parts(path: str) -> tuple[list[str], bool]:
+    """The names of a path with `.`, `..` and doubled slashes worked out, and whether it leads out of where it starts."""
+    leads_out = path.startswith(("/", "~")) or bool(re.match(r"[A-Za-z]:", path))
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            leads_out = leads_out or not parts
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return parts, leads_out
+
+
+def folded(text: str) -> str:
+    """The text as a careless reader takes it: one case, one form for each letter, nothing invisible."""
+    if text.isascii():
+        return text.lower()
+    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
+    return "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Mn"))
+
+
+def _folded_path(path: str) -> str:
+    """The path as careless file systems take it: those that ignore dots, spaces and `:stream` behind a name, too."""
+    names = [name.strip() for name in folded(path).replace("\\", "/").split("/")]
+    return "/".join(name if name in (".", "..") else name.split(":")[0].rstrip(". ") for name in names)
+
+
+# To the engine -----------------------------------------------------------------------------------------------------------
+
+
+def _sound(pattern: object) -> str:
+    if not isinstance(pattern, str) or not pattern or len(pattern) > PATTERN_CHARS_MAX:
+        raise UsageError(f"{pattern!r:.80} is no pattern: expected a text of 1 to {PATTERN_CHARS_MAX} characters")
+    return pattern
+
+
+@functools.lru_cache(maxsize=1_000)
+def _engine(body: str) -> Callable[[str], bool]:
+    """The expression, anchored at both ends, run by an engine whose time is linear in the text."""
+    matches = _validator(rf"\A(?s:{body})\z")
+    # The engine takes a text with half a surrogate pair for no text at all, and would match nothing.
+    return lambda text: matches(without_surrogates(text))
+
+
+def _validator(expression: str) -> Callable[[str], bool]:
+    from pydantic_core import SchemaError, SchemaValidator, core_schema
+
+    try:
+        core: Any = core_schema.str_schema(pattern=expression, regex_engine="rust-regex", strict=True)
+        return SchemaValidator(core).isinstance_python
+    except SchemaError as error:
+        reason = str(error).strip().splitlines()[-1].removeprefix("error: ")
+        raise UsageError(f"{expression!r:.200} cannot be used as a pattern: {reason}") from None
+
+
+def _path_body(pattern: str, *, wide: bool) -> str:
+    anchored = "/" in pattern.rstrip("/")
+    parts = [part for part in pattern.split("/") if part]
+    if not parts:
+        return ".*"
+    last_is_plain = not any(c in parts[-1] for c in "*?[")
+    below = "(?:/.*)?" if wide or last_is_plain or pattern.endswith("/") else ""
+    if parts[-1] == "**":
+        parts.pop()
+        below = "(?:/.*)?" if wide else "/.+"
+    body = "" if anchored else "(?:.*/)?"
+    for index, part in enumerate(parts):
+        if part == "**":
+            body += "(?:.*/)?"
+        else:
+            body += _body(part, any_char="[^/]") + ("/" if index < len(parts) - 1 else "")
+    if not parts:
+        return ".*" if wide else ".+"
+    return body + below
+
+
+def _body(pattern: str, *, any_char: str) -> str:
+    body = ""
+    place = 0
+    while place < len(pattern):
+        char = pattern[place]
+        if char == "[":
+            found = _CLASS.match(pattern, place)
+            if found is None or not found[2]:
+                raise UsageError(f"the pattern {pattern!r} has a '[' without its ']': close it, or write \\[")
+            body += f"[{'^' if found[1] else ''}{_class_body(found[2])}]"
+            place = found.end()
+            continue
+        if char == "\\" and place + 1 < len(pattern):
+            place += 1
+            body += re.escape(pattern[place])
+        elif char == "*":
+            body += f"{any_char}*"
+        else:
+            body += any_char if char == "?" else re.escape(char)
+        place += 1
+    return body
+
+
+def _class_body(text: str) -> str:
+    # Only a range and its ends keep a meaning; what else an engine may read into a class is taken as it is.
+    return "".join(c if c == "-" or c.isalnum() else f"\\{c}" if c.isascii() else c for c in text.replace("\\", ""))
+
+
+def _is_control(char: str) -> bool:
+    return unicodedata.category(char) in ("Cc", "Cf")

@@ -1,0 +1,198 @@
+"""The rules in, a decision out: may a call run, must somebody be asked, or is it refused?
+
+The strictest word wins: deny, then ask, then allow. Nothing is run and nobody is asked here, and the same rules say the same
+of the same call, always: what `explain` says of a tool is what `decide` does with its calls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from os import PathLike
+from typing import Any
+
+from callgate.errors import UsageError
+from callgate.permission.hooks import Hook
+from callgate.permission.patterns import PathGlob, path_parts
+from callgate.permission.policy_file import fields_of, read_table
+from callgate.permission.rules import MODES, Mode, Rule, rule_from
+from callgate.permission.sensitive import SENSITIVE, paths_in, sensitive_path
+from callgate.permission.standing import covers
+from callgate.types import Decision, FunctionCall, SessionRule, ToolDefinition, Verdict
+
+__all__ = ["Explanation", "Policy"]
+
+NOBODY = "Nobody can be asked: pass approve= to Gate, or Policy(default='allow')."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """What a policy does with the calls of one tool."""
+
+    verdict: Verdict
+    """For a call that none of the `conditions` is about."""
+    reason: str
+    declared: bool
+    """Whether the model is told of the tool."""
+    conditions: tuple[str, ...] = ()
+    """Rules that depend on the arguments, in words; the strictest one that fits wins over all."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """Why somebody must be asked: the rule that says so, and a sentence."""
+
+    rule: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Policy:
+    """What may run, what is asked about and what is refused.
+
+    ```python
+    Policy(rules=["deny delete_*", "allow @github/get_*", Rule(verdict="allow", tool="write_file", paths=("docs/**",))])
+    ```
+
+    Where no rule speaks and `default=None`: functions that a program passes in are allowed, because the programmer chose
+    them; read-only tools are allowed; everything else that writes files, runs commands or lives on a server is asked about.
+    Sensitive files are always asked about, whatever rules, default and mode say, unless they are denied.
+    """
+
+    default: Verdict | None = None
+    rules: Sequence[Rule | Mapping[str, Any] | str] = ()
+    """Rules as objects, tables or texts; they are kept as `Rule` objects."""
+    mode: Mode = "default"
+    """`auto_edit` allows writes of file tools inside their root unasked; `yolo` answers yes to everything that would be
+    asked but sensitive files; `plan` lets only read-only tools run."""
+    sensitive: tuple[str, ...] = SENSITIVE
+    """Path patterns of files that are always asked about."""
+    hooks: tuple[Hook, ...] = ()
+    """Commands that are run before and after calls."""
+    nobody: str = NOBODY
+    """What is said of a call that must be asked about where nobody can be."""
+    problems: tuple[str, ...] = ()
+    """What could not be read in the file that the policy came from. The rules stand for it by denying."""
+
+    def __post_init__(self) -> None:
+        if self.default not in (None, "allow", "ask", "deny"):
+            raise UsageError(f"Policy(default={self.default!r}): use 'allow', 'ask', 'deny' or None")
+        if self.mode not in MODES:
+            raise UsageError(f"Policy(mode={self.mode!r}): use {', '.join(map(repr, MODES))}")
+        if isinstance(self.rules, (str, Mapping)):
+            raise UsageError("Policy(rules=...): use a list of rules")
+        object.__setattr__(self, "rules", tuple(map(rule_from, self.rules)))
+        object.__setattr__(self, "sensitive", tuple(self.sensitive))
+        object.__setattr__(self, "hooks", tuple(self.hooks))
+        if self.sensitive is not SENSITIVE:
+            for pattern in self.sensitive:
+                PathGlob(pattern)
+
+    @classmethod
+    def from_file(cls, path: str | PathLike[str]) -> Policy:
+        """The policy that a TOML file holds. A rule that cannot be read denies what it is about, and is told in `problems`.
+
+        Raises:
+            UsageError: there is no such file, or it is not TOML.
+        """
+        return cls.from_table(read_table(path))
+
+    @classmethod
+    def from_table(cls, table: Mapping[str, Any]) -> Policy:
+        """The policy that a table holds, as the file would say it."""
+        return cls(**fields_of(table))
+
+    def decide(
+        self, definition: ToolDefinition, call: FunctionCall, *, always: Iterable[SessionRule] = (), digest: str = ""
+    ) -> Decision:
+        """The decision for one call, before anybody is asked.
+
+        `always` are the lasting answers of the session, and `digest` the hash of what was declared of the tool now: one that
+        has changed since the answer is asked about again.
+        """
+        rules = [rule for rule in self._about(definition) if rule.matches(definition, call.args)]
+        sensitive = sensitive_path(definition, call.args, self.sensitive)
+        asks, reason = self._asks(definition, rules, sensitive)
+        if asks is None:
+            return Decision(verdict="deny", reason=reason)
+        standing = [rule for rule in always if covers(rule, definition, call.args, digest)]
+        lasting = {rule.raised_by for rule in standing}
+        left = [ask for ask in asks if ask.rule == "sensitive" or ask.rule not in lasting]
+        if asks and not left:
+            return Decision(verdict="allow", reason="The user allowed such calls for the whole session.", by="user")
+        if asks and not (left := [ask for ask in left if not self._mode_allows(ask, definition, call.args)]):
+            return Decision(verdict="allow", reason=f"The mode {self.mode!r} allows it unasked.", by="mode")
+        if left:
+            return Decision(verdict="ask", reason=left[0].reason, rule=left[0].rule)
+        return Decision(verdict="allow", reason=reason)
+
+    def explain(self, definition: ToolDefinition) -> Explanation:
+        """What would be decided about calls of the tool; `decide` goes by the same rules."""
+        about = self._about(definition)
+        asks, reason = self._asks(definition, [rule for rule in about if not rule.is_conditional], None)
+        depending = [rule for rule in about if rule.is_conditional]
+        conditions = tuple(rule.sentence for rule in depending)
+        if asks is None:
+            # Only the default can give way to a rule: a deny and the plan mode cannot.
+            by_default = reason == self._default_reason("deny")
+            declared = by_default and any(rule.verdict != "deny" for rule in depending)
+            return Explanation(verdict="deny", reason=reason, declared=declared, conditions=conditions if declared else ())
+        if definition.kind == "file" and self.sensitive:
+            conditions += ("ask where a path is a sensitive file",)
+        left = [ask for ask in asks if not self._mode_allows(ask, definition, {})]
+        if left:
+            return Explanation(verdict="ask", reason=left[0].reason, declared=True, conditions=conditions)
+        reason = f"The mode {self.mode!r} allows it unasked." if asks else reason
+        return Explanation(verdict="allow", reason=reason, declared=True, conditions=conditions)
+
+    def may_declare(self, definition: ToolDefinition) -> bool:
+        """Whether the model is told of the tool at all; what is always refused is not offered."""
+        if not self.rules and self.default != "deny" and self.mode != "plan":
+            return True  # As it mostly is, and there may be a thousand tools.
+        return self.explain(definition).declared
+
+    # Behind it ------------------------------------------------------------------------------------------------------------
+
+    def _about(self, definition: ToolDefinition) -> list[Rule]:
+        return [rule for rule in self.rules if isinstance(rule, Rule) and rule.selects(definition)]
+
+    def _asks(
+        self, definition: ToolDefinition, rules: Sequence[Rule], sensitive: str | None
+    ) -> tuple[list[_Ask] | None, str]:
+        """Why somebody must be asked (None: it is denied), and the reason for what is not asked about."""
+        for rule in rules:
+            if rule.verdict == "deny":
+                return None, rule.reason or f"The policy has a rule against it: {rule.sentence}."
+        if self.mode == "plan" and not definition.read_only:
+            return None, "Plan mode is on: only tools that are read-only run. Say what you would do instead."
+        asks: list[_Ask] = []
+        if sensitive is not None:
+            asks.append(_Ask("sensitive", f"{sensitive!r:.200} is a sensitive file, which is always asked about."))
+        asks += [
+            _Ask(rule.id, rule.reason or f"The policy says: {rule.sentence}.") for rule in rules if rule.verdict == "ask"
+        ]
+        if rules:
+            return asks, rules[0].reason or f"The policy says: {rules[0].sentence}."
+        verdict, reason = self._by_default(definition)
+        if verdict == "deny":
+            return None, reason
+        return asks + ([_Ask("default", reason)] if verdict == "ask" else []), reason
+
+    def _by_default(self, definition: ToolDefinition) -> tuple[Verdict, str]:
+        if self.default is not None:
+            return self.default, self._default_reason(self.default)
+        if definition.kind == "function":
+            return "allow", "The program passed this function in."
+        if definition.read_only:
+            return "allow", "The tool is read-only."
+        return "ask", f"{definition.name!r} may change something."
+
+    def _default_reason(self, verdict: str) -> str:
+        return f"The policy's default is {verdict!r}."
+
+    def _mode_allows(self, ask: _Ask, definition: ToolDefinition, args: Mapping[str, Any]) -> bool:
+        if ask.rule == "sensitive":
+            return False
+        if self.mode == "auto_edit" and ask.rule == "default" and definition.kind == "file":
+            return not any(path_parts(path.replace("\\", "/"))[1] for path in paths_in(definition, args))
+        return self.mode == "yolo"

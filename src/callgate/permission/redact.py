@@ -1,0 +1,218 @@
+"""Secrets out: by the name of the field they stand in, by their shape, and by being known. Pure, and linear in time.
+
+Values come in and go out with every secret in them replaced by what it was. Nothing is ever put back, so what is doubtful is
+replaced too: a log can do without it.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+__all__ = ["KEY_WORDS", "SHAPES", "Redactor", "is_secret_name"]
+
+TEXT_CHARS_MAX = 2_000
+"""A longer text is logged as its beginning, its length and its hash."""
+HEAD_CHARS = 200
+KNOWN_CHARS_MIN = 8
+"""Shorter secrets are not looked for in texts: they would be found in too many."""
+REMEMBERED_CHARS_MAX = 200
+DEPTH_MAX = 20
+
+KEY_WORDS = (
+    "password", "passwd", "passphrase", "passcode", "pwd", "secret", "token", "apikey", "accesskey", "privatekey",
+    "signingkey", "encryptionkey", "authkey", "authorization", "credential", "cookie", "bearer", "sessionid", "sessionkey",
+    "connectionstring", "clientsecret", "pincode", "cardnumber", "mnemonic", "seedphrase", "webhookurl",
+)  # fmt: skip
+"""Names of fields, without case and punctuation, whose value is a secret whatever it looks like."""
+
+# Too short to be looked for inside of other names.
+_SHORT_NAMES = frozenset({
+    "auth", "pass", "pin", "pat", "jwt", "sig", "signature", "otp", "totp", "cvv", "cvc", "ssn", "dsn", "iban",
+})  # fmt: skip
+# `max_tokens` and its like count tokens; they are none.
+_COUNTS = re.compile(r"tokens$|^(max|min|num|total|count)token|token(count|limit|budget|izer|type)|^tokencount")
+_NOT_NAME = re.compile(r"[^a-z0-9]+")
+
+# Every shape begins with fixed characters and is bounded, or begins where a word does: no text makes matching slow.
+_B64 = r"[A-Za-z0-9+/]"
+_URL64 = r"[A-Za-z0-9_-]"
+_SECRET_WORDS = (
+    "pass", "pwd", "secret", "token", "key", "auth", "credential", "cookie", "signature", "session",
+)  # fmt: skip
+SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
+    "private key": (
+        ("-----BEGIN",),
+        r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,60}-----|\Z)",
+    ),
+    "aws key id": (
+        ("AKIA", "ASIA", "AGPA", "AIDA", "AROA", "AIPA", "ANPA", "ANVA", "ABIA", "ACCA"),
+        r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA|AIPA|ANPA|ANVA|ABIA|ACCA)[A-Z0-9]{16}\b",
+    ),
+    "google api key": (("AIza",), rf"AIza{_URL64}{{35}}"),
+    "google oauth token": (("ya29.",), rf"ya29\.{_URL64}{{20,512}}"),
+    "google oauth client secret": (("GOCSPX-",), rf"GOCSPX-{_URL64}{{20,64}}"),
+    "google refresh token": (("1//0",), rf"\b1//0{_URL64}{{20,256}}"),
+    "github token": (("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), r"\bgh[pousr]_[A-Za-z0-9]{20,255}"),
+    "github fine-grained token": (("github_pat_",), r"\bgithub_pat_[A-Za-z0-9_]{20,255}"),
+    "gitlab token": (
+        ("glpat-", "glptt-", "gldt-", "glrt-", "glcbt-", "glsoat-", "glft-", "glimt-", "glagent-", "gloas-"),
+        rf"\bgl(?:pat|ptt|dt|rt|cbt|soat|ft|imt|agent|oas)-{_URL64}{{16,255}}",
+    ),
+    "anthropic key": (("sk-ant-",), rf"\bsk-ant-{_URL64}{{16,255}}"),
+    "openai key": (("sk-",), rf"\bsk-(?:proj-|svcacct-|admin-)?{_URL64}{{16,255}}"),
+    "groq key": (("gsk_",), r"\bgsk_[A-Za-z0-9]{20,128}"),
+    "hugging face token": (("hf_", "api_org_"), r"\b(?:hf|api_org)_[A-Za-z0-9]{20,128}"),
+    "replicate token": (("r8_",), r"\br8_[A-Za-z0-9]{20,64}"),
+    "perplexity key": (("pplx-",), r"\bpplx-[A-Za-z0-9]{20,128}"),
+    "xai key": (("xai-",), r"\bxai-[A-Za-z0-9]{20,128}"),
+    "slack token": (("xox",), r"\bxox[abeoprs]-[A-Za-z0-9-]{10,255}"),
+    "slack app token": (("xapp-",), r"\bxapp-[A-Za-z0-9-]{10,255}"),
+    "slack webhook": (("hooks.slack.com/",), r"hooks\.slack\.com/(?:services|workflows|triggers)/[A-Za-z0-9/_+-]{20,255}"),
+    "discord webhook": (("/api/webhooks/",), rf"discord(?:app)?\.com/api/webhooks/[0-9]{{10,30}}/{_URL64}{{20,128}}"),
+    "discord token": ((".",), rf"\b[MNO]{_URL64}{{22,27}}\.{_URL64}{{6,7}}\.{_URL64}{{27,45}}\b"),
+    "telegram token": ((":AA",), rf"\b[0-9]{{8,10}}:AA{_URL64}{{32,34}}\b"),
+    "stripe key": (("_live_", "_test_"), r"\b(?:sk|pk|rk)_(?:live|test)_[A-Za-z0-9]{10,255}"),
+    "stripe webhook secret": (("whsec_",), r"\bwhsec_[A-Za-z0-9+/=]{16,128}"),
+    "square token": (("sq0", "EAAA"), rf"\b(?:sq0atp|sq0csp|EAAA)-?{_URL64}{{20,128}}"),
+    "twilio key": (("SK", "AC"), r"\b(?:SK|AC)[0-9a-f]{32}\b"),
+    "sendgrid key": (("SG.",), rf"\bSG\.{_URL64}{{16,64}}\.{_URL64}{{16,128}}"),
+    "mailgun key": (("key-",), r"\bkey-[0-9a-f]{32}\b"),
+    "mailchimp key": (("-us",), r"\b[0-9a-f]{32}-us[0-9]{1,2}\b"),
+    "npm token": (("npm_",), r"\bnpm_[A-Za-z0-9]{30,64}"),
+    "pypi token": (("pypi-",), rf"\bpypi-{_URL64}{{50,255}}"),
+    "rubygems key": (("rubygems_",), r"\brubygems_[0-9a-f]{40,64}"),
+    "docker token": (("dckr_",), rf"\bdckr_(?:pat|oat)_{_URL64}{{20,128}}"),
+    "digitalocean token": (("_v1_",), r"\bdo[opr]_v1_[0-9a-f]{40,128}"),
+    "heroku key": (("HRKU-",), rf"\bHRKU-{_URL64}{{30,128}}"),
+    "cloudflare key": (("v1.0-",), r"\bv1\.0-[0-9a-f]{20,40}-[0-9a-f]{100,160}"),
+    "azure storage key": (("AccountKey=",), rf"AccountKey={_B64}{{40,128}}={{0,2}}"),
+    "azure sas signature": (("sig=",), r"[?&]sig=[A-Za-z0-9%+/=_-]{20,255}"),
+    "azure client secret": (("Q~",), r"\b[A-Za-z0-9_~.-]{3}[0-9]Q~[A-Za-z0-9_~.-]{31,34}"),
+    "databricks token": (("dapi",), r"\bdapi[0-9a-f]{32}(?:-[0-9])?\b"),
+    "datadog or new relic key": (("NRAK-", "NRJS-", "NRII-", "NRRA-"), r"\bNR(?:AK|JS|II|RA)-[A-Za-z0-9_-]{16,64}"),
+    "grafana token": (("glsa_", "glc_"), rf"\bgl(?:sa|c)_{_URL64}{{20,255}}={{0,2}}"),
+    "linear key": (("lin_",), r"\blin_(?:api|oauth)_[A-Za-z0-9]{20,128}"),
+    "notion token": (("secret_", "ntn_"), r"\b(?:secret|ntn)_[A-Za-z0-9]{30,64}"),
+    "airtable token": (("pat",), r"\bpat[A-Za-z0-9]{14}\.[0-9a-f]{40,80}"),
+    "atlassian token": (("ATATT3",), rf"\bATATT3{_URL64}{{20,255}}={{0,2}}[A-Z0-9]{{0,8}}"),
+    "shopify token": (("shp",), r"\bshp(?:at|ca|pa|ss|tka)_[0-9a-fA-F]{32}"),
+    "hashicorp vault token": (("hvs.", "hvb.", "hvr."), rf"\bhv[sbr]\.{_URL64}{{20,255}}"),
+    "terraform token": ((".atlasv1.",), rf"\b[A-Za-z0-9]{{14}}\.atlasv1\.{_URL64}{{40,128}}"),
+    "planetscale token": (("pscale_",), rf"\bpscale_(?:tkn|pw|oauth)_{_URL64}{{20,128}}"),
+    "supabase key": (("sbp_",), r"\bsbp_[0-9a-f]{40}"),
+    "doppler token": (("dp.",), r"\bdp\.(?:pt|st|ct|sa|scim|audit)\.[A-Za-z0-9_.-]{20,128}"),
+    "age key": (("AGE-SECRET-KEY-1",), r"\bAGE-SECRET-KEY-1[A-Z0-9]{40,70}"),
+    "json web token": (("eyJ",), rf"(?<![A-Za-z0-9_.-])eyJ{_URL64}{{6,8192}}\.{_URL64}{{4,8192}}(?:\.{_URL64}{{0,8192}})?"),
+    "password in a url": (("://",), r"(?<=://)[^\s/:@]{0,256}:[^\s/@]{1,256}(?=@)"),
+    # These two are looked for in any case, by words in small letters.
+    "bearer token": (
+        ("bearer", "basic", "token", "apikey", "digest"),
+        r"(?i:\b(?:bearer|basic|token|apikey|digest))[ \t]+[A-Za-z0-9+/=_.~-]{12,4096}",
+    ),
+    "named secret": (
+        _SECRET_WORDS,
+        r"(?i:(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|auth(?:orization)?|"
+        r"credentials?|cookie|signature|session[_-]?id)[a-z0-9_-]{0,32}[\"']?[ \t]{0,4}(?:=>|[:=])[ \t]{0,4}"
+        r"(?:(?:bearer|basic|token|digest)[ \t]{1,4})?)(?!\[redacted)(?:[\"'][^\"'\n]{3,4096}|[^\s\"'&,;)}\]]{3,4096})",
+    ),
+}
+"""What a secret is called -> what every text with one holds, and what it looks like, wherever it stands."""
+
+_IN_ANY_CASE = ("bearer token", "named secret")
+_COMPILED = {name: re.compile(shape) for name, (_, shape) in SHAPES.items()}
+# Nearly every text holds no secret, and looking for a few fixed characters first is what makes it cheap to see that.
+_MARKERS = [(marker, name) for name, (markers, _) in SHAPES.items() if name not in _IN_ANY_CASE for marker in markers]
+_WORDS = re.compile("|".join(sorted({word for name in _IN_ANY_CASE for word in SHAPES[name][0]})))
+RUN_CHARS_MIN = 14
+"""No secret that stands by itself has fewer characters in a row without a space."""
+
+
+@functools.lru_cache(maxsize=4_096)
+def is_secret_name(name: str) -> bool:
+    """Whether what stands under this name is a secret, whatever it looks like."""
+    plain = _NOT_NAME.sub("", name.lower())
+    if any(word in plain for word in KEY_WORDS):
+        return not _COUNTS.search(plain)
+    return plain in _SHORT_NAMES
+
+
+class Redactor:
+    """Takes secrets out of values. `known` are secrets that are taken out wherever they stand."""
+
+    def __init__(self, known: Iterable[str] = ()) -> None:
+        # The longest first: one may be part of another.
+        self._known = sorted({text for text in known if len(text) >= KNOWN_CHARS_MIN}, key=len, reverse=True)
+
+        # Ids, names and reasons come again and again.
+        self._remembered = functools.lru_cache(maxsize=4_096)(self._cleaned)
+        self._named = functools.lru_cache(maxsize=4_096)(self._name)
+
+    def text(self, text: str) -> str:
+        """The text without its secrets."""
+        return self._remembered(text) if len(text) <= REMEMBERED_CHARS_MAX else self._cleaned(text)
+
+    def _cleaned(self, text: str) -> str:
+        for secret in self._known:
+            if secret in text:
+                text = text.replace(secret, "[redacted: known secret]")
+        has_word = _WORDS.search(text.lower()) is not None
+        has_run = len(text) >= RUN_CHARS_MIN and max(map(len, text.split()), default=0) >= RUN_CHARS_MIN
+        if has_word or has_run or "://" in text:
+            for name in dict.fromkeys([name for marker, name in _MARKERS if marker in text]):
+                text = _COMPILED[name].sub(_REPLACED[name], text)
+        if has_word:
+            for name in _IN_ANY_CASE:
+                text = _COMPILED[name].sub(_REPLACED[name], text)
+        return text
+
+    def short_text(self, text: str) -> str:
+        """The text without its secrets, and cut if it is long: with its length and its hash."""
+        if len(text) <= TEXT_CHARS_MAX:
+            return self.text(text)
+        # Secrets that begin in what is shown end in what is looked through, or are taken out as far as that reaches.
+        clean = self.text(text[:TEXT_CHARS_MAX])
+        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return f"{clean[:HEAD_CHARS]}... [{len(text)} characters, sha256 {digest}]"
+
+    def value(self, value: Any, *, depth: int = 0) -> Any:
+        """The JSON value without its secrets, in names, in texts, and under names that say so."""
+        kind = cast("type[Any]", type(value))
+        if kind is str:
+            return self._remembered(value) if len(value) <= REMEMBERED_CHARS_MAX else self.short_text(value)
+        if kind in _PLAIN:
+            return value
+        if depth >= DEPTH_MAX:
+            return "[too deep]"
+        if isinstance(value, Mapping):
+            cleaned: dict[str, Any] = {}
+            for key, item in cast("Mapping[Any, Any]", value).items():
+                name, is_secret = self._named(key)
+                cleaned[name] = _hidden(item) if is_secret else self.value(item, depth=depth + 1)
+            return cleaned
+        if isinstance(value, (list, tuple)):
+            return [self.value(item, depth=depth + 1) for item in cast("Sequence[Any]", value)]
+        return self.short_text(str(value))
+
+    def _name(self, key: Any) -> tuple[str, bool]:
+        return self.text(str(key)), is_secret_name(str(key))
+
+
+_PLAIN = frozenset({bool, int, float, type(None)})
+
+
+def _hidden(value: Any) -> Any:
+    return value if value is None or isinstance(value, bool) else "[redacted]"
+
+
+def _unnamed(found: re.Match[str]) -> str:
+    """What a secret is called may stay; what it is may not."""
+    separator = re.search(r"=>|[:=]", found[0])
+    assert separator is not None
+    return f"{found[0][: separator.end()]}[redacted]"
+
+
+_REPLACED: dict[str, Any] = {name: f"[redacted: {name}]" for name in SHAPES} | {"named secret": _unnamed}

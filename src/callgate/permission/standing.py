@@ -1,0 +1,58 @@
+"""Lasting answers: what "always" means, for which calls, until it is taken back.
+
+An approved call comes in, a `SessionRule` goes out; later calls are held against it. It covers the tool as it was declared
+then and the kind of arguments that were seen: a changed tool, another folder or another command are asked about again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from callgate.permission.patterns import PathGlob, path_parts
+from callgate.permission.sensitive import paths_in
+from callgate.types import FunctionCall, SessionRule, ToolDefinition
+
+__all__ = ["covers", "session_rule"]
+
+
+def session_rule(definition: ToolDefinition, call: FunctionCall, *, digest: str, raised_by: str) -> SessionRule:
+    """The rule that "always" makes of one approved call.
+
+    A file tool is allowed in the folders that the call named, and below; in the root itself for the files that lie there. A
+    command is allowed with just these arguments. Any other tool is allowed with all arguments.
+    """
+    folders = [_folder_pattern(path) for path in paths_in(definition, call.args)] if definition.kind == "file" else []
+    return SessionRule(
+        id=f"always-{call.id}",
+        tool=definition.name,
+        server=definition.server,
+        digest=digest,
+        raised_by=raised_by,
+        paths=tuple(dict.fromkeys(folders)),
+        exact=dict(call.args) if definition.kind == "command" else None,
+    )
+
+
+def covers(rule: SessionRule, definition: ToolDefinition, args: Mapping[str, Any], digest: str) -> bool:
+    """Whether the lasting answer is about this call."""
+    if (rule.tool, rule.server, rule.digest) != (definition.name, definition.server, digest):
+        return False
+    if rule.exact is not None and dict(rule.exact) != dict(args):
+        return False
+    if definition.kind != "file":
+        return True
+    globs = [PathGlob(pattern) for pattern in rule.paths]
+    return all(any(glob.narrow(path) for glob in globs) for path in paths_in(definition, args))
+
+
+def _folder_pattern(path: str) -> str:
+    parts, leads_out = path_parts(path)
+    folder = "/".join(map(_escaped, parts[:-1]))
+    if leads_out:
+        return "//" + "/".join(map(_escaped, parts))
+    return f"/{folder}/**" if folder else "/*"
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"\\{c}" if c in "*?[\\" else c for c in name)

@@ -1,0 +1,175 @@
+"""The same read is answered from memory for a while; the same write never is."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from callgate import FunctionCall, Gate, Policy, ScriptedModel, ToolContext, ToolDefinition
+from callgate.errors import UsageError
+from callgate.permission import Rate, RateLimits, ResultCache
+from callgate.testing import call
+from callgate.types import ToolResult
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Tool:
+    def __init__(self, name: str, *, read_only: bool = True, kind: Any = "file", server: str | None = None) -> None:
+        self.definition = ToolDefinition(
+            name=name, kind=kind, server=server, read_only=read_only, input_schema={"type": "object"}
+        )
+        self.ran = 0
+
+    def problems(self, args: Any) -> list[str]:
+        return []
+
+    async def run(self, args: Any, context: ToolContext) -> object:
+        self.ran += 1
+        await asyncio.sleep(0.001)
+        if args.get("fail"):
+            raise ValueError("no")
+        return self.ran
+
+
+def played(tools: list[Tool], *turns: Any, session: str | None = None, gate: Gate | None = None, **options: Any) -> Any:
+    script = [*[list(turn) if isinstance(turn, list) else turn for turn in turns], "ok"]
+    gate = gate or Gate(ScriptedModel(script), tools, policy=Policy(default="allow"), **options)
+    return asyncio.run(gate.run("Go", session=session))
+
+
+def test_a_second_identical_read_is_not_executed_and_a_second_identical_write_is():
+    read, write = Tool("read"), Tool("write", read_only=False)
+    reply = played(
+        [read, write], call("read", a=1, b=2), call("read", b=2, a=1), call("write"), call("write"), cache=ResultCache()
+    )
+    assert (read.ran, write.ran) == (1, 2)
+    first, second = reply.calls[0].result, reply.calls[1].result
+    assert (first.value, second.value) == (1, 1)
+    assert second.notes == ("This is the result of the same call a short time ago; it was not run again.",)
+    assert second.call_id == reply.calls[1].call.id
+
+
+def test_without_a_cache_everything_is_executed():
+    read = Tool("read")
+    played([read], call("read"), call("read"))
+    assert read.ran == 2
+
+
+def test_other_arguments_are_another_call():
+    read = Tool("read")
+    played(
+        [read],
+        call("read", a=1),
+        call("read", a=True),
+        call("read", a=1.5),
+        call("read", a="1"),
+        call("read"),
+        cache=ResultCache(),
+    )
+    assert read.ran == 5
+
+
+def test_a_write_makes_what_was_read_there_worthless():
+    read, write, other = Tool("read"), Tool("write", read_only=False), Tool("fetch", kind="mcp", server="web")
+    turns = [call("read"), call("fetch"), call("write"), call("read"), call("fetch")]
+    played([read, write, other], *turns, cache=ResultCache())
+    assert (read.ran, other.ran) == (2, 1)
+    command = Tool("shell", read_only=False, kind="command")
+    read, other = Tool("read"), Tool("fetch", kind="mcp", server="web")
+    played(
+        [read, command, other], call("read"), call("fetch"), call("shell"), call("read"), call("fetch"), cache=ResultCache()
+    )
+    assert (read.ran, other.ran) == (2, 2)
+
+
+def test_a_read_that_ran_beside_a_write_is_not_kept():
+    read, write = Tool("read"), Tool("write", read_only=False)
+    played([read, write], [call("read"), call("write")], call("read"), cache=ResultCache())
+    assert read.ran == 2
+
+
+def test_errors_are_not_kept():
+    read = Tool("read")
+    played([read], call("read", fail=True), call("read", fail=True), cache=ResultCache())
+    assert read.ran == 2
+
+
+def test_a_session_sees_its_own_results_unless_it_is_set_otherwise():
+    for per_session, ran in ((True, 2), (False, 1)):
+        read, cache = Tool("read"), ResultCache(per_session=per_session)
+        played([read], call("read"), session="a", cache=cache)
+        played([read], call("read"), session="b", cache=cache)
+        assert read.ran == ran
+
+
+def test_only_the_tools_that_are_named_are_kept():
+    one, two = Tool("get_one"), Tool("two")
+    played([one, two], call("get_one"), call("get_one"), call("two"), call("two"), cache=ResultCache(tools=["get_*"]))
+    assert (one.ran, two.ran) == (1, 2)
+
+
+def test_what_is_not_run_uses_no_rate_up():
+    read = Tool("read")
+    rates = RateLimits(tools={"read": Rate(per_s=0.001, burst=1)}, when_used_up="refuse")
+    reply = played([read], call("read"), call("read"), cache=ResultCache(), rates=rates)
+    assert [record.state for record in reply.calls] == ["finished", "finished"]
+
+
+# --- by itself -----------------------------------------------------------------------------------------------------------
+
+READ = Tool("read").definition
+RESULT = ToolResult(call_id="c1", name="read", status="finished", value=1, duration_s=1.0)
+
+
+def slot_of(cache: ResultCache, **args: Any) -> Any:
+    return cache.slot(READ, FunctionCall(name="read", args=args, id="c2"), digest=args.pop("digest", "d"), session="s")
+
+
+def test_a_result_is_good_for_its_time_and_no_longer():
+    clock = Clock()
+    cache = ResultCache(ttl_s=10, clock=clock)
+    again = FunctionCall(name="read", id="c2")
+    cache.put(slot_of(cache), RESULT)
+    clock.now = 9.9
+    found = cache.get(slot_of(cache), again)
+    assert found is not None
+    assert (found.value, found.call_id, found.duration_s) == (1, "c2", 0.0)
+    clock.now = 10.0
+    assert cache.get(slot_of(cache), again) is None
+    assert cache.get(slot_of(cache), again) is None
+
+
+def test_the_result_that_was_used_longest_ago_goes_first():
+    cache, again = ResultCache(entries=2), FunctionCall(name="read", id="c2")
+    for n in (1, 2):
+        cache.put(slot_of(cache, n=n), RESULT)
+    cache.get(slot_of(cache, n=1), again)
+    cache.put(slot_of(cache, n=3), RESULT)
+    assert [cache.get(slot_of(cache, n=n), again) is not None for n in (1, 2, 3)] == [True, False, True]
+
+
+def test_a_tool_that_has_changed_has_no_results_yet():
+    cache, again = ResultCache(), FunctionCall(name="read", id="c2")
+    cache.put(slot_of(cache), RESULT)
+    other = cache.slot(READ, again, digest="new", session="s")
+    assert other is not None
+    assert cache.get(other, again) is None
+
+
+def test_a_write_has_no_slot():
+    write = Tool("write", read_only=False).definition
+    assert ResultCache().slot(write, FunctionCall(name="write"), digest="d", session="s") is None
+
+
+@pytest.mark.parametrize("fields", [{"ttl_s": 0}, {"entries": 0}])
+def test_a_cache_that_keeps_nothing_is_an_error(fields: Any):
+    with pytest.raises(UsageError):
+        ResultCache(**fields)
