@@ -7,6 +7,7 @@ import importlib
 import json
 import logging
 import re
+import tempfile
 import threading
 import urllib.error
 import urllib.request
@@ -67,6 +68,7 @@ from callgate.gemini.request import BodyBuilder
 from callgate.gemini.surface import surface_from_environment
 from callgate.models import ModelRequest
 from callgate.parts import call_part, response_part, text_part
+from callgate.permission.audit import records_of, verify
 from callgate.respond import json_safe
 from callgate.testing import answer, text, thought
 from callgate.testing import call as scripted_call
@@ -1332,6 +1334,17 @@ def what_a_model_is_shown_is_limited() -> None:
     assert re.fullmatch(r"x+\n\[... \d+ characters left out ...\]\nx+", shown["result"])
     assert len(shown["result"]) <= 200
     assert "300 characters" in shown["notes"][0]
+
+
+@row("003-24")
+def every_call_is_in_a_log_that_shows_when_it_was_changed() -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "audit.jsonl"
+        run(Gate(ScriptedModel([OSLO, "Sun."]), [get_weather], audit=path).run("Weather?"))
+        assert [record["kind"] for record in records_of(path)] == ["start", "end"]
+        assert verify(path).problems == ()
+        path.write_bytes(path.read_bytes().replace(b"Oslo", b"Rome"))
+        assert verify(path).problems != ()
 
 
 @row("003-25")

@@ -283,6 +283,30 @@ def test_a_log_that_is_not_there_or_cannot_be_written_is_an_error(tmp_path: Path
         list(records_of(tmp_path / "audit.jsonl"))
 
 
+def test_a_disk_that_is_full_or_broken_is_an_error_and_the_log_goes_on_afterwards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    path = tmp_path / "audit.jsonl"
+    log = AuditLog(path)
+    log.write([record(1)])
+    for name in ("write", "fsync"):
+        with monkeypatch.context() as broken:
+            real = getattr(os, name)
+
+            def fail(descriptor: int, *data: Any, real: Any = real) -> Any:
+                if data:
+                    real(descriptor, data[0][:20])  # A part of it still fits.
+                raise OSError(28, "No space left on device")
+
+            broken.setattr(audit_module.os, name, fail)
+            with pytest.raises(AuditError, match="No space left on device"):
+                log.write([record(2)], durable=True)
+        log.write([record(3)])
+    found = verify(path)
+    assert (found.problems, len(found.notes)) == ((), 1)
+    assert numbers(path) == [1, 3, 2, 3]
+
+
 def write_some(path: str, start: int, count: int) -> None:
     log = AuditLog(path, file_bytes=20_000)
     for n in range(start, start + count):

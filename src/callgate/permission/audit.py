@@ -90,14 +90,10 @@ class AuditLog:
             with self._lock, self._alone():
                 self._append(clean)
                 descriptor = os.dup(self._log) if durable and self._sync else -1
+            if descriptor >= 0:
+                _reach_disk(descriptor)  # Outside of the lock: others may write while this one waits for the disk.
         except OSError as error:
             raise AuditError(f"the audit log {str(self.path)!r} cannot be written: {error.strerror or error}") from error
-        if descriptor >= 0:
-            # Outside of the lock: others may write while this one waits for the disk.
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)
 
     def close(self) -> None:
         """Closes the files; the next record opens them again."""
@@ -356,7 +352,11 @@ def _last_link_of_rotated(path: Path) -> Link | None:
 
 
 def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+    with contextlib.suppress(PermissionError):  # Windows opens no folders.
+        _reach_disk(os.open(folder, os.O_RDONLY))
+
+
+def _reach_disk(descriptor: int) -> None:
     try:
         os.fsync(descriptor)
     finally:
