@@ -53,6 +53,7 @@ ALLOWED = {
     ("models", "gemini"): "the Gemini model speaks through the native wire",
     ("execute", "threads"): "sync tools run in threads",
     ("files", "execute"): "file tools are toolsets of the executor",
+    ("files", "threads"): "file work is done off the event loop",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
     ("workers", "execute"): "worker tools are toolsets of the executor",
 }

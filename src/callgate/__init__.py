@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from callgate.definitions.function import tool
     from callgate.errors import CallgateError, ModelError, ToolError, ToolNotDeclarable, UsageError
     from callgate.execute import Executor
+    from callgate.files import FileTools
     from callgate.models.gemini import GeminiModel
     from callgate.permission import Policy
     from callgate.respond import to_function_response
@@ -38,10 +39,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
-    "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FunctionCall", "Gate",
-    "GeminiModel", "Limits", "Media", "ModelError", "Policy", "Reply", "ScriptedModel", "ToolContext", "ToolDefinition",
-    "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "convert", "declare",
-    "definition_from", "definitions_from", "function_calls", "to_function_response", "tool",
+    "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FileTools",
+    "FunctionCall", "Gate", "GeminiModel", "Limits", "Media", "ModelError", "Policy", "Reply", "ScriptedModel",
+    "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError",
+    "check_arguments", "convert", "declare", "definition_from", "definitions_from", "function_calls",
+    "to_function_response", "tool",
 ]  # fmt: skip
 
 _PLACES = {
@@ -52,6 +54,7 @@ _PLACES = {
     "callgate.definitions.function": ("tool",),
     "callgate.errors": ("CallgateError", "ModelError", "ToolError", "ToolNotDeclarable", "UsageError"),
     "callgate.execute": ("Executor",),
+    "callgate.files": ("FileTools",),
     "callgate.models.gemini": ("GeminiModel",),
     "callgate.permission": ("Policy",),
     "callgate.respond": ("to_function_response",),
