@@ -22,7 +22,7 @@ from callgate.files.writing import New, Old
 
 __all__ = ["Contents"]
 
-HEAD_BYTES = 64 * 1024
+HEAD_BYTES = 1024 * 1024
 """How much of a file tells its encoding."""
 
 

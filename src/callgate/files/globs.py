@@ -108,12 +108,18 @@ class Glob:
             for segments, positions in zip(self._alternatives, state, strict=True)
         )
 
+    def ends(self, state: GlobState) -> list[re.Pattern[str]]:
+        """What the name of a file in the folder of `state` must fit, one of these, to be meant."""
+        # A pattern never ends with `**`, so only its last segment can end it.
+        return [
+            last
+            for segments, positions in zip(self._alternatives, state, strict=True)
+            if len(segments) - 1 in positions and (last := segments[-1]) is not None
+        ]
+
     def matches(self, state: GlobState, name: str) -> bool:
         """Whether the file `name` in the folder of `state` is meant."""
-        return any(
-            len(segments) in self._open(segments, self._step(segments, positions, name))
-            for segments, positions in zip(self._alternatives, state, strict=True)
-        )
+        return any(end.fullmatch(name) for end in self.ends(state))
 
     @staticmethod
     def can_match(state: GlobState) -> bool:

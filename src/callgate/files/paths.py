@@ -26,6 +26,10 @@ _TURNING = re.compile("[\u202a-\u202e\u2066-\u2069]")
 _RESERVED = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[0-9¹²³])(?:\..*)?", re.IGNORECASE)
 
 
+# Most names, so that most need no closer look.
+_PLAIN = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.+@ -]{0,200}")
+
+
 class PathRefused(ToolError):
     """A path that is not taken; the sentence says why and what to write instead."""
 
@@ -81,6 +85,8 @@ def ascii_controls(text: str) -> str:
 
 def is_speakable(name: str) -> bool:
     """Whether a name that was found in a folder can be written in a path; a few cannot, and are told apart."""
+    if _PLAIN.fullmatch(name):
+        return True
     return not any(is_wrong(name) for is_wrong, _ in (*_WHOLE, *_EACH)) and not name.startswith("~")
 
 

@@ -56,7 +56,7 @@ class Root:
         Raises:
             UsageError: the root lies in that folder, so that nothing would be left.
         """
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(OSError):  # What cannot be entered holds no backups yet.
             way = _identities_up(folder)
             if way[0] in _identities_up(self.path):
                 raise UsageError(

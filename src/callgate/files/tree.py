@@ -96,15 +96,18 @@ class Walk:
         try:
             if self.ignore:
                 rules = [*rules, *self._rules_here(names, folder)]
-            for key, name in self._sorted_entries(names, folder):
-                path = "/".join((*names, name))
-                is_folder = key != name
-                if self._is_ignored(name, rules, folder=is_folder):
+            prefix = "".join(f"{name}/" for name in names)
+            ends = None if self.glob is None else self.glob.ends(state)
+            for key, name in self._sorted_entries(prefix, folder):
+                is_folder = key is not name
+                if not is_folder and ends is not None and not any(end.fullmatch(name) for end in ends):
+                    continue
+                if rules and self._is_ignored(name, rules, folder=is_folder):
                     continue
                 if is_folder:
                     yield from self._below((*names, name), folder, state, rules)
-                elif path > self.after and (self.glob is None or self.glob.matches(state, name)):
-                    yield Found(path, name, folder)
+                elif prefix + name > self.after:
+                    yield Found(prefix + name, name, folder)
         finally:
             os.close(folder)
 
@@ -128,52 +131,45 @@ class Walk:
             return
         yield from self._in_folder(names, folder, state, [rule.enter(names[-1]) for rule in rules])
 
-    def _sorted_entries(self, names: tuple[str, ...], folder: int) -> list[tuple[str, str]]:
+    def _sorted_entries(self, prefix: str, folder: int) -> list[tuple[str, str]]:
         """(sort key, name) of what can be shown. A folder sorts as if its name ended with `/`: whole paths come in order."""
         found: list[tuple[str, str]] = []
         with os.scandir(folder) as entries:
             for entry in entries:
                 self._visits += 1
                 if self._visits > self.bounds.visits:
-                    self.leave_out(
-                        f"Not looked at, beyond {self.bounds.visits} names; give a narrower path", "/".join(names)
-                    )
+                    self.leave_out(f"Not looked at, beyond {self.bounds.visits} names; give a narrower path", prefix)
                     break
                 if self._visits % 256 == 0 and self.is_cancelled():
                     raise ToolError("The call was given up while it looked through the folders.")
-                key = self._key(names, folder, entry)
+                key = self._key(prefix, entry)
                 if key:
                     found.append((key, entry.name))
         found.sort()
         return found
 
-    def _key(self, names: tuple[str, ...], folder: int, entry: os.DirEntry[str]) -> str:
+    def _key(self, prefix: str, entry: os.DirEntry[str]) -> str:
+        """What the entry sorts by: its name if it is a file, with a `/` if it is a folder; nothing if it is left out."""
         name = entry.name
-        path = "/".join((*names, name))
         if entry.is_dir(follow_symlinks=False):
-            key = name + "/"
-            if name == ".git" and self.ignore:
-                return ""
+            key = "" if name == ".git" and self.ignore else name + "/"
         elif entry.is_file(follow_symlinks=False):
-            key = name
+            key = "" if is_temporary(name) else name
         elif entry.is_symlink():
-            if not (self.links and self._leads_to_file(names, name)):
-                self.leave_out("Symbolic links, which are not followed", path)
-                return ""
-            key = name
+            key = name if self.links and self._leads_to_file(prefix + name) else ""
+            if not key:
+                self.leave_out("Symbolic links, which are not followed", prefix + name)
         else:
-            self.leave_out("Pipes, sockets and devices", path)
-            return ""
-        if is_temporary(name):
-            return ""
-        if not is_speakable(name):
-            self.leave_out("Names that cannot be written in a path", path)
+            key = ""
+            self.leave_out("Pipes, sockets and devices", prefix + name)
+        if key and not is_speakable(name):
+            self.leave_out("Names that cannot be written in a path", prefix + name)
             return ""
         return key
 
-    def _leads_to_file(self, names: tuple[str, ...], name: str) -> bool:
+    def _leads_to_file(self, path: str) -> bool:
         with contextlib.suppress(OSError):
-            descriptor = self.root.open_raw(resolve_links(self.root.descriptor, (*names, name)), os.O_RDONLY)
+            descriptor = self.root.open_raw(resolve_links(self.root.descriptor, path.split("/")), os.O_RDONLY)
             try:
                 return stat.S_ISREG(os.fstat(descriptor).st_mode)
             finally:
