@@ -242,7 +242,20 @@ def lexical_dots_and_slashes_are_stripped(place: Place) -> None:
 
 @attack
 def lexical_other_scripts(place: Place) -> None:
-    for name in ("日本語.txt", "naïve.txt", "e\u0301.txt", "👩‍👩‍👧.txt", "ملف.txt", "a b.txt", "-rf", "$(id)", "`id`", "a;b", "*", "x'y\"z"):
+    for name in (
+        "日本語.txt",
+        "naïve.txt",
+        "e\u0301.txt",
+        "👩‍👩‍👧.txt",
+        "ملف.txt",
+        "a b.txt",
+        "-rf",
+        "$(id)",
+        "`id`",
+        "a;b",
+        "*",
+        "x'y\"z",
+    ):
         assert not place.write(name, name).is_error, name
         assert place.read(name).value == name
         assert name in place.ls().value
@@ -548,7 +561,9 @@ def root_that_holds_the_state(place: Place) -> None:
     for backup in (place.state / "backups").iterdir():
         place.refused(place.read(f".state/backups/{backup.name}"))
     assert not any("state" in path for path in place.ls().value)
-    assert place.call("search_files", pattern="inside", path=".").value == [{"path": "sub/b.txt", "line": 1, "text": "inside b"}]
+    assert place.call("search_files", pattern="inside", path=".").value == [
+        {"path": "sub/b.txt", "line": 1, "text": "inside b"}
+    ]
     assert snapshot(place.state) == before
 
 
@@ -607,9 +622,8 @@ def read_limit_does_not_cut_a_character(place: Place) -> None:
 
 @attack
 def read_sparse_file_of_a_terabyte(place: Place) -> None:
-    with open(place.root / "sparse", "wb") as file:
-        with contextlib.suppress(OSError):
-            file.truncate(1 << 40)
+    with open(place.root / "sparse", "wb") as file, contextlib.suppress(OSError):
+        file.truncate(1 << 40)
     place.refused(place.read("sparse"), "binary")
     place.refused(place.read("sparse", start_line=5))
     assert place.call("search_files", pattern="x", path="sparse").value == []
@@ -766,13 +780,30 @@ def list_loop_of_links_ends(place: Place) -> None:
 
 @attack
 def list_respects_ignore_files(place: Place) -> None:
-    for path in ("build/x.o", "keep/x.o", "keep/y.c", "node_modules/m/i.js", "sub/secret.log", "sub/important.log", ".git/config"):
+    for path in (
+        "build/x.o",
+        "keep/x.o",
+        "keep/y.c",
+        "node_modules/m/i.js",
+        "sub/secret.log",
+        "sub/important.log",
+        ".git/config",
+    ):
         (place.root / path).parent.mkdir(parents=True, exist_ok=True)
         (place.root / path).touch()
     (place.root / ".gitignore").write_text("*.o\nnode_modules/\n/build\n")
     (place.root / "keep" / ".gitignore").write_text("!x.o\n")
     (place.root / "sub" / ".geminiignore").write_text("*.log\n!important.log\n")
-    shown = [".gitignore", "a.txt", "keep/.gitignore", "keep/x.o", "keep/y.c", "sub/.geminiignore", "sub/b.txt", "sub/important.log"]
+    shown = [
+        ".gitignore",
+        "a.txt",
+        "keep/.gitignore",
+        "keep/x.o",
+        "keep/y.c",
+        "sub/.geminiignore",
+        "sub/b.txt",
+        "sub/important.log",
+    ]
     assert place.ls().value == shown
     assert place.ls("keep", pattern="*.o").value == ["keep/x.o"]
     assert place.ls("sub", pattern="*.log").value == ["sub/important.log"]
@@ -852,7 +883,17 @@ def write_to_a_read_only_file(place: Place) -> None:
 
 @attack
 def write_is_trusted_to_the_letter(place: Place) -> None:
-    for content in ("", "no end", "a\r\nb\r\n", "print('a\\nb')", "\\title{X}", "tab\tend\n\n\n", "\ufeffmark", "é𝄞\u2028", "nul\0"):
+    for content in (
+        "",
+        "no end",
+        "a\r\nb\r\n",
+        "print('a\\nb')",
+        "\\title{X}",
+        "tab\tend\n\n\n",
+        "\ufeffmark",
+        "é𝄞\u2028",
+        "nul\0",
+    ):
         assert not place.write("exact", content).is_error
         assert (place.root / "exact").read_bytes() == content.encode()
         (place.root / "exact").unlink()
@@ -938,8 +979,10 @@ def write_stand_ins_are_refused(place: Place) -> None:
 
 @attack
 def write_wrong_arguments(place: Place) -> None:
-    for args in ({}, {"path": "x"}, {"path": 1, "content": "a"}, {"path": "x", "content": None}, {"path": ["x"], "content": ""},
-                 {"path": "x", "content": "a", "mode": "delete"}, {"path": "x", "content": "a", "other": 1}):  # fmt: skip
+    for args in (
+        {}, {"path": "x"}, {"path": 1, "content": "a"}, {"path": "x", "content": None}, {"path": ["x"], "content": ""},
+        {"path": "x", "content": "a", "mode": "delete"}, {"path": "x", "content": "a", "other": 1},
+    ):  # fmt: skip
         place.refused(place.files.call_sync("write_file", args), "not valid")
     place.refused(place.files.call_sync("no_such_tool", {}), "no tool")
     place.refused(place.files.call_sync("read_file", []))
@@ -973,7 +1016,9 @@ def edit_counts(place: Place) -> None:
     (place.root / "f").write_text("x = 1\ny = x\nx\n")
     place.refused(place.call("edit_file", path="f", old_string="x", new_string="z"), "3 times", "1, 2, 3")
     place.refused(place.call("edit_file", path="f", old_string="q", new_string="z"), "0 times")
-    place.refused(place.call("edit_file", path="f", old_string="x  =  1", new_string="z"), "0 times", "white space", "line 1")
+    place.refused(
+        place.call("edit_file", path="f", old_string="x  =  1", new_string="z"), "0 times", "white space", "line 1"
+    )
     place.refused(place.call("edit_file", path="f", old_string="", new_string="z"), "empty")
     place.refused(place.call("edit_file", path="f", old_string="x", new_string="x"), "same")
     place.refused(place.call("edit_file", path="none", old_string="x", new_string="y"), "no file")

@@ -1,7 +1,6 @@
 """File tools as they are usually written: make the path real, compare it with the root, open it.
 
-Only here so that the attacks can be seen to succeed against it. Lists, reads and writes as `FileTools` does, and has the same
-way of being called.
+Only here so that the attacks can be seen to succeed against it. It is called as `FileTools` is.
 """
 
 from __future__ import annotations

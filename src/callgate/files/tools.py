@@ -49,8 +49,8 @@ class FileTools:
     ```
 
     `symlinks=True` follows links that stay inside the root, `hard_links=True` reads files that have other names, and
-    `ignore=False` lists what ignore files leave out. `state_dir` is where backups go; None is the user's own state directory.
-    The folder is opened here and kept open: what is moved or put in its place later changes nothing.
+    `ignore=False` lists what ignore files leave out. `state_dir` is where backups go; None is the user's own state folder.
+    The folder is opened here and kept open, whatever is moved or put in its place later.
 
     Raises:
         UsageError: the root is no folder, or this system cannot keep the promise.
