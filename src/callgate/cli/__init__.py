@@ -28,6 +28,7 @@ COMMANDS = {
     "chat": "Talk to a model that can call tools.",
     "convert": "Convert tools, calls, results and histories between systems.",
     "tools": "Look at tools before a model does.",
+    "undo": "Look at what was written to files, and put back what was there before.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""
 

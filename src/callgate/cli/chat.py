@@ -25,7 +25,7 @@ import click
 from callgate import strict_json
 from callgate.cli.demo_tools import DEMO_TOOLS, HONEST_TOOLS
 from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line, shown_call
-from callgate.cli.tools import ToolLoadError, load_tools
+from callgate.cli.tools import ToolLoadError, file_tools, load_tools
 from callgate.errors import CallgateError, UsageError
 from callgate.events import Event, RunEnded, to_json
 from callgate.models import Model
@@ -76,6 +76,7 @@ class Options:
 
     prompt: str | None
     tool: tuple[str, ...]
+    root: str | None
     provider: str | None
     model: str | None
     system: str | None
@@ -88,6 +89,7 @@ class Options:
 @click.command(short_help="Talk to a model that can call tools.")
 @click.argument("prompt", required=False)
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
+@click.option("--root", metavar="DIR", help="Folder that the file tools work in; without -T the current one.")
 @click.option("--provider", type=click.Choice(["demo", "gemini", "openai", "embedded"]), help="Whose model answers.")
 @click.option("-m", "--model", metavar="NAME", help="The model that answers.")
 @click.option("--system", metavar="TEXT", help="An instruction for the whole conversation.")
@@ -169,7 +171,7 @@ def _gate(options: Options, model: Model, terminal: Terminal) -> Gate:
         policy = Unattended()
     try:
         unnamed = DEMO_TOOLS if _is_demo(options, os.environ) else HONEST_TOOLS
-        tools = load_tools(options.tool) if options.tool else unnamed
+        tools = [*(load_tools(options.tool) if options.tool else unnamed), *file_tools(options.root, options.tool)]
         return Gate(model, tools, system=options.system, policy=policy, approve=approve)
     except (ToolLoadError, UsageError) as error:
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)

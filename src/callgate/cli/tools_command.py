@@ -44,6 +44,33 @@ class Linted:
     problems: list[str]
 
 
+@tools.command(name="list")
+@click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
+@click.option("--root", metavar="DIR", help="Folder that the file tools work in; without -T the current one.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
+def list_tools(tool: tuple[str, ...], root: str | None, output: str) -> None:
+    """Lists the tools that `callgate chat` would have with these options, and what each one takes.
+
+    Exit codes: 0, 2 wrong usage, 42 bad input.
+    """
+    from callgate.cli.demo_tools import HONEST_TOOLS
+    from callgate.cli.tools import ToolLoadError, file_tools, load_tools
+    from callgate.execute import Executor
+
+    try:
+        executor = Executor([*(load_tools(tool) if tool else HONEST_TOOLS), *file_tools(root, tool)])
+    except (ToolLoadError, UsageError) as error:
+        raise InputError(str(error)) from error
+    if output == "json":
+        echo_json({"tools": [dataclasses.asdict(definition) for definition in executor.definitions]})
+        return
+    for definition in executor.definitions:
+        taken = cast("dict[str, Any]", definition.input_schema.get("properties", {}))
+        kind = "reads" if definition.read_only else "may change something"
+        click.echo(escape(f"{definition.name}({', '.join(taken)})  [{definition.kind}, {kind}]"))
+        click.echo(escape(f"    {(definition.description.strip().splitlines() or [''])[0]}"))
+
+
 @tools.command()
 @click.argument("file")
 @click.option("--format", "source", type=click.Choice(FORMAT_NAMES), help="Of which format FILE is; detected if left out.")

@@ -261,8 +261,8 @@ class CommandTool:
             "cpu_s": int(self._timeout_s * (os.cpu_count() or 1)) + 1,
             "memory_bytes": bounds.memory_bytes,
             "file_bytes": bounds.file_bytes,
-            # The system counts all threads of the user, also those that have nothing to do with this command. This is the second
-            # line, for a bomb that grows faster than the supervisor looks.
+            # The system counts all threads of the user, also those that have nothing to do with this command. This is the
+            # second line, for a bomb that grows faster than the supervisor looks.
             "processes": _processes_of_user() + 4 * bounds.processes,
         }
         jacket = {"writable": [folder, "/tmp"], "readable": list(landlock.SYSTEM_PATHS)}
