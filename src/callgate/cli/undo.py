@@ -1,7 +1,7 @@
 """`callgate undo`: what the file tools wrote, and how to have it back.
 
-An id of a change comes in; a list, a diff or the file as it was before goes out. Putting back is a write like any other, so it
-can be undone. How that is done is the business of `files/`.
+An id of a change comes in; a list, a diff or the file as it was before goes out. Putting back is a write like any other, so
+it can be undone, too. How that is done is the business of `files/`.
 """
 
 from __future__ import annotations

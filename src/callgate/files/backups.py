@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from callgate.errors import UsageError
-from callgate.files.beneath import ALWAYS, DIRECTORY, NOFOLLOW
+from callgate.files.beneath import ALWAYS, DIRECTORY, NOFOLLOW, let_go
 from callgate.files.bounds import Bounds
 
 __all__ = ["Backups", "Change", "default_state_dir", "digest_of"]
@@ -105,7 +105,7 @@ class Backups:
             self._remove(folder, done)
             raise
         finally:
-            os.close(folder)
+            let_go(folder)
         return change
 
     def forget(self, id: str) -> None:
@@ -115,7 +115,7 @@ class Backups:
             try:
                 self._remove(folder, [id + _RECORD, id + _DATA])
             finally:
-                os.close(folder)
+                let_go(folder)
 
     @staticmethod
     def _remove(folder: int, names: list[str]) -> None:
@@ -138,7 +138,7 @@ class Backups:
             if stat.S_IMODE(known.st_mode) & 0o077:
                 os.fchmod(descriptor, 0o700)
         except BaseException:
-            os.close(descriptor)
+            let_go(descriptor)
             raise
         return descriptor
 
@@ -153,7 +153,7 @@ class Backups:
         try:
             found = [change for name in os.listdir(folder) if (change := _record(folder, name))]
         finally:
-            os.close(folder)
+            let_go(folder)
         return sorted(found, key=lambda change: (change.time_s, change.id), reverse=True)
 
     def change(self, id: str) -> Change:
@@ -183,7 +183,7 @@ class Backups:
             try:
                 data = _read(folder, change.id + _DATA)
             finally:
-                os.close(folder)
+                let_go(folder)
         except OSError as error:
             raise UsageError(f"the backup of change {change.id} cannot be read: {error.strerror}") from error
         if digest_of(data) != change.sha256:
@@ -203,7 +203,7 @@ class Backups:
             doomed = list(self._doomed(folder, now_s))
             self._remove(folder, doomed)
         finally:
-            os.close(folder)
+            let_go(folder)
         return len(doomed)
 
     def prune_sometimes(self) -> None:

@@ -19,7 +19,7 @@ from typing import Literal, Protocol, TypeAlias
 
 from callgate.errors import UsageError
 
-__all__ = ["BackEnd", "Opener", "kernel_open", "opener", "resolve_links", "walk_open", "weaknesses"]
+__all__ = ["BackEnd", "Opener", "kernel_open", "let_go", "opener", "resolve_links", "walk_open", "weaknesses"]
 
 BackEnd: TypeAlias = Literal["auto", "openat2", "walk"]
 
@@ -30,6 +30,8 @@ DIRECTORY = getattr(os, "O_DIRECTORY", 0)
 # A folder on the way need not be readable, only passable: O_PATH asks for no more.
 _O_PATH: int = getattr(os, "O_PATH", 0)
 PASSING = _O_PATH or os.O_RDONLY
+
+_CAN_OPEN_BELOW = os.open in os.supports_dir_fd and bool(NOFOLLOW)
 
 LINKS_MAX = 40
 """Links on the way of one path, where links are allowed at all; as many as the kernel follows."""
@@ -47,6 +49,12 @@ class Opener(Protocol):
     def __call__(self, folder: int, names: Sequence[str], flags: int, mode: int = 0) -> int:
         """The descriptor; raises `OSError`, with ELOOP or ENOTDIR where a link is in the way."""
         ...
+
+
+def let_go(descriptor: int) -> None:
+    """Closes what was only read from: it is gone either way, and nothing is lost if the system complains."""
+    with contextlib.suppress(OSError):
+        os.close(descriptor)
 
 
 # The kernel --------------------------------------------------------------------------------------------------------------
@@ -100,13 +108,13 @@ def has_openat2() -> bool:
         return False
     folder = os.open("/", os.O_RDONLY | DIRECTORY | os.O_CLOEXEC)
     try:
-        os.close(kernel_open(folder, (), os.O_RDONLY | DIRECTORY))
+        let_go(kernel_open(folder, (), os.O_RDONLY | DIRECTORY))
     except OSError:
         return False
     else:
         return True
     finally:
-        os.close(folder)
+        let_go(folder)
 
 
 # Name by name ------------------------------------------------------------------------------------------------------------
@@ -121,12 +129,12 @@ def walk_open(folder: int, names: Sequence[str], flags: int, mode: int = 0) -> i
         for name in names[:-1]:
             below = os.open(name, PASSING | DIRECTORY | NOFOLLOW | ALWAYS, dir_fd=held)
             if held != folder:
-                os.close(held)
+                let_go(held)
             held = below
         return os.open(names[-1], flags | ALWAYS | NOFOLLOW, mode, dir_fd=held)
     finally:
         if held != folder:
-            os.close(held)
+            let_go(held)
 
 
 class GuardedWalk:
@@ -141,16 +149,16 @@ class GuardedWalk:
         try:
             for name in names[:-1]:
                 below = os.open(name, PASSING | DIRECTORY | NOFOLLOW | ALWAYS, dir_fd=held)
-                os.close(held)
+                let_go(held)
                 held = below
                 self._refuse_closed(held)
             found = walk_open(held, names[-1:], flags, mode)
         finally:
-            os.close(held)
+            let_go(held)
         try:
             self._refuse_closed(found)
         except OSError:
-            os.close(found)
+            let_go(found)
             raise
         return found
 
@@ -168,7 +176,7 @@ def opener(back_end: BackEnd = "auto") -> Opener:
     """
     if back_end not in ("auto", "openat2", "walk"):
         raise UsageError(f"backend={back_end!r}: use 'auto', 'openat2' or 'walk'")
-    if os.open not in os.supports_dir_fd or not NOFOLLOW:
+    if not _CAN_OPEN_BELOW:
         raise UsageError(
             "the file tools need a system that opens files relative to a folder's descriptor (Linux, macOS, BSD); "
             "on Windows run them in WSL"
@@ -184,7 +192,7 @@ def opener(back_end: BackEnd = "auto") -> Opener:
 
 def weaknesses() -> list[str]:
     """What holds less on this system than where everything is there, in sentences; empty means all is there."""
-    if os.open not in os.supports_dir_fd or not NOFOLLOW:
+    if not _CAN_OPEN_BELOW:
         return ["This system cannot open files relative to a folder's descriptor, so there are no file tools; use WSL."]
     found: list[str] = []
     if not has_openat2():
@@ -238,5 +246,5 @@ def _link_target(folder: int, way: Sequence[str], name: str) -> str | None:
             if stat.S_ISLNK(os.stat(name, dir_fd=above, follow_symlinks=False).st_mode):
                 return os.readlink(name, dir_fd=above)
         finally:
-            os.close(above)
+            let_go(above)
     return None

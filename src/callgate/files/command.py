@@ -26,6 +26,7 @@ from typing import Any, cast
 
 from callgate.errors import ToolError, UsageError
 from callgate.files import landlock
+from callgate.files.beneath import let_go
 from callgate.files.paths import shown
 from callgate.files.root import Root, identity
 from callgate.files.supervisor import descendants
@@ -179,7 +180,7 @@ class CommandTool:
             try:
                 outcome = self._supervised(program, argv, folder, lambda: stop() or context.is_cancelled())
             finally:
-                os.close(folder)
+                let_go(folder)
         except ToolError as error:
             return ToolResult(call_id=context.call_id, name=context.name, status="failed", error=str(error))
         return self._result(outcome, context, time.monotonic() - started_s)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callgate.errors import ToolError
+from callgate.files.beneath import let_go
 from callgate.files.bounds import Bounds
 from callgate.files.editing import edited as replaced
 from callgate.files.editing import stand_in_line, unified_diff
@@ -104,7 +105,7 @@ class Contents:
             return unified_diff(names.text, None if before is None else _shown_text(before), _shown_text(data))
         finally:
             if descriptor is not None:
-                os.close(descriptor)
+                let_go(descriptor)
 
 
 def _encoding_of(old: Old, *, append: bool) -> Encoding:

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from callgate.errors import ToolError, UsageError
-from callgate.files.beneath import DIRECTORY, PASSING, BackEnd, GuardedWalk, Opener, opener, resolve_links, walk_open
+from callgate.files.beneath import DIRECTORY, PASSING, BackEnd, GuardedWalk, Opener, let_go, opener, resolve_links, walk_open
 from callgate.files.paths import Names, names_of, shown
 
 __all__ = ["Root", "identity"]
@@ -44,11 +44,12 @@ class Root:
             self.descriptor = os.open(self.path, os.O_RDONLY | DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
             raise UsageError(f"the root {self.path!r} cannot be opened as a folder: {error.strerror}") from error
-        self._close = weakref.finalize(self, os.close, self.descriptor)
+        self._close = weakref.finalize(self, let_go, self.descriptor)
 
     def close(self) -> None:
         """Lets go of the folder. Nothing can be opened after that."""
         self._close()
+        self.descriptor = -1  # The number may soon mean something else.
 
     def keep_out_of(self, folder: str) -> None:
         """Closes one folder to everything that is opened from now on, wherever below the root it lies.
@@ -84,6 +85,8 @@ class Root:
             ToolError: the root is gone, or a link leads out of it.
         """
         names = names_of(path, root=self.path, windows=sys.platform == "win32")
+        if self.descriptor < 0:
+            raise ToolError("The file tools were closed; nothing can be opened any more.")
         if os.fstat(self.descriptor).st_nlink == 0:
             raise ToolError(
                 "The root folder was deleted, so there is nothing to work in any more. Start again in a new one."
@@ -118,7 +121,7 @@ class Root:
             self.require_regular(names, known)
             self.require_one_link(names, known)
         except BaseException:
-            os.close(descriptor)
+            let_go(descriptor)
             raise
         return descriptor, known
 
@@ -153,7 +156,7 @@ class Root:
     def _make_missing(self, names: Sequence[str], made: list[tuple[str, ...]]) -> None:
         for count in range(1, len(names) + 1):
             with contextlib.suppress(FileNotFoundError):
-                os.close(self.open_raw(names[:count], PASSING | DIRECTORY))
+                let_go(self.open_raw(names[:count], PASSING | DIRECTORY))
                 continue
             above = self.open_raw(names[: count - 1], os.O_RDONLY | DIRECTORY)
             try:
@@ -163,7 +166,7 @@ class Root:
                     made.append(tuple(names[:count]))
                 os.fsync(above)
             finally:
-                os.close(above)
+                let_go(above)
 
     def remove_folders(self, made: Sequence[tuple[str, ...]]) -> None:
         """Removes folders that were made in vain; those that hold something by now stay."""
@@ -173,7 +176,7 @@ class Root:
                 try:
                     os.rmdir(names[-1], dir_fd=above)
                 finally:
-                    os.close(above)
+                    let_go(above)
 
     def is_still(self, names: Sequence[str], descriptor: int) -> bool:
         """Whether the names still lead to the folder that is open: it may have been moved out of the root."""
@@ -184,7 +187,7 @@ class Root:
         try:
             return os.path.sameopenfile(again, descriptor)
         finally:
-            os.close(again)
+            let_go(again)
 
     # What is not opened --------------------------------------------------------------------------------------------------
 
@@ -208,7 +211,7 @@ class Root:
             with contextlib.suppress(OSError):
                 descriptor = self.open_raw(names.names, PASSING)
                 mode = os.fstat(descriptor).st_mode
-                os.close(descriptor)
+                let_go(descriptor)
                 if stat.S_ISLNK(mode):
                     return str(self.sentence(names.names, OSError(errno.ELOOP, "")))
                 if not stat.S_ISDIR(mode):
@@ -248,7 +251,7 @@ class Root:
             except OSError:
                 return tuple(names[:count]), None
             finally:
-                os.close(above)
+                let_go(above)
             if not stat.S_ISDIR(known.st_mode):
                 return tuple(names[:count]), known
         return tuple(names), None
@@ -263,7 +266,7 @@ class Root:
                         if _folded(entry.name) == _folded(names[-1]):
                             return f" There is {shown('/'.join((*names[:-1], entry.name)))}."
             finally:
-                os.close(above)
+                let_go(above)
         return ""
 
 
@@ -311,7 +314,7 @@ def _climb(descriptor: int) -> Iterator[Identity]:
             yield here
             before = here
             above = os.open("..", PASSING | DIRECTORY | os.O_CLOEXEC, dir_fd=descriptor)
-            os.close(descriptor)
+            let_go(descriptor)
             descriptor = above
     finally:
-        os.close(descriptor)
+        let_go(descriptor)

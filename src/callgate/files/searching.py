@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from callgate.errors import ToolError
-from callgate.files.beneath import ALWAYS, NOFOLLOW
+from callgate.files.beneath import ALWAYS, NOFOLLOW, let_go
 from callgate.files.bounds import Bounds
 from callgate.files.paths import shown
 from callgate.files.sensitive import is_sensitive
@@ -146,7 +146,7 @@ class Search:
                 return None
             data = read_at_most(descriptor, self._bounds.write_bytes + 1)
         finally:
-            os.close(descriptor)
+            let_go(descriptor)
         self._bytes += len(data)
         if len(data) > self._bounds.write_bytes:
             self._walk.leave_out(f"Files larger than {self._bounds.write_bytes} bytes", found.path)

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from callgate.errors import CallgateError, ToolError, UsageError
 from callgate.files.backups import Backups, Change, default_state_dir
-from callgate.files.beneath import BackEnd
+from callgate.files.beneath import BackEnd, let_go
 from callgate.files.bounds import Bounds
 from callgate.files.contents import Contents
 from callgate.files.definitions import DEFINITIONS
@@ -182,7 +182,7 @@ class FileTools:
         try:
             read = read_text(names.text, descriptor, wanted, self._bounds, context.is_cancelled)
         finally:
-            os.close(descriptor)
+            let_go(descriptor)
         return read.text, read.notes
 
     def _write_file(self, args: Mapping[str, Any], context: ToolContext, page_chars: int | None) -> tuple[str, list[str]]:
@@ -246,7 +246,7 @@ class FileTools:
         try:
             yield folder
         finally:
-            os.close(folder)
+            let_go(folder)
 
     @contextlib.contextmanager
     def _searched(self, names: Names, walk: Walk) -> Generator[Iterator[Found]]:
@@ -257,7 +257,7 @@ class FileTools:
             with self._folder(names) as folder:
                 yield walk.files(names.names, folder)
             return
-        os.close(descriptor)
+        let_go(descriptor)
         with self._folder(Names(names.names[:-1])) as folder:
             yield iter([Found(names.text, names.names[-1], folder)])
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from callgate.errors import ToolError
-from callgate.files.beneath import ALWAYS, DIRECTORY, NOFOLLOW, resolve_links
+from callgate.files.beneath import ALWAYS, DIRECTORY, NOFOLLOW, let_go, resolve_links
 from callgate.files.bounds import Bounds
 from callgate.files.globs import Glob, GlobState, IgnoreRules, ignore_rules
 from callgate.files.paths import is_speakable, shown
@@ -109,7 +109,7 @@ class Walk:
                 elif prefix + name > self.after:
                     yield Found(prefix + name, name, folder)
         finally:
-            os.close(folder)
+            let_go(folder)
 
     def _below(self, names: tuple[str, ...], above: int, state: GlobState, rules: list[IgnoreRules]) -> Iterator[Found]:
         prefix = "/".join(names) + "/"
@@ -127,7 +127,7 @@ class Walk:
             self.leave_out("Folders that could not be entered", prefix)
             return
         if self.root.guards and self.root.is_closed(os.fstat(folder)):
-            os.close(folder)
+            let_go(folder)
             return
         yield from self._in_folder(names, folder, state, [rule.enter(names[-1]) for rule in rules])
 
@@ -173,7 +173,7 @@ class Walk:
             try:
                 return stat.S_ISREG(os.fstat(descriptor).st_mode)
             finally:
-                os.close(descriptor)
+                let_go(descriptor)
         return False
 
     # Ignore files --------------------------------------------------------------------------------------------------------
@@ -196,7 +196,7 @@ class Walk:
                 try:
                     rules += self._rules_here(names[:count], folder)
                 finally:
-                    os.close(folder)
+                    let_go(folder)
             rules = [rule.enter(name) for rule in rules]
         return rules
 
@@ -215,7 +215,7 @@ class Walk:
                     continue
                 data = read_at_most(descriptor, IGNORE_BYTES_MAX)
             finally:
-                os.close(descriptor)
+                let_go(descriptor)
             rules, left_out = ignore_rules(
                 data.decode("utf-8", "replace").removeprefix("\ufeff"), chars_max=self.bounds.pattern_chars
             )

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from callgate.errors import ToolError
 from callgate.files.backups import Backups, Change, copy_all, new_id, write_all
-from callgate.files.beneath import ALWAYS, NOFOLLOW
+from callgate.files.beneath import ALWAYS, NOFOLLOW, let_go
 from callgate.files.bounds import Bounds
 from callgate.files.paths import Names, shown
 from callgate.files.root import Identity, Root, identity, reason_of
@@ -103,7 +103,7 @@ class Writer:
                 raise ToolError(f"Not written: {reason_of(error)} {shown(names.text)} is as it was.") from error
             raise
         finally:
-            os.close(folder)
+            let_go(folder)
 
     def _locked_write(self, names: Names, folder: int, renew: Renew, context: ToolContext) -> Written:
         old = self._old(names, folder)
@@ -114,7 +114,7 @@ class Writer:
             return self._put(_Place(names, folder, old), new, context)
         finally:
             if old is not None:
-                os.close(old.descriptor)
+                let_go(old.descriptor)
 
     def _old(self, names: Names, folder: int) -> Old | None:
         """The file that is there, which must be a regular one that may be written; None if there is none."""
@@ -128,14 +128,14 @@ class Writer:
             known = os.fstat(descriptor)
             self.root.require_regular(names, known)
             try:
-                os.close(os.open(names.names[-1], os.O_WRONLY | NOFOLLOW | ALWAYS, dir_fd=folder))
+                let_go(os.open(names.names[-1], os.O_WRONLY | NOFOLLOW | ALWAYS, dir_fd=folder))
             except OSError as error:
                 # A program that is running can be replaced, only not written to.
                 if error.errno != errno.ETXTBSY:
                     raise ToolError(f"Not written: {shown(names.text)} may not be written to: {reason_of(error)}") from error
             return Old(descriptor, known)
         except BaseException:
-            os.close(descriptor)
+            let_go(descriptor)
             raise
 
     def _put(self, place: _Place, new: New | None, context: ToolContext) -> Written:
@@ -199,19 +199,19 @@ class Writer:
             raise ToolError(f"Not written: the folder of {shown(place.names.text)} was moved meanwhile.")
 
     def _after(self, place: _Place, change: Change) -> Iterator[str]:
+        """What is left to do when the new file is in place. From here on nothing may say that it is not."""
         try:
             os.fsync(place.folder)
         except OSError as error:
             why = reason_of(error).rstrip(".")
             yield f"The folder could not be flushed to the disk ({why}): a power failure may undo the write."
         # Somebody may have written to the old file in the last moment; it is still open, so even that is not lost.
-        if place.old is not None:
-            now = os.fstat(place.old.descriptor)
-            if (now.st_mtime_ns, now.st_size) != (place.old.known.st_mtime_ns, place.old.known.st_size):
-                with contextlib.suppress(OSError):
-                    late = self.backups.keep(dataclasses.replace(change, id=new_id()), place.old.descriptor)
-                    yield f"Somebody else wrote to the file at the same moment; their version is kept as {late.id}."
-        self.backups.prune_sometimes()
+        with contextlib.suppress(OSError):
+            if place.old is not None and _times(os.fstat(place.old.descriptor)) != _times(place.old.known):
+                late = self.backups.keep(dataclasses.replace(change, id=new_id()), place.old.descriptor)
+                yield f"Somebody else wrote to the file at the same moment; their version is kept as {late.id}."
+        with contextlib.suppress(OSError):
+            self.backups.prune_sometimes()
 
     def _sweep(self, folder: int) -> None:
         """Removes what a crash left in the folder: whoever is writing here holds the lock, and that is us."""
@@ -241,6 +241,10 @@ class _Place:
 
 def _version(known: os.stat_result | None) -> Sequence[int] | None:
     return None if known is None else (known.st_dev, known.st_ino, known.st_mtime_ns, known.st_size)
+
+
+def _times(known: os.stat_result) -> tuple[int, int]:
+    return known.st_mtime_ns, known.st_size
 
 
 def _create(place: _Place, temporary: str, new: New, bytes_max: int) -> tuple[int, str]:
