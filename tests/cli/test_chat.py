@@ -215,7 +215,9 @@ def test_with_a_key_gemini_answers_and_calls_tools() -> None:
     assert [request.path for request in fake.requests] == ["/v1beta/models/gemini-flash-latest:streamGenerateContent"] * 2
     assert fake.refusals == []
     declared = fake.requests[0].json["tools"][0]["functionDeclarations"]
-    assert [tool["name"] for tool in declared] == ["calculate", "current_time"]  # and no made-up weather
+    names = [tool["name"] for tool in declared]
+    assert names[:2] == ["calculate", "current_time"]  # and no made-up weather
+    assert set(names[2:]) == {"list_files", "read_file", "write_file", "edit_file", "search_files"}
 
 
 def test_a_wrong_key_is_one_sentence() -> None:

@@ -108,8 +108,8 @@ def test_commands_see_few_variables_and_no_keys(root: Path, monkeypatch: pytest.
     assert seen["MINE"] == "given"
     assert seen["LC_TIME"] == "C"
     assert set(seen) <= {
-        "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "LC_TIME", "MINE", "TERM", "NO_COLOR",
-        "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "LC_ALL", "LC_CTYPE",
+        "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "LC_TIME", "MINE", "TERM",
+        "NO_COLOR", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "LC_ALL", "LC_CTYPE",
     }  # fmt: skip
 
 
