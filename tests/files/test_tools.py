@@ -174,7 +174,7 @@ def test_a_call_that_was_given_up_does_not_write(files: FileTools, root: Path) -
     assert files.changes() == []
     for number in range(300):
         (root / str(number)).touch()
-    for tool, args in (("list_files", {}), ("search_files", {"pattern": "x"}), ("read_file", {"path": "1"})):
+    for tool, args in (("list_files", {}), ("search_files", {"pattern": "x"})):
         assert "given up" in asyncio.run(files.run(tool, args, context)).error
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import platform
 import stat
@@ -80,19 +81,26 @@ _call = _syscall()
 _HOW_SIZE = ctypes.sizeof(_OpenHow)
 
 
+@functools.lru_cache(maxsize=64)
+def _how(flags: int, mode: int) -> tuple[_OpenHow, int]:
+    """How to open, and where that is in memory; kept, because there are few ways and each is used often."""
+    # openat2 refuses what openat ignores: flags that mean nothing beside O_PATH, and a mode where nothing is created.
+    always = os.O_CLOEXEC if flags & _O_PATH else ALWAYS
+    how = _OpenHow(flags | always | NOFOLLOW, mode if flags & os.O_CREAT else 0, _RESOLVE)
+    return how, ctypes.addressof(how)
+
+
 def kernel_open(folder: int, names: Sequence[str], flags: int, mode: int = 0) -> int:
     """Opens with `openat2`, which resolves all names at once."""
     assert _call is not None, "openat2 is only used where it was found"
     path = "/".join(names) or "."
     # A program that watches what is opened shall see these too; the call itself would pass it by.
     sys.audit("open", path, None, flags)
-    # openat2 refuses what openat ignores: flags that mean nothing beside O_PATH, and a mode where nothing is created.
-    always = os.O_CLOEXEC if flags & _O_PATH else ALWAYS
-    how = _OpenHow(flags | always | NOFOLLOW, mode if flags & os.O_CREAT else 0, _RESOLVE)
-    encoded = os.fsencode(path)
+    _, how = _how(flags, mode)
+    encoded = path.encode("utf-8", "surrogateescape")
     code = 0
     for _ in range(_TRIES):
-        descriptor = _call(_SYS_OPENAT2, folder, encoded, ctypes.byref(how), _HOW_SIZE)
+        descriptor = _call(_SYS_OPENAT2, folder, encoded, how, _HOW_SIZE)
         if descriptor >= 0:
             return descriptor
         code = ctypes.get_errno()

@@ -21,6 +21,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import FileIO
 from pathlib import Path
 from typing import Any, cast
 
@@ -228,33 +229,28 @@ class CommandTool:
     def _supervised(self, program: str, argv: list[str], folder: int, stop: Callable[[], bool]) -> _Outcome:
         job_read, job_write = os.pipe()
         answer_read, answer_write = os.pipe()
-        try:
-            script = os.path.join(os.path.dirname(__file__), "supervisor.py")
-            process = subprocess.Popen(
-                [sys.executable, "-I", "-S", script, str(job_read), str(answer_write)],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                pass_fds=(job_read, answer_write, folder),
-                env={"PATH": os.defpath},
-                start_new_session=True,
-                cwd="/",
-            )
-        except OSError as error:
-            raise ToolError(f"The command could not be started: {error.strerror}.") from error
-        finally:
-            os.close(job_read)
-            os.close(answer_write)
-            if "process" not in locals():
-                os.close(job_write)
-                os.close(answer_read)
-        try:
-            os.write(job_write, json.dumps(self._job(program, argv, folder)).encode() + b"\n")
-            return self._followed(process, answer_read, job_write, stop)
-        finally:
-            with contextlib.suppress(OSError):
-                os.close(job_write)
-            os.close(answer_read)
+        # As files, because these can be closed twice: a bare number may mean something else by then.
+        with open(job_write, "wb", buffering=0) as job, open(answer_read, "rb", buffering=0) as answer:
+            try:
+                script = os.path.join(os.path.dirname(__file__), "supervisor.py")
+                process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", script, str(job_read), str(answer_write)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    pass_fds=(job_read, answer_write, folder),
+                    env={"PATH": os.defpath},
+                    start_new_session=True,
+                    cwd="/",
+                )
+            except OSError as error:
+                raise ToolError(f"The command could not be started: {error.strerror}.") from error
+            finally:
+                let_go(job_read)
+                let_go(answer_write)
+            with contextlib.suppress(BrokenPipeError):  # It died at once; what follows tells.
+                job.write(json.dumps(self._job(program, argv, folder)).encode() + b"\n")
+            return self._followed(process, answer, job, stop)
 
     def _job(self, program: str, argv: list[str], folder: int) -> dict[str, Any]:
         bounds = self._bounds
@@ -279,7 +275,7 @@ class CommandTool:
         }
 
     def _followed(
-        self, process: subprocess.Popen[bytes], answer_read: int, job_write: int, stop: Callable[[], bool]
+        self, process: subprocess.Popen[bytes], answer_pipe: FileIO, job: FileIO, stop: Callable[[], bool]
     ) -> _Outcome:
         """Reads everything until all is over; at the deadline, or when told to, everything is killed."""
         deadline_s = time.monotonic() + self._timeout_s
@@ -290,7 +286,7 @@ class CommandTool:
         with process, selectors.DefaultSelector() as selector:
             selector.register(process.stdout, selectors.EVENT_READ, outcome.streams["stdout"].add)
             selector.register(process.stderr, selectors.EVENT_READ, outcome.streams["stderr"].add)
-            selector.register(answer_read, selectors.EVENT_READ, answer.extend)
+            selector.register(answer_pipe, selectors.EVENT_READ, answer.extend)
             while selector.get_map():
                 for key, _ in selector.select(POLL_S):
                     piece = os.read(key.fd, 65536)
@@ -300,7 +296,7 @@ class CommandTool:
                 now_s = time.monotonic()
                 if not told_s and (now_s > deadline_s or stop()):
                     outcome.timed_out, outcome.stopped, told_s = now_s > deadline_s, now_s <= deadline_s, now_s
-                    os.close(job_write)  # The supervisor sees that its pipe broke.
+                    job.close()  # The supervisor sees that its pipe broke.
                 if told_s and now_s > told_s + KILL_S:
                     for left in [*descendants(process.pid), process.pid]:
                         with contextlib.suppress(OSError):

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 __all__ = ["SYSTEM_PATHS", "Enforced", "abi", "restrict"]
 
-SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/proc", "/sys", "/nix", "/dev")
+SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/proc", "/sys", "/nix")
 """What programs need to read in order to run."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/full")
 """What programs also write to."""

@@ -20,7 +20,7 @@ from callgate.files.beneath import ALWAYS, NOFOLLOW, let_go
 from callgate.files.bounds import Bounds
 from callgate.files.paths import shown
 from callgate.files.sensitive import is_sensitive
-from callgate.files.text import NotText, decoded, encoding_of
+from callgate.files.text import NotText, text_of
 from callgate.files.tree import Found, Walk, read_at_most
 
 __all__ = ["Query", "Search", "expression"]
@@ -50,6 +50,10 @@ class Expression:
                 f"The pattern {shown(pattern)} is no regular expression that can be used: {_why(error)}"
             ) from None
         self._is_anchored = bool(_TEXT_ANCHOR.search(pattern))
+
+    def may_fit(self, text: str) -> bool:
+        """Whether a line of the text could fit, as far as that is quickly known."""
+        return self._is_anchored or len(text) > PIECE_CHARS or self.fits(text)
 
     def lines(self, lines: Sequence[str]) -> Iterator[int]:
         """The numbers, from 0, of the lines that fit."""
@@ -152,12 +156,14 @@ class Search:
             self._walk.leave_out(f"Files larger than {self._bounds.write_bytes} bytes", found.path)
             return None
         try:
-            return decoded(data, encoding_of(data))
+            return text_of(data)
         except NotText:
             return None
 
     def _look(self, path: str, text: str) -> bool:
         """Adds the matches of one file; False when there is no room for more."""
+        if not self._query.expression.may_fit(text):
+            return True
         lines = text.replace("\r\n", "\n").split("\n")
         if lines and not lines[-1]:
             lines.pop()

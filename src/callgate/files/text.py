@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from callgate.errors import ToolError
 
-__all__ = ["Encoding", "NotText", "decoded", "encoding_of"]
+__all__ = ["Encoding", "NotText", "decoded", "encoding_of", "text_of"]
 
 
 class NotText(ToolError):
@@ -98,6 +98,20 @@ def encoding_of(data: bytes, *, whole: bool = True) -> Encoding:
     if kind or controls > _CONTROLS_SHARE * len(data) or not _decodes(data, "cp1252", whole=whole):
         raise NotText(f"is a binary file ({kind})" if kind else "is a binary file (its bytes are no text that is known)")
     return WINDOWS
+
+
+def text_of(data: bytes) -> str:
+    """The text of a whole file.
+
+    Raises:
+        NotText: it is none.
+    """
+    if b"\0" not in data and not data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        try:
+            return data.decode()
+        except UnicodeDecodeError:
+            pass
+    return decoded(data, encoding_of(data))
 
 
 def decoded(data: bytes, encoding: Encoding, *, whole: bool = True) -> str:

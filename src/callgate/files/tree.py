@@ -233,7 +233,7 @@ def is_temporary(name: str) -> bool:
 def read_at_most(descriptor: int, size: int) -> bytes:
     """The first bytes of a file, whatever size it said it has."""
     pieces: list[bytes] = []
-    while size > 0 and (piece := os.read(descriptor, min(size, 1 << 20))):
+    while size > 0 and (piece := os.read(descriptor, min(size, 64 * 1024 if not pieces else 1 << 20))):
         pieces.append(piece)
         size -= len(piece)
     return b"".join(pieces)

@@ -273,8 +273,11 @@ def _carry_over(old: Old, descriptor: int) -> None:
     """Owner, attributes and mode of the old file, as far as this process may give them."""
     known = os.fstat(descriptor)
     if (known.st_uid, known.st_gid) != (old.known.st_uid, old.known.st_gid):
-        with contextlib.suppress(PermissionError):
-            os.fchown(descriptor, old.known.st_uid, old.known.st_gid)
+        # The group by itself, if the owner cannot be kept: others of the group may rely on it.
+        for owner in (old.known.st_uid, -1):
+            with contextlib.suppress(PermissionError):
+                os.fchown(descriptor, owner, old.known.st_gid)
+                break
     if hasattr(os, "listxattr"):
         with contextlib.suppress(OSError):
             for name in os.listxattr(old.descriptor):
