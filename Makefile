@@ -4,7 +4,7 @@ PYTHON ?= python3
 export PYTHON
 
 # What the tests need beside the core: extras of the package.
-TEST_EXTRAS ?= cli
+TEST_EXTRAS ?= cli files
 # What is handed on to the program behind a task: make chat ARGS="-T my_tools.py", make test ARGS="-k stream -x".
 ARGS ?=
 

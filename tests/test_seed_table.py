@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import logging
 import re
+import tempfile
 import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from callgate import (
     Answer,
     Conversation,
     Executor,
+    FileTools,
     FunctionCall,
     Gate,
     GeminiModel,
@@ -1330,6 +1333,63 @@ def what_a_model_is_shown_is_limited() -> None:
     assert re.fullmatch(r"x+\n\[... \d+ characters left out ...\]\nx+", shown["result"])
     assert len(shown["result"]) <= 200
     assert "300 characters" in shown["notes"][0]
+
+
+@row("003-10")
+@row("003-11")
+def files_are_listed_by_name_at_any_depth() -> None:
+    with sandbox("a.rs", "src/b.rs", "c.txt") as (files, _):
+        assert files.call_sync("list_files", {"pattern": "*.rs"}).value == ["a.rs", "src/b.rs"]
+        assert files.call_sync("list_files", {"path": "src"}).value == ["src/b.rs"]
+
+
+@row("003-12")
+@row("003-13")
+def a_text_file_is_read_and_a_binary_one_refused() -> None:
+    with sandbox("a.txt") as (files, root):
+        assert files.call_sync("read_file", {"path": "a.txt"}).value == "a.txt\n"
+        (root / "b").write_bytes(b"\0")
+        assert "binary" in (files.call_sync("read_file", {"path": "b"}).error or "")
+        (root / "c").write_bytes(b"x" * ((1 << 20) + 1))
+        assert len(files.call_sync("read_file", {"path": "c"}).value) == 1 << 20
+
+
+@row("003-14")
+@row("003-15")
+def a_file_is_written_or_appended_to_and_that_can_be_undone() -> None:
+    with sandbox("a.txt") as (files, root):
+        assert not files.call_sync("write_file", {"path": "a.txt", "content": "x"}).is_error
+        assert not files.call_sync("write_file", {"path": "a.txt", "content": "y", "mode": "append"}).is_error
+        assert (root / "a.txt").read_text() == "xy"
+        files.undo()
+        assert (root / "a.txt").read_text() == "x"
+
+
+@row("003-20")
+@row("003-21")
+def nothing_leads_out_of_the_root() -> None:
+    with sandbox("a.txt") as (files, root):
+        (root / "link").symlink_to("/etc")
+        for path in ("../x", "/etc/passwd", "~/x", "a\0", "link/passwd"):
+            for name, args in (("read_file", {}), ("write_file", {"content": "x"})):
+                assert files.call_sync(name, {"path": path, **args}).is_error
+
+
+@row("003-29")
+def the_speed_of_file_tools_is_measured() -> None:
+    assert "FileTools" in (PAGE.parent.parent / "benchmarks" / "files.py").read_text("utf-8")
+
+
+@contextlib.contextmanager
+def sandbox(*paths: str) -> Iterator[tuple[FileTools, Path]]:
+    """File tools in a folder with these files, each of which holds its own path."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "root"
+        for path in paths:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(f"{path}\n")
+        with FileTools(root, state_dir=Path(folder) / "state") as files:
+            yield files, root
 
 
 @row("003-25")
