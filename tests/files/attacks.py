@@ -218,6 +218,10 @@ def lexical_half_a_surrogate_in_the_content(place: Place) -> None:
 def lexical_absolute_inside_says_the_relative_form(place: Place) -> None:
     place.refused(place.read(str(place.root / "sub" / "b.txt")), "'sub/b.txt'")
     place.refused(place.read(f"{place.root}/../outside/secret.txt"), "absolute")
+    os.symlink(place.root, place.base / "named")
+    files = place._make(place.base / "named", state_dir=place.state)
+    for root in (place.root, place.base / "named"):
+        place.refused(files.call_sync("read_file", {"path": f"{root}/sub/b.txt"}), "'sub/b.txt'")
 
 
 @attack
@@ -637,6 +641,7 @@ BINARIES = {
     "elf": b"\x7fELF\x02\x01\x01\x00",
     "random": bytes(range(256)) * 10,
     "gzip": b"\x1f\x8b\x08\x08abc\xff\xfe",
+    "controls": b"\x01\x02\x03\x04" * 20 + b"text",
     "pdf": b"%PDF-1.7\n%\xe2\xe3\xcf\xd3\n\x01\x02",
 }
 

@@ -173,18 +173,23 @@ def test_a_folder_of_backups_that_belongs_to_another_user_is_not_used(files: Fil
     if os.geteuid() != 0:
         pytest.skip("only the superuser can give a folder away")
     (tmp_path / "state" / "backups").mkdir(parents=True)
-    os.chown(tmp_path / "state" / "backups", 65534, 65534)
-    result = files.call_sync("write_file", {"path": "f", "content": "x"})
-    assert "belongs to somebody else" in result.error
+    for folder in (tmp_path / "state" / "backups", tmp_path / "state"):
+        os.chown(folder, 65534, 65534)
+        result = files.call_sync("write_file", {"path": "f", "content": "x"})
+        assert "belongs to somebody else" in result.error
+        os.chown(folder, 0, 0)
     assert list(root.iterdir()) == []
 
 
-def test_the_state_directory_is_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_directory_is_what_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", "/some/where")
     assert default_state_dir() == "/some/where/callgate"
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
-    monkeypatch.setenv("HOME", "/home/me")
-    assert default_state_dir() == "/home/me/.local/state/callgate"
+    monkeypatch.setenv("HOME", str(tmp_path / "me"))
+    assert default_state_dir() == f"{tmp_path}/me/.local/state/callgate"
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    monkeypatch.setattr("tempfile.tempdir", "/scratch")
+    assert default_state_dir() == f"/scratch/callgate-{os.geteuid()}"
 
 
 def test_what_another_process_wrote_in_the_last_moment_is_kept_too(files: FileTools, root: Path, monkeypatch) -> None:

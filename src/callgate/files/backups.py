@@ -14,6 +14,7 @@ import json
 import os
 import secrets
 import stat
+import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,11 +32,18 @@ _ID_CHARS = frozenset("0123456789abcdef-")
 
 
 def default_state_dir() -> str:
-    """Where callgate keeps what outlives it, as the environment says."""
+    """Where callgate keeps what outlives it, as the environment says; a folder for temporary files if there is no home."""
     base = os.environ.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "callgate")
+    if os.path.isabs(base):
+        return os.path.join(base, "callgate")
+    base = os.path.join(os.path.expanduser("~"), ".local", "state")
+    existing = base
+    while not os.path.lexists(existing):
+        existing = os.path.dirname(existing)
+    if os.access(existing, os.W_OK | os.X_OK):
+        return os.path.join(base, "callgate")
+    # Users of services have a home that is not there, or not theirs. Their writes shall be undoable, too.
+    return os.path.join(tempfile.gettempdir(), f"callgate-{os.geteuid()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +136,8 @@ class Backups:
         path = os.path.join(self.state_dir, "backups")
         if create:
             os.makedirs(self.state_dir, mode=0o700, exist_ok=True)
+            if os.stat(self.state_dir).st_uid not in (os.geteuid(), 0):
+                raise OSError(errno.EACCES, "the state directory belongs to somebody else", self.state_dir)
             with contextlib.suppress(FileExistsError):
                 os.mkdir(path, 0o700)
         descriptor = os.open(path, os.O_RDONLY | DIRECTORY | NOFOLLOW | ALWAYS)

@@ -40,7 +40,7 @@ class Bounds:
     """Bytes that one search looks through."""
     page_chars: int = 36_000
     """Characters of one answer to a model; a program that calls the tools itself gets whole answers."""
-    lock_s: float = 10.0
+    lock_s: float = 25.0
     """How long a write waits for another one to the same folder."""
     backup_days: int = 30
     """How long backups are kept."""

@@ -262,6 +262,8 @@ class CommandTool:
             # second line, for a bomb that grows faster than the supervisor looks.
             "processes": _processes_of_user() + 4 * bounds.processes,
         }
+        if not sys.platform.startswith("linux"):
+            del limits["processes"]  # Where they cannot be counted, a limit would stop the user's other programs.
         jacket = {"writable": [folder, "/tmp"], "readable": list(landlock.SYSTEM_PATHS)}
         return {
             "program": program,

@@ -47,10 +47,11 @@ class Names:
         return "/".join(self.names) or "."
 
 
-def names_of(path: str, *, root: str | None = None, windows: bool = False) -> Names:
+def names_of(path: str, *, roots: Sequence[str] = (), windows: bool = False) -> Names:
     """The names that a path is made of.
 
-    `root` is only used to say how an absolute path inside it is written; `windows` adds what that system reads into names.
+    `roots`, the names of the root, only serve to say how an absolute path inside it is written; `windows` adds what that
+    system reads into names.
 
     Raises:
         PathRefused: the path is not one that lies below the root by its very form.
@@ -59,7 +60,7 @@ def names_of(path: str, *, root: str | None = None, windows: bool = False) -> Na
         if is_wrong(path):
             raise PathRefused(f"The path {shown(path)} {sentence}")
     if path.startswith("/"):
-        raise PathRefused(_absolute_sentence(path, root))
+        raise PathRefused(_absolute_sentence(path, roots))
     pieces = path.split("/")
     names = tuple(piece for piece in pieces if piece not in ("", "."))
     if len(names) > DEPTH_MAX:
@@ -93,16 +94,17 @@ def is_speakable(name: str) -> bool:
 _RELATIVE = "write it relative to the root, such as 'src/main.py'."
 
 
-def _absolute_sentence(path: str, root: str | None) -> str:
-    inside = _below(path, root)
-    if inside is not None:
+def _absolute_sentence(path: str, roots: Sequence[str]) -> str:
+    for inside in (_below(path, root) for root in roots):
+        if inside is None:
+            continue
         return f"The path {shown(path)} is absolute; write it relative to the root: {shown(inside)}."
     return f"The path {shown(path)} is absolute and does not lie in the root; {_RELATIVE}"
 
 
-def _below(path: str, root: str | None) -> str | None:
+def _below(path: str, root: str) -> str | None:
     """The relative form of an absolute path, by its text alone; it is only ever told, never used."""
-    if not root or ".." in path.split("/"):
+    if ".." in path.split("/"):
         return None
     above = [piece for piece in root.split("/") if piece]
     names = [piece for piece in path.split("/") if piece not in ("", ".")]

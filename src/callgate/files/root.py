@@ -37,6 +37,7 @@ class Root:
     def __init__(self, path: str | os.PathLike[str], *, links: bool, hard_links: bool, back_end: BackEnd) -> None:
         self._opener: Opener = opener(back_end)
         self.path: str = os.path.abspath(os.fspath(path))
+        self._paths = (self.path, os.path.realpath(self.path))
         self._links = links
         self._hard_links = hard_links
         self._closed: frozenset[Identity] = frozenset()
@@ -84,7 +85,7 @@ class Root:
             PathRefused: by its form alone it does not lie below the root.
             ToolError: the root is gone, or a link leads out of it.
         """
-        names = names_of(path, root=self.path, windows=sys.platform == "win32")
+        names = names_of(path, roots=self._paths, windows=sys.platform == "win32")
         if self.descriptor < 0:
             raise ToolError("The file tools were closed; nothing can be opened any more.")
         if os.fstat(self.descriptor).st_nlink == 0:

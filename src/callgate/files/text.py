@@ -92,9 +92,9 @@ def encoding_of(data: bytes, *, whole: bool = True) -> Encoding:
     kind = next((kind for magic, kind in _KINDS if data.startswith(magic)), None)
     if b"\0" in data:
         raise NotText(f"is a binary file ({kind})" if kind else "is a binary file (it holds NUL bytes)")
-    if _decodes(data, "utf-8", whole=whole):
-        return UTF8
     controls = len(data) - len(data.translate(None, _CONTROLS))
+    if controls * 10 <= len(data) and _decodes(data, "utf-8", whole=whole):
+        return UTF8
     if kind or controls > _CONTROLS_SHARE * len(data) or not _decodes(data, "cp1252", whole=whole):
         raise NotText(f"is a binary file ({kind})" if kind else "is a binary file (its bytes are no text that is known)")
     return WINDOWS
