@@ -531,6 +531,16 @@ def root_moved_while_running(place: Place) -> None:
 
 
 @attack
+def root_moved_and_nothing_in_its_place(place: Place) -> None:
+    place.write("a.txt", "changed\n")
+    place.root.rename(place.base / "moved")
+    assert not place.write("new.txt").is_error
+    assert not place.write("a.txt", "again\n").is_error
+    assert (place.base / "moved" / "a.txt").read_text() == "again\n"
+    assert place.ls().value == ["a.txt", "new.txt", "sub/b.txt"]
+
+
+@attack
 def root_replaced_while_running(place: Place) -> None:
     place.use()
     place.root.rename(place.base / "moved")
@@ -580,6 +590,18 @@ def root_that_gets_the_state_later(place: Place) -> None:
     for path in ("later/backups/planted.json", "later/x"):
         place.refused(place.read(path))
         place.refused(place.write(path))
+
+
+@attack
+def root_in_which_others_make_the_state(place: Place) -> None:
+    place.state = place.root / "later"
+    place.use()
+    (place.state / "sessions").mkdir(parents=True)
+    (place.state / "sessions" / "x.txt").write_text(SECRET)
+    place.refused(place.read("later/sessions/x.txt"))
+    place.refused(place.ls("later"))
+    assert place.ls().value == ["a.txt", "sub/b.txt"]
+    assert place.call("search_files", pattern=SECRET).value == []
 
 
 # Reading -----------------------------------------------------------------------------------------------------------------

@@ -15,7 +15,6 @@ import sys
 import unicodedata
 import weakref
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 from callgate.errors import ToolError, UsageError
 from callgate.files.beneath import DIRECTORY, PASSING, BackEnd, GuardedWalk, Opener, let_go, opener, resolve_links, walk_open
@@ -41,6 +40,7 @@ class Root:
         self._links = links
         self._hard_links = hard_links
         self._closed: frozenset[Identity] = frozenset()
+        self._awaited: str | None = None
         try:
             self.descriptor = os.open(self.path, os.O_RDONLY | DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -58,16 +58,22 @@ class Root:
         Raises:
             UsageError: the root lies in that folder, so that nothing would be left.
         """
-        with contextlib.suppress(OSError):  # What cannot be entered holds no backups yet.
-            way = _identities_up(folder)
-            if way[0] in _identities_up(self.path):
-                raise UsageError(
-                    f"the root {self.path!r} lies in callgate's own state directory {folder!r}: choose another root, "
-                    "or another state_dir="
-                )
-            if identity(os.fstat(self.descriptor)) in way[1:] and way[0] not in self._closed:
-                self._closed |= {way[0]}
-                self._opener = GuardedWalk(self._closed)
+        try:
+            way = list(_climb(os.open(folder, PASSING | DIRECTORY | os.O_CLOEXEC)))
+            # By the descriptor: the path of the root may lead elsewhere by now.
+            ours = list(_climb(os.open(".", PASSING | DIRECTORY | os.O_CLOEXEC, dir_fd=self.descriptor)))
+        except OSError:
+            self._awaited = folder  # It is not there yet, and holds nothing; when it is, it shall be closed.
+            return
+        self._awaited = None
+        if way[0] in ours:
+            raise UsageError(
+                f"the root {self.path!r} lies in callgate's own state directory {folder!r}: choose another root, "
+                "or another state_dir="
+            )
+        if ours[0] in way[1:] and way[0] not in self._closed:
+            self._closed |= {way[0]}
+            self._opener = GuardedWalk(self._closed)
 
     def is_closed(self, known: os.stat_result) -> bool:
         """Whether a folder is one that nothing may be opened in."""
@@ -92,6 +98,8 @@ class Root:
             raise ToolError(
                 "The root folder was deleted, so there is nothing to work in any more. Start again in a new one."
             )
+        if self._awaited is not None:
+            self.keep_out_of(self._awaited)
         if self._links:
             try:
                 return Names(resolve_links(self.descriptor, names.names), names.folder)
@@ -303,12 +311,8 @@ def _special_sentence(path: str, mode: int) -> str:
     return f"{shown(path)} is a {_kind(mode)}, not a regular file, and is not opened."
 
 
-def _identities_up(folder: str) -> list[Identity]:
-    """The identity of a folder and of all folders above it, from the inside out."""
-    return list(_climb(os.open(Path(folder), PASSING | DIRECTORY | os.O_CLOEXEC)))
-
-
 def _climb(descriptor: int) -> Iterator[Identity]:
+    """The identity of an open folder and of all folders above it, from the inside out. Closes the descriptor."""
     before: Identity | None = None
     try:
         while (here := identity(os.fstat(descriptor))) != before:
