@@ -122,6 +122,12 @@ def test_a_pattern_that_repeats_its_path_is_explained(files: FileTools, root: Pa
     assert (result.value, "leave that folder out" in result.notes[0]) == ([], True)
 
 
+def test_links_that_do_not_fit_the_pattern_are_not_told(files: FileTools, root: Path) -> None:
+    (root / "link.txt").symlink_to("x")
+    assert files.call_sync("list_files", {"pattern": "*.py"}).notes == ()
+    assert "'link.txt'" in files.call_sync("list_files", {"pattern": "*.txt"}).notes[0]
+
+
 def test_a_tree_with_too_many_names_is_looked_at_in_part(root: Path, tmp_path: Path) -> None:
     for number in range(20):
         (root / str(number)).touch()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -98,10 +99,8 @@ class Walk:
                 rules = [*rules, *self._rules_here(names, folder)]
             prefix = "".join(f"{name}/" for name in names)
             ends = None if self.glob is None else self.glob.ends(state)
-            for key, name in self._sorted_entries(prefix, folder):
+            for key, name in self._sorted_entries(prefix, folder, ends):
                 is_folder = key is not name
-                if not is_folder and ends is not None and not any(end.fullmatch(name) for end in ends):
-                    continue
                 if rules and self._is_ignored(name, rules, folder=is_folder):
                     continue
                 if is_folder:
@@ -131,8 +130,11 @@ class Walk:
             return
         yield from self._in_folder(names, folder, state, [rule.enter(names[-1]) for rule in rules])
 
-    def _sorted_entries(self, prefix: str, folder: int) -> list[tuple[str, str]]:
-        """(sort key, name) of what can be shown. A folder sorts as if its name ended with `/`: whole paths come in order."""
+    def _sorted_entries(self, prefix: str, folder: int, ends: list[re.Pattern[str]] | None) -> list[tuple[str, str]]:
+        """(sort key, name) of folders, and of what fits the end of the pattern.
+
+        A folder sorts as if its name ended with `/`, so that whole paths come in order.
+        """
         found: list[tuple[str, str]] = []
         with os.scandir(folder) as entries:
             for entry in entries:
@@ -142,9 +144,12 @@ class Walk:
                     break
                 if self._visits % 256 == 0 and self.is_cancelled():
                     raise ToolError("The call was given up while it looked through the folders.")
+                name = entry.name
+                if ends is not None and not any(end.fullmatch(name) for end in ends) and not _is_folder(entry):
+                    continue
                 key = self._key(prefix, entry)
                 if key:
-                    found.append((key, entry.name))
+                    found.append((key, name))
         found.sort()
         return found
 
@@ -223,6 +228,10 @@ class Walk:
                 self.leave_out("Ignore files that are too long and were not read whole", "/".join((*names, file)))
             found.append(rules)
         return found
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False)
 
 
 def is_temporary(name: str) -> bool:
