@@ -152,6 +152,7 @@ def test_what_a_command_leaves_running_is_killed_when_it_ends(root: Path) -> Non
 
 
 @linux
+@pytest.mark.skipif(os.getuid() == 0, reason="no limit on processes holds for root, and the bomb would hit the whole machine")
 def test_a_fork_bomb_is_stopped(root: Path) -> None:
     tool = shell(root, timeout_s=10.0, bounds=CommandBounds(processes=50))
     result = tool.call_sync({"command": "mark=4713; bomb() { bomb | bomb & }; bomb; sleep 30"})
@@ -287,6 +288,7 @@ def test_landlock_says_what_it_enforces(tmp_path: Path) -> None:
         pytest.skip("this kernel has no Landlock")
     (tmp_path / "in").mkdir()
     (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "b").touch()
     code = f"""
 import os
 from callgate.files import landlock
@@ -299,8 +301,7 @@ os.listdir("/usr")
 for deed in (
     lambda: open({str(tmp_path / "out" / "a")!r}, "w"),
     lambda: os.listdir({str(tmp_path / "out")!r}),
-    lambda: os.mkdir("/usr/callgate-test"),
-    lambda: os.unlink("/etc/hostname"),
+    lambda: os.unlink({str(tmp_path / "out" / "b")!r}),
 ):
     try:
         deed()
