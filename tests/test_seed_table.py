@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib
 import json
 import logging
@@ -12,7 +13,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping
 from dataclasses import FrozenInstanceError, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from callgate import (
     Answer,
     Conversation,
     Executor,
+    FileTools,
     FunctionCall,
     Gate,
     GeminiModel,
@@ -68,7 +70,9 @@ from callgate.gemini.request import BodyBuilder
 from callgate.gemini.surface import surface_from_environment
 from callgate.models import ModelRequest
 from callgate.parts import call_part, response_part, text_part
+from callgate.permission import RateLimits
 from callgate.permission.audit import records_of, verify
+from callgate.prompted import CallParser, parse_text, render_tools
 from callgate.respond import json_safe
 from callgate.testing import answer, text, thought
 from callgate.testing import call as scripted_call
@@ -1345,6 +1349,103 @@ def every_call_is_in_a_log_that_shows_when_it_was_changed() -> None:
         assert verify(path).problems == ()
         path.write_bytes(path.read_bytes().replace(b"Oslo", b"Rome"))
         assert verify(path).problems != ()
+
+
+@row("003-23")
+def tools_of_a_kind_are_called_only_so_often() -> None:
+    with sandbox("a.txt") as (files, _):
+        rate = RateLimits().kinds["file"]
+        assert (rate.per_s, rate.burst) == (50, 100)
+        assert [definition.kind for definition in Gate(ScriptedModel(["Hi."]), [files]).definitions] == ["file"] * 5
+
+
+@row("003-10")
+@row("003-11")
+def files_are_listed_by_name_at_any_depth() -> None:
+    with sandbox("a.rs", "src/b.rs", "c.txt") as (files, _):
+        assert files.call_sync("list_files", {"pattern": "*.rs"}).value == ["a.rs", "src/b.rs"]
+        assert files.call_sync("list_files", {"path": "src"}).value == ["src/b.rs"]
+
+
+@row("003-12")
+@row("003-13")
+def a_text_file_is_read_and_a_binary_one_refused() -> None:
+    with sandbox("a.txt") as (files, root):
+        assert files.call_sync("read_file", {"path": "a.txt"}).value == "a.txt\n"
+        (root / "b").write_bytes(b"\0")
+        assert "binary" in (files.call_sync("read_file", {"path": "b"}).error or "")
+        (root / "c").write_bytes(b"x" * ((1 << 20) + 1))
+        assert len(files.call_sync("read_file", {"path": "c"}).value) == 1 << 20
+
+
+@row("003-14")
+@row("003-15")
+def a_file_is_written_or_appended_to_and_that_can_be_undone() -> None:
+    with sandbox("a.txt") as (files, root):
+        assert not files.call_sync("write_file", {"path": "a.txt", "content": "x"}).is_error
+        assert not files.call_sync("write_file", {"path": "a.txt", "content": "y", "mode": "append"}).is_error
+        assert (root / "a.txt").read_text() == "xy"
+        files.undo()
+        assert (root / "a.txt").read_text() == "x"
+
+
+@row("003-20")
+@row("003-21")
+def nothing_leads_out_of_the_root() -> None:
+    with sandbox("a.txt") as (files, root):
+        outside = root.parent / "outside"
+        outside.mkdir()
+        (outside / "x").write_text("outside\n")
+        (root / "link").symlink_to(outside)
+        for path in ("../outside/x", str(outside / "x"), "~/x", "a\0", "link/x"):
+            for name, args in (("read_file", {}), ("write_file", {"content": "x"})):
+                assert files.call_sync(name, {"path": path, **args}).is_error
+        assert (outside / "x").read_text() == "outside\n"
+
+
+@row("003-29")
+def the_speed_of_file_tools_is_measured() -> None:
+    assert "FileTools" in (PAGE.parent.parent / "benchmarks" / "files.py").read_text("utf-8")
+
+
+@contextlib.contextmanager
+def sandbox(*paths: str) -> Iterator[tuple[FileTools, Path]]:
+    """File tools in a folder with these files, each of which holds its own path."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "root"
+        for path in paths:
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(f"{path}\n")
+        with FileTools(root, state_dir=Path(folder) / "state") as files:
+            yield files, root
+
+
+@row("004-01")
+def calls_in_text_run_as_native_ones_do() -> None:
+    said = 'TOOL_CALL: get_weather({"city": "Oslo"})'
+    reply = run(Gate(ScriptedModel([said, "Sun."]), [get_weather], mode="prompted").run("Weather?"))
+    assert ([record.state for record in reply.calls], reply.text) == (["finished"], "Sun.")
+
+
+@row("004-02")
+def the_prompt_lists_tools_with_their_whole_schemas() -> None:
+    told = render_tools([definition_from(get_weather)])
+    assert "get_weather" in told
+    assert "city" in told
+
+
+@row("004-03")
+@row("004-04")
+def calls_are_read_from_text_whole_and_as_it_arrives() -> None:
+    said = 'Let me see.\nTOOL_CALL: get_weather({"city": "Oslo"})'
+    parsed = parse_text(said, tools=["get_weather"])
+    assert ([(call.name, call.args) for call in parsed.calls], parsed.text) == (
+        [("get_weather", {"city": "Oslo"})],
+        "Let me see.",
+    )
+    parser = CallParser(tools=["get_weather"])
+    events = [event for letter in said for event in parser.feed(letter)] + parser.close()
+    assert [event.name for event in events if hasattr(event, "name")] == ["get_weather"]
 
 
 @row("003-25")

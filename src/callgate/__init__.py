@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from callgate.definitions.function import tool
     from callgate.errors import CallgateError, ModelError, ToolError, ToolNotDeclarable, UsageError
     from callgate.execute import Executor
+    from callgate.files import FileTools
     from callgate.models.gemini import GeminiModel
     from callgate.models.openai import OpenAIModel
     from callgate.permission import Policy
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
-    "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FunctionCall", "Gate",
-    "GeminiModel", "Limits", "Media", "ModelError", "OpenAIModel", "Policy", "Price", "Reply", "ScriptedModel",
-    "ToolContext",
-    "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "convert",
-    "declare", "definition_from", "definitions_from", "function_calls", "to_function_response", "tool",
+    "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FileTools",
+    "FunctionCall", "Gate", "GeminiModel", "Limits", "Media", "ModelError", "OpenAIModel", "Policy", "Price", "Reply",
+    "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError",
+    "check_arguments", "convert", "declare", "definition_from", "definitions_from", "function_calls",
+    "to_function_response", "tool",
 ]  # fmt: skip
 
 _PLACES = {
@@ -55,6 +56,7 @@ _PLACES = {
     "callgate.definitions.function": ("tool",),
     "callgate.errors": ("CallgateError", "ModelError", "ToolError", "ToolNotDeclarable", "UsageError"),
     "callgate.execute": ("Executor",),
+    "callgate.files": ("FileTools",),
     "callgate.models.gemini": ("GeminiModel",),
     "callgate.models.openai": ("OpenAIModel",),
     "callgate.permission": ("Policy",),

@@ -30,6 +30,7 @@ COMMANDS = {
     "model": "The model that runs on this machine: fetch, list, path.",
     "audit": "Look at the log of calls, and see whether it was changed.",
     "tools": "Look at tools before a model does.",
+    "undo": "Look at what was written to files, and put back what was there before.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""
 

@@ -27,7 +27,7 @@ from callgate.cli.approve import Approver
 from callgate.cli.demo_tools import DEMO_TOOLS
 from callgate.cli.provider import PROVIDERS, Chosen, choose
 from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line
-from callgate.cli.tools import ToolLoadError, load_tools
+from callgate.cli.tools import ToolLoadError, file_tools, load_tools
 from callgate.cli.visible import ascii_json
 from callgate.errors import CallgateError, UsageError
 from callgate.events import Event, RunEnded, to_json
@@ -76,6 +76,7 @@ class Options:
 
     prompt: str | None
     tool: tuple[str, ...]
+    root: str | None
     provider: str | None
     model: str | None
     mode: CallMode
@@ -91,6 +92,7 @@ class Options:
 @click.command(short_help="Talk to a model that can call tools.")
 @click.argument("prompt", required=False)
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
+@click.option("--root", metavar="DIR", help="Folder that the file tools work in; without -T the current one.")
 @click.option("--provider", type=click.Choice(list(PROVIDERS)), help="Whose model answers.")
 @click.option(
     "-m", "--model", metavar="NAME", help="The model that answers: NAME, PROVIDER:NAME, or a .gguf file on this machine."
@@ -162,7 +164,7 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, *, shows_example
     try:
         # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
         unnamed = DEMO_TOOLS if shows_example else chosen.tools
-        tools = load_tools(options.tool) if options.tool else unnamed
+        tools = [*(load_tools(options.tool) if options.tool else unnamed), *file_tools(options.root, options.tool)]
         gate = Gate(
             chosen.model,
             tools,

@@ -11,16 +11,16 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from callgate.definitions import FunctionTool, ToolOptions, function_tool
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.execute import Runnable, Toolset
 
-__all__ = ["ToolLoadError", "load_tools"]
+__all__ = ["ToolLoadError", "file_tools", "load_tools"]
 
 _MARK = "__callgate_tool__"  # What @tool leaves on a function.
 _FILE = re.compile(r"(?P<place>.+\.py)(?::(?P<name>[\w.]+))?")
@@ -41,6 +41,24 @@ def load_tools(words: Iterable[str]) -> list[object]:
     for word in words:
         tools |= {id(found): found for found in _tools_of(word)}
     return list(tools.values())
+
+
+def file_tools(root: str | None, words: Sequence[str]) -> list[object]:
+    """The file tools in `root`; without one, in the current folder, unless somebody named the tools that they want.
+
+    Raises:
+        UsageError: the folder that was named cannot be worked in.
+    """
+    if root is None and words:
+        return []
+    from callgate.files import FileTools
+
+    try:
+        return [FileTools(root or ".")]
+    except UsageError:
+        if root is not None:
+            raise
+        return []  # Nobody asked for them, and this system or this folder has none.
 
 
 def _tools_of(word: str) -> Iterator[object]:

@@ -39,35 +39,53 @@ def tools(ctx: click.Context) -> None:
 
 @tools.command(name="list")
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
+@click.option("--root", metavar="DIR", help="Folder that the file tools work in; without -T the current one.")
 @click.option("--policy", metavar="FILE", help="Rules in TOML.")
 @click.option("--approval-mode", type=click.Choice(MODES), help="As in callgate chat.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
 def list_tools(
-    tool: Sequence[str] = (), policy: str | None = None, approval_mode: Mode | None = None, output: str = "text"
+    tool: Sequence[str] = (),
+    root: str | None = None,
+    policy: str | None = None,
+    approval_mode: Mode | None = None,
+    output: str = "text",
 ) -> None:
-    """Says of each tool whether its calls are allowed, asked about or denied, and why: the same rules decide in a chat."""
+    """Lists the tools that `callgate chat` would have with these options, what each takes, and what may be done with it.
+
+    Whether calls are allowed, asked about or denied, and why: the same rules decide in a chat.
+
+    Exit codes: 0, 2 wrong usage, 42 bad input.
+    """
     from callgate.cli.chat import policy_of
     from callgate.cli.demo_tools import HONEST_TOOLS
-    from callgate.cli.tools import ToolLoadError, load_tools
+    from callgate.cli.tools import ToolLoadError, file_tools, load_tools
     from callgate.execute import Executor
 
     rules = policy_of(policy, approval_mode)
     try:
-        definitions = Executor(load_tools(tool) if tool else HONEST_TOOLS).definitions
+        definitions = Executor([*(load_tools(tool) if tool else HONEST_TOOLS), *file_tools(root, tool)]).definitions
     except (ToolLoadError, UsageError) as error:
         raise InputError(str(error)) from error
-    explained = {definition.name: rules.explain(definition) for definition in definitions}
+    explained = [(definition, rules.explain(definition)) for definition in definitions]
     if output == "json":
-        told = {name: dataclasses.asdict(found) for name, found in explained.items()}
+        told = {d.name: dataclasses.asdict(d) | dataclasses.asdict(found) for d, found in explained}
         echo_json({"tools": told, "mode": rules.mode, "problems": list(rules.problems)})
         return
     lines = [f"{_mark('problem', 'red')}  {escape(problem)}" for problem in rules.problems]
-    width = max((len(escape(name)) for name in explained), default=0)
-    for name, found in explained.items():
+    shown = [_usage(definition) for definition in definitions]
+    width = min(max(map(len, shown), default=0), 64)
+    for usage, (definition, found) in zip(shown, explained, strict=True):
         hidden = "" if found.declared else " The model is not told of it."
-        lines.append(f"{_verdict(found.verdict)}  {escape(name):<{min(width, 64)}}  {escape(found.reason)}{hidden}")
+        lines.append(f"{_verdict(found.verdict)}  {usage:<{width}}  {escape(found.reason)}{hidden}")
+        if description := definition.description.strip().splitlines():
+            lines.append(f"       {escape(description[0])}")
         lines += [f"       {escape(condition)}" for condition in found.conditions]
     click.echo("\n".join(lines), color=is_terminal(sys.stdout))
+
+
+def _usage(definition: ToolDefinition) -> str:
+    taken = cast("dict[str, Any]", definition.input_schema.get("properties", {}))
+    return escape(f"{definition.name}({', '.join(taken)})")
 
 
 def _verdict(verdict: Verdict) -> str:

@@ -146,10 +146,40 @@ def _times(said: str) -> Iterator[Args]:
         yield {"timezone": _ZONES.get(place.lower(), place)}
 
 
+_KINDS = {
+    "c": "*.c", "css": "*.css", "go": "*.go", "html": "*.html", "java": "*.java", "javascript": "*.js", "json": "*.json",
+    "markdown": "*.md", "python": "*.py", "rust": "*.rs", "text": "*.txt", "toml": "*.toml", "typescript": "*.ts",
+    "yaml": "*.{yml,yaml}",
+}  # fmt: skip
+_FILES = re.compile(r"\b(?:list|show|which|what|find)\b[^.?!\n]*?\b(?:(\w+)\s+)?files\b", re.IGNORECASE)
+_FILE = re.compile(r"\b(?:read|show|open|what does|what is in)\s+(?:me\s+)?(?:the\s+file\s+)?([\w./-]+\.\w+)", re.IGNORECASE)
+_TEXT_TO_FILE = re.compile(r"""\bwrite\s+(?:"([^"]*)"|'([^']*)'|(.+?))\s+(?:to|into)\s+([\w./-]*\w)""", re.IGNORECASE)
+
+
+def _lists(said: str) -> Iterator[Args]:
+    found = _FILES.search(said)
+    if found:
+        pattern = _KINDS.get((found[1] or "").lower())
+        yield {"pattern": pattern} if pattern else {}
+
+
+def _reads(said: str) -> Iterator[Args]:
+    for found in _FILE.finditer(said):
+        yield {"path": found[1]}
+
+
+def _writes(said: str) -> Iterator[Args]:
+    for found in _TEXT_TO_FILE.finditer(said):
+        yield {"path": found[4], "content": (found[1] or found[2] or found[3] or "") + "\n"}
+
+
 PATTERNS: dict[str, Callable[[str], Iterator[Args]]] = {
     "get_current_weather": _weather_calls,
     "calculate": _calculations,
     "current_time": _times,
+    "list_files": _lists,
+    "read_file": _reads,
+    "write_file": _writes,
 }
 """The tool that answers a kind of question, and what finds such questions in a text."""
 
@@ -215,6 +245,15 @@ def _sentence(exchange: _Exchange, name: str) -> str:
             return f"{exchange.args.get('expression')} = {value}."
         case "current_time" if {"timezone", "time"} <= set(given):
             return f"In {given['timezone']} it is {given['time']}."
+        case "list_files" if isinstance(value, list):
+            paths = [str(path) for path in cast("list[Any]", value)]
+            more = f", and {len(paths) - 20} more" if len(paths) > 20 else ""
+            return f"{len(paths)} files{': ' if paths else ''}{', '.join(paths[:20])}{more}."
+        case "read_file" if isinstance(value, str):
+            lines = value.splitlines()
+            return f"{exchange.args.get('path')} has {len(lines)} lines and begins: {' '.join(lines[:3])[:200]}"
+        case "write_file" if isinstance(value, str):
+            return value
         case _:
             return f"{name} returned {json.dumps(value, ensure_ascii=False)}."
 
@@ -223,6 +262,9 @@ _EXAMPLES = {
     "get_current_weather": "What is the weather in Oslo and Rome?",
     "calculate": "What is 12 * 7?",
     "current_time": "What time is it in Tokyo?",
+    "list_files": "List the Python files",
+    "read_file": "What does README.md do?",
+    "write_file": 'Write "hello" to notes.txt',
 }
 
 

@@ -1,0 +1,100 @@
+"""`callgate undo`: what the file tools wrote, and how to have it back.
+
+An id of a change comes in; a list, a diff or the file as it was before goes out. Putting back is a write like any other, so
+it can be undone, too. How that is done is the business of `files/`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+
+import click
+
+from callgate.cli.json_input import InputError
+from callgate.cli.render import escape, is_terminal
+from callgate.errors import UsageError
+from callgate.files import Change, FileTools
+from callgate.files.backups import Backups, default_state_dir
+from callgate.files.bounds import Bounds
+
+__all__ = ["undo"]
+
+LISTED = 20
+
+
+@click.command(short_help="Look at what was written to files, and put back what was there before.")
+@click.argument("change", metavar="[ID]", required=False)
+@click.option("--list", "listing", is_flag=True, help="List the changes, the newest first (also without an ID).")
+@click.option("--show", metavar="ID", help="Show what undoing this change would do.")
+@click.option("--root", metavar="DIR", help="Only changes below this folder; the current one and its like if left out.")
+@click.option("--all", "everywhere", is_flag=True, help="List the changes of all folders, and more than the newest.")
+@click.option("--force", is_flag=True, help="Put it back even if the file was changed again since.")
+def undo(change: str | None, *, listing: bool, show: str | None, root: str | None, everywhere: bool, force: bool) -> None:
+    """Shows what undoing the change ID does, and does it. `last` stands for the newest change.
+
+    Exit codes: 0, 2 wrong usage, 42 it cannot be undone.
+    """
+    backups = Backups(default_state_dir(), Bounds())
+    below = os.path.abspath(root or ".")
+    known = [found for found in backups.changes() if everywhere or _is_below(found, below)]
+    try:
+        if show is not None:
+            click.echo(_diff(_chosen(backups, known, show)), nl=False)
+        elif change is None or listing:
+            _list(known, everywhere=everywhere)
+        else:
+            _restore(_chosen(backups, known, change), force=force)
+    except UsageError as error:
+        raise InputError(str(error)) from error
+
+
+def _is_below(change: Change, folder: str) -> bool:
+    """Whether a change was made in a root at or around the folder, or below it."""
+    return os.path.commonpath([change.root, folder]) in (change.root, folder)
+
+
+def _chosen(backups: Backups, known: Sequence[Change], id: str) -> Change:
+    if id != "last":
+        return backups.change(id)
+    if not known:
+        raise UsageError("nothing was written here, so there is nothing to undo")
+    return known[0]
+
+
+def _list(known: Sequence[Change], *, everywhere: bool) -> None:
+    if not known:
+        click.echo("Nothing was written here that could be undone.")
+    for change in known if everywhere else known[:LISTED]:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(change.time_s))
+        if not change.existed:
+            what = f"new, {change.after_size} bytes"
+        elif change.after_sha256 is None:
+            what = f"removed, {change.size} bytes"
+        else:
+            what = f"{change.size} -> {change.after_size} bytes"
+        place = os.path.join(change.root, change.path) if everywhere else change.path
+        click.echo(escape(f"{change.id}  {when}  {change.tool:<10}  {place}  ({what})"))
+    if len(known) > LISTED and not everywhere:
+        click.echo(f"... and {len(known) - LISTED} more; --all lists them")
+
+
+def _diff(change: Change) -> str:
+    with FileTools(change.root) as files:
+        text = escape(files.diff(change.id))
+    return text if not is_terminal(sys.stdout) else "".join(map(_colored, text.splitlines(keepends=True)))
+
+
+def _colored(line: str) -> str:
+    colors = {"+": "green", "-": "red", "@": "cyan"}
+    return click.style(line, fg=colors[line[0]]) if line[:1] in colors else line
+
+
+def _restore(change: Change, *, force: bool) -> None:
+    click.echo(_diff(change), nl=False)
+    with FileTools(change.root) as files:
+        done = files.undo(change.id, force=force)
+    what = "was removed" if done.after_sha256 is None else f"is as it was before change {change.id}"
+    click.echo(escape(f"{change.path} {what}. To take this back: callgate undo {done.id}"))

@@ -1,0 +1,101 @@
+"""What the file tools are called, what they do and what they take: the table that models are shown.
+
+Data only; what the tools do is in `tools.py`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from callgate.types import ToolDefinition
+
+__all__ = ["DEFINITIONS"]
+
+_PATH = {"type": "string", "description": "Path of the file, relative to the root, such as 'src/main.py'."}
+
+
+def _optional(kind: str, description: str) -> dict[str, Any]:
+    return {"anyOf": [{"type": kind}, {"type": "null"}], "default": None, "description": description}
+
+
+def _definition(name: str, description: str, properties: dict[str, Any], *, writes: bool = False) -> ToolDefinition:
+    required = [key for key, schema in properties.items() if "default" not in schema]
+    schema = {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+    return ToolDefinition(name=name, description=description, input_schema=schema, kind="file", read_only=not writes)
+
+
+DEFINITIONS: dict[str, ToolDefinition] = {
+    definition.name: definition
+    for definition in (
+        _definition(
+            "list_files",
+            "Lists the paths of all files below a folder, at any depth, in order. Ignored files (.gitignore) are left out.",
+            {
+                "path": {"type": "string", "default": ".", "description": "Folder to list, relative to the root."},
+                "pattern": _optional(
+                    "string",
+                    "Glob below that folder. Without '/' it is about file names at any depth ('*.py'); with '/' about paths "
+                    "('src/**/*.py'). '{a,b}' means either.",
+                ),
+                "after": _optional("string", "Only paths behind this one: to go on where an earlier list was cut."),
+            },
+        ),
+        _definition(
+            "read_file",
+            "Reads a text file, or some of its lines.",
+            {
+                "path": _PATH,
+                "start_line": _optional("integer", "First line, counted from 1; negative counts from the end."),
+                "end_line": _optional("integer", "Last line, included; negative counts from the end."),
+            },
+        ),
+        _definition(
+            "write_file",
+            "Writes a text file: all of it, or at its end. Missing folders are made. The old content can be restored.",
+            {
+                "path": _PATH,
+                "content": {"type": "string", "description": "The whole text, exactly as it shall be; nothing left out."},
+                "mode": {
+                    "type": "string",
+                    "enum": ["overwrite", "append"],
+                    "default": "overwrite",
+                    "description": "overwrite: this is all the file holds; append: this comes behind what it holds.",
+                },
+            },
+            writes=True,
+        ),
+        _definition(
+            "edit_file",
+            "Replaces a piece of a text file by another one. It must be in the file exactly once, unless replace_all.",
+            {
+                "path": _PATH,
+                "old_string": {"type": "string", "description": "The text to replace, exactly as it is in the file."},
+                "new_string": {"type": "string", "description": "The text to put in its place."},
+                "replace_all": {"type": "boolean", "default": False, "description": "Replace it wherever it is."},
+            },
+            writes=True,
+        ),
+        _definition(
+            "search_files",
+            "Finds lines by a regular expression (no look-around, no back references) in the text files below a folder.",
+            {
+                "pattern": {"type": "string", "description": "Regular expression, tested on each line by itself."},
+                "path": {"type": "string", "default": ".", "description": "Folder or file to search, relative to the root."},
+                "include": _optional("string", "Glob of the files to search, such as '*.py'."),
+                "context": {
+                    "type": "integer",
+                    "default": 0,
+                    "minimum": 0,
+                    "maximum": 20,
+                    "description": "Lines to show before and after each match.",
+                },
+                "ignore_case": {
+                    "type": "boolean",
+                    "default": False,
+                    "description": "Take upper and lower case as the same.",
+                },
+            },
+        ),
+    )
+}
+"""Name -> definition, in the order in which they are declared."""

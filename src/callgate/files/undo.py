@@ -1,0 +1,79 @@
+"""Undoing a write: the record of a change and its backup -> the file as it was before.
+
+The writing is done as every write is, so undoing can be undone. Nothing is put back over changes that came later, unless
+that is asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+
+from callgate.errors import ToolError, UsageError
+from callgate.files.backups import Backups, Change
+from callgate.files.editing import unified_diff
+from callgate.files.paths import Names, names_of
+from callgate.files.root import Root
+from callgate.files.text import NotText, decoded, encoding_of
+from callgate.files.writing import New, Old, Writer
+from callgate.types import ToolContext
+
+__all__ = ["difference", "restore"]
+
+
+def restore(writer: Writer, change: Change, *, force: bool = False) -> Change:
+    """Puts back what was there before the change; returns the record of doing so.
+
+    Raises:
+        UsageError: it cannot be put back; the sentence says why.
+    """
+    before = writer.backups.bytes_before(change)
+    names = names_of(change.path)
+
+    def renew(old: Old | None) -> New | None:
+        now = None if old is None else _digest(old.descriptor)
+        if now == (change.sha256 if change.existed else None):
+            raise ToolError(f"{change.path!r} is as it was before change {change.id} already")
+        if now != change.after_sha256 and not force:
+            raise ToolError(
+                f"{change.path!r} was changed again after change {change.id}; look at the difference, or force it"
+            )
+        return None if before is None else New(before, mode=change.mode)
+
+    try:
+        return writer.write(names, renew, ToolContext(call_id=change.call_id, name="undo", session=change.session)).change
+    except ToolError as error:
+        raise UsageError(str(error).rstrip(".")) from error
+
+
+def difference(root: Root, backups: Backups, change: Change) -> str:
+    """What undoing the change would do to the file as it is now."""
+    before = backups.bytes_before(change)
+    return unified_diff(change.path, _text(_now(root, names_of(change.path))), _text(before))
+
+
+def _now(root: Root, names: Names) -> bytes | None:
+    try:
+        descriptor = root.open_raw(names.names, os.O_RDONLY)
+    except OSError:
+        return None
+    with open(descriptor, "rb") as file:
+        return file.read()
+
+
+def _text(data: bytes | None) -> str | None:
+    if data is None:
+        return None
+    try:
+        return decoded(data, encoding_of(data))
+    except NotText:
+        return f"(binary, {len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]})\n"
+
+
+def _digest(descriptor: int) -> str:
+    digest = hashlib.sha256()
+    offset = 0
+    while piece := os.pread(descriptor, 1 << 20, offset):
+        digest.update(piece)
+        offset += len(piece)
+    return digest.hexdigest()

@@ -1,0 +1,321 @@
+"""Commands: words are words, limits hold, and nothing is left running."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from callgate import Executor, FunctionCall, UsageError
+from callgate.files import landlock
+from callgate.files.command import CommandBounds, CommandTool, HeadTail
+from callgate.files.supervisor import descendants
+from callgate.types import ToolResult
+
+linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="processes are found by /proc, which only Linux has")
+
+
+@pytest.fixture
+def tool(root: Path) -> CommandTool:
+    return CommandTool(root, allow=["echo", "pwd", "ls", "cat", "env", "git status", "sh"], timeout_s=20)
+
+
+def shell(root: Path, **options) -> CommandTool:
+    return CommandTool(root, allow=None, shell=True, **({"timeout_s": 20} | options))
+
+
+def run(tool: CommandTool, *argv: str, **args) -> ToolResult:
+    return tool.call_sync({"argv": list(argv), **args} if argv else args)
+
+
+def running(mark: str) -> list[int]:
+    """Processes that have a word in their command line."""
+    found = []
+    for entry in os.listdir("/proc"):
+        if entry.isdigit():
+            try:
+                if mark.encode() in Path(f"/proc/{entry}/cmdline").read_bytes():
+                    found.append(int(entry))
+            except OSError:
+                continue
+    return found
+
+
+def test_signs_of_a_shell_are_plain_words(tool: CommandTool, root: Path) -> None:
+    words = ["a;b", "$(id)", "`id`", "|", "cat", ">", "x", "&&", "*", "$HOME", "\\", "'", '"', "\n", "~"]
+    result = run(tool, "echo", *words)
+    assert result.value == {"exit_code": 0, "stdout": " ".join(words) + "\n", "stderr": ""}
+    assert list(root.iterdir()) == []
+
+
+def test_exit_codes_and_both_streams_are_given(tool: CommandTool) -> None:
+    result = run(tool, "sh", "-c", "echo out; echo err >&2; exit 3")
+    assert (result.status, result.value) == ("finished", {"exit_code": 3, "stdout": "out\n", "stderr": "err\n"})
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["rm", "-rf", "."], "not on the list"),
+        (["git", "push"], "not on the list"),
+        (["git"], "not on the list"),
+        (["/bin/echo", "x"], "not on the list"),
+        (["./echo"], "not on the list"),
+        (["ECHO"], "not on the list"),
+        ([""], "empty"),
+        (["echo", "a\0b"], "NUL"),
+    ],
+)
+def test_what_is_not_on_the_list_is_not_run(tool: CommandTool, argv: list[str], words: str) -> None:
+    result = run(tool, *argv)
+    assert (result.status, words in (result.error or "")) == ("failed", True)
+    assert words in tool.problems({"argv": argv})[0]
+    assert list(tool.problems({"argv": ["git", "status", "-s"]})) == []
+
+
+def test_a_program_inside_the_root_is_not_run_by_its_name(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (root / "bin").mkdir()
+    (root / "bin" / "mine").write_text("#!/bin/sh\necho planted\n")
+    (root / "bin" / "mine").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{root}/bin:.:{os.environ['PATH']}")
+    result = run(CommandTool(root, allow=["mine"]), "mine")
+    assert "inside the root" in (result.error or "")
+    assert "no program" in (run(CommandTool(root, allow=["none-such"]), "none-such").error or "")
+    assert "is a path" in (run(CommandTool(root, allow=None), "bin/mine").error or "")
+
+
+def test_the_folder_is_in_the_root_and_nowhere_else(tool: CommandTool, root: Path, tmp_path: Path) -> None:
+    (root / "sub").mkdir()
+    (root / "link").symlink_to(tmp_path)
+    assert run(tool, "pwd", cwd="sub").value["stdout"] == f"{root.resolve()}/sub\n"
+    for cwd in ("..", "/", "link", "none", "~"):
+        assert run(tool, "pwd", cwd=cwd).is_error, cwd
+
+
+def test_commands_see_few_variables_and_no_keys(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GEMINI_API_KEY", "secret-value")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret-value")
+    monkeypatch.setenv("LC_TIME", "C")
+    tool = CommandTool(root, allow=["env"], env={"MINE": "given"})
+    seen = dict(line.split("=", 1) for line in run(tool, "env").value["stdout"].splitlines())
+    assert "secret-value" not in seen.values()
+    assert seen["MINE"] == "given"
+    assert seen["LC_TIME"] == "C"
+    assert set(seen) <= {
+        "PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL", "LC_TIME", "MINE", "TERM",
+        "NO_COLOR", "PAGER", "GIT_PAGER", "GIT_TERMINAL_PROMPT", "LC_ALL", "LC_CTYPE",
+    }  # fmt: skip
+
+
+def test_a_command_cannot_read_what_is_typed(tool: CommandTool) -> None:
+    assert run(tool, "cat").value == {"exit_code": 0, "stdout": "", "stderr": ""}
+
+
+@linux
+def test_a_signal_is_never_an_exit_code_of_0(root: Path) -> None:
+    tool = shell(root)
+    for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGPIPE, signal.SIGHUP):
+        result = tool.call_sync({"command": f"kill -{number.value} $$"})
+        assert (result.status, number.name in (result.error or "")) == ("failed", True)
+    result = tool.call_sync({"command": "sh -c 'kill -9 $$' | cat"})
+    assert result.value["exit_code"] != 0
+    assert "SIGKILL" in result.notes[0]
+    result = tool.call_sync({"command": "sh -c 'kill -9 $$'; exit $?"})
+    assert (result.value["exit_code"], "SIGKILL" in result.notes[0]) == (137, True)
+
+
+@linux
+def test_at_the_deadline_everything_is_killed_also_what_made_a_session_of_its_own(root: Path) -> None:
+    tool = shell(root, timeout_s=1.0)
+    result = tool.call_sync({
+        "command": "echo begun; sleep 4711.1 & setsid sleep 4711.2 & "
+        "setsid sh -c 'trap \"\" TERM; setsid sleep 4711.3 & sleep 4711.4' & wait"
+    })  # fmt: skip
+    assert result.status == "timed_out"
+    assert "killed" in (result.error or "")
+    assert "begun" in (result.error or "")
+    assert running("4711.") == []
+
+
+@linux
+def test_what_a_command_leaves_running_is_killed_when_it_ends(root: Path) -> None:
+    result = shell(root).call_sync({"command": "sleep 4712.1 & setsid nohup sleep 4712.2 >/dev/null 2>&1 & echo done"})
+    assert result.value["stdout"] == "done\n"
+    assert "2 processes" in result.notes[0]
+    assert running("4712.") == []
+
+
+@linux
+@pytest.mark.skipif(
+    os.getuid() == 0, reason="no limit on processes holds for root, and the bomb would hit the whole machine"
+)
+def test_a_fork_bomb_is_stopped(root: Path) -> None:
+    tool = shell(root, timeout_s=10.0, bounds=CommandBounds(processes=50))
+    result = tool.call_sync({"command": "mark=4713; bomb() { bomb | bomb & }; bomb; sleep 30"})
+    assert result.is_error
+    assert running("mark=4713") == []
+
+
+@linux
+def test_memory_and_file_size_are_bounded(root: Path) -> None:
+    bounds = CommandBounds(memory_bytes=256 * 1024 * 1024, file_bytes=1024 * 1024)
+    tool = CommandTool(root, allow=[[sys.executable], "dd"], timeout_s=20, bounds=bounds)
+    result = run(tool, sys.executable, "-c", "x = bytearray(1 << 30)")
+    assert "MemoryError" in result.value["stderr"]
+    result = run(tool, "dd", "if=/dev/zero", "of=big", "bs=1M", "count=5")
+    assert result.is_error or result.value["exit_code"] != 0
+    assert (root / "big").stat().st_size <= 1024 * 1024
+
+
+@linux
+def test_giving_up_the_call_kills_the_command(root: Path) -> None:
+    executor = Executor([shell(root)])
+
+    async def give_up() -> None:
+        task = asyncio.create_task(
+            executor.execute(FunctionCall(name="run_command", args={"command": "sleep 4714.5"}, id="c"))
+        )
+        async with asyncio.timeout(10):
+            while not running("4714.5"):  # noqa: ASYNC110 - another process begins
+                await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(give_up())
+    assert running("4714.5") == []
+
+
+@linux
+def test_the_death_of_the_program_kills_the_command(root: Path) -> None:
+    code = (
+        "import sys; from callgate.files.command import CommandTool;"
+        f"tool = CommandTool({str(root)!r}, allow=None, shell=True, timeout_s=60);"
+        "tool.call_sync({'command': 'setsid sleep 4715.5 & sleep 4715.6'})"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code])
+    end = time.monotonic() + 20
+    while len(running("4715.")) < 3 and time.monotonic() < end:
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    while running("sleep\x004715.") and time.monotonic() < end:
+        time.sleep(0.02)
+    assert running("sleep\x004715.") == []
+
+
+def test_long_output_is_read_to_its_end_and_its_middle_left_out(root: Path) -> None:
+    tool = CommandTool(root, allow=["seq"], bounds=CommandBounds(output_bytes=1_000))
+    result = run(tool, "seq", "200000")
+    shown = result.value["stdout"]
+    assert shown.startswith("1\n2\n3\n")
+    assert shown.endswith("199999\n200000\n")
+    assert len(shown) < 1_100
+    assert "left out" in result.notes[0]
+
+
+def test_binary_output_is_told_and_not_shown(root: Path) -> None:
+    tool = shell(root)
+    result = tool.call_sync({"command": "printf 'a\\0b'"})
+    assert (result.value["stdout"], result.notes) == ("(3 bytes of binary data)", ("stdout is binary and is not shown.",))
+    result = tool.call_sync({"command": "printf '\\377x' >&2"})
+    assert (result.value["stderr"], "UTF-8" in result.notes[0]) == ("\ufffdx", True)
+
+
+def test_head_and_tail_hold_no_more_than_they_need() -> None:
+    kept = HeadTail(1_000)
+    for _ in range(10_000):
+        kept.add(b"x" * 999)
+    assert len(kept._head) + len(kept._tail) < 3_000
+    text, notes = kept.text("stdout")
+    assert (kept.size, len(notes)) == (9_990_000, 1)
+    assert text.count("x") == 1_000
+
+
+def test_options_that_cannot_hold_are_refused(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for options in ({"allow": ["ls"], "shell": True}, {"allow": "ls"}, {"allow": [""]}, {"allow": [[]]}):
+        with pytest.raises(UsageError):
+            CommandTool(root, **options)
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    with pytest.raises(UsageError, match="no Landlock"):
+        CommandTool(root, allow=None, jacket=True)
+
+
+def test_the_definition_says_what_is_allowed(root: Path) -> None:
+    definition = CommandTool(root, allow=["ls", "git status"], timeout_s=3).definition
+    assert (definition.name, definition.kind, definition.read_only, definition.ordered) == (
+        "run_command",
+        "command",
+        False,
+        True,
+    )
+    assert "ls, git status" in definition.description
+    assert list(CommandTool(root, allow=None, shell=True).definition.input_schema["properties"]) == ["command", "cwd"]
+    assert "nothing" in CommandTool(root, allow=[]).definition.description
+
+
+def test_descendants_are_found_whatever_a_process_is_called() -> None:
+    if not sys.platform.startswith("linux"):
+        pytest.skip("only Linux has /proc")
+    process = subprocess.Popen(
+        [sys.executable, "-c", "import time; open('/proc/self/comm', 'w').write('a) R 1 (b'); time.sleep(60)"]
+    )
+    try:
+        assert process.pid in descendants(os.getpid())
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_jacket_holds_commands_in_the_root(root: Path, tmp_path: Path) -> None:
+    if landlock.abi() < 1:
+        pytest.skip("this kernel has no Landlock")
+    outside = tmp_path / "outside.txt"
+    outside.write_text("outside")
+    if str(tmp_path).startswith("/tmp"):
+        outside = Path.cwd() / "pyproject.toml"
+    result = shell(root, jacket=True).call_sync({"command": f"echo mine > new.txt; cat new.txt; cat {outside}"})
+    assert result.value["stdout"] == "mine\n"
+    assert "denied" in result.value["stderr"].lower()
+
+
+def test_landlock_says_what_it_enforces(tmp_path: Path) -> None:
+    if landlock.abi() < 1:
+        pytest.skip("this kernel has no Landlock")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "b").touch()
+    code = f"""
+import os
+from callgate.files import landlock
+done = landlock.restrict(writable=[{str(tmp_path / "in")!r}, "/no/such/folder"])
+assert done.ok and done.abi == landlock.abi() and done.writable == ({str(tmp_path / "in")!r},), done
+open({str(tmp_path / "in" / "a")!r}, "w").close()
+os.rename({str(tmp_path / "in" / "a")!r}, {str(tmp_path / "in" / "b")!r})
+open("/dev/null", "w").close()
+os.listdir("/usr")
+for deed in (
+    lambda: open({str(tmp_path / "out" / "a")!r}, "w"),
+    lambda: os.listdir({str(tmp_path / "out")!r}),
+    lambda: os.unlink({str(tmp_path / "out" / "b")!r}),
+):
+    try:
+        deed()
+    except PermissionError:
+        continue
+    raise SystemExit("not held")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_without_landlock_nothing_is_enforced_and_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(landlock, "abi", lambda: 0)
+    done = landlock.restrict(writable=["/tmp"])
+    assert (done.ok, done.writable, len(done.missing)) == (False, (), 1)
