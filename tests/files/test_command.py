@@ -152,9 +152,7 @@ def test_what_a_command_leaves_running_is_killed_when_it_ends(root: Path) -> Non
 
 
 @linux
-@pytest.mark.skipif(
-    os.getuid() == 0, reason="no limit on processes holds for root, and the bomb would hit the whole machine"
-)
+@pytest.mark.skipif(os.getuid() == 0, reason="no limit on processes holds for root: the bomb would hit the whole machine")
 def test_a_fork_bomb_is_stopped(root: Path) -> None:
     tool = shell(root, timeout_s=10.0, bounds=CommandBounds(processes=50))
     result = tool.call_sync({"command": "mark=4713; bomb() { bomb | bomb & }; bomb; sleep 30"})

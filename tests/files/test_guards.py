@@ -1,4 +1,7 @@
-"""Each guard is needed: with it switched off, at least one attack that names it succeeds."""
+"""Each guard is needed: with it switched off, at least one attack that names it succeeds.
+
+The attacks really succeed here, perhaps as root: name only such whose targets are files of the test's own.
+"""
 
 from __future__ import annotations
 
