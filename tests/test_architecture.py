@@ -38,7 +38,7 @@ PURE = (
     "selection",
     "results",
 )
-EDGES = ("gemini", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp", "workers")
+EDGES = ("gemini", "models", "permission", "execute", "threads", "portal", "store", "sessions", "files", "mcp", "workers")
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("runtime",), ("server", "cli"), ("__main__",))
 TOP = (*LAYERS[-2], *LAYERS[-1])
@@ -53,6 +53,7 @@ TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
 ALLOWED = {
     ("models", "gemini"): "the Gemini model speaks through the native wire",
     ("execute", "threads"): "sync tools run in threads",
+    ("sessions", "store"): "what is done with whole sessions is done in their store",
     ("files", "execute"): "file tools are toolsets of the executor",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
     ("workers", "execute"): "worker tools are toolsets of the executor",

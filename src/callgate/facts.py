@@ -16,9 +16,9 @@ from callgate.errors import JsonError
 from callgate.types import Content, Decision, FunctionCall, JsonObject, Limits, ToolChoice, ToolDefinition, ToolResult, Usage
 
 __all__ = [
-    "SCHEMA_VERSION", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked", "CallDecided", "CallEnded",
+    "SCHEMA_VERSION", "Adopted", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked", "CallDecided", "CallEnded",
     "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "HistoryShortened", "KnownTool", "ModelAnswered",
-    "ModelFailed", "Recovered", "RunStarted", "Shorten", "Todo", "ToolsKnown", "decode", "encode",
+    "ModelFailed", "Recovered", "Rewound", "RunStarted", "Shorten", "Todo", "ToolsKnown", "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -164,9 +164,21 @@ class Recovered:
     """A new process has taken over; whatever the old one was doing has stopped."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound:
+    """The conversation was put back to its first contents; what came after them was taken back."""
+
+    contents_kept: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """The facts before this one were another session's: what was allowed or begun there is not so here."""
+
+
 Fact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
-    | ApprovalAnswered | CallStarted | CallEnded | Cancelled | Recovered
+    | ApprovalAnswered | CallStarted | CallEnded | Cancelled | Recovered | Rewound | Adopted
 )  # fmt: skip
 
 
@@ -226,7 +238,7 @@ _KINDS: dict[str, type[Any]] = {
     "tools_known": ToolsKnown, "history_given": HistoryGiven, "run_started": RunStarted, "model_answered": ModelAnswered,
     "model_failed": ModelFailed, "call_checked": CallChecked, "call_decided": CallDecided,
     "approval_answered": ApprovalAnswered, "call_started": CallStarted, "call_ended": CallEnded, "cancelled": Cancelled,
-    "recovered": Recovered, "history_shortened": HistoryShortened,
+    "recovered": Recovered, "history_shortened": HistoryShortened, "rewound": Rewound, "adopted": Adopted,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
