@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import glob
 import ipaddress
 import os
@@ -9,6 +10,7 @@ import re
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -25,6 +27,10 @@ LIVE = os.environ.get("CALLGATE_LIVE") == "1"
 if not LIVE:
     for _name in [name for name in os.environ if name.startswith(("GOOGLE_", "GEMINI_", "OPENAI_"))]:
         del os.environ[_name]
+
+# Nor do tests write among the sessions of whoever runs them.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="callgate-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # The same examples every time at scale 1, so that a change is judged by what it changed and not by luck; new ones, and more
 # of them, in a soak, where a failure prints the line that repeats it.

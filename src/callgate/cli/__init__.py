@@ -27,6 +27,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "chat": "Talk to a model that can call tools.",
     "convert": "Convert tools, calls, results and histories between systems.",
+    "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",
     "tools": "Look at tools before a model does.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""
