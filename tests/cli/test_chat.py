@@ -634,3 +634,38 @@ def test_json_needs_a_prompt(screen: Callable[..., Screen]) -> None:
     show = screen("-o", "json")
     show.wait_for("-o json needs a prompt")
     assert show.end() == 2
+
+
+@posix
+def test_a_question_that_a_killed_chat_left_open_is_asked_again(
+    screen: Callable[..., Screen], tools: Path, tmp_path: Path
+) -> None:
+    words = ["-T", f"{tools}:wipe", "--store", tmp_path / "sessions.db"]
+    show = screen(*words, "wipe path=/x")
+    show.wait_for("Run it?")
+    show.process.kill()
+    show.end()
+    again = screen(*words, "-c")
+    again.wait_for('? wipe({"path": "/x"})')
+    again.wait_for("Run it?")
+    again.type("y\r")
+    again.wait_for('wipe returned "wiped /x"')
+    again.wait_for("> ")
+    again.type("\x04")
+    again.wait_for("To go on: callgate chat -r chat-")
+    assert again.end() == 0
+
+
+@posix
+def test_a_chat_that_was_killed_while_a_tool_ran_says_that_the_outcome_is_unknown(
+    screen: Callable[..., Screen], tools: Path, tmp_path: Path
+) -> None:
+    words = ["-T", f"{tools}:slow", "--store", tmp_path / "sessions.db"]
+    show = screen(*words, "slow")
+    show.wait_for("→ slow({})")
+    show.process.kill()
+    show.end()
+    done = callgate("chat", *words, "-c")
+    assert done.returncode == 0
+    assert "! The process stopped while 'slow' ran: whether that had its effect is not known" in done.stderr
+    assert "slow" in done.stdout  # The model got an answer to its call, and went on.

@@ -264,6 +264,8 @@ def _documents(value: Any, source: str | None) -> Iterator[tuple[str | None, lis
             click.echo(escape(f"not kept, because a session has no place for it: {', '.join(others)}"), err=True)
         history = history["contents"]
     contents, notes = repaired(history)
+    if not contents:
+        raise UsageError("there is no history in it")
     _tell_losses(losses)
     for note in notes:
         click.echo(escape(note), err=True)
