@@ -59,7 +59,7 @@ class Turn:
     kept: int | None
     """Contents before it now; None if the history was shortened and it is no longer in it."""
     calls: list[str] = field(default_factory=list[str])
-    """Ids of the calls that were started."""
+    """Ids of the calls that were started, once or again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ def turns_of(facts: Sequence[Fact]) -> list[Turn]:
                 for turn in turns:
                     if turn.kept is not None:
                         turn.kept = turn.kept - dropped + (summary is not None) if turn.kept >= dropped else None
-            case words.CallStarted(id=call_id) if turns:
+            case words.CallStarted(id=call_id) if turns and call_id not in turns[-1].calls:
                 turns[-1].calls.append(call_id)
             case _:
                 pass
