@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
+import textwrap
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -342,3 +345,16 @@ def test_an_unknown_outcome_is_told_once_and_not_on_the_next_run() -> None:
         return [event async for event in gate.stream(session="s")]
 
     assert [event for event in asyncio.run(story()) if isinstance(event, Notice)] == []
+
+
+# The page ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_blocks_of_the_page_on_sessions_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "sessions.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    assert len(blocks) == 4
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    exec("async def story():\n" + textwrap.indent("\n".join(blocks), "    "), namespace)
+    asyncio.run(asyncio.wait_for(namespace["story"](), 60))

@@ -24,7 +24,7 @@ import click
 from callgate import strict_json
 from callgate.cli.demo_tools import DEMO_TOOLS, HONEST_TOOLS
 from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line, shown_call
-from callgate.cli.state import Chosen, chosen_session, session_options
+from callgate.cli.state import Kept, kept_session, session_options
 from callgate.cli.tools import ToolLoadError, load_tools
 from callgate.errors import CallgateError, UsageError
 from callgate.events import Event, RunEnded, to_json
@@ -113,11 +113,11 @@ def chat(ctx: click.Context, **given: Any) -> None:
 
     Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input, 53 the limit of turns, 130 Ctrl-C.
     """
-    with chosen_session(given, keep=not given["example"]) as session:
+    with kept_session(given, keep=not given["example"]) as session:
         ctx.exit(_chat(ctx, Options(**given), session))
 
 
-def _chat(ctx: click.Context, options: Options, session: Chosen) -> int:
+def _chat(ctx: click.Context, options: Options, session: Kept) -> int:
     model = _model(options, os.environ)
     # asyncio would print tracebacks of its own when a second Ctrl-C ends everything in mid-flight.
     logging.getLogger("asyncio").addHandler(_log_handler() if options.debug else logging.NullHandler())
@@ -170,7 +170,7 @@ def _is_demo(options: Options, env: Mapping[str, str]) -> bool:
     return options.provider == "demo" or (options.provider is None and options.model is None and not has_key)
 
 
-def _gate(options: Options, model: Model, terminal: Terminal, session: Chosen) -> Gate:
+def _gate(options: Options, model: Model, terminal: Terminal, session: Kept) -> Gate:
     policy = Policy(default="allow") if options.approval_mode == "yolo" else Policy()
     approve = None
     if is_terminal(sys.stdin):

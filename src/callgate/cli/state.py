@@ -21,7 +21,7 @@ from callgate.errors import CallgateError, UsageError
 from callgate.sessions import LATEST, State, find, recall
 from callgate.store import Store, open_store
 
-__all__ = ["Chosen", "chosen_session", "opened", "session_options", "state_dir", "store_option", "store_place"]
+__all__ = ["Kept", "kept_session", "opened", "session_options", "state_dir", "store_option", "store_place"]
 
 F = TypeVar("F", bound="Callable[..., Any]")
 
@@ -69,7 +69,7 @@ def opened(place: str | None) -> Generator[Store]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class Kept:
     """The session that a chat goes on with, or begins."""
 
     store: Store
@@ -86,7 +86,7 @@ class Chosen:
 
 
 @contextlib.contextmanager
-def chosen_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Chosen]:
+def kept_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Kept]:
     """Takes the options of `session_options` out of those that were given, and opens what they name.
 
     Without `keep` nothing is written, unless a store was named.
@@ -100,16 +100,16 @@ def chosen_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Cho
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with -r, -c or --store")
     in_memory = ephemeral or (not keep and place is None and resume is None)
     with opened(None if in_memory else store_place(place)) as store:
-        yield replace(asyncio.run(_chosen(store, resume)), is_kept=not in_memory)
+        yield replace(asyncio.run(_found(store, resume)), is_kept=not in_memory)
 
 
-async def _chosen(store: Store, resume: str | None) -> Chosen:
+async def _found(store: Store, resume: str | None) -> Kept:
     if resume is None:
         session = f"chat-{uuid.uuid4().hex[:12]}"
         await store.load(session)  # A store that cannot be used is told before anything is asked.
-        return Chosen(store=store, id=session)
+        return Kept(store=store, id=session)
     try:
         info = await find(store, resume)
     except UsageError as error:
         raise InputError(f"{error}; `callgate sessions list` shows them") from error
-    return Chosen(store=store, id=info.id, state=(await recall(store, info.id)).state)
+    return Kept(store=store, id=info.id, state=(await recall(store, info.id)).state)
