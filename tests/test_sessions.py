@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import textwrap
 from collections.abc import Sequence
@@ -11,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from callgate import Gate, Limits, Policy, ScriptedModel, UsageError, facts, tool
 from callgate.conversation import validate
@@ -22,6 +25,8 @@ from callgate.store import MemoryStore
 from callgate.testing import answer, call, text
 from callgate.turn import Loop
 from callgate.types import FunctionCall, ToolResult
+
+SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
 
 def note(word: str) -> str:
@@ -136,6 +141,70 @@ def test_a_session_that_is_in_use_is_not_rewound() -> None:
             await rewind(store, "s")
 
     asyncio.run(story())
+
+
+class Told:
+    """A session beside a plain list of what was said in it."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.said: list[str] = []
+        self.count = 0
+
+    async def tell(self, *told: Fact) -> None:
+        lease = await self.store.acquire("s", owner="me")
+        await self.store.append(lease, told, position=lease.position)
+        await self.store.release(lease)
+
+    async def say(self, words: int) -> None:
+        self.count += 1
+        prompt = f"{self.count}" + " word" * words
+        self.said.append(prompt)
+        answer = {"role": "model", "parts": [{"text": "Yes." * words or "No."}]}
+        await self.tell(begun(prompt), facts.ModelAnswered(content=answer, finish_reason="STOP"))
+
+    async def fail(self, _: int) -> None:
+        await self.tell(begun("lost"), facts.ModelFailed(message="down"))
+
+    async def shorten(self, how: int) -> None:
+        talk = Loop(await self.store.load("s")).conversation
+        dropped = talk.cut_for(talk.size_bytes * (how + 1) // 8)
+        await self.tell(facts.HistoryShortened(dropped=dropped, summary="So far." if how % 2 else None))
+
+    async def rewind(self, turns: int) -> None:
+        if 0 < turns <= len(self.said):
+            taken = await rewind(self.store, "s", turns=turns)
+            assert [turn.said for turn in taken.turns] == self.said[-turns:]
+            del self.said[-turns:]
+
+    async def fork(self, turn: int) -> None:
+        if self.count and turn <= len(self.said):
+            await fork(self.store, "s", "copy", turn=turn)
+            assert [one.said for one in turns_of(await self.store.load("copy"))] == self.said[:turn]
+            await self.store.delete("copy")
+
+
+def begun(prompt: str) -> Fact:
+    return facts.RunStarted(content={"role": "user", "parts": [{"text": prompt}]})
+
+
+@settings(max_examples=300 * SCALE)
+@given(st.lists(st.tuples(st.sampled_from(["say", "say", "say", "fail", "shorten", "rewind", "fork"]), st.integers(0, 6))))
+def test_whatever_was_shortened_and_taken_back_the_turns_that_are_left_are_those_that_were_said(
+    story: list[tuple[str, int]],
+) -> None:
+    async def play() -> None:
+        told = Told()
+        for deed, number in story:
+            await getattr(told, deed)(number)
+            found = await told.store.load("s")
+            assert [turn.said for turn in turns_of(found)] == told.said
+            contents = Loop(found).conversation.contents
+            assert validate(contents) == []
+            if told.said and deed == "rewind":
+                assert told.said[-1] in texts(contents)
+
+    asyncio.run(play())
 
 
 # Copies ------------------------------------------------------------------------------------------------------------------

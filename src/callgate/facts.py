@@ -169,6 +169,10 @@ class Rewound:
     """The conversation was put back to its first contents; what came after them was taken back."""
 
     contents_kept: int
+    contents: list[Content] | None = None
+    """The contents that it was put back to, where they had been shortened since."""
+    position: int | None = None
+    """The fact, counted from 0, by which these contents were complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

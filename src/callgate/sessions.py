@@ -58,6 +58,8 @@ class Turn:
     """Contents before it, when it was said."""
     kept: int | None
     """Contents before it now; None if the history was shortened and it is no longer in it."""
+    is_shortened: bool = False
+    """Whether the history was shortened since."""
     calls: list[str] = field(default_factory=list[str])
     """Ids of the calls that were started, once or again."""
 
@@ -138,8 +140,11 @@ def turns_of(facts: Sequence[Fact]) -> list[Turn]:
             case words.HistoryGiven():
                 given = loop.conversation.contents
                 turns = [_turn(said, position, index) for index, said in enumerate(given) if is_user_turn(said)]
+            case words.Rewound(position=then) if then is not None:
+                turns = turns_of(facts[: then + 1])
             case words.HistoryShortened(dropped=dropped, summary=summary):
                 for turn in turns:
+                    turn.is_shortened = True
                     if turn.kept is not None:
                         turn.kept = turn.kept - dropped + (summary is not None) if turn.kept >= dropped else None
             case words.CallStarted(id=call_id) if turns and call_id not in turns[-1].calls:
@@ -184,11 +189,11 @@ async def rewind(store: Store, session: str, *, turns: int = 1, undo: Undo | Non
 
 def _cut_before(turn: Turn, facts: Sequence[Fact]) -> Fact:
     """The fact that puts the conversation back to before a turn."""
-    if turn.kept is not None:
-        return words.Rewound(contents_kept=turn.kept)
-    # The history has been shortened since, so what was there then is taken from the journal.
+    if not turn.is_shortened:
+        return words.Rewound(contents_kept=turn.kept_then)
+    # What was left out since was there then, and comes back from the journal.
     then = Loop(facts[: turn.position + 1]).conversation.contents
-    return words.HistoryGiven(contents=then[: turn.kept_then])
+    return words.Rewound(contents_kept=turn.kept_then, contents=then[: turn.kept_then], position=turn.position)
 
 
 async def fork(store: Store, session: str, target: str, *, turn: int | None = None) -> None:

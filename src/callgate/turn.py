@@ -400,6 +400,8 @@ class Loop:
 
     def _rewound(self, fact: facts.Rewound) -> None:
         self._open, self.run, self.phase = [], _Run(), "idle"
+        if fact.contents is not None:
+            self.conversation = Conversation(fact.contents)
         self.conversation.cut(fact.contents_kept)
 
     def _adopted(self, fact: facts.Adopted) -> None:
