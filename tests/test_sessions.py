@@ -264,12 +264,24 @@ def test_a_session_from_elsewhere_brings_no_permission_with_it(state: str, expec
     assert loop.todo().run == ()
 
 
-def test_facts_that_make_no_conversation_are_refused_before_anything_is_written() -> None:
+@pytest.mark.parametrize(
+    "bad",
+    [
+        facts.Rewound(contents_kept="many"),  # type: ignore[arg-type]
+        facts.Rewound(contents_kept=0, position=[]),  # type: ignore[arg-type]
+        facts.HistoryGiven(contents=7),  # type: ignore[arg-type]
+        facts.ToolsKnown(tools={}, names=5),  # type: ignore[arg-type]
+    ],
+)
+def test_facts_that_make_no_conversation_are_refused_before_anything_is_written(bad: Fact) -> None:
     store = MemoryStore()
-    bad: Any = facts.Rewound(contents_kept="many")  # type: ignore[arg-type]
     with pytest.raises(UsageError, match="make no conversation"):
         asyncio.run(adopt(store, "s", [bad]))
     assert asyncio.run(store.sessions()) == []
+
+
+def test_a_fact_that_goes_back_to_itself_or_to_nowhere_is_passed_over() -> None:
+    assert turns_of([facts.Rewound(contents_kept=0, position=place) for place in (0, 5, -1)]) == []
 
 
 # Documents ---------------------------------------------------------------------------------------------------------------

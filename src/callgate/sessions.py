@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate import facts as words
@@ -62,6 +62,12 @@ class Turn:
     """Whether the history was shortened since."""
     calls: list[str] = field(default_factory=list[str])
     """Ids of the calls that were started, once or again."""
+
+    def shorten(self, dropped: int, added: int) -> None:
+        """The first contents were left out, and others put in their place."""
+        self.is_shortened = True
+        if self.kept is not None:
+            self.kept = self.kept - dropped + added if self.kept >= dropped else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +138,8 @@ def turns_of(facts: Sequence[Fact]) -> list[Turn]:
     """Everything that the user said and that was not taken back, oldest first."""
     loop = Loop()
     turns: list[Turn] = []
+    returns = {fact.position for fact in facts if isinstance(fact, words.Rewound)}
+    known_at: dict[int, list[Turn]] = {}
     for position, fact in enumerate(facts):
         loop.apply(fact)
         match fact:
@@ -140,13 +148,11 @@ def turns_of(facts: Sequence[Fact]) -> list[Turn]:
             case words.HistoryGiven():
                 given = loop.conversation.contents
                 turns = [_turn(said, position, index) for index, said in enumerate(given) if is_user_turn(said)]
-            case words.Rewound(position=then) if then is not None:
-                turns = turns_of(facts[: then + 1])
+            case words.Rewound(position=then) if then in known_at:
+                turns = _copied(known_at[then])
             case words.HistoryShortened(dropped=dropped, summary=summary):
                 for turn in turns:
-                    turn.is_shortened = True
-                    if turn.kept is not None:
-                        turn.kept = turn.kept - dropped + (summary is not None) if turn.kept >= dropped else None
+                    turn.shorten(dropped, 0 if summary is None else 1)
             case words.CallStarted(id=call_id) if turns and call_id not in turns[-1].calls:
                 turns[-1].calls.append(call_id)
             case _:
@@ -154,7 +160,13 @@ def turns_of(facts: Sequence[Fact]) -> list[Turn]:
         # A turn that was taken back, or came to nothing, is no longer in the history.
         while turns and turns[-1].kept is not None and turns[-1].kept >= len(loop.conversation):
             turns.pop()
+        if position in returns:
+            known_at[position] = _copied(turns)
     return turns
+
+
+def _copied(turns: Sequence[Turn]) -> list[Turn]:
+    return [replace(turn, calls=[*turn.calls]) for turn in turns]
 
 
 def _turn(content: Content, position: int, kept: int) -> Turn:
@@ -226,7 +238,7 @@ async def adopt(store: Store, session: str, facts: Sequence[Fact]) -> None:
     """
     facts = [*facts, words.Adopted()]
     try:
-        Loop(facts)
+        standing(session, facts)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, CallgateError) as error:
         raise UsageError(f"these facts make no conversation: {error!r}") from error
     async with _held(store, session) as lease:
