@@ -218,15 +218,14 @@ async def fork(store: Store, session: str, target: str, *, turn: int | None = No
         StoreError: the store cannot be used.
     """
     facts = await store.load(session)
+    if not facts:
+        raise UsageError(f"there is no session {session!r}")
     known = turns_of(facts)
     if turn is not None and not 0 <= turn <= len(known):
         raise UsageError(f"session {session!r} has {len(known)} turns, and no turn {turn}")
-    await store.copy(session, target, facts=len(facts))
-    more: list[Fact] = [words.Adopted()]
-    if turn is not None and turn < len(known):
-        more.append(_cut_before(known[turn], facts))
-    async with _held(store, target) as lease:
-        await store.append(lease, more, position=lease.position, durable=True)
+    cut = [_cut_before(known[turn], facts)] if turn is not None and turn < len(known) else []
+    # In one commit: a copy that still had the permissions of its original must not be there for a moment.
+    await adopt(store, target, [*facts, *cut])
 
 
 async def adopt(store: Store, session: str, facts: Sequence[Fact]) -> None:
