@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import glob
 import importlib.util
 import ipaddress
@@ -10,6 +11,7 @@ import re
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import ModuleType
@@ -28,6 +30,10 @@ if not LIVE:
         del os.environ[_name]
     # Whether the embedded model is installed must not decide what a test of something else sees.
     os.environ["CALLGATE_PROVIDER"] = "demo"
+
+# Nor do tests write among the sessions of whoever runs them.
+os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="callgate-state-")
+atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
 
 # The same examples every time at scale 1, so that a change is judged by what it changed and not by luck; new ones, and more
 # of them, in a soak, where a failure prints the line that repeats it.

@@ -39,8 +39,8 @@ PURE = (
     "results",
 )
 EDGES = (
-    "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp",
-    "workers",
+    "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "sessions",
+    "files", "mcp", "workers",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("runtime",), ("server", "cli"), ("__main__",))
@@ -61,6 +61,7 @@ ALLOWED = {
     ("openai", "wire"): "how requests are timed and tried again is the same for every server",
     ("openai", "gemini"): "its reader cuts any stream into JSON, and its limiter slows down callers of any server",
     ("execute", "threads"): "sync tools run in threads",
+    ("sessions", "store"): "what is done with whole sessions is done in their store",
     ("files", "execute"): "file tools are toolsets of the executor",
     ("files", "threads"): "file work is done off the event loop",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",

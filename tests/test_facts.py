@@ -76,6 +76,13 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
     facts.CallEnded: st.builds(facts.CallEnded, id=text, result=results),
     facts.Cancelled: st.builds(facts.Cancelled, reason=text, partial=text),
     facts.Recovered: st.builds(facts.Recovered),
+    facts.Rewound: st.builds(
+        facts.Rewound,
+        contents_kept=st.integers(0, 9),
+        contents=st.none() | st.lists(contents, max_size=2),
+        position=st.none() | st.integers(0, 9),
+    ),
+    facts.Adopted: st.builds(facts.Adopted),
     facts.HistoryShortened: st.builds(
         facts.HistoryShortened, dropped=st.integers(0, 9), summary=st.none() | text, usage=usages
     ),

@@ -27,9 +27,10 @@ from callgate.types import (
 )
 
 __all__ = [
-    "SCHEMA_VERSION", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked", "CallDecided",
-    "CallEnded", "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "HistoryShortened", "KnownTool",
-    "ModelAnswered", "ModelFailed", "Recovered", "RunStarted", "Shorten", "Todo", "ToolsKnown", "decode", "encode",
+    "SCHEMA_VERSION", "Adopted", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked",
+    "CallDecided", "CallEnded", "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "HistoryShortened",
+    "KnownTool", "ModelAnswered", "ModelFailed", "Recovered", "Rewound", "RunStarted", "Shorten", "Todo", "ToolsKnown",
+    "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -185,9 +186,25 @@ class Recovered:
     """A new process has taken over; whatever the old one was doing has stopped."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewound:
+    """The conversation was put back to its first contents; what came after them was taken back."""
+
+    contents_kept: int
+    contents: list[Content] | None = None
+    """The contents that it was put back to, where they had been shortened since."""
+    position: int | None = None
+    """The fact, counted from 0, by which these contents were complete."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Adopted:
+    """The facts before this one were another session's: what was allowed or begun there is not so here."""
+
+
 Fact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
-    | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | Cancelled | Recovered
+    | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | Cancelled | Recovered | Rewound | Adopted
 )  # fmt: skip
 
 
@@ -248,6 +265,7 @@ _KINDS: dict[str, type[Any]] = {
     "model_failed": ModelFailed, "call_checked": CallChecked, "call_decided": CallDecided,
     "approval_answered": ApprovalAnswered, "always_revoked": AlwaysRevoked, "call_started": CallStarted,
     "call_ended": CallEnded, "cancelled": Cancelled, "recovered": Recovered, "history_shortened": HistoryShortened,
+    "rewound": Rewound, "adopted": Adopted,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

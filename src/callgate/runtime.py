@@ -13,7 +13,7 @@ import logging
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
 from os import PathLike
@@ -78,6 +78,7 @@ TOOLS_SHOWN_MAX = DECLARATIONS_MAX // 2 - 1
 """Half of what can be declared is left for tools that are found."""
 NOTES_MAX = 20
 """Repairs of a history that are told one by one."""
+NOTHING_TO_DO = "there is nothing to go on with: the conversation waits for the user, so pass a prompt"
 SUM_UP = (
     "Sum up this conversation so that you can go on with it without having it: what the user wants, every fact, name, "
     "number and path that may still matter, what was decided, which tools were called and what came of it, and what is "
@@ -613,8 +614,14 @@ class _Driver:
             content = parts.user_content(opening.prompt)
             first.append(facts.RunStarted(content=content, tool_choice=opening.tool_choice, limits=self.setup.limits))
         elif self.loop.phase in ("idle", "done") and not opening.answers:
+            if opening.history is None and self.loop.is_users_turn:
+                raise UsageError(NOTHING_TO_DO)  # Before it is noted: what the last run came to can still be recalled.
             first.append(facts.RunStarted(content=None, tool_choice=opening.tool_choice, limits=self.setup.limits))
-        await self.note(*first)
+        started = {record.call.id for record in self.loop.open_calls if record.state == "started"}
+        settled = await self.journal(*first)
+        await self.report(settled)
+        for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
+            await self.emit(notice)
         await self.answer_approvals(opening.answers)
 
     async def answer_approvals(self, answers: Mapping[str, Approval]) -> None:
@@ -635,7 +642,7 @@ class _Driver:
         if finish.error == "empty":
             raise EmptyAnswer("the model kept answering with nothing at all", retryable=True)
         if finish.reason == "nothing_to_do":
-            raise UsageError("there is nothing to go on with: the conversation waits for the user, so pass a prompt")
+            raise UsageError(NOTHING_TO_DO)
         return await self.end()
 
     async def end(self) -> Reply:
@@ -788,13 +795,19 @@ class _Driver:
         ready, refused = await self.post.admit([record for record in self.loop.open_calls if record.call.id in wanted])
         await self.note(*refused)
         await self.note(*[facts.CallStarted(id=call.id) for call in ready], durable=True)
-        # No waiting in between: what the journal calls started is running, whatever happens to this task.
-        for call in ready:
-            kept = self.post.kept(call)
-            watch = Watch(session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call))
-            self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
-        for call in ready:
-            await self.emit(CallStarted(call))
+        try:
+            # Told before they run: a tool that holds up the event loop would hold up the news of its start too.
+            for call in ready:
+                await self.emit(CallStarted(call))
+        finally:
+            # What the journal calls started is running, whatever happens to this task.
+            for call in ready:
+                self.run_call(call)
+
+    def run_call(self, call: FunctionCall) -> None:
+        kept = self.post.kept(call)
+        watch = Watch(session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call))
+        self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
 
     def call_ended(self, call: FunctionCall, result: ToolResult) -> None:
         if self.post.ended(call, result):
@@ -922,6 +935,26 @@ async def _whole_result(store: Store, session: str, call_id: str) -> str | None:
     """The text of a result, of which the model may have seen only a part."""
     ended = (fact for fact in await store.load(session) if isinstance(fact, facts.CallEnded) and fact.id == call_id)
     return next((whole_text(fact.result) for fact in ended), None)
+
+
+def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:
+    """What became of the calls that were running when the process before this one died."""
+    state_of = {record.call.id: (record.call.name, record.state) for record in records if record.call.id in started}
+    unknown = [name for name, state in state_of.values() if state == "unknown"]
+    again = [name for name, state in state_of.values() if state in ("proposed", "allowed")]
+    if unknown:
+        yield Notice(
+            "outcome_unknown",
+            f"The process stopped while {_listed(unknown)} ran: whether that had its effect is not known, and it is not "
+            "run again.",
+            "warning",
+        )
+    if again:
+        yield Notice("run_again", f"The process stopped while {_listed(again)} ran; that is safe to repeat, and runs again.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)
 
 
 def _found_names(result: ToolResult) -> list[str]:

@@ -201,6 +201,12 @@ class Loop:
         """The calls of the current turn, settled or not."""
         return [call.record() for call in self._open]
 
+    @property
+    def is_users_turn(self) -> bool:
+        """Whether there is nothing that the model could answer: the history is empty, or its word was the last one."""
+        last = self.conversation.last
+        return last is None or (parts.role_of(last) != "user" and not self.conversation.open_calls)
+
     def reply(self, session: str) -> Reply:
         """What the run has come to so far."""
         awaiting = [call.record() for call in self._open if call.state == "awaiting"]
@@ -217,7 +223,13 @@ class Loop:
             approvals=awaiting,
             model=self.run.model,
             cost=self.run.cost,
+            context_tokens=self.context_tokens,
         )
+
+    @property
+    def context_tokens(self) -> int:
+        """About how many tokens the history has: by the rate of the last answer that counted them, else by its bytes."""
+        return round(self.conversation.size_bytes * self._tokens_per_byte)
 
     def snapshot(self) -> JsonObject:
         """The whole state as plain data: equal snapshots behave alike."""
@@ -257,8 +269,7 @@ class Loop:
         self.run = _Run(limits=fact.limits, tool_choice=fact.tool_choice, start=len(self.conversation))
         if fact.content is not None:
             self.conversation.add_user(fact.content["parts"])
-        last = self.conversation.last
-        if last is None or parts.role_of(last) != "user":
+        if self.is_users_turn:
             self._finish("nothing_to_do")
             return
         self._go_on()
@@ -409,6 +420,20 @@ class Loop:
                 call.state = "allowed"
             else:
                 self._settle(call, "unknown", error=_UNKNOWN)
+
+    def _rewound(self, fact: facts.Rewound) -> None:
+        self._open, self.run, self.phase = [], _Run(), "idle"
+        if fact.contents is not None:
+            self.conversation = Conversation(fact.contents)
+        self.conversation.cut(fact.contents_kept)
+
+    def _adopted(self, fact: facts.Adopted) -> None:
+        self.always.clear()
+        for call in self._open:
+            if call.state == "started":
+                self._settle(call, "unknown", error=_UNKNOWN)
+            elif call.state not in FINAL_STATES:
+                call.state, call.approved, call.decision = "proposed", False, None
 
     # Steps ----------------------------------------------------------------------------------------------------------------
 
@@ -575,6 +600,8 @@ class Loop:
         facts.CallEnded: _call_ended,
         facts.Cancelled: _cancelled,
         facts.Recovered: _recovered,
+        facts.Rewound: _rewound,
+        facts.Adopted: _adopted,
     }
 
 

@@ -339,6 +339,8 @@ class Reply:
     """The model that gave the last answer."""
     cost: float | None = None
     """What the run cost by the gate's prices; None when they do not say."""
+    context_tokens: int = 0
+    """About how many tokens the whole conversation has now: what the next request sends of it."""
 
     @property
     def ok(self) -> bool:

@@ -410,7 +410,9 @@ def interrupted(word: str, tools: Path) -> tuple[int, str]:
         assert running.stderr
         seen = ""
         while f"→ {word}(" not in seen:
-            seen += running.stderr.readline()
+            line = running.stderr.readline()
+            assert line, f"it ended: {seen}"
+            seen += line
         for _ in range(PATIENCE_S):
             running.send_signal(signal.SIGINT)
             try:
@@ -771,3 +773,38 @@ def test_the_list_of_tools_says_what_the_chat_will_do(tools: Path, tmp_path: Pat
     assert {name: found["verdict"] for name, found in told["tools"].items()}["save"] == "allow"
     assert "calculate" in callgate("tools").stdout
     assert callgate("tools", "list", "-T", "gone.py").returncode == 42
+
+
+@posix
+def test_a_question_that_a_killed_chat_left_open_is_asked_again(
+    screen: Callable[..., Screen], tools: Path, tmp_path: Path
+) -> None:
+    words = ["-T", f"{tools}:wipe", "--store", tmp_path / "sessions.db"]
+    show = screen(*words, "wipe path=/x")
+    show.wait_for("Run it?")
+    show.process.kill()
+    show.end()
+    again = screen(*words, "-c")
+    again.wait_for('? wipe({"path": "/x"})')
+    again.wait_for("(Enter: no) ")
+    again.type("y\r")
+    again.wait_for('wipe returned "wiped /x"')
+    again.wait_for("> ")
+    again.type("\x04")
+    again.wait_for("To go on: callgate chat -r chat-")
+    assert again.end() == 0
+
+
+@posix
+def test_a_chat_that_was_killed_while_a_tool_ran_says_that_the_outcome_is_unknown(
+    screen: Callable[..., Screen], tools: Path, tmp_path: Path
+) -> None:
+    words = ["-T", f"{tools}:slow", "--store", tmp_path / "sessions.db"]
+    show = screen(*words, "slow")
+    show.wait_for("→ slow({})")
+    show.process.kill()
+    show.end()
+    done = callgate("chat", *words, "-c")
+    assert done.returncode == 0
+    assert "! The process stopped while 'slow' ran: whether that had its effect is not known" in done.stderr
+    assert "slow" in done.stdout  # The model got an answer to its call, and went on.

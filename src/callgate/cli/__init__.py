@@ -29,6 +29,7 @@ COMMANDS = {
     "convert": "Convert tools, calls, results and histories between systems.",
     "model": "The model that runs on this machine: fetch, list, path.",
     "audit": "Look at the log of calls, and see whether it was changed.",
+    "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",
     "tools": "Look at tools before a model does.",
     "undo": "Look at what was written to files, and put back what was there before.",
 }

@@ -14,7 +14,6 @@ import os
 import select
 import signal
 import sys
-import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
 from types import FrameType
@@ -27,6 +26,7 @@ from callgate.cli.approve import Approver
 from callgate.cli.demo_tools import DEMO_TOOLS
 from callgate.cli.provider import PROVIDERS, Chosen, choose
 from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line
+from callgate.cli.state import Kept, kept_session, session_options
 from callgate.cli.tools import ToolLoadError, file_tools, load_tools
 from callgate.cli.visible import ascii_json
 from callgate.errors import CallgateError, UsageError
@@ -119,6 +119,7 @@ class Options:
     default="text",
     help="text, one JSON object, or one JSON line for each event.",
 )
+@session_options
 @click.option("--example", is_flag=True, help="Where nobody can type and no prompt comes, show a short conversation.")
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context
@@ -127,7 +128,11 @@ def chat(ctx: click.Context, **given: Any) -> None:
 
     Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input, 53 the limit of turns, 130 Ctrl-C.
     """
-    options = Options(**given)
+    with kept_session(given, keep=not given["example"]) as session:
+        ctx.exit(_chat(ctx, Options(**given), session))
+
+
+def _chat(ctx: click.Context, options: Options, session: Kept) -> int:
     chosen = choose(options.provider, options.model, os.environ)
     # asyncio would print tracebacks of its own when a second Ctrl-C ends everything in mid-flight.
     logging.getLogger("asyncio").addHandler(_log_handler() if options.debug else logging.NullHandler())
@@ -135,27 +140,33 @@ def chat(ctx: click.Context, **given: Any) -> None:
         logging.getLogger("callgate").addHandler(_log_handler())
         logging.getLogger("callgate").setLevel(logging.DEBUG)
     terminal = Terminal(sys.stdout, sys.stderr)
-    prompts = _prompts(options)
+    prompts = _prompts(options, may_be_empty=session.is_unfinished)
     if prompts is None and options.output != "text":
         raise click.UsageError(f"-o {options.output} needs a prompt: give one as an argument, or pipe it in", ctx)
-    talk = _talk(options, chosen, terminal, shows_example=prompts is not None and len(prompts) > 1)
+    shows_example = prompts is not None and len(prompts) > 1
+    talk = _talk(options, chosen, terminal, session, shows_example=shows_example)
     if chosen.line:
         terminal.line(chosen.line)
     chosen.warm()
     with talk:
+        goes_on_first = session.is_unfinished and (prompts is None or prompts[0] != "")
+        if goes_on_first and not _take_turn(talk, terminal, None, show=_shows(terminal)[options.output]):
+            return INTERRUPTED
         if prompts is None:
             code = _converse(talk, terminal)
+            if session.is_kept and talk.has_begun:
+                terminal.line(f"To go on: callgate chat -r {session.id}")
         elif len(prompts) > 1:
             code = _show_example(talk, terminal, prompts)
         else:
-            code = _answer(talk, terminal, prompts[0], options.output)
-    ctx.exit(code)
+            code = _answer(talk, terminal, prompts[0] or None, options.output)
+    return code
 
 
 # From options to a gate --------------------------------------------------------------------------------------------------
 
 
-def _talk(options: Options, chosen: Chosen, terminal: Terminal, *, shows_example: bool) -> Talk:
+def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *, shows_example: bool) -> Talk:
     policy = policy_of(options.policy, options.approval_mode)
     for problem in policy.problems:
         terminal.line(f"! {one_line(problem, 1000)}", color="failed")
@@ -173,11 +184,12 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, *, shows_example
             policy=policy,
             approve=approve,
             audit=options.audit,
+            store=session.store,
         )
     except (ToolLoadError, UsageError) as error:
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)
         raise InputError(str(error)) from error
-    return Talk(gate, approve)
+    return Talk(gate, session.id, approve)
 
 
 NOBODY = "Nobody can be asked here: use a terminal, or a rule in a --policy file, or run it with --approval-mode yolo."
@@ -198,8 +210,8 @@ def policy_of(file: str | None, mode: Mode | None) -> Policy:
     return replace(policy, mode=mode, nobody=NOBODY_IN_YOLO if mode == "yolo" else NOBODY)
 
 
-def _prompts(options: Options) -> Sequence[str] | None:
-    """What to answer; None when somebody sits there who can be asked."""
+def _prompts(options: Options, *, may_be_empty: bool) -> Sequence[str] | None:
+    """What to answer; None when somebody sits there who can be asked. Empty: the session goes on where it stopped."""
     prompt = options.prompt
     if prompt is None:
         if is_terminal(sys.stdin):
@@ -209,6 +221,8 @@ def _prompts(options: Options) -> Sequence[str] | None:
             return EXAMPLE
     prompt = strict_json.without_surrogates(prompt)
     if not prompt.strip():
+        if may_be_empty:
+            return [""]
         raise InputError("there is no prompt: give one as an argument, or pipe it in")
     return [prompt]
 
@@ -249,10 +263,11 @@ class Talk:
     While a turn runs, the first Ctrl-C cancels it and the second raises; at all other times the first raises.
     """
 
-    def __init__(self, gate: Gate, approver: Approver | None = None) -> None:
+    def __init__(self, gate: Gate, session: str, approver: Approver | None = None) -> None:
         self.gate = gate
+        self.session = session
+        self.has_begun = False
         self._approver = approver
-        self.session = f"chat-{uuid.uuid4().hex[:12]}"
         self._runner = asyncio.Runner()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[Any] | None = None
@@ -276,20 +291,20 @@ class Talk:
         finally:
             signal.signal(signal.SIGINT, self._handler_before)
 
-    def turn(self, prompt: str, show: Callable[[Event], None]) -> Reply:
+    def turn(self, prompt: str | None, show: Callable[[Event], None]) -> Reply:
         """Runs one turn of the conversation and shows its events.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed twice.
         """
-        self._interrupts = 0
+        self._interrupts, self.has_begun = 0, True
         return self._runner.run(self._turn(prompt, show))
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Runs something between turns, such as looking at what was allowed for good."""
         return self._runner.run(work)
 
-    async def _turn(self, prompt: str, show: Callable[[Event], None]) -> Reply:
+    async def _turn(self, prompt: str | None, show: Callable[[Event], None]) -> Reply:
         reply: Reply | None = None
         events = cast("AsyncGenerator[Event]", self.gate.stream(prompt, session=self.session))
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
@@ -321,10 +336,9 @@ async def _ended(task: asyncio.Task[Any]) -> None:
     await asyncio.wait({task}, timeout=CLOSE_WAIT_S)
 
 
-def _answer(talk: Talk, terminal: Terminal, prompt: str, output: str) -> int:
-    show = {"text": terminal.show, "json": _ignore, "stream-json": _print_event}[output]
+def _answer(talk: Talk, terminal: Terminal, prompt: str | None, output: str) -> int:
     try:
-        reply = talk.turn(prompt, show)
+        reply = talk.turn(prompt, _shows(terminal)[output])
     except CallgateError as error:
         terminal.end_line()
         raise click.ClickException(str(error)) from error
@@ -333,6 +347,10 @@ def _answer(talk: Talk, terminal: Terminal, prompt: str, output: str) -> int:
     if output != "text" and (sentence := ending_sentence(reply)):
         terminal.line(f"callgate: {sentence}")
     return _exit_code(reply)
+
+
+def _shows(terminal: Terminal) -> dict[str, Callable[[Event], None]]:
+    return {"text": terminal.show, "json": _ignore, "stream-json": _print_event}
 
 
 def _exit_code(reply: Reply) -> int:
@@ -402,10 +420,10 @@ def _converse(talk: Talk, terminal: Terminal) -> int:
             return INTERRUPTED
 
 
-def _take_turn(talk: Talk, terminal: Terminal, line: str) -> bool:
+def _take_turn(talk: Talk, terminal: Terminal, line: str | None, *, show: Callable[[Event], None] | None = None) -> bool:
     """One turn; False when the person wants to leave. What fails is told, and the conversation goes on."""
     try:
-        talk.turn(line, terminal.show)
+        talk.turn(line, show or terminal.show)
     except CallgateError as error:
         terminal.line(f"callgate: {one_line(str(error), 1000)}", color="failed")
     except KeyboardInterrupt:

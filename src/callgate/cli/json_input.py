@@ -25,7 +25,7 @@ class InputError(click.ClickException):
     exit_code = BAD_INPUT
 
 
-def json_from(place: str) -> Any:
+def json_from(place: str, *, depth_max: int = strict_json.DEPTH_MAX) -> Any:
     """The JSON of a file, or of stdin for `-`.
 
     Raises:
@@ -40,9 +40,9 @@ def json_from(place: str) -> Any:
     if not text.strip():
         raise InputError(f"{named} is empty: it must hold JSON")
     try:
-        return strict_json.parse(text)
+        return strict_json.parse(text, depth_max=depth_max)
     except JsonError as error:
-        raise InputError(f"{named}: {_too_deep(str(error))}") from None
+        raise InputError(f"{named}: {_too_deep(str(error), depth_max)}") from None
 
 
 def _bytes_of(place: str, named: str) -> bytes:
@@ -65,6 +65,6 @@ def _place(data: bytes, offset: int) -> str:
     return f"the byte 0x{data[offset]:02x} at line {line} column {column}"
 
 
-def _too_deep(sentence: str) -> str:
+def _too_deep(sentence: str, depth_max: int) -> str:
     """The parser has a limit of its own, which it calls by a name that says little to a user."""
-    return sentence.replace("recursion limit exceeded", f"nested deeper than {strict_json.DEPTH_MAX} levels")
+    return sentence.replace("recursion limit exceeded", f"nested deeper than {depth_max} levels")

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from callgate import parts
 from callgate.errors import UsageError
-from callgate.facts import Fact, RunStarted
+from callgate.facts import Fact, HistoryGiven, RunStarted
+from callgate.types import Content
 
 __all__ = ["LEASE_S", "Lease", "SessionInfo", "Store", "check_id", "title_of"]
 
@@ -111,8 +112,14 @@ class Store(Protocol):
 
 def title_of(facts: Sequence[Fact]) -> str:
     """The first words of the user among the facts, on one line; empty if there are none."""
-    said = (parts.text_of(fact.content) for fact in facts if isinstance(fact, RunStarted) and fact.content)
+    said = (parts.text_of(content) for fact in facts for content in _said_in(fact))
     return next((" ".join(text.split())[:TITLE_CHARS_MAX] for text in said if text.strip()), "")
+
+
+def _said_in(fact: Fact) -> list[Content]:
+    if isinstance(fact, HistoryGiven):
+        return [content for content in fact.contents if parts.role_of(content) == "user"]
+    return [fact.content] if isinstance(fact, RunStarted) and fact.content else []
 
 
 def check_id(session: str) -> None:

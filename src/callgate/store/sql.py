@@ -195,7 +195,7 @@ class SqlStore:
         rows = await self._do(lambda tx: tx.rows(sql, session, start))
         try:
             return [facts_module.decode(bytes(body)) for (body,) in rows]
-        except CallgateError as error:
+        except (CallgateError, TypeError) as error:  # A damaged row may hold anything.
             raise StoreError(f"session {session!r} in {self._dialect.place} cannot be read: {error}") from error
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:

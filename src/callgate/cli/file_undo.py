@@ -1,0 +1,46 @@
+"""The undo of the file tools for whole sessions: calls of a session in, the files as they were before them out.
+
+Where callgate was built without file tools there is nothing to put back.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Sequence
+from typing import Any
+
+from callgate.errors import UsageError
+from callgate.sessions import Undo
+
+__all__ = ["file_undo"]
+
+_FILES = "callgate.files"
+
+
+def file_undo() -> Undo | None:
+    """What puts files back, if there are file tools."""
+    return _undone if importlib.util.find_spec(_FILES) is not None else None
+
+
+def _undone(session: str, call_ids: Sequence[str]) -> list[str]:
+    """Puts back what the calls wrote, the newest change first. Nothing is written over changes that came later."""
+    files: Any = importlib.import_module(_FILES)
+    backups: Any = importlib.import_module(f"{_FILES}.backups")
+    bounds: Any = importlib.import_module(f"{_FILES}.bounds")
+    kept = backups.Backups(backups.default_state_dir(), bounds.Bounds())
+    return [
+        _put_back(files, change)
+        for change in kept.changes()
+        if change.session == session and change.call_id in call_ids and change.tool != "undo"
+    ]
+
+
+def _put_back(files: Any, change: Any) -> str:
+    try:
+        with files.FileTools(change.root) as tools:
+            done = tools.undo(change.id)
+    except UsageError as error:
+        return f"{change.path} was left as it is: {error}"
+    what = "was removed" if done.after_sha256 is None else "is as it was before"
+    return f"{change.path} {what}. To take this back: callgate undo {done.id}"

@@ -1,0 +1,347 @@
+"""`callgate sessions`: what is kept of conversations, and what can be done with it.
+
+Ids and files come in; tables, conversations, JSON and changed sessions go out. Text of models and tools is escaped before it
+is shown. What is done to a session is the business of `callgate.sessions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+import uuid
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import asdict
+from typing import Any, TypeVar, cast
+
+import click
+
+from callgate import parts, strict_json
+from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
+from callgate.cli.file_undo import file_undo
+from callgate.cli.json_input import InputError, json_from
+from callgate.cli.render import escape, is_terminal, one_line
+from callgate.cli.state import opened, store_option, store_place
+from callgate.conversation import is_user_turn, repaired
+from callgate.errors import JsonError, StoreError, UsageError
+from callgate.facts import Fact, HistoryGiven
+from callgate.sessions import Standing, adopt, document, facts_of, find, fork, recall, rewind, standing
+from callgate.store import SessionInfo, Store
+from callgate.store.owner import shown
+from callgate.types import Content, JsonObject, Loss
+
+__all__ = ["sessions"]
+
+T = TypeVar("T")
+
+LISTED = 20
+TITLE_CHARS_MAX = 60
+LINE_CHARS_MAX = 400
+HISTORY_FORMATS = tuple(name for name in FORMAT_NAMES if name not in ("json_schema", "mcp", "snakepit"))
+
+_STATES = {"idle": "idle", "waiting": "waits for approval", "interrupted": "interrupted"}
+
+
+@click.group(short_help="Look at the conversations that are kept, and take them back, copy, export or delete them.")
+def sessions() -> None:
+    """Conversations that are kept.
+
+    An ID may be cut short as long as only one session begins with it; `latest` is the one that was written to last.
+    Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input.
+    """
+
+
+def _with_store(place: str | None, work: Callable[[Store], Coroutine[Any, Any, T]]) -> T:
+    with opened(store_place(place)) as store:
+        try:
+            return asyncio.run(work(store))
+        except UsageError as error:
+            raise InputError(str(error)) from error
+
+
+# Looking -----------------------------------------------------------------------------------------------------------------
+
+
+@sessions.command("list", short_help="The sessions that are kept, the newest first.")
+@click.option("--all", "everything", is_flag=True, help=f"All of them, and not only the newest {LISTED}.")
+@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
+@store_option
+def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
+    """Lists sessions: id, when it was last written to, turns, state and the first words of the user."""
+
+    async def work(store: Store) -> tuple[list[JsonObject], int]:
+        known = await store.sessions()
+        chosen = known if everything else known[:LISTED]
+        return [await _row(store, info) for info in chosen], len(known) - len(chosen)
+
+    rows, more = _with_store(store, work)
+    if output == "json":
+        echo_json(rows)
+        return
+    if not rows:
+        click.echo("No session is kept.")
+    for line in _table([[str(row[key]) for key in ("id", "updated", "turns", "state", "title")] for row in rows]):
+        click.echo(line)
+    if more:
+        click.echo(f"... and {more} more; --all lists them")
+
+
+async def _row(store: Store, info: SessionInfo) -> JsonObject:
+    turns, state = 0, "cannot be read"
+    try:
+        found = await recall(store, info.id)
+        turns, state = found.turns, _state_of(info, found)
+    except StoreError:
+        pass  # The others can be listed all the same, and `show` says what is wrong with this one.
+    return {
+        "id": info.id,
+        "created": _when(info.created_s),
+        "updated": _when(info.updated_s),
+        "turns": turns,
+        "state": state,
+        "title": info.title,
+    }
+
+
+def _state_of(info: SessionInfo, found: Standing) -> str:
+    return f"in use by {shown(info.owner)}" if info.owner else _STATES[found.state]
+
+
+def _when(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(seconds))
+
+
+def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    cells = [[one_line(cell, TITLE_CHARS_MAX) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    for row in cells:
+        yield "  ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+
+
+@sessions.command("show", short_help="A conversation as it can be read.")
+@click.argument("id")
+@store_option
+def show_session(id: str, store: str | None) -> None:
+    """Shows the conversation of the session ID."""
+
+    async def work(store: Store) -> tuple[SessionInfo, Standing]:
+        info = await find(store, id)
+        return info, await recall(store, info.id)
+
+    info, found = _with_store(store, work)
+    state = _state_of(info, found)
+    click.echo(escape(f"session {info.id}: {found.turns} turns, {state}, last written {_when(info.updated_s)}"))
+    for content in found.reply.contents:
+        for line in _content_lines(content):
+            click.echo(line)
+    for record in found.reply.approvals:
+        click.echo(f"? {one_line(record.call.name, 100)} waits for an answer")
+
+
+def _content_lines(content: Content) -> Iterator[str]:
+    if is_user_turn(content):
+        yield ""
+    for part in parts.parts_of(content):
+        if parts.is_thought(part):
+            continue
+        if parts.is_call(part):
+            call = parts.call_of(part)
+            yield f"-> {one_line(str(call.get('name')), 100)}({one_line(_json(call.get('args') or {}), LINE_CHARS_MAX)})"
+        elif parts.is_response(part):
+            response = parts.response_of(part)
+            said = one_line(_json(response.get("response")), LINE_CHARS_MAX)
+            yield f"<- {one_line(str(response.get('name')), 100)}: {said}"
+        elif text := parts.text_of({"parts": [part]}):
+            yield escape(f"> {text}" if parts.role_of(content) == "user" else text)
+        else:
+            yield f"[{', '.join(one_line(key, 100) for key in part)}]"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=repr)
+
+
+# Out and in --------------------------------------------------------------------------------------------------------------
+
+
+@sessions.command("export", short_help="A session as JSON, in callgate's own form or another system's.")
+@click.argument("id", required=False)
+@click.option("--format", "target", type=click.Choice(HISTORY_FORMATS), help="The history alone, as another system has it.")
+@click.option("--salvage", metavar="FILE", help="Whatever can still be read of a damaged SQLite file, instead of ID.")
+@store_option
+def export_session(id: str | None, *, target: str | None, salvage: str | None, store: str | None) -> None:
+    """Prints the session ID as JSON; what could not be carried over to another format is told on stderr."""
+    if (id is None) == (salvage is None):
+        raise click.UsageError("name a session to export, or a damaged file with --salvage")
+    if salvage is not None:
+        if target is not None:
+            raise click.UsageError("--salvage writes callgate's own form: leave out --format")
+        echo_json(_salvaged(salvage))
+        return
+
+    async def work(store: Store) -> tuple[SessionInfo, list[Fact]]:
+        info = await find(store, cast("str", id))
+        return info, await store.load(info.id)
+
+    info, facts = _with_store(store, work)
+    if target is None:
+        about = {key: value for key, value in asdict(info).items() if key in ("id", "title", "created_s", "updated_s")}
+        echo_json(document(about, facts))
+        return
+    value, losses = _converted(standing(info.id, facts).reply.contents, source="gemini", target=target)
+    echo_json(value)
+    _tell_losses(losses)
+
+
+def _salvaged(path: str) -> JsonObject:
+    from callgate.store.sqlite import salvaged
+
+    documents: list[JsonObject] = []
+    try:
+        for session, facts, problem in salvaged(path):
+            if problem is not None:
+                click.echo(escape(f"session {session}: read up to fact {len(facts)}, then: {problem}"), err=True)
+            documents.append(document({"id": session}, facts))
+    except StoreError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{len(documents)} sessions could be read", err=True)
+    return {"callgate": 1, "sessions": documents}
+
+
+def _converted(value: Any, *, source: str | None, target: str) -> tuple[Any, list[Loss]]:
+    from callgate.definitions import convert
+
+    converted = convert(value, source=source, target=target, kind="history")
+    return converted.value, converted.losses
+
+
+def _tell_losses(losses: list[Loss]) -> None:
+    if losses:
+        click.echo("\n".join([f"{len(losses)} lost or changed:", *loss_lines(losses)]), err=True)
+
+
+@sessions.command("import", short_help="A session from JSON, in callgate's own form or another system's.")
+@click.argument("file")
+@click.option("--from", "source", type=click.Choice(HISTORY_FORMATS), help="Of which format FILE is; detected if left out.")
+@store_option
+def import_session(file: str, *, source: str | None, store: str | None) -> None:
+    """Makes new sessions of FILE (- for stdin): what `export` wrote, or a history of another system.
+
+    Nothing that was allowed there is allowed here: calls that wait are decided about again. Prints the new ids.
+    """
+    value = json_from(file, depth_max=2 * strict_json.DEPTH_MAX)
+    try:
+        found = list(_documents(value, source))
+    except (UsageError, JsonError) as error:
+        raise InputError(f"{file}: {error}") from error
+
+    async def work(store: Store) -> list[str]:
+        taken = {info.id for info in await store.sessions()}
+        made: list[str] = []
+        for name, facts in found:
+            session = name if name and name not in taken else f"import-{uuid.uuid4().hex[:12]}"
+            await adopt(store, session, facts)
+            taken.add(session)
+            made.append(session)
+        return made
+
+    for session in _with_store(store, work):
+        click.echo(escape(session))
+
+
+def _documents(value: Any, source: str | None) -> Iterator[tuple[str | None, list[Fact]]]:
+    """The sessions in a file: the name of each, if it has one, and its facts."""
+    if isinstance(value, dict) and "callgate" in value and source is None:
+        own = cast("JsonObject", value)
+        listed = cast("list[Any]", own["sessions"]) if isinstance(own.get("sessions"), list) else [own]
+        yield from map(_named, listed)
+        return
+    history, losses = _converted(value, source=source, target="gemini")
+    if isinstance(history, dict):
+        history = cast("JsonObject", history)
+        if others := sorted(key for key in history if key != "contents"):
+            click.echo(escape(f"not kept, because a session has no place for it: {', '.join(others)}"), err=True)
+        history = history["contents"]
+    contents, notes = repaired(history)
+    if not contents:
+        raise UsageError("there is no history in it")
+    _tell_losses(losses)
+    for note in notes:
+        click.echo(escape(note), err=True)
+    yield None, [HistoryGiven(contents=contents)]
+
+
+def _named(document: Any) -> tuple[str | None, list[Fact]]:
+    about: Any = cast("JsonObject", document).get("session") if isinstance(document, dict) else None
+    if not isinstance(about, dict):
+        raise UsageError("a document has no 'session'")
+    name = cast("JsonObject", about).get("id")
+    return name if isinstance(name, str) else None, facts_of(cast("JsonObject", document))
+
+
+# Changing ----------------------------------------------------------------------------------------------------------------
+
+
+@sessions.command("delete", short_help="Forget sessions.")
+@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@store_option
+def delete_sessions(ids: tuple[str, ...], *, yes: bool, store: str | None) -> None:
+    """Deletes the sessions; what is gone is gone."""
+    if not yes and not is_terminal(sys.stdin):
+        raise click.UsageError("nobody can be asked here: use --yes")
+
+    async def found(store: Store) -> list[SessionInfo]:
+        return [await find(store, id) for id in ids]
+
+    infos = _with_store(store, found)
+    for line in _table([[info.id, _when(info.updated_s), info.title] for info in infos]):
+        click.echo(line, err=True)
+    if not yes:
+        click.confirm(f"Delete {len(infos)} session{'s' if len(infos) > 1 else ''}?", abort=True, err=True)
+
+    async def work(store: Store) -> None:
+        for info in infos:
+            await store.delete(info.id)
+
+    _with_store(store, work)
+
+
+@sessions.command("fork", short_help="A copy of a session that goes its own way.")
+@click.argument("id")
+@click.option("--turn", type=click.IntRange(min=0), help="Only its first so many turns.")
+@store_option
+def fork_session(id: str, *, turn: int | None, store: str | None) -> None:
+    """Copies the session ID and prints the id of the copy. Files are left as they are."""
+    target = f"fork-{uuid.uuid4().hex[:12]}"
+
+    async def work(store: Store) -> None:
+        await fork(store, (await find(store, id)).id, target, turn=turn)
+
+    _with_store(store, work)
+    click.echo(target)
+
+
+@sessions.command("rewind", short_help="Take back the last turns, and what was written to files in them.")
+@click.argument("id")
+@click.option("--turns", type=click.IntRange(min=1), default=1, show_default=True, help="How many of the user's turns.")
+@click.option("--keep-files", is_flag=True, help="Leave files as they are.")
+@store_option
+def rewind_session(id: str, *, turns: int, keep_files: bool, store: str | None) -> None:
+    """Puts the session ID back to before its last turns, together with the files that the file tools wrote in them.
+
+    The journal keeps what happened, and `callgate undo` can take the changes of files back.
+    """
+
+    async def work(store: Store) -> tuple[str, list[str], list[str]]:
+        info = await find(store, id)
+        taken = await rewind(store, info.id, turns=turns, undo=None if keep_files else file_undo())
+        return info.id, [turn.said for turn in taken.turns], taken.notes
+
+    session, said, notes = _with_store(store, work)
+    for note in notes:
+        click.echo(escape(note))
+    for line in said:
+        click.echo(f"taken back: {one_line(line, LINE_CHARS_MAX)}")
+    click.echo(escape(f"To go on: callgate chat -r {session}"))

@@ -1,0 +1,115 @@
+"""Where the command keeps its sessions, and which of them a chat goes on with.
+
+Options and the environment come in, an open store and the id of a session go out. What a session is, is the business of
+`callgate.sessions`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import uuid
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
+
+import click
+
+from callgate.cli.json_input import InputError
+from callgate.errors import CallgateError, UsageError
+from callgate.sessions import LATEST, State, find, recall
+from callgate.store import Store, open_store
+
+__all__ = ["Kept", "kept_session", "opened", "session_options", "state_dir", "store_option", "store_place"]
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+store_option = click.option("--store", metavar="PATH|URL", help="Where sessions are kept: a SQLite file or postgresql://...")
+
+_OPTIONS = (
+    click.option("-r", "--resume", metavar="ID", help="Go on with this session ('latest', or the beginning of an id)."),
+    click.option("-c", "--continue", "go_on", is_flag=True, help="Go on with the newest session."),
+    click.option("--ephemeral", is_flag=True, help="Keep nothing of this conversation."),
+    store_option,
+)
+
+
+def session_options(command: F) -> F:
+    """Gives a command the options that say where its session is kept, and which one it is."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def state_dir(env: Mapping[str, str] = os.environ) -> str:
+    """Where callgate keeps what outlives it, as the environment says."""
+    base = env.get("XDG_STATE_HOME", "")
+    if not os.path.isabs(base):
+        base = os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(base, "callgate")
+
+
+def store_place(given: str | None, env: Mapping[str, str] = os.environ) -> str:
+    """The store that was named, else the usual file."""
+    return given or os.path.join(state_dir(env), "sessions.db")
+
+
+@contextlib.contextmanager
+def opened(place: str | None) -> Generator[Store]:
+    """The store there, closed afterwards; None is memory. What goes wrong with it is a sentence of the command."""
+    try:
+        store = open_store(place)
+        try:
+            yield store
+        finally:
+            asyncio.run(store.aclose())
+    except CallgateError as error:
+        raise click.ClickException(str(error)) from error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """The session that a chat goes on with, or begins."""
+
+    store: Store
+    id: str
+    state: State | None = None
+    """How it stood; None if it begins."""
+    is_kept: bool = True
+    """Whether it outlives the command."""
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether there is something to do before the user says anything."""
+        return self.state in ("waiting", "interrupted")
+
+
+@contextlib.contextmanager
+def kept_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Kept]:
+    """Takes the options of `session_options` out of those that were given, and opens what they name.
+
+    Without `keep` nothing is written, unless a store was named.
+    """
+    place, resume = given.pop("store"), given.pop("resume")
+    ephemeral, go_on = given.pop("ephemeral"), given.pop("go_on")
+    if go_on and resume is not None:
+        raise click.UsageError("-r and -c both name a session: use one of them")
+    resume = LATEST if go_on else resume
+    if ephemeral and (resume is not None or place is not None):
+        raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with -r, -c or --store")
+    in_memory = ephemeral or (not keep and place is None and resume is None)
+    with opened(None if in_memory else store_place(place)) as store:
+        yield replace(asyncio.run(_found(store, resume)), is_kept=not in_memory)
+
+
+async def _found(store: Store, resume: str | None) -> Kept:
+    if resume is None:
+        session = f"chat-{uuid.uuid4().hex[:12]}"
+        await store.load(session)  # A store that cannot be used is told before anything is asked.
+        return Kept(store=store, id=session)
+    try:
+        info = await find(store, resume)
+    except UsageError as error:
+        raise InputError(f"{error}; `callgate sessions list` shows them") from error
+    return Kept(store=store, id=info.id, state=(await recall(store, info.id)).state)

@@ -1,0 +1,286 @@
+"""Sessions as a whole: how one stands, and what can be done with it when no run is at work on it.
+
+A store comes in; standings, documents and changed sessions go out. A conversation is taken back or copied by facts that are
+appended: what happened stays in the journal. What tools did to files is put back by whoever is given as `undo`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias, cast
+
+from callgate import facts as words
+from callgate import parts, strict_json
+from callgate.conversation import is_user_turn, repaired
+from callgate.errors import CallgateError, UsageError
+from callgate.facts import Fact
+from callgate.store import Lease, SessionInfo, Store
+from callgate.store.owner import new_owner
+from callgate.turn import Loop
+from callgate.types import FINAL_STATES, Content, JsonObject, Reply
+
+__all__ = [
+    "DOCUMENT_VERSION", "LATEST", "Standing", "State", "Taken", "Turn", "Undo", "adopt", "document", "facts_of", "find",
+    "fork", "recall", "rewind", "standing", "turns_of",
+]  # fmt: skip
+
+DOCUMENT_VERSION = words.SCHEMA_VERSION
+LATEST = "latest"
+
+State: TypeAlias = Literal["idle", "waiting", "interrupted"]
+"""`idle`: the user's turn. `waiting`: for answers about calls. `interrupted`: the process ended before the run did."""
+
+Undo: TypeAlias = Callable[[str, Sequence[str]], Sequence[str]]
+"""Puts back the files that these calls of a session wrote, and says in sentences what was done and what could not be."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """How a session stands, from its journal alone."""
+
+    state: State
+    reply: Reply
+    """What its last run came to, as far as it came."""
+    turns: int
+    """How many times the user said something."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Turn:
+    """Something that the user said, and what came of it."""
+
+    said: str
+    position: int
+    """The fact by which it came into the journal."""
+    kept_then: int
+    """Contents before it, when it was said."""
+    kept: int | None
+    """Contents before it now; None if the history was shortened and it is no longer in it."""
+    is_shortened: bool = False
+    """Whether the history was shortened since."""
+    calls: list[str] = field(default_factory=list[str])
+    """Ids of the calls that were started, once or again."""
+
+    def shorten(self, dropped: int, added: int) -> None:
+        """The first contents were left out, and others put in their place."""
+        self.is_shortened = True
+        if self.kept is not None:
+            self.kept = self.kept - dropped + added if self.kept >= dropped else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """What a rewind took back."""
+
+    turns: list[Turn]
+    notes: list[str]
+    """What `undo` said."""
+
+
+# Looking -----------------------------------------------------------------------------------------------------------------
+
+
+async def find(store: Store, id: str) -> SessionInfo:
+    """The session with that id, or with the only one that begins so; `latest` is the one that was written to last.
+
+    Raises:
+        UsageError: there is none, or more than one.
+        StoreError: the store cannot be used.
+    """
+    known = await store.sessions()
+    if id == LATEST:
+        found = known[:1]
+    else:
+        found = [info for info in known if info.id == id] or [info for info in known if _begins(info.id, id)]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        shown = ", ".join(info.id for info in found[:5])
+        raise UsageError(f"{len(found)} sessions have an id that begins with {id!r}: {shown}{', ...' if found[5:] else ''}")
+    raise UsageError("there is no session yet" if id == LATEST else f"there is no session {id!r}")
+
+
+def _begins(session: str, prefix: str) -> bool:
+    """Ids that callgate makes up have a word before them, which nobody has to type."""
+    return bool(prefix) and (session.startswith(prefix) or session.partition("-")[2].startswith(prefix))
+
+
+async def recall(store: Store, session: str) -> Standing:
+    """How a session stands: for a program that died before it could use the reply, too.
+
+    Raises:
+        UsageError: there is no such session.
+        StoreError: the store cannot be used, or holds something that is not a fact.
+    """
+    facts = await store.load(session)
+    if not facts:
+        raise UsageError(f"there is no session {session!r}")
+    return standing(session, facts)
+
+
+def standing(session: str, facts: Iterable[Fact]) -> Standing:
+    """How a session with these facts stands."""
+    facts = list(facts)
+    loop = Loop(facts)
+    return Standing(state=_state_of(loop), reply=loop.reply(session), turns=len(turns_of(facts)))
+
+
+def _state_of(loop: Loop) -> State:
+    if loop.phase in ("idle", "done"):
+        return "idle"
+    unsettled = {record.state for record in loop.open_calls if record.state not in FINAL_STATES}
+    return "waiting" if unsettled == {"awaiting"} else "interrupted"
+
+
+def turns_of(facts: Sequence[Fact]) -> list[Turn]:
+    """Everything that the user said and that was not taken back, oldest first."""
+    loop = Loop()
+    turns: list[Turn] = []
+    returns = {fact.position for fact in facts if isinstance(fact, words.Rewound)}
+    known_at: dict[int, list[Turn]] = {}
+    for position, fact in enumerate(facts):
+        loop.apply(fact)
+        match fact:
+            case words.RunStarted(content=content) if content is not None:
+                turns.append(_turn(content, position, loop.run.start))
+            case words.HistoryGiven():
+                given = loop.conversation.contents
+                turns = [_turn(said, position, index) for index, said in enumerate(given) if is_user_turn(said)]
+            case words.Rewound(position=then) if then in known_at:
+                turns = _copied(known_at[then])
+            case words.HistoryShortened(dropped=dropped, summary=summary):
+                for turn in turns:
+                    turn.shorten(dropped, 0 if summary is None else 1)
+            case words.CallStarted(id=call_id) if turns and call_id not in turns[-1].calls:
+                turns[-1].calls.append(call_id)
+            case _:
+                pass
+        # A turn that was taken back, or came to nothing, is no longer in the history.
+        while turns and turns[-1].kept is not None and turns[-1].kept >= len(loop.conversation):
+            turns.pop()
+        if position in returns:
+            known_at[position] = _copied(turns)
+    return turns
+
+
+def _copied(turns: Sequence[Turn]) -> list[Turn]:
+    return [replace(turn, calls=[*turn.calls]) for turn in turns]
+
+
+def _turn(content: Content, position: int, kept: int) -> Turn:
+    said = " ".join(parts.text_of(content).split())
+    return Turn(said=said, position=position, kept_then=kept, kept=kept)
+
+
+# Changing ----------------------------------------------------------------------------------------------------------------
+
+
+async def rewind(store: Store, session: str, *, turns: int = 1, undo: Undo | None = None) -> Taken:
+    """Puts the conversation back to before the last `turns` things that the user said, and files with it if `undo` is given.
+
+    Files first: if the process dies in between, the conversation still says what was done, and it can be done again.
+
+    Raises:
+        UsageError: there is no such session, or it has fewer turns.
+        SessionBusy: somebody is at work on it.
+        StoreError: the store cannot be used.
+    """
+    async with _held(store, session) as lease:
+        facts = await store.load(session)
+        known = turns_of(facts)
+        if not 0 < turns <= len(known):
+            raise UsageError(f"session {session!r} has {len(known)} turns: {turns} of them cannot be taken back")
+        taken = known[-turns:]
+        calls = [call_id for turn in taken for call_id in turn.calls]
+        notes = list(undo(session, calls)) if undo is not None and calls else []
+        await store.append(lease, [_cut_before(taken[0], facts)], position=lease.position, durable=True)
+    return Taken(turns=taken, notes=notes)
+
+
+def _cut_before(turn: Turn, facts: Sequence[Fact]) -> Fact:
+    """The fact that puts the conversation back to before a turn."""
+    if not turn.is_shortened:
+        return words.Rewound(contents_kept=turn.kept_then)
+    # What was left out since was there then, and comes back from the journal.
+    then = Loop(facts[: turn.position + 1]).conversation.contents
+    return words.Rewound(contents_kept=turn.kept_then, contents=then[: turn.kept_then], position=turn.position)
+
+
+async def fork(store: Store, session: str, target: str, *, turn: int | None = None) -> None:
+    """Makes `target` a new session that goes on from this one, or from its first `turn` turns.
+
+    What the user allowed for good is asked for again there, and calls that wait are decided about again.
+
+    Raises:
+        UsageError: there is no such session or turn, or the target exists.
+        StoreError: the store cannot be used.
+    """
+    facts = await store.load(session)
+    if not facts:
+        raise UsageError(f"there is no session {session!r}")
+    known = turns_of(facts)
+    if turn is not None and not 0 <= turn <= len(known):
+        raise UsageError(f"session {session!r} has {len(known)} turns, and no turn {turn}")
+    cut = [_cut_before(known[turn], facts)] if turn is not None and turn < len(known) else []
+    # In one commit: a copy that still had the permissions of its original must not be there for a moment.
+    await adopt(store, target, [*facts, *cut])
+
+
+async def adopt(store: Store, session: str, facts: Sequence[Fact]) -> None:
+    """Makes a new session of facts that came from elsewhere. Nothing in them is taken for a permission.
+
+    Raises:
+        UsageError: the session exists, or the facts make no conversation.
+        StoreError: the store cannot be used.
+    """
+    facts = [*facts, words.Adopted()]
+    try:
+        standing(session, facts)
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, CallgateError) as error:
+        raise UsageError(f"these facts make no conversation: {error!r}") from error
+    async with _held(store, session) as lease:
+        if lease.position:
+            raise UsageError(f"there is a session {session!r} already")
+        await store.append(lease, facts, position=0, durable=True)
+
+
+@contextlib.asynccontextmanager
+async def _held(store: Store, session: str) -> AsyncGenerator[Lease]:
+    lease = await store.acquire(session, owner=new_owner())
+    try:
+        yield lease
+    finally:
+        await store.release(lease)
+
+
+# Documents ---------------------------------------------------------------------------------------------------------------
+
+
+def document(session: JsonObject, facts: Sequence[Fact]) -> JsonObject:
+    """A session as one JSON object that any later version of callgate reads; `docs/sessions.md` describes it."""
+    depth_max = 2 * strict_json.DEPTH_MAX
+    return {
+        "callgate": DOCUMENT_VERSION,
+        "session": session,
+        "facts": [strict_json.parse(words.encode(fact), depth_max=depth_max) for fact in facts],
+        "contents": Loop(facts).conversation.contents,
+    }
+
+
+def facts_of(document: Mapping[str, Any]) -> list[Fact]:
+    """The facts in a document; one that has only contents begins with these.
+
+    Raises:
+        UsageError: it is not such a document, or one of another version.
+        JsonError: a fact in it cannot be read.
+    """
+    version, listed, contents = (document.get(key) for key in ("callgate", "facts", "contents"))
+    if version != DOCUMENT_VERSION:
+        raise UsageError(f"the document has version {version!r}; this callgate reads version {DOCUMENT_VERSION}")
+    if isinstance(listed, list) and listed:
+        return [words.decode(strict_json.dump(fact)) for fact in cast("list[Any]", listed)]
+    if isinstance(contents, list) and contents:
+        return [words.HistoryGiven(contents=repaired(cast("list[Any]", contents))[0])]
+    raise UsageError("the document has neither 'facts' nor 'contents'")

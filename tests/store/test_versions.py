@@ -1,0 +1,65 @@
+"""Sessions that an older callgate wrote load for ever: one file for each schema version, and what it must come to.
+
+A file here is never changed. A new kind of fact, or a new field, gets a file of its own (`sessions-v1-*.json`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from callgate import facts, types
+from callgate.cli import main
+from callgate.conversation import validate
+from callgate.sessions import adopt, facts_of, standing
+from callgate.store import open_store
+from callgate.turn import Loop
+
+FILES = sorted((Path(__file__).parent / "fixtures").glob("sessions-v*.json"))
+WORDS = {
+    "calls": types.FunctionCall, "salvaged": types.FunctionCall, "result": types.ToolResult, "decision": types.Decision,
+    "usage": types.Usage, "limits": types.Limits, "tools": facts.KnownTool,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_an_old_session_comes_to_what_it_came_to_then(file: Path, tmp_path: Path) -> None:
+    old: dict[str, Any] = json.loads(file.read_text("utf-8"))
+    found = facts_of(old)
+    loop = Loop(found)
+    expected = old["expected"]
+    assert loop.conversation.contents == old["contents"]
+    assert validate(loop.conversation.contents) == []
+    assert (loop.phase, loop.usage.total_tokens, loop.cost) == (expected["phase"], expected["tokens"], expected["cost"])
+    assert standing("old", found).turns == expected["turns"]
+
+    async def story() -> list[facts.Fact]:
+        store = open_store(str(tmp_path / "sessions.db"))
+        await adopt(store, "old", found)
+        loaded = await store.load("old")
+        await store.aclose()
+        return loaded
+
+    assert asyncio.run(story()) == [*found, facts.Adopted()]
+    assert main(["sessions", "show", "old", "--store", str(tmp_path / "sessions.db")]) == 0
+
+
+def test_the_files_hold_every_kind_of_fact_and_every_field() -> None:
+    lines = [line for file in FILES for line in json.loads(file.read_text("utf-8"))["facts"]]
+    held = {(line["kind"], key) for line in lines for key in line} | {
+        (word, key) for line in lines for word in WORDS if word in line for one in _each(line[word]) for key in one
+    }
+    known = {(facts._NAMES[kind], field.name) for kind in get_args(facts.Fact) for field in fields(kind)}
+    known |= {(word, field.name) for word, kind in WORDS.items() if is_dataclass(kind) for field in fields(kind)}
+    assert sorted(known - held) == [], "add a file to tests/store/fixtures with a journal that has these"
+
+
+def _each(value: Any) -> list[dict[str, Any]]:
+    if isinstance(value, list):
+        return value
+    return list(value.values()) if all(isinstance(one, dict) for one in value.values()) else [value]

@@ -1,0 +1,441 @@
+"""Whole sessions: how they stand, taking turns back, copies, documents, and what a resumed run tells."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callgate import Gate, Limits, Policy, ScriptedModel, UsageError, facts, tool
+from callgate.conversation import validate
+from callgate.errors import ServerUnavailable, SessionBusy
+from callgate.events import Notice
+from callgate.facts import Fact
+from callgate.sessions import adopt, document, facts_of, find, fork, recall, rewind, standing, turns_of
+from callgate.store import MemoryStore
+from callgate.testing import answer, call, text
+from callgate.turn import Loop
+from callgate.types import FunctionCall, ToolResult
+
+SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
+
+
+def note(word: str) -> str:
+    """Notes a word."""
+    return f"noted {word}"
+
+
+def talk(store: MemoryStore, session: str, *script: Any, said: Sequence[str], **options: Any) -> Gate:
+    gate = Gate(ScriptedModel(list(script)), [note], store=store, **options)
+    for prompt in said:
+        asyncio.run(gate.run(prompt, session=session))
+    return gate
+
+
+def three_turns(store: MemoryStore, session: str = "s") -> Gate:
+    script = [call("note", word="a"), text("One."), text("Two."), call("note", word="c"), text("Three.")]
+    return talk(store, session, *script, said=["first", "second", "third"])
+
+
+def texts(contents: Sequence[Any]) -> list[str]:
+    return [part["text"] for content in contents for part in content["parts"] if "text" in part]
+
+
+def facts_in(store: MemoryStore, session: str = "s") -> list[Fact]:
+    return asyncio.run(store.load(session))
+
+
+# Turns -------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_rewind_takes_back_turns_and_the_calls_in_them_and_the_journal_keeps_them() -> None:
+    store = MemoryStore()
+    three_turns(store)
+    before = facts_in(store)
+    started = [fact.id for fact in before if isinstance(fact, facts.CallStarted)]
+    asked: list[tuple[str, list[str]]] = []
+
+    def undo(session: str, call_ids: Sequence[str]) -> list[str]:
+        asked.append((session, list(call_ids)))
+        return ["c.txt is as it was before"]
+
+    taken = asyncio.run(rewind(store, "s", turns=2, undo=undo))
+    assert ([turn.said for turn in taken.turns], taken.notes) == (["second", "third"], ["c.txt is as it was before"])
+    assert asked == [("s", started[1:])]
+    assert facts_in(store)[: len(before)] == before
+    assert texts(asyncio.run(recall(store, "s")).reply.contents) == ["first", "One."]
+
+
+def test_a_conversation_goes_on_after_a_rewind_as_if_the_turns_had_not_been() -> None:
+    store = MemoryStore()
+    three_turns(store)
+    asyncio.run(rewind(store, "s", turns=1))
+    talk(store, "s", text("Other."), said=["another third"])
+    assert texts(asyncio.run(recall(store, "s")).reply.contents) == [
+        "first", "One.", "second", "Two.", "another third", "Other.",
+    ]  # fmt: skip
+    assert [turn.said for turn in turns_of(facts_in(store))] == ["first", "second", "another third"]
+    asyncio.run(rewind(store, "s", turns=3))
+    assert asyncio.run(recall(store, "s")).reply.contents == []
+
+
+def test_a_gate_that_has_the_session_in_hand_sees_a_rewind_by_somebody_else() -> None:
+    store = MemoryStore()
+    gate = Gate(ScriptedModel([text("One."), text("Two."), text("Three.")]), store=store)
+    for prompt in ("first", "second"):
+        asyncio.run(gate.run(prompt, session="s"))
+    asyncio.run(rewind(store, "s"))
+    assert texts(asyncio.run(gate.run("third", session="s")).contents) == ["first", "One.", "third", "Three."]
+
+
+@pytest.mark.parametrize("turns", [0, 4, -1])
+def test_turns_that_are_not_there_cannot_be_taken_back(turns: int) -> None:
+    store = MemoryStore()
+    three_turns(store)
+    before = facts_in(store)
+    with pytest.raises(UsageError, match="has 3 turns"):
+        asyncio.run(rewind(store, "s", turns=turns))
+    assert facts_in(store) == before
+
+
+def test_a_turn_that_was_left_out_of_a_shortened_history_comes_back_by_a_rewind() -> None:
+    store = MemoryStore()
+    said = [f"{number} " + "word " * 60 for number in range(6)]
+    model = ScriptedModel([text("Answer.")], repeat_last=True)
+    gate = Gate(model, store=store, limits=Limits(context_tokens=300), compaction="trim")
+    for prompt in said:
+        asyncio.run(gate.run(prompt, session="s"))
+    assert any(isinstance(fact, facts.HistoryShortened) for fact in facts_in(store))
+    turns = turns_of(facts_in(store))
+    assert [turn.said.split()[0] for turn in turns] == list("012345")
+    assert turns[0].kept is None
+    asyncio.run(rewind(store, "s", turns=4))
+    contents = asyncio.run(recall(store, "s")).reply.contents
+    assert [line.split()[0] for line in texts(contents)] == ["0", "Answer.", "1", "Answer."]
+    assert validate(contents) == []
+
+
+def test_a_prompt_that_came_to_nothing_is_no_turn() -> None:
+    store = MemoryStore()
+    with pytest.raises(ServerUnavailable):
+        talk(store, "s", text("One."), ServerUnavailable("down"), said=["first", "second"])
+    assert [turn.said for turn in turns_of(facts_in(store))] == ["first"]
+
+
+def test_a_session_that_is_in_use_is_not_rewound() -> None:
+    store = MemoryStore()
+    three_turns(store)
+
+    async def story() -> None:
+        await store.acquire("s", owner="somebody")
+        with pytest.raises(SessionBusy):
+            await rewind(store, "s")
+
+    asyncio.run(story())
+
+
+class Told:
+    """A session beside a plain list of what was said in it."""
+
+    def __init__(self) -> None:
+        self.store = MemoryStore()
+        self.said: list[str] = []
+        self.count = 0
+
+    async def tell(self, *told: Fact) -> None:
+        lease = await self.store.acquire("s", owner="me")
+        await self.store.append(lease, told, position=lease.position)
+        await self.store.release(lease)
+
+    async def say(self, words: int) -> None:
+        self.count += 1
+        prompt = f"{self.count}" + " word" * words
+        self.said.append(prompt)
+        answer = {"role": "model", "parts": [{"text": "Yes." * words or "No."}]}
+        await self.tell(begun(prompt), facts.ModelAnswered(content=answer, finish_reason="STOP"))
+
+    async def fail(self, _: int) -> None:
+        await self.tell(begun("lost"), facts.ModelFailed(message="down"))
+
+    async def shorten(self, how: int) -> None:
+        talk = Loop(await self.store.load("s")).conversation
+        dropped = talk.cut_for(talk.size_bytes * (how + 1) // 8)
+        await self.tell(facts.HistoryShortened(dropped=dropped, summary="So far." if how % 2 else None))
+
+    async def rewind(self, turns: int) -> None:
+        if 0 < turns <= len(self.said):
+            taken = await rewind(self.store, "s", turns=turns)
+            assert [turn.said for turn in taken.turns] == self.said[-turns:]
+            del self.said[-turns:]
+
+    async def fork(self, turn: int) -> None:
+        if self.count and turn <= len(self.said):
+            await fork(self.store, "s", "copy", turn=turn)
+            assert [one.said for one in turns_of(await self.store.load("copy"))] == self.said[:turn]
+            await self.store.delete("copy")
+
+
+def begun(prompt: str) -> Fact:
+    return facts.RunStarted(content={"role": "user", "parts": [{"text": prompt}]})
+
+
+@settings(max_examples=300 * SCALE)
+@given(st.lists(st.tuples(st.sampled_from(["say", "say", "say", "fail", "shorten", "rewind", "fork"]), st.integers(0, 6))))
+def test_whatever_was_shortened_and_taken_back_the_turns_that_are_left_are_those_that_were_said(
+    story: list[tuple[str, int]],
+) -> None:
+    async def play() -> None:
+        told = Told()
+        for deed, number in story:
+            await getattr(told, deed)(number)
+            found = await told.store.load("s")
+            assert [turn.said for turn in turns_of(found)] == told.said
+            contents = Loop(found).conversation.contents
+            assert validate(contents) == []
+            if told.said and deed == "rewind":
+                assert told.said[-1] in texts(contents)
+
+    asyncio.run(play())
+
+
+# Copies ------------------------------------------------------------------------------------------------------------------
+
+
+def test_a_fork_goes_its_own_way_from_the_turn_that_was_named() -> None:
+    store = MemoryStore()
+    three_turns(store)
+    asyncio.run(fork(store, "s", "branch", turn=1))
+    talk(store, "branch", text("Elsewhere."), said=["turn off"])
+    assert texts(asyncio.run(recall(store, "branch")).reply.contents) == ["first", "One.", "turn off", "Elsewhere."]
+    assert asyncio.run(recall(store, "s")).turns == 3
+    with pytest.raises(UsageError, match="no turn 4"):
+        asyncio.run(fork(store, "s", "other", turn=4))
+
+
+def paused(store: MemoryStore, *, answers: Sequence[str] = ("later",)) -> Gate:
+    said = iter(answers)
+
+    async def approve(call: FunctionCall, definition: Any, reason: str) -> Any:
+        return next(said)
+
+    policy = Policy(default="ask")
+    return talk(store, "s", call("note", word="a"), text("Done."), said=["go"], policy=policy, approve=approve)
+
+
+def test_what_was_allowed_for_good_in_a_session_is_asked_for_in_its_copy() -> None:
+    store = MemoryStore()
+    paused(store, answers=["always"])
+    assert Loop(facts_in(store)).always
+    asyncio.run(fork(store, "s", "branch"))
+    assert not Loop(facts_in(store, "branch")).always
+
+
+def crashed(state: str) -> list[Fact]:
+    """A journal that breaks off while a call is allowed, or has started."""
+    wish = FunctionCall(id="c", name="note", args={"word": "x"})
+    content = {"role": "model", "parts": [{"functionCall": {"name": "note", "args": {"word": "x"}}}]}
+    repeatable = facts.KnownTool(digest="d", repeatable=True)
+    begun: list[Fact] = [
+        facts.ToolsKnown(tools={"note": repeatable}, names={"note": "note"}),
+        facts.RunStarted(content={"role": "user", "parts": [{"text": "go"}]}),
+        facts.ModelAnswered(content=content, calls=(wish,), finish_reason="STOP"),
+        facts.CallChecked(id="c", tool="note", args={"word": "x"}, digest="d"),
+        facts.CallDecided(id="c", decision=facts.Decision(verdict="allow")),
+    ]
+    return begun if state == "allowed" else [*begun, facts.CallStarted(id="c")]
+
+
+@pytest.mark.parametrize(("state", "expected"), [("allowed", "proposed"), ("started", "unknown")])
+def test_a_session_from_elsewhere_brings_no_permission_with_it(state: str, expected: str) -> None:
+    store = MemoryStore()
+    asyncio.run(adopt(store, "s", crashed(state)))
+    loop = Loop(facts_in(store))
+    loop.apply(facts.Recovered())
+    assert [record.state for record in loop.reply("s").calls] == [expected]
+    assert loop.todo().run == ()
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        facts.Rewound(contents_kept="many"),  # type: ignore[arg-type]
+        facts.Rewound(contents_kept=0, position=[]),  # type: ignore[arg-type]
+        facts.HistoryGiven(contents=7),  # type: ignore[arg-type]
+        facts.ToolsKnown(tools={}, names=5),  # type: ignore[arg-type]
+    ],
+)
+def test_facts_that_make_no_conversation_are_refused_before_anything_is_written(bad: Fact) -> None:
+    store = MemoryStore()
+    with pytest.raises(UsageError, match="make no conversation"):
+        asyncio.run(adopt(store, "s", [bad]))
+    assert asyncio.run(store.sessions()) == []
+
+
+def test_a_fact_that_goes_back_to_itself_or_to_nowhere_is_passed_over() -> None:
+    assert turns_of([facts.Rewound(contents_kept=0, position=place) for place in (0, 5, -1)]) == []
+
+
+# Documents ---------------------------------------------------------------------------------------------------------------
+
+
+def test_a_document_goes_through_json_and_makes_the_same_session() -> None:
+    store = MemoryStore()
+    three_turns(store)
+    written = json.loads(json.dumps(document({"id": "s"}, facts_in(store))))
+    assert list(written) == ["callgate", "session", "facts", "contents"]
+    asyncio.run(adopt(store, "again", facts_of(written)))
+    assert asyncio.run(recall(store, "again")).reply.contents == asyncio.run(recall(store, "s")).reply.contents
+    assert facts_in(store, "again")[:-1] == facts_in(store)
+
+
+def test_a_document_with_contents_alone_is_a_history() -> None:
+    contents = [{"role": "user", "parts": [{"text": "Hi"}]}]
+    assert facts_of({"callgate": 1, "session": {}, "contents": contents}) == [facts.HistoryGiven(contents=contents)]
+
+
+@pytest.mark.parametrize("given", [{"callgate": 2, "facts": []}, {"callgate": 1}, {}, {"callgate": 1, "facts": {}}])
+def test_what_is_no_document_is_refused_with_a_sentence(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match="document"):
+        facts_of(given)
+
+
+# Looking -----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_session_is_found_by_the_beginning_of_its_id() -> None:
+    store = MemoryStore()
+    for session in ("chat-abc1", "chat-abd2"):
+        three_turns(store, session)
+
+    def found(id: str) -> str:
+        return asyncio.run(find(store, id)).id
+
+    assert [found("chat-abc1"), found("chat-abc"), found("abd"), found("latest")] == [
+        "chat-abc1", "chat-abc1", "chat-abd2", "chat-abd2",
+    ]  # fmt: skip
+    for id, sentence in [("ab", "2 sessions have an id that begins"), ("x", "no session 'x'"), ("", "no session ''")]:
+        with pytest.raises(UsageError, match=sentence):
+            found(id)
+    with pytest.raises(UsageError, match="no session yet"):
+        asyncio.run(find(MemoryStore(), "latest"))
+
+
+def test_a_session_stands_idle_waits_or_was_interrupted() -> None:
+    store = MemoryStore()
+    paused(store)
+    assert standing("s", facts_in(store)).state == "waiting"
+    assert [record.call.name for record in standing("s", facts_in(store)).reply.approvals] == ["note"]
+    assert standing("x", crashed("started")).state == "interrupted"
+    three_turns(store, "t")
+    assert asyncio.run(recall(store, "t")).state == "idle"
+    with pytest.raises(UsageError, match="no session"):
+        asyncio.run(recall(store, "gone"))
+
+
+def test_going_on_with_a_session_that_is_over_leaves_its_reply_to_be_recalled() -> None:
+    store = MemoryStore()
+    gate = three_turns(store)
+    before = facts_in(store)
+    with pytest.raises(UsageError, match="nothing to go on with"):
+        asyncio.run(gate.run(session="s"))
+    assert facts_in(store) == before
+    assert asyncio.run(recall(store, "s")).reply.text == "Three."
+
+
+# After a crash -----------------------------------------------------------------------------------------------------------
+
+
+def journal_that_stops_behind(kind: type, gate: Gate, store: MemoryStore) -> MemoryStore:
+    """A store whose session broke off right behind the last fact of a kind: as a process that died there leaves it."""
+    asyncio.run(gate.run("go", session="s"))
+    known = facts_in(store)
+    last = max(place for place, fact in enumerate(known) if isinstance(fact, kind))
+    cut = MemoryStore()
+
+    async def fill() -> None:
+        lease = await cut.acquire("s", owner="dead")
+        await cut.append(lease, known[: last + 1], position=0)
+        await cut.release(lease)
+
+    asyncio.run(fill())
+    return cut
+
+
+def test_a_resumed_run_tells_which_calls_run_again_and_of_which_the_outcome_is_unknown() -> None:
+    @tool
+    async def send(word: str) -> str:
+        """Must not be done twice."""
+        return word
+
+    @tool(idempotent=True)
+    async def put(word: str) -> str:
+        """May be done again."""
+        return word
+
+    def gate(store: MemoryStore, *script: Any) -> Gate:
+        return Gate(ScriptedModel(list(script)), [send, put], store=store)
+
+    store = MemoryStore()
+    first = gate(store, answer(call("send", word="a"), call("put", word="b")), text("Done."))
+    cut = journal_that_stops_behind(facts.CallStarted, first, store)
+
+    async def resumed() -> list[Any]:
+        return [event async for event in gate(cut, text("Done.")).stream(session="s")]
+
+    events = asyncio.run(resumed())
+    notices = [event for event in events if isinstance(event, Notice)]
+    assert [(notice.code, notice.level) for notice in notices] == [("outcome_unknown", "warning"), ("run_again", "info")]
+    assert "while 'send' ran" in notices[0].message
+    assert "while 'put' ran" in notices[1].message
+    reply = events[-1].reply
+    assert [record.state for record in reply.calls] == ["unknown", "finished"]
+    assert reply.text == "Done."
+
+
+def test_a_run_from_a_history_needs_no_store() -> None:
+    reply = asyncio.run(Gate(ScriptedModel([text("One.")])).run("first"))
+    again = asyncio.run(Gate(ScriptedModel([text("Two.")])).run("second", history=reply.contents))
+    assert texts(again.contents) == ["first", "One.", "second", "Two."]
+
+
+def test_a_reply_says_about_how_long_the_conversation_is() -> None:
+    short = asyncio.run(Gate(ScriptedModel([text("One.")])).run("first"))
+    long = asyncio.run(Gate(ScriptedModel([text("One.")])).run("first " * 1000))
+    assert 0 < short.context_tokens < 50
+    assert 1000 < long.context_tokens < 3000
+
+
+def test_an_unknown_outcome_is_told_once_and_not_on_the_next_run() -> None:
+    store = MemoryStore()
+    result = ToolResult(call_id="c", name="note", status="finished", value=1)
+
+    async def story() -> list[Any]:
+        lease = await store.acquire("s", owner="dead")
+        await store.append(lease, [*crashed("started"), facts.CallEnded(id="c", result=result)], position=0)
+        await store.release(lease)
+        gate = Gate(ScriptedModel([text("Done.")]), [note], store=store)
+        return [event async for event in gate.stream(session="s")]
+
+    assert [event for event in asyncio.run(story()) if isinstance(event, Notice)] == []
+
+
+# The page ----------------------------------------------------------------------------------------------------------------
+
+
+def test_the_blocks_of_the_page_on_sessions_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).resolve().parent.parent / "docs" / "sessions.md").read_text("utf-8")
+    blocks = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
+    assert len(blocks) == 4
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {}
+    exec("async def story():\n" + textwrap.indent("\n".join(blocks), "    "), namespace)
+    asyncio.run(asyncio.wait_for(namespace["story"](), 60))
