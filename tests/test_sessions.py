@@ -428,6 +428,23 @@ def test_an_unknown_outcome_is_told_once_and_not_on_the_next_run() -> None:
     assert [event for event in asyncio.run(story()) if isinstance(event, Notice)] == []
 
 
+def test_a_tool_that_holds_the_event_loop_is_shown_before_it_does(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    @tool(run_in="loop")
+    def hold() -> list[str]:
+        """Nothing else happens while it runs."""
+        return [*seen]
+
+    async def story() -> Any:
+        async with Gate(ScriptedModel([call("hold"), text("Done.")]), [hold], store=str(tmp_path / "sessions.db")) as gate:
+            async for event in gate.stream("go"):
+                seen.append(type(event).__name__)
+        return event
+
+    assert "CallStarted" in asyncio.run(story()).reply.calls[0].result.value
+
+
 # The page ----------------------------------------------------------------------------------------------------------------
 
 
