@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,7 @@ class Corpus:
     vocabulary: list[str]
 
 
+@cache
 def load(folder: Path) -> Corpus:
     """The corpus of an inputs folder."""
     tools, requests, tests = (inputs.read(folder / f"{name}.json.gz") for name in ("tools", "requests", "tests"))

@@ -13,7 +13,7 @@ from training import families, invented
 from training.corpus import human
 from training.example import Example, reply, results
 from training.families import FamilyTool
-from training.kinds import Studio, missing_request, result_rows
+from training.kinds import Studio, missing_request, question, result_rows
 from training.results import enumeration
 from training.toollists import Variant
 from training.values import Said
@@ -138,7 +138,7 @@ def _free_parameter(family: FamilyTool) -> str | None:
     names = [
         name
         for name in family.required
-        if family.properties[name]["type"] in ("string", "integer", "number") and "enum" not in family.properties[name]
+        if family.kinds[name] and family.properties[name]["type"] != "array" and "enum" not in family.properties[name]
     ]
     return names[0] if names else None
 
@@ -419,19 +419,10 @@ def invented_ask(studio: Studio) -> Example | None:
     made = invented.request(tool, values, without=name)
     if made is None:
         return None
-    words = human(name)
-    question = values.pick(
-        [
-            f"Which {words} do you mean?",
-            f"What is the {words}?",
-            f"What should the {words} be?",
-            f"Which {words} should I use?",
-        ]
-    )
     tools = studio.lists.fill([tool.schema], studio.lists.size())
-    turns = [(made.text, question)]
+    turns = [(made.text, question(studio, name))]
     if values.chance(0.4):
-        value: Said = invented._value(values, tool, name)
+        value: Said = invented.draw(values, tool, name)
         args = made.args | {name: value.value}
         ordered = {key: args[key] for key in parameters["properties"] if key in args}
         turns.append((values.pick(_GIVEN).format(value.spoken), reply([(tool.schema["name"], ordered)])))

@@ -68,7 +68,8 @@ def tool_text(tool: Tool) -> str:
 def system_text(tools: Iterable[Tool], *, rules: str = SYSTEM, extra: str = "") -> str:
     """The system turn: the rules, what the developer adds, and the tools."""
     head = f"{rules}\n{extra}" if extra else rules
-    return f"{head}\n\nTools (* = required):\n" + "\n".join(tool_text(tool) for tool in tools)
+    listed = "\n".join(tool_text(tool) for tool in tools)
+    return f"{head}\n\nTools (* = required):\n{listed}" if listed else head
 
 
 def turn(role: str, text: str) -> str:

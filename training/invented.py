@@ -106,7 +106,7 @@ _ENUMS = (
     (("priority", "urgency"), ("low", "medium", "high"), ("with {v} priority", "{v} priority", "priority {v}")),
     (("size",), ("small", "medium", "large"), ("in {v}", "size {v}", "{v} size")),
     (("format", "output"), ("pdf", "csv", "json", "html"), ("as {v}", "in {v} format", "as a {v}")),
-    (("direction",), ("up", "down", "left", "right"), ("{v}", "to the {v}", "going {v}")),
+    (("direction",), ("up", "down", "left", "right"), ("{v}", "going {v}")),
     (("speed",), ("slow", "medium", "fast"), ("at {v} speed", "speed {v}", "{v}")),
     (("plan", "tier"), ("basic", "plus", "premium"), ("on the {v} plan", "{v} plan", "with {v}")),
     (("quality",), ("draft", "good", "best"), ("in {v} quality", "quality {v}", "{v} quality")),
@@ -199,7 +199,7 @@ def _schema(trait: Trait, thing: str) -> dict[str, Any]:
     return schema
 
 
-def _value(values: Values, tool: Invented, name: str) -> Said:
+def draw(values: Values, tool: Invented, name: str) -> Said:
     kind, schema = tool.kinds[name], tool.schema["parameters"]["properties"][name]
     if kind == "enum":
         return Said(option := values.pick(schema["enum"]), option)
@@ -228,7 +228,7 @@ def request(tool: Invented, values: Values, *, without: str = "") -> Request | N
             args[name] = yes
             parts.append(values.pick(tool.phrases[name][0 if yes else 1]))
             continue
-        value = _value(values, tool, name)
+        value = draw(values, tool, name)
         args[name], said[name] = value.value, value.spoken
         phrase = values.pick(tool.phrases[name])
         text = phrase.format(t=tool.thing, v=value.spoken, q=quoted(value.spoken, values) if "{q}" in phrase else "")

@@ -290,6 +290,18 @@ def missing_request(studio: Studio, family: FamilyTool, missing: Missing) -> Req
     return request
 
 
+def question(studio: Studio, parameter: str) -> str:
+    """A question for an argument that names its parameter."""
+    forms = (
+        "Which {} do you mean?",
+        "What is the {}?",
+        "What should the {} be?",
+        "Which {} should I use?",
+        "Could you tell me the {}?",
+    )
+    return studio.values.pick(forms).format(human(parameter))
+
+
 def ask(studio: Studio) -> Example | None:
     """A needed argument is missing: the reply asks for it."""
     values = studio.values
@@ -299,7 +311,8 @@ def ask(studio: Studio) -> Example | None:
         request = missing_request(studio, family, missing)
         variant = studio.lists.family_variant(family)
         tools = studio.family_list([variant])
-        return None if _clash(tools) else Example(tools, [(studio.noisy(request.text, request.said), missing.question)])
+        asked = missing.question if values.chance(0.6) else question(studio, variant.renamed[missing.parameter])
+        return None if _clash(tools) else Example(tools, [(studio.noisy(request.text, request.said), asked)])
     tool = values.pick(studio.pools["seal"])
     required = tool["parameters"]["required"]
     if not required:
@@ -308,16 +321,7 @@ def ask(studio: Studio) -> Example | None:
     request = studio.schemas.request(tool, without=name)
     if str(request.args[name]).lower() in request.text.lower():
         return None
-    words = human(name)
-    question = values.pick(
-        [
-            f"Which {words} do you mean?",
-            f"What is the {words}?",
-            f"What should the {words} be?",
-            f"Could you tell me the {words}?",
-        ]
-    )
-    return Example(studio.lists.fill([tool], studio.lists.size()), [(request.text, question)])
+    return Example(studio.lists.fill([tool], studio.lists.size()), [(request.text, question(studio, name))])
 
 
 # Schemas -----------------------------------------------------------------------------------------------------------------
@@ -379,25 +383,18 @@ def schema_result(studio: Studio) -> Example | None:
     if values.chance(0.3):
         fields = studio.results.record(values.rng.randint(2, 6))
         name = values.pick(list(fields))
-        about = next((value for value in request.args.values() if isinstance(value, str) and len(value) < 30), "")
-        if about:
-            text = values.pick(
-                [
-                    "what is the {f} of {a}?",
-                    "{f} of {a}",
-                    "tell me the {f} of {a}",
-                    "I need the {f} for {a}",
-                    "what's {a}'s {f}?",
-                ]
-            ).format(f=human(name), a=about)
-            call = (
-                tool["name"],
-                {
-                    key: value
-                    for key, value in request.args.items()
-                    if value == about or key in tool["parameters"]["required"]
-                },
-            )
+        key, about = next(
+            ((key, value) for key, value in request.args.items() if isinstance(value, str) and len(value) < 30), ("", "")
+        )
+        if about and set(tool["parameters"]["required"]) <= {key}:
+            forms = [
+                "what is the {f} of {a}?",
+                "{f} of {a}",
+                "tell me the {f} of {a}",
+                "I need the {f} for {a}",
+                "what's {a}'s {f}?",
+            ]
+            text, call = values.pick(forms).format(f=human(name), a=about), (tool["name"], {key: about})
             result, answer = values.pick([fields, {"result": fields}]), studio.results.field(fields, name, about)
     tools = studio.lists.fill([tool], values.rng.randint(1, 5))
     return Example(tools, [(text, reply([call])), (results([call], [result]), answer)])
@@ -520,6 +517,9 @@ def seal(studio: Studio) -> Example | None:
     if any(name not in known for name, _ in case["calls"]):
         return None
     calls = [(name, _seal_args(args, known[name])) for name, args in case["calls"]]
+    text = score.fold(case["question"])
+    if any(isinstance(value, str) and score.fold(value) not in text for _, args in calls for value in args.values()):
+        return None  # The data set made this value up.
     needed = list({name: known[name] for name, _ in calls}.values())
     return _finish(studio, studio.lists.fill(needed, studio.lists.size()), calls, studio.noisy(case["question"]))
 
@@ -620,6 +620,8 @@ def chat(studio: Studio) -> Example | None:
     else:
         tools = studio.lists.fill([], studio.lists.size())
     tools = [tool for tool in tools if not _TALKERS.search(tool["name"] + tool["description"])]
+    if values.chance(0.08):
+        return Example([], [(text, answer)])
     return Example(tools, [(studio.noisy(text), answer)]) if tools and not _clash(tools) else None
 
 
