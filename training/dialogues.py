@@ -386,8 +386,6 @@ def invented_call(studio: Studio) -> Example | None:
     values = studio.values
     tool = invented.invent(values)
     made = invented.request(tool, values)
-    if made is None:
-        return None
     size = studio.lists.size()
     tools = [tool.schema]
     while len(tools) < min(size, 8) and values.chance(0.8):
@@ -417,8 +415,6 @@ def invented_ask(studio: Studio) -> Example | None:
         return None
     name = values.pick(names)
     made = invented.request(tool, values, without=name)
-    if made is None:
-        return None
     tools = studio.lists.fill([tool.schema], studio.lists.size())
     turns = [(made.text, question(studio, name))]
     if values.chance(0.4):

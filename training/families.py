@@ -125,7 +125,7 @@ def _read_parameter(line: str, tool: FamilyTool) -> None:
         name = name[:-1]
         tool.required.append(name)
     kind_of_value = ""
-    enum = "/" in rest
+    enum = "/" in rest and rest.split(" ")[0] not in TYPES
     if not enum:
         rest, _, kind_of_value = rest.partition(" ")
         if rest not in TYPES:
@@ -210,6 +210,8 @@ def request(
 def quoted(text: str, values: Values) -> str:
     """The text in quotes that it does not contain."""
     marks = [mark for mark in ("'", '"', '"', "`") if mark not in text] or ['"']
+    if re.search(r"\w'\w", text) and text.count("'") == 1 and values.chance(0.4):
+        marks = ["'"]  # As people do: 'It's raining'.
     mark = values.pick(marks)
     return f"{mark}{text}{mark}"
 

@@ -9,8 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from training.corpus import human
 from training.families import Request, quoted
 from training.format import Call
+from training.toollists import UNSPOKEN
 from training.values import Said, Values
 
 _VERBS = (
@@ -77,9 +79,12 @@ _IDENTITY = (
 )
 _TRAITS = (
     Trait(("minutes", "duration_minutes", "duration"), "integer", "minutes", "How long, in minutes", ("for {v}", "{v} long", "for about {v}")),
+    Trait(("duration", "length"), "string", "span", "How long, as said", ("for {v}", "{v} long")),
     Trait(("hours", "duration_hours"), "number", "hours", "How long, in hours", ("for {v}",)),
     Trait(("seconds", "delay_seconds", "wait"), "integer", "seconds", "Delay in seconds", ("after {v}", "in {v}", "with a delay of {v}")),
     Trait(("place", "location", "site", "room"), "string", "room", "Where", ("in {v}", "at {v}", "over in {v}")),
+    Trait(("place", "venue", "shop", "branch", "partner"), "string", "venue", "Name of the place", ("at {v}", "in {v}", "from {v}", "with {v}")),
+    Trait(("phone", "phone_number"), "string", "phone", "Number to call", ("and call {v}", "with the phone number {v}", "call me at {v}")),
     Trait(("city", "location", "place"), "string", "city", "City", ("in {v}", "from {v}", "near {v}")),
     Trait(("date", "day", "when"), "string", "day", "Day", ("on {v}", "for {v}", "{v}")),
     Trait(("date", "start_date", "from_date"), "string", "iso_date", "Day as YYYY-MM-DD", ("on {v}", "from {v}", "starting {v}")),
@@ -168,6 +173,9 @@ def invent(values: Values, *, verb: str | None = None, thing: str | None = None)
         else:
             names, yes, no = values.pick(_FLAGS)
             add(names, {"type": "boolean", "description": f"{yes[0].capitalize()} or not"}, (yes, no), "flag", False)
+    if values.chance(0.2):
+        for extra in values.rng.sample(sorted(UNSPOKEN), values.rng.randint(1, 2)):
+            properties.setdefault(extra, dict(UNSPOKEN[extra]))
     name = values.pick(
         [
             f"{verb}_{word}",
@@ -212,13 +220,18 @@ def draw(values: Values, tool: Invented, name: str) -> Said:
     return values.sample(kind)
 
 
-def request(tool: Invented, values: Values, *, without: str = "") -> Request | None:
+def request(tool: Invented, values: Values, *, without: str = "") -> Request:
     """A request for the tool in ordinary words, `without` one argument if that is wanted."""
     parameters = tool.schema["parameters"]
-    chosen = [name for name in parameters["properties"] if name in parameters["required"] or values.chance(0.5)]
+    chosen = [
+        name
+        for name in parameters["properties"]
+        if name in tool.kinds and (name in parameters["required"] or values.chance(0.5))
+    ]
     args: dict[str, Any] = {}
     said: dict[str, str] = {}
     parts: list[str] = []
+    after: list[str] = []
     thing_said = False
     for name in chosen:
         if name == without:
@@ -231,6 +244,13 @@ def request(tool: Invented, values: Values, *, without: str = "") -> Request | N
         value = draw(values, tool, name)
         args[name], said[name] = value.value, value.spoken
         phrase = values.pick(tool.phrases[name])
+        if "{t}" not in phrase and phrase not in ("{v}", "{q}") and values.chance(0.12):
+            after.append(
+                values.pick(
+                    ["The {k} is {v}.", "{k}: {v}.", "Use {v} as the {k}.", "The {k} should be {v}.", "{k} {v}."]
+                ).format(k=human(name), v=value.spoken)
+            )
+            continue
         text = phrase.format(t=tool.thing, v=value.spoken, q=quoted(value.spoken, values) if "{q}" in phrase else "")
         if "{t}" in phrase:
             thing_said = True
@@ -253,6 +273,8 @@ def request(tool: Invented, values: Values, *, without: str = "") -> Request | N
         "I'd like to {v} {b}", "let's {v} {b}", "{v} {b} please", "we have to {v} {b}", "would you mind to {v} {b}?", "help me {v} {b}",
     ])  # fmt: skip
     text = form.format(v=tool.verb, b=body)
+    if after:
+        text = " ".join([text if text.endswith("?") else f"{text}.", *(part[0].upper() + part[1:] for part in after)])
     ordered = {name: args[name] for name in parameters["properties"] if name in args}
     return Request(text[0].upper() + text[1:] if values.chance(0.4) else text, ordered, said)
 

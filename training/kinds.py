@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from training import families, score
+from training import families, invented, score
 from training import format as prompt_format
 from training.corpus import Corpus, human
 from training.example import Example, reply, results
@@ -52,6 +52,7 @@ _TALKERS = re.compile(
 )
 # Tools that can do almost anything: never offer them when the point is that no tool fits.
 _ANYTHING = re.compile("search|query|fetch|http|command|shell|exec|lookup|factoid|creative|chat|ask|assistant|general", re.I)
+_COMMON_VERBS = {"get", "set", "add", "create", "list", "find", "search", "update", "check", "book", "start"}
 
 
 @dataclass(slots=True)
@@ -324,6 +325,36 @@ def ask(studio: Studio) -> Example | None:
     return Example(studio.lists.fill([tool], studio.lists.size()), [(request.text, question(studio, name))])
 
 
+_LEFT_OUT = "\u2063"  # Stands for the value that is left out; no text has it.
+_UNSAID = re.compile(
+    r"(?:\s*[,:]|\s+(?:for|at|on|to|in|from|with|by|of|as|until|into|called|named|saying|over|about|via|and|is|than))*(?:\s+(?:the|a|an|my|least|most))?"
+    rf"\s*['\"`]?{_LEFT_OUT}['\"`]?(?:\s*(?:%|°C?|percent|degrees|stars|people|pixels|km|kg|GB|pods|replicas|nights|days|years|shares|tickets|hours))?"
+)
+
+
+def family_ask(studio: Studio) -> Example | None:
+    """A family's request with a needed value left out of it; the reply asks for that one."""
+    values = studio.values
+    family = pick_family(studio)
+    pattern, constants = values.pick(family.says)
+    names = [name for name in family.required if f"{{{name}" in pattern and family.properties[name]["type"] != "boolean"]
+    if not names or constants:
+        return None
+    name = values.pick(names)
+    request = families.request(family, values, pattern=pattern, fixed={name: Said(None, _LEFT_OUT)})
+    text = _UNSAID.sub("", request.text)
+    text = re.sub(r"\s+([,.?!:])", r"\1", re.sub(r"\s+", " ", text)).strip(" ,:;")
+    if _LEFT_OUT in text or len(text.split()) < 3:
+        return None
+    variant = studio.lists.family_variant(family)
+    tools = studio.family_list([variant])
+    asked = [missing.question for missing in family.missing if missing.parameter == name]
+    reply_text = values.pick(asked) if asked and values.chance(0.5) else question(studio, variant.renamed[name])
+    if values.chance(0.4):
+        text = text[0].upper() + text[1:]
+    return None if _clash(tools) else Example(tools, [(text, reply_text)])
+
+
 # Schemas -----------------------------------------------------------------------------------------------------------------
 
 
@@ -409,7 +440,7 @@ def bfcl(studio: Studio) -> Example | None:
     case = values.pick(studio.corpus.requests["bfcl"])
     schemas = {tool["name"]: tool["parameters"] for tool in case["tools"]}
     if not case["wanted"]:
-        return _bfcl_irrelevant(studio, case) if values.chance(0.2) else None
+        return _bfcl_irrelevant(studio, case) if values.chance(0.36) else None
     text, calls = case["question"], []
     for wanted in case["wanted"]:
         ((name, accepted),) = wanted.items()
@@ -625,18 +656,35 @@ def chat(studio: Studio) -> Example | None:
     return Example(tools, [(studio.noisy(text), answer)]) if tools and not _clash(tools) else None
 
 
-def no_tool(studio: Studio) -> Example | None:
-    """A request for which no tool of the list is good: tools of other domains only."""
+def _no_invented_tool(studio: Studio) -> Example | None:
+    """A request for an invented tool, with tools that share its verb or its thing but not both."""
     values = studio.values
+    tool = invented.invent(values)
+    made = invented.request(tool, values)
+    tools = []
+    for _ in range(values.rng.randint(1, 6)):
+        same_verb = values.chance(0.4)
+        other = invented.invent(values, verb=tool.verb if same_verb else None, thing=None if same_verb else tool.thing)
+        if (other.verb, other.thing) != (tool.verb, tool.thing) and other.schema["name"] != tool.schema["name"]:
+            tools.append(other.schema)
+    if not tools or _clash(tools):
+        return None
+    return Example(tools, [(studio.noisy(made.text, made.said), studio.refusal())])
+
+
+def no_tool(studio: Studio) -> Example | None:
+    """A request for which no tool of the list is good, though some are about the same things."""
+    values = studio.values
+    if values.chance(0.25):
+        return _no_invented_tool(studio)
     family = values.pick(studio.corpus.families)
     request = families.request(family, values)
+    near = values.chance(0.45)
     others = [
-        tool
-        for tool in studio.corpus.families
-        if tool.domain not in (family.domain, "everyday") and not _ANYTHING.search(tool.name)
+        tool for tool in studio.corpus.families if not _ANYTHING.search(tool.name) and (tool.domain == family.domain) == near
     ]
-    chosen = {tool.name: tool for tool in values.rng.sample(others, values.rng.randint(1, 9))}
-    alike = set(human(family.name).split()) | set(family.properties)
+    chosen = {tool.name: tool for tool in values.rng.sample(others, min(len(others), values.rng.randint(1, 9)))}
+    alike = set(human(family.name).split()) - _COMMON_VERBS
     tools = [tool.schema() for tool in chosen.values() if not alike & set(human(tool.name).split())]
     if not tools or _clash(tools):
         return None

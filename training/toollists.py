@@ -67,7 +67,7 @@ _PARAMETERS = {
     "number": ("no", "id"),
 }
 # Optional parameters that no request speaks of: the model must leave them out.
-_EXTRA = {
+UNSPOKEN = {
     "verbose": {"type": "boolean", "description": "More output"},
     "dry_run": {"type": "boolean", "description": "Only show what would be done"},
     "timeout": {"type": "integer", "description": "Seconds to wait"},
@@ -136,8 +136,8 @@ class ToolLists:
             renamed = {name: name for name in family.properties}
         properties = {renamed[name]: value for name, value in parameters["properties"].items()}
         if values.chance(0.3):
-            for name in values.rng.sample(sorted(_EXTRA), values.rng.randint(1, 3)):
-                properties.setdefault(name, dict(_EXTRA[name]))
+            for name in values.rng.sample(sorted(UNSPOKEN), values.rng.randint(1, 3)):
+                properties.setdefault(name, dict(UNSPOKEN[name]))
         names = list(properties)
         if values.chance(0.25):
             values.rng.shuffle(names)

@@ -96,6 +96,29 @@ class Values:
             return f"{self.word().capitalize()} {self.pick(['Ltd', 'Inc', 'GmbH', 'Group', 'Partners', 'Systems'])}"
         return self.pick(WORDS["companies"] + WORDS["companies_more"])
 
+    def venue(self) -> str:
+        """A place with a name of its own, of several words more often than not."""
+        name = self.pick(
+            [
+                self.last_name(),
+                self.first_name(),
+                self.word().capitalize(),
+                str(self.rng.randint(2, 99)),
+                self.pick(WORDS["cities"]),
+            ]
+        )
+        kind = self.pick(WORDS["venues"])
+        return self.pick(
+            [
+                f"{kind} {name}",
+                f"{kind} {name}",
+                f"{name} {kind}",
+                f"{name}'s",
+                f"The {self.word().capitalize()} {kind}",
+                f"{name} & {self.last_name()}",
+            ]
+        )
+
     def phone(self) -> str:
         digits = "".join(self.rng.choices(string.digits, k=self.rng.randint(7, 10)))
         return self.pick(
@@ -249,6 +272,8 @@ class Values:
 
     def sentence(self) -> str:
         roll = self.rng.random()
+        if roll < 0.07:
+            return self.pick(WORDS["spoken_sentences"])
         if roll < 0.35:
             return self.pick(WORDS["sentences"])
         if roll < 0.45:
@@ -582,6 +607,7 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "sentence": Values.sentence,
     "sku": _template("@@-####", "@@@##", "SKU-#####", "######", "@@##-@@@", "art-###", "####-@"),
     "slug": Values.slug,
+    "span": lambda values: same(values.pick([values.minutes, values.hours, values.seconds])().spoken),
     "song": lambda values: values.pick(WORDS["songs"]) if values.chance(0.6) else values.title(),
     "sport_team": _from("sport_teams"),
     "sql": _from("sql"),
@@ -600,6 +626,7 @@ SAMPLERS: dict[str, Callable[[Values], Said | str]] = {
     "tracking": _template("1Z########", "JD##########", "@@#########@@", "############", "TRK-#####-@@"),
     "unit": _from("units"),
     "url": Values.url,
+    "venue": Values.venue,
     "username": Values.username,
     "uuid": Values.uuid,
     "version": Values.version,
