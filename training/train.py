@@ -1,6 +1,6 @@
 """Trains the adapter on one GPU and writes it as arrays.
 
-    python -m training.train --work WORK --out OUT --minutes 7.5
+    python -m training.train --work WORK --out OUT --minutes 8
 
 The data of `generate.py` and the base weights come in; `adapter_*.npz` and `adapter.json` go out, and the figures on the
 held-out cases in `figures.json`. Training stops by the clock: the learning rate falls to zero over the given minutes.
@@ -137,12 +137,15 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("training/work"))
     parser.add_argument("--out", type=Path, default=Path("training/out"))
     parser.add_argument("--prompts", type=Path, nargs="*", default=[], help="prompt sets to evaluate on")
-    parser.add_argument("--minutes", type=float, default=7.5)
+    parser.add_argument("--minutes", type=float, default=8.0, help="0: evaluate what --start holds")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--rank", type=int, default=64)
     parser.add_argument("--alpha", type=float, default=64)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--start", type=Path, help="folder with adapters to go on from")
+    parser.add_argument(
+        "--evaluate", action=argparse.BooleanOptionalAction, default=True, help="on the held-out cases afterwards"
+    )
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(options.seed)
@@ -157,9 +160,11 @@ def main() -> None:
         torch._dynamo.config.recompile_limit = 64
         for block in net.blocks:
             block.compile(dynamic=False)
-    train(net, Data(options.work / "data.npz", options.seed), seconds=options.minutes * 60, rate=options.rate)
-    save(net, options.out, rank=options.rank, alpha=options.alpha)
-    evaluate(net, inputs, options.prompts, options.out)
+    if options.minutes:
+        train(net, Data(options.work / "data.npz", options.seed), seconds=options.minutes * 60, rate=options.rate)
+        save(net, options.out, rank=options.rank, alpha=options.alpha)
+    if options.evaluate:
+        evaluate(net, inputs, options.prompts, options.out)
 
 
 if __name__ == "__main__":

@@ -67,19 +67,21 @@ class Values:
         roll = self.rng.random()
         if roll < 0.35:
             return self.pick(WORDS["nouns"] + WORDS["adjectives"])
-        return self.pick(self.vocabulary) if roll < 0.8 else self.pseudo_word()
+        return self.pick(self.vocabulary) if roll < 0.87 else self.pseudo_word()
 
     def first_name(self) -> str:
-        if self.chance(0.1):
+        if self.chance(0.06):
             return self.pseudo_word().capitalize()
         return self.pick(WORDS["first_names"] + WORDS["first_names_more"])
 
     def last_name(self) -> str:
-        if self.chance(0.15):
+        if self.chance(0.08):
             return self.pseudo_word().capitalize()
         return self.pick(WORDS["last_names"] + WORDS["last_names_more"])
 
     def person(self) -> str:
+        if self.chance(0.07):
+            return f"{self.pick(['Aunt', 'Uncle', 'Mr.', 'Mrs.', 'Ms.', 'Dr.', 'Professor'])} {self.last_name()}"
         return self.first_name() + (" " + self.last_name() if self.chance(0.5) else "")
 
     def username(self) -> str:
