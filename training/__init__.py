@@ -1,1 +1,1 @@
-"""How the embedded model's adapter is made: data, training, export to GGUF and evaluation. See README.md beside this file."""
+"""How the adapter of the embedded model is made: data, training, export to GGUF and evaluation. See README.md."""

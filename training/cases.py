@@ -1,7 +1,7 @@
 """The test cases as prompts, and the verdict on a reply.
 
-Prompt sets (JSON files with tools and cases) and BFCL's held-out part come in; `Case` objects go out, each with the text that
-is given to the model. The same cases are used on the training machine and on a CPU.
+Prompt sets (JSON files with tools and cases) and BFCL's held-out part come in; `Case` objects go out, each with the text
+that is given to the model. The same cases are used on the training machine and on a CPU.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Case:
         if self.kind == "final":
             return base | {"right": int(not calls and score.mentions(text, self.record["must_mention"]))}
         if self.kind == "missing":
-            named = any(word.lower() in text.lower() for word in self.record["missing"])
+            named = any(score.mentions(text, [words]) for words in self.record["missing"])
             return base | {"right": int(not calls and not fault and named), "prose": int(not calls and not fault)}
         if not self.record.get("expected"):
             return base | {"right": int(not calls and not fault)}

@@ -1,8 +1,8 @@
 """Tools and requests of public packages and data sets, in one shape.
 
-Folders, wheels and git copies come in; plain records go out: tools (`name`, `description`, `parameters`, `source`) and requests
-with the calls that are wanted. BFCL is split by the name of its functions (`held_out`), so that what is tested on was never
-trained on. Nothing here is random, and nothing is downloaded here.
+Folders, wheels and git copies come in; plain records go out: tools (`name`, `description`, `parameters`, `source`) and
+requests with the calls that are wanted. BFCL is split by the name of its functions (`held_out`), so that what is tested
+on was never trained on. Nothing here is random, and nothing is downloaded here.
 """
 
 from __future__ import annotations

@@ -1,32 +1,36 @@
 """Kinds of examples with several requests: follow-ups, picking from a list, using a result, filling in what was missing.
 
-A `Studio` comes in, an `Example` goes out, or None when the dice gave nothing usable. `FOLLOW_UPS` is the table of what people
-do next with a result.
+A `Studio` comes in, an `Example` goes out, or None when the dice gave nothing usable. `FOLLOW_UPS` is the table of what
+people do next with a result.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from training import families, invented
 from training.corpus import human
 from training.example import Example, reply, results
 from training.families import FamilyTool
-from training.kinds import Studio, missing_request, question, result_rows
+from training.kinds import missing_request, question, result_rows
 from training.results import enumeration
+from training.studio import Studio
 from training.toollists import Variant
 from training.values import Said
 
 _SAME_AGAIN = (
-    "and {}?", "what about {}?", "and for {}?", "how about {}?", "now {}", "now the same for {}", "do the same for {}", "and {} please",
-    "ok, and {}?", "same for {}", "{} too", "and now {}", "what about {} then?",
+    "and {}?", "what about {}?", "and for {}?", "how about {}?", "now {}", "now the same for {}", "do the same for {}",
+    "and {} please", "ok, and {}?", "same for {}", "{} too", "and now {}", "what about {} then?",
 )  # fmt: skip
 _GIVEN = ("{}", "{}", "{}", "{} please", "it's {}", "I mean {}", "take {}", "oh, {}", "{}.", "use {}", "sorry, {}")
 _RETRY = ("try {} instead", "I meant {}", "sorry, I meant {}", "then take {}", "try it with {}", "no, {}", "use {} then")
 _THANKS = {
-    "thanks": "You're welcome!", "thank you": "You're welcome!", "great, thanks!": "You're welcome, happy to help!", "perfect": "Great! Anything else?",
-    "ok, that's all": "All right, have a nice day!", "cool": "Great! Anything else?", "thx": "You're welcome!",
+    "thanks": "You're welcome!", "thank you": "You're welcome!", "great, thanks!": "You're welcome, happy to help!",
+    "perfect": "Great! Anything else?", "ok, that's all": "All right, have a nice day!", "cool": "Great! Anything else?",
+    "thx": "You're welcome!",
 }  # fmt: skip
 _ORDINALS = ("first", "second", "third", "fourth", "fifth")
 
@@ -39,7 +43,7 @@ class Pick:
     acts: str
     parameter: str
     kind: str
-    says: tuple[str, ...]
+    says: list[str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,70 +54,13 @@ class FollowUp:
     then: str
     parameter: str
     take: str
-    says: tuple[str, ...]
-    constants: tuple[tuple[str, Any], ...] = ()
+    says: list[str]
+    constants: dict[str, Any] = field(default_factory=dict)
 
 
-PICKS = (
-    Pick(
-        "list_files",
-        "read_file",
-        "path",
-        "file",
-        ("read {}", "open {}", "show me {}", "what is in {}?", "what does {} say?", "let me see {}"),
-    ),
-    Pick("list_files", "delete_file", "path", "file", ("delete {}", "remove {}", "get rid of {}")),
-    Pick("search_files", "read_file", "path", "file", ("open {}", "show me {}", "read {}")),
-    Pick("list_issues", "close_issue", "issue", "number", ("close {}", "{} can be closed")),
-    Pick("list_tasks", "complete_task", "task_id", "number", ("mark {} as done", "I finished {}", "tick off {}")),
-    Pick("search_products", "add_to_cart", "sku", "id", ("put {} in my cart", "I'll take {}", "add {} to the basket")),
-    Pick("search_emails", "forward_message", "message_id", "id", ("forward {} to {{to}}", "send {} on to {{to}}")),
-    Pick(
-        "search_emails",
-        "reply_email",
-        "message_id",
-        "id",
-        ("reply to {} with {{body:quoted}}", "answer {}: {{body:quoted}}"),
-    ),
-    Pick(
-        "cloudgenie_list_resources",
-        "cloudgenie_delete_resource",
-        "resource_id",
-        "id",
-        ("delete {}", "tear down {}", "remove {}"),
-    ),
-)
-FOLLOW_UPS = (
-    FollowUp("create_ticket", "assign_ticket", "ticket", "result:id", ("assign it to {person}", "give it to {person}", "{person} should do it")),
-    FollowUp("create_ticket", "update_ticket", "ticket", "result:id", ("set it to {priority} priority", "make it {priority}", "set its status to {status}")),
-    FollowUp("get_ticket", "assign_ticket", "ticket", "arg:ticket", ("assign it to {person}", "give it to {person}", "hand it to {person}")),
-    FollowUp("get_order_status", "cancel_order", "order_id", "arg:order_id", ("cancel it", "then cancel it", "too late, cancel that order", "I don't want it any more")),
-    FollowUp("get_order_status", "refund_order", "order_id", "arg:order_id", ("refund it", "I want my money back for it", "pay it back")),
-    FollowUp("find_contact", "send_email", "to", "result:email", ("email them {body:quoted}", "write {body:quoted} to that address", "send them a mail saying {body:quoted}")),
-    FollowUp("find_contact", "send_sms", "phone", "result:phone", ("text them {body:quoted}", "send {body:quoted} to that number")),
-    FollowUp("calculate", "calculate", "expression", "sum", ("",)),
-    FollowUp("calculate", "write_file", "content", "result:value", ("save that to {path}", "write the result to {path}", "put that number into {path}")),
-    FollowUp("read_file", "write_file", "content", "result:content", ("copy that to {path}", "write the same to {path}", "save that as {path}")),
-    FollowUp("read_file", "edit_file", "path", "arg:path", ("change {old_text:quoted} to {new_text:quoted} in it", "replace {old_text:quoted} with {new_text:quoted} there")),
-    FollowUp("read_file", "delete_file", "path", "arg:path", ("delete it", "remove that file", "I don't need it, delete it")),
-    FollowUp("write_file", "read_file", "path", "arg:path", ("show it to me", "read it back", "what does it say now?", "open it")),
-    FollowUp("write_file", "write_file", "path", "arg:path", ("add {content:quoted} to it", "append {content:quoted}", "now add the line {content:quoted}"), (("mode", "append"),)),
-    FollowUp("cloudgenie_create_resource", "cloudgenie_delete_resource", "resource_id", "result:id", ("delete it again", "remove it", "tear it down")),
-    FollowUp("deploy_service", "rollback_service", "service", "arg:service", ("roll it back", "go back to {version}", "undo that")),
-    FollowUp("deploy_service", "get_logs", "service", "arg:service", ("show me its logs", "what does it log?", "any errors in the logs?")),
-    FollowUp("check_health", "restart_service", "service", "arg:service", ("restart it", "then restart it", "bounce it", "give it a restart in {environment}")),
-    FollowUp("get_booking", "cancel_booking", "booking_code", "arg:booking_code", ("cancel it", "please cancel that booking", "I can't go, cancel it")),
-    FollowUp("create_branch", "open_pull_request", "head", "arg:name", ("open a pull request for it titled {title:quoted}", "make a PR {title:quoted} from it")),
-    FollowUp("create_invoice", "send_email", "to", "said", ("send a mail to {to} saying {body:quoted}",)),
-    FollowUp("get_current_weather", "get_forecast", "location", "arg:location", ("and the next {days:2-10} days?", "what about the coming {days:2-10} days?", "give me the forecast too")),
-    FollowUp("search_flights", "search_hotels", "city", "arg:to_city", ("find a hotel there from {checkin} for {nights:2-9} nights", "and a hotel there, {checkin}, {nights:2-9} nights")),
-    FollowUp("get_stock_price", "buy_shares", "symbol", "arg:symbol", ("buy {shares:1-90}", "get me {shares:1-90} shares", "I'll take {shares:1-90} of them")),
-    FollowUp("check_stock", "update_stock", "sku", "arg:sku", ("set it to {quantity:0-400}", "we counted {quantity:0-400}, correct it")),
-    FollowUp("add_contact", "call_contact", "name", "arg:name", ("call them", "ring them now", "now call that person")),
-    FollowUp("convert_image", "resize_image", "path", "arg:path", ("make it {width:64-2000} pixels wide", "resize it to {width:64-2000} x {height:64-2000}")),
-    FollowUp("list_events", "cancel_event", "title", "said", ("cancel {title:quoted}", "take {title:quoted} off")),
-    FollowUp("translate_text", "translate_text", "text", "arg:text", ("and in {target_language}?", "now in {target_language}", "what is it in {target_language}?")),
-)  # fmt: skip
+_TABLES = tomllib.loads((Path(__file__).parent / "follow_ups.toml").read_text(encoding="utf-8"))
+PICKS = tuple(Pick(**row) for row in _TABLES["picks"])
+FOLLOW_UPS = tuple(FollowUp(**row) for row in _TABLES["follow_ups"])
 
 
 def _tools(studio: Studio, variants: list[Variant]) -> list[dict[str, Any]] | None:
@@ -290,7 +237,7 @@ def use_result(studio: Studio) -> Example | None:
         follow_text, args = word.format(number), {"expression": f"{taken} {sign} {number}"}
     else:
         follow = families.request(then, values, pattern=values.pick(plan.says))
-        given = dict(plan.constants) | follow.args | ({plan.parameter: taken} if plan.take != "said" else {})
+        given = plan.constants | follow.args | ({plan.parameter: taken} if plan.take != "said" else {})
         follow_text, args = follow.text, {name: given[name] for name in then.properties if name in given}
         if plan.then == "get_logs" and "error" in follow_text:
             args["level"] = "error"

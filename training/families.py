@@ -1,7 +1,7 @@
 """Tool families: hand-written tools, with the ways in which people ask for them, read from `families/*.txt`.
 
-A family file comes in; tools, and requests with the call that is wanted, go out. One file is one domain, so that tools of the
-same file are good distractors for each other. The language of the files:
+A family file comes in; tools, and requests with the call that is wanted, go out. One file is one domain, so that tools of
+the same file are good distractors for each other. The language of the files:
 
     tool NAME | DESCRIPTION                    a tool
     also NAME | DESCRIPTION                    the same tool under another name
@@ -9,8 +9,8 @@ same file are good distractors for each other. The language of the files:
     say PATTERN || parameter=value, ...        a request; constants of the call after ||
     miss PARAMETER: PATTERN -> QUESTION        a request that lacks a required argument, and the question to ask
 
-In a pattern `(a|b)` is one of several, `[a]` may be left out, `{parameter}` or `{parameter:kind}` is a value, `{_:kind}` is a
-word that is no argument, and `{!parameter=value}` sets a constant without a word. An enum is written a/b/c.
+In a pattern `(a|b)` is one of several, `[a]` may be left out, `{parameter}` or `{parameter:kind}` is a value, `{_:kind}`
+is a word that is no argument, and `{!parameter=value}` sets a constant without a word. An enum is written a/b/c.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The prompt format that the adapter is trained on: tools and turns as text, replies back as calls.
 
-Tool schemas (`name`, `description`, `parameters`), calls and results come in; text goes out, and the other way round. This is
-the one definition of the format in training; what the product renders for this model must be the same text, letter for letter.
+Tool schemas (`name`, `description`, `parameters`), calls and results come in; text goes out, and the other way round.
+This is the one definition of the format in training; what the product renders for this model must be the same text,
+letter for letter.
 """
 
 from __future__ import annotations

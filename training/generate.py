@@ -16,11 +16,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from training import corpus, dialogues, kinds
+from training import corpus, datasets, dialogues, kinds
 from training import format as prompt_format
 from training.corpus import Corpus, normal
 from training.example import Example
-from training.kinds import Studio
+from training.studio import Studio
 
 LENGTH_MAX = 1792
 # Each kind and its share of the examples.
@@ -33,9 +33,9 @@ KINDS: tuple[tuple[Callable[[Studio], Example | None], float], ...] = (
     (kinds.schema_call, 12),
     (kinds.schema_each, 3),
     (kinds.schema_result, 4),
-    (kinds.bfcl, 15),
-    (kinds.seal, 7),
-    (kinds.spoken, 6),
+    (datasets.bfcl, 15),
+    (datasets.seal, 7),
+    (datasets.spoken, 6),
     (kinds.chat, 3),
     (kinds.no_tool, 3),
     (dialogues.same_again, 2),
@@ -111,9 +111,9 @@ def write(work: Path, *, count: int, seed: int, processes: int) -> Path:
     made = sum((part[3] for part in parts), Counter())
     path = work / "data.npz"
     numpy.savez(path, tokens=tokens, learned=learned, lengths=lengths)
-    print(
-        f"{len(lengths)} examples, {len(tokens) / 1e6:.1f} M tokens, {int(learned.sum()) / 1e6:.1f} M of them learned, {time.monotonic() - start:.0f} s"
-    )
+    millions, learned_millions = len(tokens) / 1e6, int(learned.sum()) / 1e6
+    print(f"{len(lengths)} examples, {millions:.1f} M tokens, {learned_millions:.1f} M of them learned")
+    print(f"made in {time.monotonic() - start:.0f} s")
     print("lengths at 50, 90 and 99 %:", numpy.percentile(lengths, [50, 90, 99]))
     print("kinds:", dict(made.most_common()))
     return path

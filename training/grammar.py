@@ -1,6 +1,7 @@
 """A GBNF grammar for replies: calls of the declared tools with arguments of the declared types, or prose.
 
-Tool schemas come in, text for llama.cpp goes out. Arguments stand in the order of the schema, because training wrote them so.
+Tool schemas come in, text for llama.cpp goes out. Arguments stand in the order of the schema, because training wrote them
+so.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """SmolLM2 with low-rank adapters, in PyTorch: loading, training steps, greedy generation, saving the adapters.
 
-The base weights of `inputs.py` come in; the adapters go out as arrays under the names that llama.cpp uses. The base is exactly
-the quantised model that users run, and its attention weights stay in llama.cpp's order (rotary pairs interleaved), so that the
-adapters fit without any permutation.
+The base weights of `inputs.py` come in; the adapters go out as arrays under the names that llama.cpp uses. The base is
+exactly the quantised model that users run, and its attention weights stay in llama.cpp's order (rotary pairs
+interleaved), so that the adapters fit without any permutation.
 """
 
 from __future__ import annotations

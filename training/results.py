@@ -1,7 +1,7 @@
 """Results of tools and the sentences that answer them.
 
-A call comes in; a result of one of many shapes and one or two sentences made of it go out. Every fact of a sentence stands in
-the result or in the call, an error is told as an error, and nothing found is told as nothing found.
+A call comes in; a result of one of many shapes and one or two sentences made of it go out. Every fact of a sentence
+stands in the result or in the call, an error is told as an error, and nothing found is told as nothing found.
 """
 
 from __future__ import annotations
@@ -18,25 +18,28 @@ _READING = re.compile(
     re.I,
 )
 _FIELDS = {
-    "name": "slug", "status": "=active,pending,shipped,running,closed,open,ready,delayed,paid,failed", "count": "1-400", "total": "money", "price": "money",
-    "score": "0-100", "owner": "person", "date": "iso_date", "city": "city", "level": "=low,medium,high,critical", "type": "noun", "rank": "1-50",
-    "email": "email", "category": "noun", "duration_minutes": "1-300", "distance_km": "0.5-900.0", "balance": "money", "temperature": "0-40",
-    "population": "1000-9000000", "author": "person", "year": "1900-2026", "title": "title", "rating": "1.0-5.0", "phone": "phone", "address": "address",
-    "version": "version", "gate": "gate", "eta": "time", "due": "iso_date", "color": "color", "size_mb": "1-900", "currency": "currency", "room": "room",
-    "assignee": "person", "company": "company", "language": "language", "percent_full": "0-100", "uptime_days": "1-900", "tracking": "tracking",
+    "name": "slug", "status": "=active,pending,shipped,running,closed,open,ready,delayed,paid,failed", "count": "1-400",
+    "total": "money", "price": "money", "score": "0-100", "owner": "person", "date": "iso_date", "city": "city",
+    "level": "=low,medium,high,critical", "type": "noun", "rank": "1-50", "email": "email", "category": "noun",
+    "duration_minutes": "1-300", "distance_km": "0.5-900.0", "balance": "money", "temperature": "0-40",
+    "population": "1000-9000000", "author": "person", "year": "1900-2026", "title": "title", "rating": "1.0-5.0",
+    "phone": "phone", "address": "address", "version": "version", "gate": "gate", "eta": "time", "due": "iso_date",
+    "color": "color", "size_mb": "1-900", "currency": "currency", "room": "room", "assignee": "person",
+    "company": "company", "language": "language", "percent_full": "0-100", "uptime_days": "1-900", "tracking": "tracking",
 }  # fmt: skip
 _ERRORS = (
-    "permission denied", "timeout after 30 s", "internal error", "rate limit exceeded", "connection refused", "invalid argument",
-    "service unavailable", "quota exceeded", "not found", "the server answered 500", "no such item", "access token expired",
-    "the request was rejected by the user", "out of stock", "the device is offline", "already exists",
+    "permission denied", "timeout after 30 s", "internal error", "rate limit exceeded", "connection refused",
+    "invalid argument", "service unavailable", "quota exceeded", "not found", "the server answered 500", "no such item",
+    "access token expired", "the request was rejected by the user", "out of stock", "the device is offline",
+    "already exists",
 )  # fmt: skip
 _ERROR_SENTENCES = (
-    "That did not work: {}.", "The call failed with an error: {}.", "I could not do that: {}.", "Sorry, there was an error: {}.",
-    "The tool reported an error: {}.", "It failed: {}.",
+    "That did not work: {}.", "The call failed with an error: {}.", "I could not do that: {}.",
+    "Sorry, there was an error: {}.", "The tool reported an error: {}.", "It failed: {}.",
 )  # fmt: skip
 _CONDITIONS = (
-    "sunny", "cloudy", "light rain", "heavy rain", "snow", "clear sky", "partly cloudy", "fog", "windy", "thunderstorms", "overcast",
-    "drizzle", "mostly sunny", "hail",
+    "sunny", "cloudy", "light rain", "heavy rain", "snow", "clear sky", "partly cloudy", "fog", "windy", "thunderstorms",
+    "overcast", "drizzle", "mostly sunny", "hail",
 )  # fmt: skip
 _RAIN = ("rain", "drizzle", "thunder", "hail")
 
@@ -95,7 +98,8 @@ class Results:
             ).format(values.pick(texts))
         shape = values.pick(["error", "error", "error", "nested", "status", "ok"])
         result = {
-            "error": {"error": message}, "nested": {"error": {"code": values.rng.choice([400, 401, 403, 404, 409, 500, 503]), "message": message}},
+            "error": {"error": message},
+            "nested": {"error": {"code": values.rng.choice([400, 401, 403, 404, 409, 500, 503]), "message": message}},
             "status": {"status": "error", "message": message}, "ok": {"ok": False, "error": message},
         }[shape]  # fmt: skip
         return result, values.pick(_ERROR_SENTENCES).format(message)
@@ -126,13 +130,10 @@ class Results:
             return self._rows()
         if roll < 0.78:
             result = values.pick([{"results": []}, [], {"items": [], "count": 0}, {"matches": []}, None])
-            return result, values.pick(
-                [
-                    "Nothing was found.",
-                    "There are no results.",
-                    "I found nothing{}.".format(f" for {about}" if about else ""),
-                ]
-            )
+            return result, values.pick([
+                "Nothing was found.", "There are no results.",
+                "I found nothing{}.".format(f" for {about}" if about else ""),
+            ])  # fmt: skip
         if roll < 0.9:
             value = values.sample(values.pick(["integer", "number", "slug", "title", "money", "day", "code"])).value
             result = values.pick([value, {"value": value}, {"result": value}, {"answer": value}])
@@ -195,16 +196,10 @@ class Results:
                 [f"Done, the id is {identifier}{tail}.", f"That worked. The id is {identifier}{tail}."]
             )
         if shape == "message":
-            message = values.pick(
-                [
-                    "saved",
-                    "request accepted",
-                    "it will be done tomorrow",
-                    "sent to the queue",
-                    "confirmation sent by mail",
-                    "2 items changed",
-                ]
-            )
+            message = values.pick([
+                "saved", "request accepted", "it will be done tomorrow", "sent to the queue", "confirmation sent by mail",
+                "2 items changed",
+            ])  # fmt: skip
             return values.pick([{"message": message}, {"ok": True, "message": message}]), f"Done: {message}."
         if shape == "record" and args:
             status = values.pick(["confirmed", "scheduled", "active", "sent", "updated"])
@@ -227,28 +222,19 @@ class Results:
             name = f"{values.word().lower()}{pattern[1:]}" if pattern.startswith("*.") else values.file_name()
             names.append(f"{folder}/{name}" if where and values.chance(0.7) else name)
         names = list(dict.fromkeys(names))
-        result = values.pick(
-            [
-                {"files": names},
-                {"files": names, "count": len(names)},
-                names,
-                {"entries": names},
-                "\n".join(names),
-                {"paths": names, "truncated": False},
-            ]
-        )
+        result = values.pick([
+            {"files": names}, {"files": names, "count": len(names)}, names, {"entries": names}, "\n".join(names),
+            {"paths": names, "truncated": False},
+        ])  # fmt: skip
         if not names:
             return result, values.pick([f"No matching files were found{where}.", f"There are no such files{where}."])
         if len(names) == 1:
             return result, f"There is one file{where}: {names[0]}."
         listed = enumeration(names)
-        return result, values.pick(
-            [
-                f"I found {len(names)} files{where}: {listed}.",
-                f"The files{where} are {listed}.",
-                f"Here are the files{where}: {listed}.",
-            ]
-        )
+        return result, values.pick([
+            f"I found {len(names)} files{where}: {listed}.", f"The files{where} are {listed}.",
+            f"Here are the files{where}: {listed}.",
+        ])  # fmt: skip
 
     def _read_file(self, args: dict[str, Any], question: str) -> Answer:
         values, path = self.values, args["path"]
@@ -270,8 +256,9 @@ class Results:
     def _write_file(self, args: dict[str, Any], question: str) -> Answer:
         values, path = self.values, args["path"]
         result = values.pick([
-            {"ok": True, "path": path}, {"ok": True, "bytes_written": len(args["content"]), "path": path}, {"success": True, "path": path},
-            {"status": "ok", "path": path, "mode": args.get("mode", "overwrite")}, {"path": path, "bytes": len(args["content"])}, f"wrote {path}",
+            {"ok": True, "path": path}, {"ok": True, "bytes_written": len(args["content"]), "path": path},
+            {"success": True, "path": path}, {"status": "ok", "path": path, "mode": args.get("mode", "overwrite")},
+            {"path": path, "bytes": len(args["content"])}, f"wrote {path}",
         ])  # fmt: skip
         if args.get("mode") == "append":
             return result, values.pick([f"I added the text to {path}.", f"Done, the text was appended to {path}."])
@@ -305,16 +292,18 @@ class Results:
         degrees = values.rng.randint(-15, 42) if unit == "celsius" else values.rng.randint(5, 105)
         condition = values.pick(_CONDITIONS)
         result = values.pick([
-            {"location": place, "temperature": degrees, "unit": unit, "condition": condition}, {"temp": degrees, "unit": unit, "condition": condition},
+            {"location": place, "temperature": degrees, "unit": unit, "condition": condition},
+            {"temp": degrees, "unit": unit, "condition": condition},
             {"location": place, "temperature": degrees, "conditions": condition, "humidity": values.rng.randint(20, 99)},
-            {"city": place, "temperature": degrees, "unit": unit, "condition": condition, "wind_kmh": values.rng.randint(0, 60)},
+            {"city": place, "temperature": degrees, "unit": unit, "condition": condition, "wind_kmh": abs(degrees)},
             f"{condition}, {degrees} degrees",
         ])  # fmt: skip
         if re.search(r"\b(rain|umbrella)", question.lower()) and values.chance(0.8):
             wet = any(word in condition for word in _RAIN)
             return result, f"{'Yes' if wet else 'No'}, the weather in {place} is {condition} at {degrees} degrees {unit}."
         return result, values.pick([
-            f"It is {degrees} degrees {unit} with {condition} in {place}.", f"The weather in {place} is {condition}, {degrees} degrees {unit}.",
+            f"It is {degrees} degrees {unit} with {condition} in {place}.",
+            f"The weather in {place} is {condition}, {degrees} degrees {unit}.",
             f"In {place} it is currently {degrees} degrees {unit} and the condition is {condition}.",
         ])  # fmt: skip
 
@@ -328,17 +317,13 @@ class Results:
         values = self.values
         zone = args.get("timezone", "UTC")
         day, time = values.iso_date().value, f"{values.rng.randint(0, 23):02d}:{values.rng.randint(0, 59):02d}"
-        result = values.pick(
-            [
-                f"{day}T{time}:00",
-                {"time": time, "timezone": zone},
-                {"date": day, "time": time, "timezone": zone},
-                f"{day} {time} {zone}",
-            ]
-        )
-        if "date" in question or "day" in question:
-            if not (isinstance(result, dict) and "date" not in result):
-                return result, f"It is {day}, {time} {zone}."
+        result = values.pick([
+            f"{day}T{time}:00", {"time": time, "timezone": zone}, {"date": day, "time": time, "timezone": zone},
+            f"{day} {time} {zone}",
+        ])  # fmt: skip
+        no_date = isinstance(result, dict) and "date" not in result
+        if ("date" in question or "day" in question) and not no_date:
+            return result, f"It is {day}, {time} {zone}."
         return result, values.pick([f"It is {time} in {zone}.", f"The time in {zone} is {time}."])
 
     def _cloudgenie_get_blueprints(self, args: dict[str, Any], question: str) -> Answer:
@@ -368,7 +353,8 @@ class Results:
         )
         kind, name = args["type"], args["name"]
         return {"id": identifier, "name": name, "status": status}, values.pick([
-            f"The {kind} {name} was created with id {identifier}; its status is {status}.", f"{name} is {status} (id {identifier}).",
+            f"The {kind} {name} was created with id {identifier}; its status is {status}.",
+            f"{name} is {status} (id {identifier}).",
             f"I created the {kind} {name}. Its id is {identifier} and its status is {status}.",
         ])  # fmt: skip
 

@@ -1,7 +1,7 @@
 """Requests made out of a schema alone: a phrase for the action and one for each argument.
 
-A tool comes in; a request and the arguments that are meant go out. The wording is stiff, but there are 17,000 tools to take it
-from, so this teaches what the families cannot: to read a list of tools that nobody has seen.
+A tool comes in; a request and the arguments that are meant go out. The wording is stiff, but there are 17,000 tools to
+take it from, so this teaches what the families cannot: to read a list of tools that nobody has seen.
 """
 
 from __future__ import annotations
@@ -56,22 +56,24 @@ _TAIL = re.compile(
     r"between|at (?:the|a) (?:specified|given))"
 )
 _EXAMPLES = re.compile(
-    r"(?:e\.g\.?,?|such as|for example,?|like|either|options are|values? (?:are|include)|Options:)\s*:?\s*(.+?)(?:\)|\.\s|\.$|$)"
+    r"(?:e\.g\.?,?|such as|for example,?|like|either|options are|values? (?:are|include)|Options:)"
+    r"\s*:?\s*(.+?)(?:\)|\.\s|\.$|$)"
 )
 # Kind of value by what the name of the parameter says; the first that matches.
 _KINDS = (
     (r"email|recipient$", "email"), (r"\bcity|location|place|town|destination|origin|departure|arrival|\bregion", "city"),
-    (r"country|nation", "country"), (r"language|lang\b|locale", "language"), (r"currency", "currency"), (r"colou?r", "color"),
-    (r"symbol|ticker", "ticker"), (r"company|brand|organi[sz]ation|vendor|business", "company"),
+    (r"country|nation", "country"), (r"language|lang\b|locale", "language"), (r"currency", "currency"),
+    (r"colou?r", "color"), (r"symbol|ticker", "ticker"), (r"company|brand|organi[sz]ation|vendor|business", "company"),
     (r"dish|food|meal|cuisine", "food"), (r"ingredient", "ingredient"), (r"\bdate|deadline|birthday", "day"),
     (r"\btime ?zone", "timezone"), (r"\btime\b|hour", "time"), (r"url|link|website|uri|endpoint", "url"),
     (r"folder|directory", "directory"), (r"path|file", "path"), (r"uuid|guid", "uuid"), (r"version", "version"),
     (r"\bids?\b|identifier|number|code|\barn\b|key|token|sku", "code"), (r"user ?name|login", "username"),
-    (r"author|artist|actor|person|owner|assignee|customer|patient|employee|first|last|full name|contact|player|student", "person"),
+    (r"author|artist|actor|person|owner|assignee|customer|patient|employee|first|last|full name|contact", "person"),
+    (r"player|student", "person"),
     (r"query|keyword|topic|subject|search|category|genre|interest", "topic"),
     (r"text|message|content|body|description|comment|note|sentence|summary|caption|prompt|question|reason", "sentence"),
-    (r"title", "title"), (r"phone", "phone"), (r"branch", "branch"), (r"repo", "repo"), (r"room", "room"), (r"address", "address"),
-    (r"name", "slug"),
+    (r"title", "title"), (r"phone", "phone"), (r"branch", "branch"), (r"repo", "repo"), (r"room", "room"),
+    (r"address", "address"), (r"name", "slug"),
 )  # fmt: skip
 # How an argument is put into the sentence, by the name of its parameter.
 _PHRASES = (
@@ -92,8 +94,8 @@ _PHRASES = (
     (r"unit|currency|format", ("in {}", "using {}")),
 )
 _PLAIN_PHRASES = (
-    "with {k} {v}", "where {k} is {v}", "{k}: {v}", "{k} = {v}", "using {v} as the {k}", "for {k} {v}", "and the {k} is {v}",
-    "with the {k} set to {v}", "the {k} should be {v}", "for the {k} {v}", "of {k} {v}", "{k} {v}",
+    "with {k} {v}", "where {k} is {v}", "{k}: {v}", "{k} = {v}", "using {v} as the {k}", "for {k} {v}",
+    "and the {k} is {v}", "with the {k} set to {v}", "the {k} should be {v}", "for the {k} {v}", "of {k} {v}", "{k} {v}",
 )  # fmt: skip
 
 
@@ -171,9 +173,9 @@ class SchemaRequests:
     def _formatted(self, words: str, description: str) -> Said | None:
         """A value in a format that the description demands."""
         about = f"{words} {description.lower()}"
-        if re.search(r"date|day|check.?in|check.?out|departure|birth", about):
-            if found := re.search(r"YYYY-MM-DD|yyyy-mm-dd|YYYY/MM/DD|MM/DD/YYYY|DD/MM/YYYY|ISO", description):
-                return self._date(found[0])
+        form = re.search(r"YYYY-MM-DD|yyyy-mm-dd|YYYY/MM/DD|MM/DD/YYYY|DD/MM/YYYY|ISO", description)
+        if form and re.search(r"date|day|check.?in|check.?out|departure|birth", about):
+            return self._date(form[0])
         if re.search(r"location|city|place|where|destination|origin", words):
             if re.search(r"[A-Z][a-z]+, ?[A-Z]{2}\b|state", description):
                 return self._place(WORDS["us_states"])
@@ -292,7 +294,7 @@ class SchemaRequests:
         return {name: self.value(name, schema) for name, schema in parameters["properties"].items() if name in chosen}
 
     def request(self, tool: dict[str, Any], *, without: str = "", given: dict[str, Said] | None = None) -> Request:
-        """A request for the tool; `without` is a parameter that stays unsaid, `given` are arguments in place of drawn ones."""
+        """A request for the tool; `without` stays unsaid, `given` are arguments in place of drawn ones."""
         values, properties = self.values, tool["parameters"]["properties"]
         args = self.arguments(tool) if given is None else given
         action, verb = self.action(tool)

@@ -1,7 +1,7 @@
 """The list of tools of an example: distractors, other names, other parameters.
 
-Tools come in; lists with more tools and changed names go out, and calls are changed with them. The changes teach the model to
-read the list: the same request must work whatever a tool and its parameters are called.
+Tools come in; lists with more tools and changed names go out, and calls are changed with them. The changes teach the
+model to read the list: the same request must work whatever a tool and its parameters are called.
 """
 
 from __future__ import annotations
