@@ -94,7 +94,7 @@ def family_many(studio: Studio) -> Example | None:
     if values.chance(0.5):
         text = text[0].upper() + text[1:]
     tools = studio.family_list(list(variants.values()))
-    if clash(tools):
+    if clash(tools) or len({variant.schema["name"] for variant in variants.values()}) < len(variants):
         return None
     example = Example(tools, [(studio.noisy(text, said), reply(calls))])
     if values.chance(0.2):
