@@ -194,7 +194,7 @@ _UNSAID = re.compile(
 def family_ask(studio: Studio) -> Example | None:
     """A family's request with a needed value left out of it; the reply asks for that one."""
     values = studio.values
-    family = pick_family(studio)
+    family = values.pick(studio.corpus.families)  # Evenly: the tools of the product must not learn to ask.
     pattern, constants = values.pick(family.says)
     names = [name for name in family.required if f"{{{name}" in pattern and family.properties[name]["type"] != "boolean"]
     if not names or constants:
