@@ -3,8 +3,8 @@
     python -m training.merge --first OUT_A --second OUT_B --out OUT
 
 Two folders that `train.py` wrote come in, one such folder goes out. Averaged are the changes that the adapters make to the
-weights, not their factors; what the rank cannot hold is left out (about 2 % of the squared change for two runs on similar data). Two
-runs make different mistakes, and their average makes fewer.
+weights, not their factors; what the rank cannot hold is left out (about 2 % of the squared change for two runs on similar
+data). Two runs make different mistakes, and their average makes fewer.
 """
 
 from __future__ import annotations
