@@ -40,7 +40,7 @@ PURE = (
 )
 EDGES = (
     "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "files", "mcp",
-    "workers",
+    "toolsets", "workers",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("runtime",), ("server", "cli"), ("__main__",))
@@ -61,6 +61,7 @@ ALLOWED = {
     ("openai", "wire"): "how requests are timed and tried again is the same for every server",
     ("openai", "gemini"): "its reader cuts any stream into JSON, and its limiter slows down callers of any server",
     ("execute", "threads"): "sync tools run in threads",
+    ("execute", "toolsets"): "some tools come from places that must be started, and may change",
     ("files", "execute"): "file tools are toolsets of the executor",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
     ("workers", "execute"): "worker tools are toolsets of the executor",

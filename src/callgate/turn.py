@@ -229,6 +229,10 @@ class Loop:
     # Facts ----------------------------------------------------------------------------------------------------------------
 
     def _tools_known(self, fact: facts.ToolsKnown) -> None:
+        # "Always" was said of the tool as it was told then: one that has changed since is asked about again.
+        self.always &= {
+            name for name, tool in fact.tools.items() if name in self.tools and tool.digest == self.tools[name].digest
+        }
         self.tools, self.names = dict(fact.tools), dict(fact.names)
         for call in self._open:
             known = self.tools.get(call.call.name)
