@@ -77,6 +77,7 @@ class Child(asyncio.SubprocessProtocol):
     def __init__(self) -> None:
         self.problem: str | None = None
         """Why it was stopped by us."""
+        self.was_told_to_leave = False
         self.gone = asyncio.Event()
         """Set when the process has ended."""
         self._lines: deque[bytes] = deque()
@@ -118,7 +119,7 @@ class Child(asyncio.SubprocessProtocol):
         """Why it ended, as far as is known: what it did wrong, its exit code, the end of its stderr."""
         said = [*self._said, *([self._saying.decode(errors="replace")] if self._saying else [])]
         found = [self.problem] if self.problem else []
-        if self._exit_code is not None:
+        if self._exit_code is not None and not self.was_told_to_leave:
             how = f"was killed by signal {-self._exit_code}" if self._exit_code < 0 else f"exit code {self._exit_code}"
             found.append(how)
         if said:
@@ -246,9 +247,11 @@ async def _end(child: Child, transport: asyncio.SubprocessTransport, tasks: Sequ
     if (pipe := transport.get_pipe_transport(0)) is not None:
         pipe.close()
     if child.problem is None and not await _is_gone(child, LEAVE_S):
+        child.was_told_to_leave = True
         _signal_group(pid, signal.SIGTERM)
         await _is_gone(child, LEAVE_S)
     # The group may outlive its first process.
+    child.was_told_to_leave = child.was_told_to_leave or not child.gone.is_set()
     _signal_group(pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
     await _is_gone(child, LEAVE_S)
     transport.close()

@@ -156,17 +156,11 @@ class Connection:
             return self.problem or ""
 
     async def _watch(self, client: Client, way: Opened) -> None:
-        ended = asyncio.create_task(way.ended.wait())
-        try:
-            while not ended.done():
-                changed = asyncio.create_task(way.changed.wait())
-                await asyncio.wait({ended, changed}, return_when=asyncio.FIRST_COMPLETED)
-                changed.cancel()
-                if way.changed.is_set() and not ended.done():
-                    way.changed.clear()
-                    await self._list_again(client)
-        finally:
-            ended.cancel()
+        while not way.ended.is_set():
+            await _first(way.ended, way.changed)
+            if way.changed.is_set() and not way.ended.is_set():
+                way.changed.clear()
+                await self._list_again(client)
 
     async def _list_again(self, client: Client) -> None:
         try:
@@ -249,6 +243,16 @@ class Connection:
 
 async def _as_it_is(name: str, result: object) -> None:
     """What a tool returned is kept, whether or not it fits what the tool said it would: it has had its effect."""
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Waits until one of them is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
 
 
 async def _a_moment(event: asyncio.Event | None) -> None:

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncGenerator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from callgate.mcp.child import Child, child_streams
 from callgate.mcp.connection import Opened
+from callgate.types import JsonObject
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
 
 __all__ = ["Transport", "process_way", "web_way"]
+
+logger = logging.getLogger("callgate.mcp")
 
 Transport = Literal["http", "sse"]
 
@@ -85,6 +89,25 @@ def _opened(streams: contextlib.AbstractAsyncContextManager[TransportStreams], l
     return Opened(client, ended, changed, last_words)
 
 
+def _mended(message: Any) -> Any:
+    """A list of tools with what the SDK would refuse set right, for it would refuse all tools for the sake of one."""
+    result = getattr(getattr(message, "message", None), "result", None)
+    tools: Any = cast("JsonObject", result).get("tools") if isinstance(result, dict) else None
+    if isinstance(tools, list):
+        named = [tool for tool in cast("list[Any]", tools) if isinstance(tool, dict) and isinstance(tool.get("name"), str)]  # pyright: ignore[reportUnknownMemberType]
+        if len(named) < len(cast("list[Any]", tools)):
+            logger.warning("a server lists tools without a name; they are left out")
+        message.message.result["tools"] = [_with_schema(tool) for tool in cast("list[JsonObject]", named)]
+    return message
+
+
+def _with_schema(tool: JsonObject) -> JsonObject:
+    schema: Any = tool.get("inputSchema")
+    if not isinstance(schema, dict) or cast("JsonObject", schema).get("type") is None:
+        return {**tool, "inputSchema": {"type": "object", **cast("JsonObject", schema if isinstance(schema, dict) else {})}}
+    return tool
+
+
 class _Watched:
     """A stream of messages that says when it is over."""
 
@@ -108,7 +131,7 @@ class _Watched:
 
     async def __anext__(self) -> Any:
         try:
-            return await self._stream.__anext__()
+            return _mended(await self._stream.__anext__())
         except BaseException:
             self._ended.set()
             raise
