@@ -52,7 +52,7 @@ def server(*tools: str, name: str = "box", options: dict[str, Any] | None = None
     return McpServer(name, command=[sys.executable, "-I", str(SCRIPT), given], **more)
 
 
-async def called(box: McpServer, name: str, **args: Any) -> object:
+async def called(box: McpServer, name: str, /, **args: Any) -> object:
     return await box.call(name, args, ToolContext(call_id="1", name=name, timeout_s=20))
 
 
@@ -154,6 +154,16 @@ def test_two_gates_on_two_event_loops_share_one_server():
             two = other.run_sync("Go.")
         assert one.calls[0].result.value == two.calls[0].result.value
         assert is_alive(json.loads(one.calls[0].result.value)[0])
+
+
+def test_a_program_that_ends_without_closing_anything_leaves_no_server_behind():
+    async def story() -> int:
+        box = server("where")
+        await box.start(story)
+        return json.loads(str(await called(box, "where")))[0]
+
+    pid = asyncio.run(story())
+    assert not is_alive(pid)
 
 
 # Names -------------------------------------------------------------------------------------------------------------------

@@ -47,7 +47,7 @@ async def started(box: McpServer) -> AsyncIterator[McpServer]:
         await box.aclose(started)
 
 
-async def called(box: McpServer, name: str, **args: Any) -> object:
+async def called(box: McpServer, name: str, /, **args: Any) -> object:
     return await box.call(name, args, ToolContext(call_id="1", name=name, timeout_s=30))
 
 

@@ -84,6 +84,7 @@ class Connection:
         self._up = asyncio.Event()
         self._retry = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._closing = False
 
     async def start(self, wait_s: float) -> None:
         """Begins to connect, and waits until that has succeeded or failed once, or for so long at most."""
@@ -96,6 +97,7 @@ class Connection:
     async def aclose(self) -> None:
         """Ends the connection, and the server if it is a child of ours."""
         task, self._task = self._task, None
+        self._closing = True
         if task is not None:
             task.cancel()
             await asyncio.wait({task})
@@ -117,10 +119,12 @@ class Connection:
                     self._down(why)
                     return
             except asyncio.CancelledError:
-                task = asyncio.current_task()
-                if task is None or task.cancelling():
-                    raise
                 was_up, why = self._live is not None, "the connection broke"
+            # A broken connection may look like a cancellation, and a cancellation may come out of the SDK as something else.
+            task = asyncio.current_task()
+            if self._closing or (task is not None and task.cancelling()):
+                self._down(why)
+                return
             logger.info("mcp server %r: %s", self.name, why)
             self._down(why)
             wait_s = BACKOFF_S if was_up else min(2 * wait_s, BACKOFF_MAX_S)
