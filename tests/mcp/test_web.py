@@ -100,6 +100,20 @@ def test_a_server_that_dies_ends_its_calls_at_once_and_is_found_again_when_it_is
     assert all("'web'" in error for error in errors)
 
 
+def test_an_old_server_is_found_at_any_address_within_the_first_run():
+    port = free_port()
+
+    async def story() -> int:
+        async with started(McpServer("web", url=f"http://127.0.0.1:{port}/sse/?v=1#x")) as box:
+            box._transports = ["http", "sse"]
+            await box.aclose(started)
+            await box.start(started)
+            return len(box.runnables())
+
+    with serving("sse", port):
+        assert run(story()) == 4
+
+
 def test_an_address_where_nobody_answers_is_said():
     async def story() -> list[str]:
         async with started(McpServer("web", url=f"http://127.0.0.1:{free_port()}/mcp")) as box:

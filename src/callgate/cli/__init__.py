@@ -27,6 +27,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "chat": "Talk to a model that can call tools.",
     "convert": "Convert tools, calls, results and histories between systems.",
+    "mcp": "Servers with tools: list, test.",
     "model": "The model that runs on this machine: fetch, list, path.",
     "tools": "Look at tools before a model does.",
 }

@@ -71,8 +71,10 @@ class _Live:
 class Connection:
     """Keeps a server connected from `start` to `aclose`. Both, and calls, belong on one event loop."""
 
-    def __init__(self, name: str, opener: Opener, on_change: Callable[[], None]) -> None:
+    def __init__(self, name: str, opener: Opener, on_change: Callable[[], None], *, ways: int = 1) -> None:
         self.name = name
+        self._ways = ways
+        """How many ways the opener tries in turn."""
         self.tools: list[JsonObject] = []
         """As the server lists them."""
         self.problem: str | None = "it has not been started"
@@ -106,28 +108,29 @@ class Connection:
     # The task that keeps it up --------------------------------------------------------------------------------------------
 
     async def _supervise(self) -> None:
-        wait_s = BACKOFF_S
+        wait_s, failed = BACKOFF_S, list[str]()
         while True:
-            was_up = False
             try:
                 why = await self._connected()
-                was_up = True
-            except (Exception, BaseExceptionGroup) as error:
-                was_up = self._live is not None
-                why = reason_of(error)
+            except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
+                why = "the connection broke" if isinstance(error, asyncio.CancelledError) else reason_of(error)
                 if isinstance(error, ServerFailed) and not error.again:
                     self._down(why)
                     return
-            except asyncio.CancelledError:
-                was_up, why = self._live is not None, "the connection broke"
+                # Until one of the ways has worked, a failure is told with those of the other ways.
+                failed = [] if self._live else [*failed, why][-self._ways :]
+            else:
+                failed = []
             # A broken connection may look like a cancellation, and a cancellation may come out of the SDK as something else.
             task = asyncio.current_task()
             if self._closing or (task is not None and task.cancelling()):
                 self._down(why)
                 return
             logger.info("mcp server %r: %s", self.name, why)
-            self._down(why)
-            wait_s = BACKOFF_S if was_up else min(2 * wait_s, BACKOFF_MAX_S)
+            if failed and len(failed) < self._ways:
+                continue
+            self._down("; or: ".join(dict.fromkeys(failed)) or why)
+            wait_s = min(2 * wait_s, BACKOFF_MAX_S) if failed else BACKOFF_S
             self._retry.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._retry.wait(), wait_s * random.uniform(0.5, 1))

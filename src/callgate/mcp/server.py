@@ -90,7 +90,8 @@ class McpServer:
         self._exclude = frozenset(exclude or ())
         self._transports: list[Transport] = [transport] if transport else _likely(url)
         self._tools: list[McpTool] = []
-        self._left_out: list[str] = []
+        self.left_out: list[str] = []
+        """Sentences on tools of the server that are not offered."""
         self._connection: Connection | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owners: set[object] = set()
@@ -104,17 +105,21 @@ class McpServer:
         """The tools as the server listed them last."""
         return self._tools
 
+    @property
+    def problem(self) -> str | None:
+        """Why the server cannot be called now; None if it can."""
+        return self._connection.problem if self._connection else "it has not been started"
+
     def complaints(self) -> Sequence[str]:
         """Why the server is not there, and which of its tools were left out."""
-        problem = self._connection.problem if self._connection else None
-        absent = [f"The MCP server {self.name!r} is not available: {problem}"] if problem else []
-        return [*absent, *self._left_out]
+        absent = [f"The MCP server {self.name!r} is not available: {self.problem}"] if self.problem else []
+        return [*absent, *self.left_out]
 
     async def start(self, owner: object) -> None:
         """Starts the server unless it runs; waits until its tools are known, or `start_s` at most."""
         if self._loop is None or self._loop.is_closed():
             self._loop, self._owners = asyncio.get_running_loop(), set()
-            self._connection = Connection(self.name, self._open, self._changed)
+            self._connection = Connection(self.name, self._open, self._changed, ways=max(1, len(self._transports)))
         self._owners.add(owner)
         assert self._connection is not None
         await self._there(self._connection.start(self._start_s))
@@ -162,20 +167,18 @@ class McpServer:
     def _changed(self) -> None:
         assert self._connection is not None
         found: dict[str, McpTool] = {}
-        self._left_out = []
+        self.left_out = []
         listed = self._connection.tools
         for item in listed[:TOOLS_MAX]:
             definition = self._definition(item)
             if definition is None or not self._is_wanted(definition.name):
                 continue
             if definition.name in found:
-                self._left_out.append(
-                    f"The MCP server {self.name!r} lists {definition.name!r} twice; the first one is used."
-                )
+                self.left_out.append(f"The MCP server {self.name!r} lists {definition.name!r} twice; the first one is used.")
                 continue
             found[definition.name] = McpTool(self, definition)
         if len(listed) > TOOLS_MAX:
-            self._left_out.append(f"The MCP server {self.name!r} has more than {TOOLS_MAX} tools; the others are left out.")
+            self.left_out.append(f"The MCP server {self.name!r} has more than {TOOLS_MAX} tools; the others are left out.")
         self._tools = list(found.values())
         self.version += 1
         if self._transports:  # This one works: it stays first.
@@ -189,7 +192,7 @@ class McpServer:
         try:
             (tool,) = MCP.tools_from(Node(item))
         except ShapeError as error:
-            self._left_out.append(f"A tool of the MCP server {self.name!r} was left out: {error}")
+            self.left_out.append(f"A tool of the MCP server {self.name!r} was left out: {error}")
             return None
         believed = {} if self.trust else {"read_only": False, "idempotent": False}
         return replace(tool.definition, server=self.name, timeout_s=self._timeout_s, **believed)

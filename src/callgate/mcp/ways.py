@@ -91,13 +91,14 @@ def _opened(streams: contextlib.AbstractAsyncContextManager[TransportStreams], l
 
 def _mended(message: Any) -> Any:
     """A list of tools with what the SDK would refuse set right, for it would refuse all tools for the sake of one."""
-    result = getattr(getattr(message, "message", None), "result", None)
+    result: Any = getattr(getattr(message, "message", None), "result", None)
     tools: Any = cast("JsonObject", result).get("tools") if isinstance(result, dict) else None
     if isinstance(tools, list):
-        named = [tool for tool in cast("list[Any]", tools) if isinstance(tool, dict) and isinstance(tool.get("name"), str)]  # pyright: ignore[reportUnknownMemberType]
-        if len(named) < len(cast("list[Any]", tools)):
+        listed = cast("list[Any]", tools)
+        named = [cast("JsonObject", tool) for tool in listed if isinstance(tool, dict) and "name" in tool]
+        if len(named) < len(listed):
             logger.warning("a server lists tools without a name; they are left out")
-        message.message.result["tools"] = [_with_schema(tool) for tool in cast("list[JsonObject]", named)]
+        result["tools"] = [_with_schema(tool) for tool in named if isinstance(tool["name"], str)]
     return message
 
 
