@@ -469,6 +469,19 @@ def test_always_is_remembered_for_the_session():
     assert (loop.always, [c.id for c in loop.todo().run]) == ({"send"}, ["send0"])
 
 
+@pytest.mark.parametrize("between", [[], [facts.ToolsKnown(tools={}, names={})]])
+def test_always_ends_when_the_tool_changes_or_was_gone_in_between(between: list[facts.ToolsKnown]):
+    loop = started()
+    tools = dict(loop.tools)
+    loop.always |= {"send", "save"}
+    loop.apply(facts.ToolsKnown(tools=tools, names=dict(loop.names)))
+    assert loop.always == {"send", "save"}
+    for fact in between:
+        loop.apply(fact)
+    loop.apply(facts.ToolsKnown(tools=tools | {"send": replace(tools["send"], digest="other")}, names=dict(loop.names)))
+    assert loop.always == (set() if between else {"save"})
+
+
 def edited() -> Loop:
     loop = started()
     loop.apply(answered("send"))

@@ -415,6 +415,8 @@ class _Setup:
             last_found = [name for name in found if name in self.executor][-(DECLARATIONS_MAX // 2) :]
             shown = {FIND_TOOLS, *last_found, *[d.name for d in allowed if d.name != FIND_TOOLS][: self.tools_shown]}
             allowed = [d for d in allowed if d.name in shown]
+        if self.executor.is_live:  # How many tools servers have is not the programmer's doing, so it is no error.
+            allowed = allowed[:DECLARATIONS_MAX]
         digests = self.executor.digests
         key = frozenset((d.name, digests[d.name]) for d in allowed)
         if key not in self.views:
@@ -552,6 +554,9 @@ class _Driver:
             first.append(known)
         for reason in self.view.declaration.quarantined.values():
             await self.emit(Notice("tool_left_out", reason, "warning"))
+        if self.setup.tools_shown is None and (more := len(self.setup.executor) - DECLARATIONS_MAX) > 0:
+            message = f"{more} tools are left out: a request can declare at most {DECLARATIONS_MAX}; use tools_shown="
+            await self.emit(Notice("tool_left_out", message, "warning"))
         for complaint in self.setup.executor.complaints():
             await self.emit(Notice("server_unavailable", complaint, "warning"))
         if opening.history is not None:

@@ -226,6 +226,20 @@ def test_one_bad_tool_does_not_hide_the_others():
     assert run(story()) == ["echo", "bare"]
 
 
+def test_more_tools_than_can_be_declared_are_left_out_and_said():
+    boxes = [server(*(f"t{number}_{n}" for n in range(250)), name=f"box{number}") for number in range(3)]
+    model = ScriptedModel([lambda request: str(len(request.definitions))])
+
+    async def story() -> list[events.Event]:
+        return await all_of(Gate(model, boxes).stream("Go."))
+
+    seen = run(story())
+    assert seen[-1].reply.text == "512"
+    assert [event.message for event in seen if isinstance(event, events.Notice)] == [
+        "238 tools are left out: a request can declare at most 512; use tools_shown="
+    ]
+
+
 def test_only_the_tools_that_were_wanted_are_taken():
     async def story() -> list[str]:
         box = server("echo", "die", "hang", include=["echo", "die"], exclude=["die"])
@@ -553,3 +567,22 @@ def test_a_chat_without_servers_does_not_import_the_sdk():
     )
     done = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_server_of_the_newest_revision_tells_of_its_new_tools():
+    async def story() -> tuple[str, list[str], object]:
+        box = McpServer("modern", command=[sys.executable, str(SCRIPT.with_name("modern_server.py"))], start_s=60)
+        await box.start(story)
+        assert box._connection is not None
+        assert box._connection._live is not None
+        revision = box._connection._live.client.protocol_version
+        await called(box, "grow")
+        await until(lambda: box.version == 2)
+        names = [tool.definition.name for tool in box.runnables()]
+        value = await called(box, "fresh")
+        await box.aclose(story)
+        return revision, names, value
+
+    revision, names, value = run(story())
+    assert revision >= "2026-07-28"
+    assert (names, value) == (["grow", "fresh"], {"result": "fresh"})

@@ -172,7 +172,9 @@ class Connection:
     async def _list_again(self, client: Client) -> None:
         try:
             async with asyncio.timeout(ATTEMPT_S):
-                self._take(await _listed(client), None)
+                tools = await _listed(client)
+                if tools != self.tools:
+                    self._take(tools, None)
         except (Exception, BaseExceptionGroup) as error:
             # The tools that are known stay; if they are gone, calling them says so.
             logger.warning("mcp server %r: its changed tools could not be listed: %s", self.name, reason_of(error))
@@ -192,8 +194,8 @@ class Connection:
 
     # Calls ----------------------------------------------------------------------------------------------------------------
 
-    async def call(self, name: str, args: Mapping[str, Any], *, timeout_s: float | None, tell: Progress) -> JsonObject:
-        """The result of one call, as MCP has it.
+    async def call(self, name: str, args: Mapping[str, Any], tell: Progress) -> JsonObject:
+        """The result of one call, as MCP has it. Deadlines are the caller's: cancelling the call tells the server.
 
         Raises:
             ToolError: the server is not there, went away, or refused the call.
@@ -203,7 +205,7 @@ class Connection:
         async def report(progress: float, total: float | None, message: str | None) -> None:
             tell(message or f"{progress:g}" + (f" of {total:g}" if total else ""), progress / total if total else None)
 
-        task = asyncio.create_task(live.client.call_tool(name, dict(args), timeout_s, report))
+        task = asyncio.create_task(live.client.call_tool(name, dict(args), progress_callback=report))
         try:
             await asyncio.wait({task, live.lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -291,6 +293,7 @@ async def _listen(client: Client, changed: asyncio.Event) -> None:
         return
     try:
         async with client.listen(tools_list_changed=True) as events:
+            changed.set()  # What changed before anybody listened was not told.
             async for _ in events:
                 changed.set()
     except (Exception, BaseExceptionGroup) as error:

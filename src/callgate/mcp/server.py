@@ -143,7 +143,7 @@ class McpServer:
         connection = self._connection
         if connection is None:
             raise UsageError(f"the MCP server {self.name!r} is not running: it runs while a gate is in use")
-        result = await self._there(connection.call(name, args, timeout_s=context.timeout_s, tell=context.progress))
+        result = await self._there(connection.call(name, args, context.progress))
         return value_of(result)
 
     # Behind it ------------------------------------------------------------------------------------------------------------
