@@ -40,7 +40,7 @@ PURE = (
 )
 EDGES = (
     "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "sessions",
-    "files", "mcp", "workers",
+    "files", "mcp", "toolsets", "workers",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("runtime",), ("server", "cli"), ("__main__",))
@@ -62,6 +62,7 @@ ALLOWED = {
     ("openai", "gemini"): "its reader cuts any stream into JSON, and its limiter slows down callers of any server",
     ("execute", "threads"): "sync tools run in threads",
     ("sessions", "store"): "what is done with whole sessions is done in their store",
+    ("execute", "toolsets"): "some tools come from places that must be started, and may change",
     ("files", "execute"): "file tools are toolsets of the executor",
     ("files", "threads"): "file work is done off the event loop",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",

@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import re
+import sys
 import tempfile
 import threading
 import urllib.error
@@ -30,6 +31,7 @@ from callgate import (
     Gate,
     GeminiModel,
     Limits,
+    McpServer,
     Media,
     ModelError,
     OpenAIModel,
@@ -1669,6 +1671,35 @@ def tool_calls_of_openai_are_calls_and_bad_arguments_stay() -> None:
         {"functionCall": {"id": "c1", "name": "get_weather", "args": {"unreadable": '{"city": '}}},
     ]
     assert [(loss.pointer, loss.keyword) for loss in converted.losses] == [("/1", "arguments")]
+
+
+def cloudgenie() -> McpServer:
+    """A server with three of its tools; each gives back its arguments."""
+    names = ("cloudgenie_get_blueprints", "cloudgenie_create_resource", "cloudgenie_get_resources")
+    tools = [{"name": name, "inputSchema": {"type": "object"}, "_meta": {"does": "echo"}} for name in names]
+    script = Path(__file__).with_name("mcp") / "scripted_server.py"
+    return McpServer("cloudgenie", command=[sys.executable, "-I", str(script), json.dumps({"tools": [], "more": tools})])
+
+
+@row("004-09")
+def tools_of_a_server_ask_before_they_run() -> None:
+    model = ScriptedModel([scripted_call("cloudgenie_get_resources"), "."])
+    reply = asyncio.run(Gate(model, [cloudgenie()]).run("Go."))
+    assert [(record.state, record.decision.verdict) for record in reply.calls if record.decision] == [("denied", "deny")]
+
+
+@row("004-10")
+@row("004-11")
+@row("004-12")
+def tools_of_a_server_are_listed_by_it_and_called() -> None:
+    args = {"name": "db", "type": "sql", "blueprint_id": "b1"}
+    model = ScriptedModel([
+        [scripted_call("cloudgenie_get_blueprints"), call_part(FunctionCall(name="cloudgenie_create_resource", args=args))],
+        scripted_call("cloudgenie_get_resources"),
+        "Done.",
+    ])  # fmt: skip
+    reply = asyncio.run(Gate(model, [cloudgenie()], policy=Policy(default="allow")).run("Go."))
+    assert [json.loads(record.result.value) for record in reply.calls if record.result] == [{}, args, {}]
 
 
 # --- and all of them are run ---------------------------------------------------------------------------------------------

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from callgate.errors import CallgateError, ModelError, ToolError, ToolNotDeclarable, UsageError
     from callgate.execute import Executor
     from callgate.files import FileTools
+    from callgate.mcp import McpServer, mcp_servers_from_file
     from callgate.models.gemini import GeminiModel
     from callgate.models.openai import OpenAIModel
     from callgate.permission import Policy
@@ -42,9 +43,10 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FileTools",
-    "FunctionCall", "Gate", "GeminiModel", "Limits", "Media", "ModelError", "OpenAIModel", "Policy", "Price", "Reply",
-    "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError",
-    "check_arguments", "convert", "declare", "definition_from", "definitions_from", "function_calls",
+    "FunctionCall", "Gate", "GeminiModel", "Limits", "McpServer", "Media", "ModelError", "OpenAIModel", "Policy", "Price",
+    "Reply", "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage",
+    "UsageError", "check_arguments", "convert", "declare", "definition_from", "definitions_from", "function_calls",
+    "mcp_servers_from_file",
     "to_function_response", "tool",
 ]  # fmt: skip
 
@@ -57,6 +59,7 @@ _PLACES = {
     "callgate.errors": ("CallgateError", "ModelError", "ToolError", "ToolNotDeclarable", "UsageError"),
     "callgate.execute": ("Executor",),
     "callgate.files": ("FileTools",),
+    "callgate.mcp": ("McpServer", "mcp_servers_from_file"),
     "callgate.models.gemini": ("GeminiModel",),
     "callgate.models.openai": ("OpenAIModel",),
     "callgate.permission": ("Policy",),

@@ -14,7 +14,7 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 from callgate import facts
 from callgate.calls import resolve_name, unknown_name_sentence
@@ -25,6 +25,7 @@ from callgate.respond import json_safe
 from callgate.schema import check_arguments
 from callgate.strict_json import without_surrogates
 from callgate.threads import THREADS, StillRunning, error_sentence
+from callgate.toolsets import LiveTools, LiveToolset, Runnable, Toolset
 from callgate.turn import startable
 from callgate.types import (
     CallState,
@@ -48,33 +49,6 @@ STOP_GRACE_S = 2.0
 """How long an async tool may take to clean up after it was told to stop."""
 
 
-@runtime_checkable
-class Runnable(Protocol):
-    """A tool that can be run."""
-
-    @property
-    def definition(self) -> ToolDefinition:
-        """What the tool is."""
-        ...
-
-    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """Sentences on arguments that fit the schema and still cannot be used."""
-        ...
-
-    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Runs the tool. Raising `ToolError` tells the model why it could not be done."""
-        ...
-
-
-@runtime_checkable
-class Toolset(Protocol):
-    """Several tools from one place."""
-
-    def runnables(self) -> Iterable[Runnable]:
-        """The tools as they are now."""
-        ...
-
-
 class Executor:
     """A set of tools that can be called by name.
 
@@ -86,7 +60,11 @@ class Executor:
 
     def __init__(self, tools: Iterable[object] = (), *, limits: Limits | None = None) -> None:
         self.limits = limits or Limits()
+        self._own: dict[str, Runnable] = {}
+        self._live = LiveTools()
         self._tools: dict[str, Runnable] = {}
+        self._ever: dict[str, Runnable] = {}
+        """Tools that are there or were: a call that was checked may outlive the place of its tool in the list."""
         self._digests: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self.register(*tools)
@@ -98,15 +76,52 @@ class Executor:
             ToolNotDeclarable: a tool cannot be declared, or its name is taken.
         """
         added: dict[str, Runnable] = {}
-        for runnable in _runnables(tools, self.limits):
+        live = [item for item in tools if isinstance(item, LiveToolset)]
+        for runnable in _runnables([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
             name = runnable.definition.name
-            if name in added or name in self._tools:
+            if name in added or name in self._own:
                 raise ToolNotDeclarable(f"a tool named {name!r} is registered already: give one of them another name=")
             added[name] = runnable
-        names = declared_names([tool.definition for tool in (*self._tools.values(), *added.values())])
-        self._digests |= {name: digest(tool.definition) for name, tool in added.items()}
-        self._tools |= added
-        self._names = names
+        declared_names([tool.definition for tool in (*self._own.values(), *added.values())])
+        self._own |= added
+        for toolset in live:
+            self._live.add(toolset)
+        self._take_in(self._own if not self._live else self._own | self._live.runnables(self._own))
+
+    def _take_in(self, tools: dict[str, Runnable]) -> None:
+        known = self._tools
+        self._names = declared_names([tool.definition for tool in tools.values()])
+        kept = {name: self._digests[name] for name, tool in tools.items() if known.get(name) is tool}
+        self._digests = {name: kept.get(name) or digest(tool.definition) for name, tool in tools.items()}
+        self._tools = dict(tools)
+        self._ever |= tools
+
+    # Tools that come and go -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_live(self) -> bool:
+        """Whether some of the tools come from places that must be started, and may change."""
+        return bool(self._live)
+
+    async def start_tools(self, owner: object) -> None:
+        """Starts what must be started before its tools are known. What does not start is told by `complaints`."""
+        if self._live:
+            await self._live.start(owner)
+            self.refresh()
+
+    async def stop_tools(self, owner: object) -> None:
+        """Stops what was started, unless somebody else still uses it."""
+        if self._live:
+            await self._live.aclose(owner)
+
+    def refresh(self) -> None:
+        """Takes in what has changed since the last time."""
+        if self._live.have_changed():
+            self._take_in(self._own | self._live.runnables(self._own))
+
+    def complaints(self) -> list[str]:
+        """What a person should know of the places that tools come from."""
+        return self._live.complaints()
 
     @property
     def definitions(self) -> list[ToolDefinition]:
@@ -120,7 +135,7 @@ class Executor:
 
     def definition(self, name: str) -> ToolDefinition:
         """The definition of one tool, by its own name."""
-        return self._tools[name].definition
+        return self._ever[name].definition
 
     def __contains__(self, name: object) -> bool:
         return name in self._tools
@@ -176,7 +191,7 @@ class Executor:
 
     def start(self, call: FunctionCall, watch: Watch | None = None) -> Running:
         """Starts a checked call on the running event loop. Whatever happens to it, there will be one result."""
-        return Running(self._tools[call.name], call, self.limits, watch or Watch())
+        return Running(self._ever[call.name], call, self.limits, watch or Watch())
 
     async def execute(self, call: FunctionCall) -> ToolResult:
         """Checks a call and runs it. A call that cannot run gives an error result, never an exception."""

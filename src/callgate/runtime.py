@@ -265,13 +265,14 @@ class Gate:
             ModelError: the model could not be reached, or its answer is not one.
         """
         conversation = Conversation([parts.user_content(contents)] if isinstance(contents, str) else contents)
-        request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
         collector = Collector()
         await asyncio.sleep(self._setup.keeper.model.book())
-        async with self._in_use(), answering(self._setup.model, request) as items:
-            async for item in items:
-                if isinstance(item, dict):
-                    collector.feed(item)
+        async with self._in_use():
+            request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
+            async with answering(self._setup.model, request) as items:
+                async for item in items:
+                    if isinstance(item, dict):
+                        collector.feed(item)
         return collector.close()
 
     def run_sync(
@@ -311,25 +312,24 @@ class Gate:
     async def __aexit__(self, *exc: object) -> None:
         self._users -= 1
         if self._users == 0:
-            await self._setup.aclose()
+            await self._aclose()
 
     def close(self) -> None:
         """Closes what `run_sync` opened: connections, and the thread it runs in."""
         with self._portal_lock:
             portal, self._portal = self._portal, None
         if portal is not None:
-            portal.run(self._setup.aclose())
+            portal.run(self._aclose())
             portal.close()
 
     # Behind it ------------------------------------------------------------------------------------------------------------
 
     async def _drive(self, opening: _Opening, emit: Emit | None) -> Reply:
-        if opening.tool_choice not in ("auto", "none"):
-            tool_config(
-                opening.tool_choice, self._setup.view().known.names
-            )  # Raises now what would fail in the first request.
+        if not self._setup.executor.is_live:
+            self._check_choice(opening.tool_choice)
         session = self._session(opening.session)
         async with session.lock, self._in_use(), self._leased(session) as lease:
+            self._check_choice(opening.tool_choice)
             driver = session.driver = _Driver(self._setup, session, lease, emit)
             try:
                 return await driver.drive(opening)
@@ -337,6 +337,11 @@ class Gate:
                 session.driver = None
                 if session.broken:
                     self._sessions.pop(session.id, None)
+
+    def _check_choice(self, choice: ToolChoice) -> None:
+        """Raises now what would fail in the first request."""
+        if choice not in ("auto", "none"):
+            tool_config(choice, self._setup.view().known.names)
 
     @contextlib.asynccontextmanager
     async def _held(self, session_id: str) -> AsyncGenerator[tuple[_Session, Lease]]:
@@ -380,11 +385,16 @@ class Gate:
         """Connections live as long as a run, or as long as the gate is entered."""
         self._users += 1
         try:
+            await self._setup.executor.start_tools(self)
             yield
         finally:
             self._users -= 1
             if self._users == 0:
-                await self._setup.aclose()
+                await self._aclose()
+
+    async def _aclose(self) -> None:
+        await self._setup.executor.stop_tools(self)
+        await self._setup.aclose()
 
     def _session(self, session_id: str | None) -> _Session:
         session_id = session_id or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
@@ -436,8 +446,8 @@ class _Setup:
     settings: Mapping[str, Any]
     built_in: tuple[BuiltIn, ...]
     tools_shown: int | None
-    views: dict[frozenset[str], _View] = field(default_factory=dict[frozenset[str], "_View"])
-    """What was declared so far, by the names of the tools in it."""
+    views: dict[frozenset[tuple[str, str]], _View] = field(default_factory=dict[frozenset[tuple[str, str]], "_View"])
+    """What was declared so far, by the names and digests of the tools in it."""
 
     def view(self, found: Iterable[str] = ()) -> _View:
         """The tools that are declared: those shown from the start, and those that were found since."""
@@ -451,10 +461,23 @@ class _Setup:
             last_found = [name for name in found if name in self.executor][-(DECLARATIONS_MAX // 2) :]
             shown = {FIND_TOOLS, *last_found, *[d.name for d in allowed if d.name != FIND_TOOLS][: self.tools_shown]}
             allowed = [d for d in allowed if d.name in shown]
-        key = frozenset(d.name for d in allowed)
+        if self.executor.is_live:  # How many tools servers have is not the programmer's doing, so it is no error.
+            allowed = allowed[:DECLARATIONS_MAX]
+        digests = self.executor.digests
+        key = frozenset((d.name, digests[d.name]) for d in allowed)
         if key not in self.views:
             self.views[key] = _View.of(allowed, self.executor, self.built_in)
         return self.views[key]
+
+    def complaints(self, view: _View) -> Iterator[Notice]:
+        """What keeps tools away from the model."""
+        for reason in view.declaration.quarantined.values():
+            yield Notice("tool_left_out", reason, "warning")
+        if self.tools_shown is None and (more := len(self.executor) - DECLARATIONS_MAX) > 0:
+            message = f"{more} tools are left out: a request can declare at most {DECLARATIONS_MAX}; use tools_shown="
+            yield Notice("tool_left_out", message, "warning")
+        for complaint in self.executor.complaints():
+            yield Notice("server_unavailable", complaint, "warning")
 
     def request(self, view: _View, conversation: Conversation, command: facts.AskModel, *, stream: bool) -> ModelRequest:
         return ModelRequest(
@@ -603,8 +626,8 @@ class _Driver:
             first.append(facts.Recovered())
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
             first.append(known)
-        for reason in self.view.declaration.quarantined.values():
-            await self.emit(Notice("tool_left_out", reason, "warning"))
+        for notice in self.setup.complaints(self.view):
+            await self.emit(notice)
         if opening.history is not None:
             contents, notes = repaired(opening.history)
             first.append(facts.HistoryGiven(contents=contents))
@@ -654,6 +677,8 @@ class _Driver:
 
     async def work(self) -> Reply:
         while True:
+            if self.setup.executor.is_live:
+                await self.refresh_tools()
             todo = self.loop.todo()
             if todo.finish is not None:
                 return await self.finish(todo.finish)
@@ -894,6 +919,13 @@ class _Driver:
             return
         self.view = self.setup.view([*self.loop.tools, *names])
         if self.view.known.tools != self.loop.tools:
+            await self.note(self.view.known)
+
+    async def refresh_tools(self) -> None:
+        """Takes in what servers have changed. The machine then checks and asks again where that matters."""
+        self.setup.executor.refresh()
+        self.view = self.setup.view(self.loop.tools)
+        if (self.view.known.tools, self.view.known.names) != (self.loop.tools, self.loop.names):
             await self.note(self.view.known)
 
     async def wind_down(self, reason: str) -> None:

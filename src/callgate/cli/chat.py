@@ -77,6 +77,7 @@ class Options:
     prompt: str | None
     tool: tuple[str, ...]
     root: str | None
+    mcp: tuple[str, ...]
     provider: str | None
     model: str | None
     mode: CallMode
@@ -93,6 +94,7 @@ class Options:
 @click.argument("prompt", required=False)
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
 @click.option("--root", metavar="DIR", help="Folder that the file tools work in; without -T the current one.")
+@click.option("--mcp", multiple=True, metavar="FILE", help="A file with mcpServers, whose tools can be called; repeatable.")
 @click.option("--provider", type=click.Choice(list(PROVIDERS)), help="Whose model answers.")
 @click.option(
     "-m", "--model", metavar="NAME", help="The model that answers: NAME, PROVIDER:NAME, or a .gguf file on this machine."
@@ -175,10 +177,11 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *
     try:
         # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
         unnamed = DEMO_TOOLS if shows_example else chosen.tools
-        tools = [*(load_tools(options.tool) if options.tool else unnamed), *file_tools(options.root, options.tool)]
+        servers = _mcp_servers(options.mcp, terminal)
+        named = load_tools(options.tool) if options.tool else [] if servers else unnamed
         gate = Gate(
             chosen.model,
-            tools,
+            [*named, *file_tools(options.root, [*options.tool, *options.mcp]), *servers],
             mode=options.mode,
             system=options.system,
             policy=policy,
@@ -190,6 +193,18 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)
         raise InputError(str(error)) from error
     return Talk(gate, session.id, approve)
+
+
+def _mcp_servers(files: Sequence[str], terminal: Terminal) -> list[object]:
+    """The servers of the files; what is not understood in them is said, and harms nobody else."""
+    if not files:
+        return []
+    from callgate.mcp import read_servers
+
+    read = [read_servers(file) for file in files]
+    for sentence in (sentence for one in read for sentence in one.warnings):
+        terminal.line(f"callgate: {one_line(sentence, 1000)}")
+    return [server for one in read for server in one.servers]
 
 
 NOBODY = "Nobody can be asked here: use a terminal, or a rule in a --policy file, or run it with --approval-mode yolo."
@@ -277,6 +292,8 @@ class Talk:
     def __enter__(self) -> Talk:
         self._handler_before = signal.signal(signal.SIGINT, self._interrupted)
         self._runner.__enter__()
+        # Servers and connections live as long as the conversation, not as long as one turn of it.
+        self._runner.run(self.gate.__aenter__())
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -287,6 +304,7 @@ class Talk:
                 self._task.cancel()
                 self._runner.run(_ended(self._task))
             if self._task is None or self._task.done():
+                self._runner.run(self.gate.__aexit__(None, None, None))
                 self._runner.close()
         finally:
             signal.signal(signal.SIGINT, self._handler_before)

@@ -1,0 +1,134 @@
+"""`callgate mcp`: which MCP servers a file names, and whether they work.
+
+A file with `mcpServers` comes in; lines for people, or JSON for programs, go out. `list` starts nothing; `test` starts every
+server, asks for its tools and stops it again. No tool is called.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from typing import Any
+from urllib.parse import urlsplit
+
+import click
+
+from callgate.cli.convert import echo_json
+from callgate.cli.json_input import InputError
+from callgate.cli.render import escape
+from callgate.errors import UsageError
+from callgate.mcp import McpServer, ServersFile, read_servers
+from callgate.types import JsonObject
+
+__all__ = ["mcp"]
+
+_OUTPUT = click.option(
+    "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or one JSON object."
+)
+
+
+@click.group(short_help="Servers with tools: list, test.")
+def mcp() -> None:
+    """Looks at MCP servers."""
+
+
+@mcp.command("list")
+@click.argument("file")
+@_OUTPUT
+def list_servers(file: str, output: str) -> None:
+    """Says which servers FILE names, and what is wrong with it. Starts nothing."""
+    read = _read(file)
+    rows: list[JsonObject] = [{"name": server.name, "where": _where(server)} for server in read.servers]
+    if output == "json":
+        echo_json({"servers": rows, "disabled": read.disabled, "warnings": read.warnings})
+        return
+    for row in rows:
+        click.echo(f"{row['name']}  {escape(row['where'])}")
+    for name in read.disabled:
+        click.echo(f"{escape(name)}  disabled")
+    _warn(read)
+
+
+@mcp.command("test")
+@click.argument("file")
+@click.argument("name", required=False)
+@_OUTPUT
+@click.pass_context
+def test_servers(ctx: click.Context, file: str, name: str | None, output: str) -> None:
+    """Starts the servers of FILE, or the one called NAME, and says what tools they have or why they do not start.
+
+    Exit codes: 0, 1 a server does not work, 2 wrong usage, 42 bad input.
+    """
+    read = _read(file)
+    servers = [server for server in read.servers if name in (None, server.name)]
+    if name is not None and not servers:
+        raise InputError(f"{file!r} has no server {name!r} that can be started")
+    rows = asyncio.run(_tested(servers))
+    if output == "json":
+        echo_json({"servers": rows, "warnings": read.warnings})
+    else:
+        for row in rows:
+            _show(row)
+        _warn(read)
+    ctx.exit(1 if any(row["problem"] for row in rows) or (name is None and read.warnings) else 0)
+
+
+def _read(file: str) -> ServersFile:
+    try:
+        return read_servers(file)
+    except UsageError as error:
+        raise InputError(str(error)) from error
+
+
+def _where(server: McpServer) -> str:
+    if server.command is not None:
+        return shlex.join(server.command)
+    # Addresses may carry a password or a token.
+    parts = urlsplit(server.url or "")
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+
+async def _tested(servers: list[McpServer]) -> list[JsonObject]:
+    return list(await asyncio.gather(*map(_one_tested, servers)))
+
+
+async def _one_tested(server: McpServer) -> JsonObject:
+    await server.start(server)
+    try:
+        return {
+            "name": server.name,
+            "problem": server.problem,
+            "tools": [_told(tool.definition) for tool in server.runnables()],
+            "remarks": list(server.left_out),
+        }
+    finally:
+        await server.aclose(server)
+
+
+def _told(definition: Any) -> JsonObject:
+    from callgate.declaration import declare
+
+    declaration = declare([definition])
+    return {
+        "name": definition.name,
+        "description": definition.description,
+        "problem": next(iter(declaration.quarantined.values()), None),
+        "losses": len(declaration.losses),
+    }
+
+
+def _show(row: JsonObject) -> None:
+    if row["problem"]:
+        click.echo(f"x {row['name']}  {escape(row['problem'])}")
+        return
+    click.echo(f"+ {row['name']}  {len(row['tools'])} tools")
+    for tool in row["tools"]:
+        first = " ".join(tool["description"].split())[:80]
+        click.echo(f"    {escape(tool['name'])}  {escape(tool['problem'] or first)}".rstrip())
+    for remark in row["remarks"]:
+        click.echo(f"    {escape(remark)}")
+
+
+def _warn(read: ServersFile) -> None:
+    for sentence in read.warnings:
+        click.echo(f"callgate: {escape(sentence)}", err=True)

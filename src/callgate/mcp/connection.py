@@ -1,0 +1,300 @@
+"""One connection to a server, kept up by a task of its own.
+
+How to open the connection comes in; the server's tools as it lists them, and results of calls, go out. The SDK's client
+stands in that one task: what happens to it there (a server that dies may cancel whatever stands around it) happens to nobody
+else. Calls are made from other tasks, and each one ends when the connection does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+from collections.abc import Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from callgate.errors import ToolError
+from callgate.mcp.sentences import ServerFailed, reason_of
+from callgate.types import JsonObject, Progress
+
+if TYPE_CHECKING:
+    from mcp.client import Client
+
+__all__ = ["Connection", "Opened", "Opener"]
+
+logger = logging.getLogger("callgate.mcp")
+
+ATTEMPT_S = 60.0
+"""How long a server may take to start and to list its tools before it is stopped and started again."""
+BACKOFF_S, BACKOFF_MAX_S = 0.5, 60.0
+AGAIN_S = 5.0
+"""How long a call waits for a server that is being started again."""
+CANCEL_S = 1.0
+"""How long a cancelled call may take to tell the server so."""
+PAGES_MAX = 100
+TOOLS_MAX = 256
+"""Tools of one server that are taken."""
+
+
+class Opener(Protocol):
+    """Opens the way to a server; called anew for every attempt."""
+
+    def __call__(self) -> AbstractAsyncContextManager[Opened]:
+        """The way, for as long as the context lasts."""
+        ...
+
+
+@dataclass(slots=True)
+class Opened:
+    """A way to a server."""
+
+    client: Client
+    """Not entered yet."""
+    ended: asyncio.Event
+    """Set when nothing more will come from the server."""
+    changed: asyncio.Event
+    """Set when the server says that its tools are others now."""
+    last_words: Callable[[], str]
+
+
+@dataclass(slots=True)
+class _Live:
+    client: Client
+    lost: asyncio.Future[str]
+    """Done when the connection is over; its value says why."""
+    ended: asyncio.Event
+
+
+class Connection:
+    """Keeps a server connected from `start` to `aclose`. Both, and calls, belong on one event loop."""
+
+    def __init__(self, name: str, opener: Opener, on_change: Callable[[], None], *, ways: int = 1) -> None:
+        self.name = name
+        self._ways = ways
+        """How many ways the opener tries in turn."""
+        self.tools: list[JsonObject] = []
+        """As the server lists them."""
+        self.problem: str | None = "it has not been started"
+        """Why the server cannot be called now."""
+        self._opener = opener
+        self._on_change = on_change
+        self._live: _Live | None = None
+        self._tried = asyncio.Event()
+        self._up = asyncio.Event()
+        self._retry = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._closing = False
+
+    async def start(self, wait_s: float) -> None:
+        """Begins to connect, and waits until that has succeeded or failed once, or for so long at most."""
+        if self._task is None:
+            self.problem = "it is still starting"
+            self._task = asyncio.create_task(self._supervise(), name=f"mcp server {self.name}")
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._tried.wait(), wait_s)
+
+    async def aclose(self) -> None:
+        """Ends the connection, and the server if it is a child of ours."""
+        task, self._task = self._task, None
+        self._closing = True
+        if task is not None:
+            task.cancel()
+            await asyncio.wait({task})
+        self._down("it has been closed")
+
+    # The task that keeps it up --------------------------------------------------------------------------------------------
+
+    async def _supervise(self) -> None:
+        wait_s, failed = BACKOFF_S, list[str]()
+        while True:
+            try:
+                why = await self._connected()
+            except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
+                why = "the connection broke" if isinstance(error, asyncio.CancelledError) else reason_of(error)
+                if isinstance(error, ServerFailed) and not error.again:
+                    self._down(why)
+                    return
+                # Until one of the ways has worked, a failure is told with those of the other ways.
+                failed = [] if self._live else [*failed, why][-self._ways :]
+            else:
+                failed = []
+            # A broken connection may look like a cancellation, and a cancellation may come out of the SDK as something else.
+            task = asyncio.current_task()
+            if self._closing or (task is not None and task.cancelling()):
+                self._down(why)
+                return
+            logger.info("mcp server %r: %s", self.name, why)
+            if failed and len(failed) < self._ways:
+                continue
+            self._down("; or: ".join(dict.fromkeys(failed)) or why)
+            wait_s = min(2 * wait_s, BACKOFF_MAX_S) if failed else BACKOFF_S
+            self._retry.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._retry.wait(), wait_s * random.uniform(0.5, 1))
+
+    async def _connected(self) -> str:
+        """Connects, and stays until the connection is over; gives the reason for that."""
+        async with self._opener() as way, contextlib.AsyncExitStack() as stack:
+            try:
+                async with asyncio.timeout(ATTEMPT_S):
+                    client = await stack.enter_async_context(way.client)
+                    client.session.validate_tool_result = _as_it_is
+                    tools = await _listed(client)
+            except TimeoutError:
+                raise ServerFailed(f"it did not answer within {ATTEMPT_S:g} s. {way.last_words()}".strip()) from None
+            except (Exception, BaseExceptionGroup) as error:
+                # A server that ends at once is told of in several ways; its own words are the best of them.
+                await _a_moment(way.ended)
+                raise ServerFailed("; ".join(filter(None, [reason_of(error), way.last_words()]))) from error
+            self._live = _Live(client, asyncio.get_running_loop().create_future(), way.ended)
+            self._take(tools, None)
+            self._up.set()
+            listener = asyncio.create_task(_listen(client, way.changed))
+            try:
+                await self._watch(client, way)
+            finally:
+                listener.cancel()
+                await asyncio.wait({listener}, timeout=CANCEL_S)
+            await _a_moment(None)
+            self._down(f"the connection to it ended. {way.last_words()}".strip(". ") or "the connection to it ended")
+            return self.problem or ""
+
+    async def _watch(self, client: Client, way: Opened) -> None:
+        while not way.ended.is_set():
+            await _first(way.ended, way.changed)
+            if way.changed.is_set() and not way.ended.is_set():
+                way.changed.clear()
+                await self._list_again(client)
+
+    async def _list_again(self, client: Client) -> None:
+        try:
+            async with asyncio.timeout(ATTEMPT_S):
+                tools = await _listed(client)
+                if tools != self.tools:
+                    self._take(tools, None)
+        except (Exception, BaseExceptionGroup) as error:
+            # The tools that are known stay; if they are gone, calling them says so.
+            logger.warning("mcp server %r: its changed tools could not be listed: %s", self.name, reason_of(error))
+
+    def _take(self, tools: list[JsonObject], problem: str | None) -> None:
+        self.tools, self.problem = tools, problem
+        self._tried.set()
+        self._on_change()
+
+    def _down(self, why: str) -> None:
+        live, self._live = self._live, None
+        self._up.clear()
+        self.problem = why
+        self._tried.set()
+        if live is not None and not live.lost.done():
+            live.lost.set_result(why)
+
+    # Calls ----------------------------------------------------------------------------------------------------------------
+
+    async def call(self, name: str, args: Mapping[str, Any], tell: Progress) -> JsonObject:
+        """The result of one call, as MCP has it. Deadlines are the caller's: cancelling the call tells the server.
+
+        Raises:
+            ToolError: the server is not there, went away, or refused the call.
+        """
+        live = await self._reached()
+
+        async def report(progress: float, total: float | None, message: str | None) -> None:
+            tell(message or f"{progress:g}" + (f" of {total:g}" if total else ""), progress / total if total else None)
+
+        task = asyncio.create_task(live.client.call_tool(name, dict(args), progress_callback=report))
+        try:
+            await asyncio.wait({task, live.lost}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            if not task.done():
+                task.cancel()  # Which tells the server too.
+                await asyncio.wait({task}, timeout=CANCEL_S)
+        if live.lost.done() and (task.cancelled() or task.exception()):
+            raise self._lost(live.lost.result())
+        if task.cancelled():
+            raise ToolError(f"The MCP server {self.name!r} gave no result.")
+        error = task.exception()
+        if error is None:
+            return task.result().model_dump(mode="json", by_alias=True, exclude_none=True)
+        return await self._failed(live, error)
+
+    async def _failed(self, live: _Live, error: BaseException) -> JsonObject:
+        from mcp.shared.exceptions import MCPError
+        from mcp_types import CONNECTION_CLOSED
+
+        if not isinstance(error, MCPError):
+            raise ToolError(f"The MCP server {self.name!r} gave no usable result: {reason_of(error)}") from error
+        if error.code == CONNECTION_CLOSED or "session terminated" in error.message.lower():
+            # The connection is of no use any more, even where nobody has noticed: its task is to open another one.
+            live.ended.set()
+            await asyncio.wait({live.lost}, timeout=CANCEL_S)
+            raise self._lost(live.lost.result() if live.lost.done() else error.message) from error
+        raise ToolError(f"The MCP server {self.name!r} refused the call: {error.message} (code {error.code})") from error
+
+    def _lost(self, why: str) -> ToolError:
+        return ToolError(
+            f"The MCP server {self.name!r} went away during the call: {why}. Whether the call had its effect is not known."
+        )
+
+    async def _reached(self) -> _Live:
+        """The connection as it is, or as soon as it is there again."""
+        if self._live is None and self._task is not None and not self._task.done():
+            self._retry.set()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._up.wait(), AGAIN_S)
+        if self._live is None:
+            raise ToolError(f"The MCP server {self.name!r} cannot be reached: {self.problem}. The call was not made.")
+        return self._live
+
+
+async def _as_it_is(name: str, result: object) -> None:
+    """What a tool returned is kept, whether or not it fits what the tool said it would: it has had its effect."""
+
+
+async def _first(*events: asyncio.Event) -> None:
+    """Waits until one of them is set."""
+    waits = [asyncio.create_task(event.wait()) for event in events]
+    try:
+        await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+
+
+async def _a_moment(event: asyncio.Event | None) -> None:
+    """The end of a process is known a little later than that of its pipes."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for((event or asyncio.Event()).wait(), 0.1)
+
+
+async def _listed(client: Client) -> list[JsonObject]:
+    """All pages of the server's tools. A server that has none is asked for none."""
+    if client.server_capabilities.tools is None:
+        return []
+    found: list[JsonObject] = []
+    cursor: str | None = None
+    for _ in range(PAGES_MAX):
+        page = await client.list_tools(cursor=cursor, cache_mode="bypass")
+        found += [tool.model_dump(mode="json", by_alias=True, exclude_none=True) for tool in page.tools]
+        cursor = page.next_cursor
+        if not cursor or len(found) > TOOLS_MAX:
+            break
+    return found
+
+
+async def _listen(client: Client, changed: asyncio.Event) -> None:
+    """Newer servers tell of changes only those who ask to be told."""
+    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+    if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
+        return
+    try:
+        async with client.listen(tools_list_changed=True) as events:
+            changed.set()  # What changed before anybody listened was not told.
+            async for _ in events:
+                changed.set()
+    except (Exception, BaseExceptionGroup) as error:
+        logger.debug("a server does not tell of changes: %s", reason_of(error))

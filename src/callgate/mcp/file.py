@@ -1,0 +1,171 @@
+"""The `mcpServers` file, as gemini-cli, Claude and Amazon Q write it -> servers, and sentences on what was not understood.
+
+One server that is written wrongly costs itself alone. Values may name variables of the environment (`$TOKEN`, `${TOKEN}`,
+`${TOKEN:-default}`); one that is not set is said, not passed on as it stands.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from callgate import strict_json
+from callgate.errors import JsonError, UsageError
+from callgate.mcp.server import McpServer
+from callgate.types import JsonObject
+
+__all__ = ["ServersFile", "mcp_servers_from_file", "read_servers"]
+
+_VARIABLE = re.compile(
+    r"\$(?:\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bare>[A-Za-z_][A-Za-z0-9_]*))"
+)
+
+# Key -> what it must hold.
+_KEYS: Mapping[str, type | tuple[type, ...]] = {
+    "command": (str, list), "args": list, "env": dict, "cwd": str, "url": str, "httpUrl": str, "type": str,
+    "transport": str, "headers": dict, "timeout": (int, float), "trust": bool, "disabled": bool, "enabled": bool,
+    "includeTools": list, "excludeTools": list, "disabledTools": list,
+}  # fmt: skip
+# Keys that say nothing of how to reach or treat the server.
+_REMARKS = frozenset({"description", "name", "title", "$schema", "_comment", "comment"})
+_TRANSPORTS = {"http": "http", "streamable-http": "http", "streamableHttp": "http", "streamable_http": "http", "sse": "sse"}
+
+
+@dataclass(frozen=True, slots=True)
+class ServersFile:
+    """What a file says."""
+
+    servers: list[McpServer] = field(default_factory=list[McpServer])
+    disabled: list[str] = field(default_factory=list[str])
+    warnings: list[str] = field(default_factory=list[str])
+    """Servers that cannot be used, keys that are not known, variables that are not set."""
+
+
+def mcp_servers_from_file(path: str | Path) -> list[McpServer]:
+    """The servers of an `mcpServers` file that are not disabled. What is not understood in it is a Python warning.
+
+    Raises:
+        UsageError: the file cannot be read, or is no such file.
+    """
+    read = read_servers(path)
+    for sentence in read.warnings:
+        warnings.warn(sentence, UserWarning, stacklevel=2)
+    return read.servers
+
+
+def read_servers(path: str | Path, environ: Mapping[str, str] | None = None) -> ServersFile:
+    """The servers of a file, and everything that should be said about it.
+
+    Raises:
+        UsageError: the file cannot be read, or is no such file.
+    """
+    try:
+        data: Any = strict_json.parse(Path(path).read_bytes())
+    except OSError as error:
+        raise UsageError(f"{str(path)!r} cannot be read: {error.strerror or error}") from error
+    except JsonError as error:
+        raise UsageError(f"{str(path)!r} is not JSON: {error}") from error
+    rows: Any = cast("JsonObject", data).get("mcpServers") if isinstance(data, dict) else None
+    if not isinstance(rows, dict):
+        raise UsageError(f"{str(path)!r} has no object 'mcpServers': it should map names of servers to their settings")
+    found = ServersFile()
+    for name, row in cast("dict[str, Any]", rows).items():
+        _read_row(name, row, os.environ if environ is None else environ, found)
+    return found
+
+
+def _read_row(name: str, row: Any, environ: Mapping[str, str], found: ServersFile) -> None:
+    where = f"MCP server {name!r}"
+    if not isinstance(row, dict):
+        found.warnings.append(f"{where} was left out: its settings must be an object.")
+        return
+    fields = _known_fields(where, cast("JsonObject", row), found.warnings)
+    if fields.get("disabled") or fields.get("enabled") is False:
+        found.disabled.append(name)
+        return
+    unset: set[str] = set()
+    fields = {key: _expanded(value, environ, unset) for key, value in fields.items()}
+    if unset:
+        listed = ", ".join(sorted(unset))
+        found.warnings.append(
+            f"{where} was left out: the environment does not have {listed}. Set it, or disable the server."
+        )
+        return
+    try:
+        found.servers.append(_server(name, fields))
+    except UsageError as error:
+        found.warnings.append(f"{where} was left out: {error}")
+
+
+def _known_fields(where: str, row: JsonObject, said: list[str]) -> JsonObject:
+    fields: JsonObject = {}
+    for key, value in row.items():
+        kind = _KEYS.get(key)
+        if kind is None:
+            if key not in _REMARKS:
+                said.append(f"{where}: the key {key!r} is not known and was ignored.")
+        elif not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            said.append(f"{where}: {key!r} cannot be {strict_json.dump(value).decode()[:60]} and was ignored.")
+        else:
+            fields[key] = value
+    return fields
+
+
+def _server(name: str, fields: JsonObject) -> McpServer:
+    command: Any = fields.get("command")
+    if command is not None:
+        command = [*(command if isinstance(command, list) else [command]), *fields.get("args", [])]  # pyright: ignore[reportUnknownVariableType]
+    url = fields.get("httpUrl") or fields.get("url")
+    kind = fields.get("type") or fields.get("transport")
+    transport: Any = None
+    if command is None:
+        transport = "http" if "httpUrl" in fields else _TRANSPORTS.get(kind or "")
+        if kind and kind not in _TRANSPORTS:
+            raise UsageError(f"its type {kind!r} is not known; use 'stdio', 'http' or 'sse'")
+    timeout = fields.get("timeout")
+    if timeout is not None and timeout <= 0:
+        raise UsageError("its timeout must be more than 0 milliseconds")
+    for item in [*(command or []), *fields.get("includeTools", []), *fields.get("excludeTools", [])]:  # pyright: ignore[reportUnknownVariableType]
+        if not isinstance(item, str):
+            raise UsageError(f"{item!r} must be a text")
+    return McpServer(
+        name,
+        command=command,
+        url=None if command is not None else url,
+        env=_texts(fields.get("env")),
+        headers=_texts(fields.get("headers")),
+        timeout_s=None if timeout is None else timeout / 1000,
+        trust=fields.get("trust", False),
+        include=fields.get("includeTools"),
+        exclude=[*fields.get("excludeTools", []), *fields.get("disabledTools", [])],
+        cwd=fields.get("cwd"),
+        transport=transport,
+    )
+
+
+def _texts(values: Any) -> dict[str, str] | None:
+    return (
+        None if values is None else {key: value if isinstance(value, str) else str(value) for key, value in values.items()}
+    )
+
+
+def _expanded(value: Any, environ: Mapping[str, str], unset: set[str]) -> Any:
+    if isinstance(value, list):
+        return [_expanded(item, environ, unset) for item in cast("list[Any]", value)]
+    if isinstance(value, dict):
+        return {key: _expanded(item, environ, unset) for key, item in cast("JsonObject", value).items()}
+    if not isinstance(value, str):
+        return value
+
+    def filled(match: re.Match[str]) -> str:
+        name = match["braced"] or match["bare"]
+        if name not in environ and match["default"] is None:
+            unset.add(name)
+        return environ.get(name) or match["default"] or ""
+
+    return _VARIABLE.sub(filled, value)

@@ -1,0 +1,243 @@
+"""`McpServer`: a server as a toolset, started with the gate and closed with it.
+
+A command or an address comes in, runnable tools go out. What the server says of its own tools (that one only reads, say) is
+believed only where the user trusts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import importlib.util
+import re
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from callgate.definitions.mcp import MCP
+from callgate.definitions.reading import Node, ShapeError
+from callgate.errors import UsageError
+from callgate.mcp.connection import TOOLS_MAX, Connection, Opened
+from callgate.mcp.content import value_of
+from callgate.mcp.ways import Transport, process_way, web_way
+from callgate.types import JsonObject, ToolContext, ToolDefinition
+
+__all__ = ["McpServer", "McpTool"]
+
+T = TypeVar("T")
+
+START_S = 10.0
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+
+
+class McpServer:
+    """An MCP server whose tools a model can call.
+
+    ```python
+    gate = Gate(model, tools=[McpServer("time", command=["mcp-server-time"])])
+    ```
+
+    It is started when the gate is first used and closed with it; if it dies it is started again. A server that cannot be
+    started costs its tools and nothing else: an event `Notice("server_unavailable", ...)` says why.
+
+    Args:
+        name: What you call it. Stands before a tool's name (`name__tool`) where another tool is called the same.
+        command: The program with its arguments, for a server that runs as a child process; or
+        url: The address of one that runs elsewhere.
+        env: Variables for the child. Of ours it sees only PATH, HOME, LANG and the like.
+        headers: Sent with every request to the address.
+        timeout_s: The deadline of one call; None means `Limits.call_timeout_s`.
+        trust: Believe what the server says of its tools: that one only reads, or may be run twice. Such tools are not
+            asked about.
+        include: Take only these tools.
+        exclude: Leave these tools out.
+        cwd: The folder that the child runs in.
+        transport: `http` (streamable HTTP) or `sse`; None tries one after the other.
+        start_s: How long the first run waits for the server. One that takes longer joins when it is ready.
+
+    Raises:
+        UsageError: the arguments cannot be used, or the package `mcp` is not installed.
+    """
+
+    def __init__(  # noqa: PLR0913 - one server is one row of a file that everybody knows; all but the first are keyword-only
+        self,
+        name: str,
+        *,
+        command: Sequence[str] | None = None,
+        url: str | None = None,
+        env: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+        trust: bool = False,
+        include: Iterable[str] | None = None,
+        exclude: Iterable[str] | None = None,
+        cwd: str | Path | None = None,
+        transport: Transport | None = None,
+        start_s: float = START_S,
+    ) -> None:
+        _check(name, command, url, transport)
+        self.name = name
+        self.version = 0
+        self.command = None if command is None else tuple(command)
+        self.url = url
+        self.trust = trust
+        self._env, self._headers = env, headers
+        self._cwd = None if cwd is None else str(cwd)
+        self._timeout_s, self._start_s = timeout_s, start_s
+        self._include = None if include is None else frozenset(include)
+        self._exclude = frozenset(exclude or ())
+        self._transports: list[Transport] = [transport] if transport else _likely(url)
+        self._tools: list[McpTool] = []
+        self.left_out: list[str] = []
+        """Sentences on tools of the server that are not offered."""
+        self._connection: Connection | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._owners: set[object] = set()
+
+    def __repr__(self) -> str:
+        return f"McpServer({self.name!r}, {len(self._tools)} tools)"
+
+    # A live toolset -------------------------------------------------------------------------------------------------------
+
+    def runnables(self) -> Sequence[McpTool]:
+        """The tools as the server listed them last."""
+        return self._tools
+
+    @property
+    def problem(self) -> str | None:
+        """Why the server cannot be called now; None if it can."""
+        return self._connection.problem if self._connection else "it has not been started"
+
+    def complaints(self) -> Sequence[str]:
+        """Why the server is not there, and which of its tools were left out."""
+        absent = [f"The MCP server {self.name!r} is not available: {self.problem}"] if self.problem else []
+        return [*absent, *self.left_out]
+
+    async def start(self, owner: object) -> None:
+        """Starts the server unless it runs; waits until its tools are known, or `start_s` at most."""
+        if self._loop is None or self._loop.is_closed():
+            self._loop, self._owners = asyncio.get_running_loop(), set()
+            self._connection = Connection(self.name, self._open, self._changed, ways=max(1, len(self._transports)))
+        self._owners.add(owner)
+        assert self._connection is not None
+        await self._there(self._connection.start(self._start_s))
+
+    async def aclose(self, owner: object) -> None:
+        """Closes the server when its last owner is done with it."""
+        self._owners.discard(owner)
+        if self._owners or self._loop is None or self._connection is None:
+            return
+        connection, loop = self._connection, self._loop
+        self._connection = self._loop = None
+        if not loop.is_closed():
+            await _on(loop, connection.aclose())
+
+    async def call(self, name: str, args: Mapping[str, Any], context: ToolContext) -> object:
+        """Calls a tool of the server by the server's own name for it.
+
+        Raises:
+            ToolError: the server is not there, went away, or says that the call failed.
+        """
+        connection = self._connection
+        if connection is None:
+            raise UsageError(f"the MCP server {self.name!r} is not running: it runs while a gate is in use")
+        result = await self._there(connection.call(name, args, context.progress))
+        return value_of(result)
+
+    # Behind it ------------------------------------------------------------------------------------------------------------
+
+    async def _there(self, work: Coroutine[Any, Any, T]) -> T:
+        assert self._loop is not None
+        return await _on(self._loop, work)
+
+    @contextlib.asynccontextmanager
+    async def _open(self) -> AsyncGenerator[Opened]:
+        if self.command is not None:
+            way = process_way(self.command, self._env, self._cwd)
+        else:
+            # The other transport has its turn at the next attempt.
+            transport = self._transports[0]
+            self._transports = [*self._transports[1:], transport]
+            way = web_way(self.url or "", transport, self._headers, self._timeout_s)
+        async with way as opened:
+            yield opened
+
+    def _changed(self) -> None:
+        assert self._connection is not None
+        found: dict[str, McpTool] = {}
+        self.left_out = []
+        listed = self._connection.tools
+        for item in listed[:TOOLS_MAX]:
+            definition = self._definition(item)
+            if definition is None or not self._is_wanted(definition.name):
+                continue
+            if definition.name in found:
+                self.left_out.append(f"The MCP server {self.name!r} lists {definition.name!r} twice; the first one is used.")
+                continue
+            found[definition.name] = McpTool(self, definition)
+        if len(listed) > TOOLS_MAX:
+            self.left_out.append(f"The MCP server {self.name!r} has more than {TOOLS_MAX} tools; the others are left out.")
+        self._tools = list(found.values())
+        self.version += 1
+        if self._transports:  # This one works: it stays first.
+            self._transports = [self._transports[-1], *self._transports[:-1]]
+
+    def _is_wanted(self, name: str) -> bool:
+        return name not in self._exclude and (self._include is None or name in self._include)
+
+    def _definition(self, item: JsonObject) -> ToolDefinition | None:
+        assert MCP.tools_from is not None
+        try:
+            (tool,) = MCP.tools_from(Node(item))
+        except ShapeError as error:
+            self.left_out.append(f"A tool of the MCP server {self.name!r} was left out: {error}")
+            return None
+        believed = {} if self.trust else {"read_only": False, "idempotent": False}
+        return replace(tool.definition, server=self.name, timeout_s=self._timeout_s, **believed)
+
+
+class McpTool:
+    """One tool of a server."""
+
+    def __init__(self, server: McpServer, definition: ToolDefinition) -> None:
+        self.definition = definition
+        self._server = server
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """Nothing beyond the schema: the server checks for itself."""
+        return ()
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
+        """Calls the tool on its server."""
+        return await self._server.call(self.definition.name, args, context)
+
+
+def _check(name: str, command: Sequence[str] | None, url: str | None, transport: str | None) -> None:
+    where = f"McpServer({name!r})"
+    if not _NAME.fullmatch(name):
+        raise UsageError(f"{where}: the name must be 1 to 40 letters, digits, '_', '-' or '.'")
+    if (command is None) == (url is None):
+        raise UsageError(f"{where}: give either command=[...] or url='...'")
+    if command is not None and (isinstance(command, str) or not command):
+        raise UsageError(f"{where}: command={command!r} must be a list of strings, the program first")
+    if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
+        raise UsageError(f"{where}: the url must begin with http:// or https://")
+    if transport not in (None, "http", "sse"):
+        raise UsageError(f"{where}: transport={transport!r}: use 'http', 'sse' or None")
+    if importlib.util.find_spec("mcp") is None:
+        raise UsageError(f"{where}: MCP servers need the package mcp; install it with: pip install 'callgate[mcp]'")
+
+
+def _likely(url: str | None) -> list[Transport]:
+    if url is None:
+        return []
+    return ["sse", "http"] if urlsplit(url).path.rstrip("/").endswith("/sse") else ["http", "sse"]
+
+
+async def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
+    """Runs it on the loop of the connection, which may be that of another gate's thread."""
+    if loop is asyncio.get_running_loop():
+        return await work
+    return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

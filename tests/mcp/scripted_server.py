@@ -1,0 +1,150 @@
+"""An MCP server over stdio that does everything wrong on demand: plain JSON lines, nothing imported that takes time.
+
+Run it with a JSON object of options: `tools` (names to offer), `more` (whole tools), `start_delay_s`, `refuse` (exit at
+once), `greeting` (lines that are no messages).
+"""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+OPTIONS = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+ANY = {"type": "object"}
+TOOLS = {name: {"name": name, "description": f"Does {name}.", "inputSchema": ANY} for name in OPTIONS.get("tools", ["echo"])}
+CANCELLED = []
+
+
+def send(message):
+    sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+    sys.stdout.flush()
+
+
+def text(words, **fields):
+    return {"content": [{"type": "text", "text": words}], **fields}
+
+
+def echo(args, request):
+    return text(json.dumps(args))
+
+
+def die(args, request):
+    sys.stderr.write("first line\nthe disk is on fire\n")
+    sys.stderr.flush()
+    os._exit(3)
+
+
+def hang(args, request):
+    return None
+
+
+def cancelled(args, request):
+    return text(json.dumps(CANCELLED))
+
+
+def garbage(args, request):
+    sys.stdout.write("Listening...\n{not json}\n[1, 2]\n\n" + "\x00\x01\n")
+    sys.stdout.buffer.flush()
+    return text("after the garbage")
+
+
+def flood(args, request):
+    for number in range(2000):
+        sys.stderr.write(f"{number} {'x' * 1000}\n")
+    return text("after the flood")
+
+
+def line(args, request):
+    for _ in range(args["mib"]):
+        sys.stdout.write("x" * 1024 * 1024)
+    sys.stdout.flush()
+    return None
+
+
+def huge(args, request):
+    return text("y" * args["chars"])
+
+
+def fail(args, request):
+    return text("the lamp is broken", isError=True, structuredContent={"code": 7})
+
+
+def structured(args, request):
+    return {"content": [{"type": "text", "text": '{ "a": null,\n "b": 2 }'}], "structuredContent": {"a": None, "b": 2}}
+
+
+def image(args, request):
+    return {"content": [{"type": "text", "text": "a dot"}, {"type": "image", "mimeType": "image/png", "data": "aWNvbg=="}]}
+
+
+def env(args, request):
+    return text(json.dumps(dict(os.environ)))
+
+
+def where(args, request):
+    return text(json.dumps([os.getpid(), os.getpgrp(), os.getcwd()]))
+
+
+def spawn(args, request):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+    return text(json.dumps([os.getpid(), child.pid]))
+
+
+def progress(args, request):
+    token = request["params"]["_meta"]["progressToken"]
+    for done in (1, 2):
+        send({"method": "notifications/progress",
+              "params": {"progressToken": token, "progress": done, "total": 2, "message": f"step {done}"}})  # fmt: skip
+    return text("done")
+
+
+def change(args, request):
+    """Adds, removes and rewrites tools."""
+    for name, tool in args["tools"].items():
+        if tool is None:
+            del TOOLS[name]
+        else:
+            TOOLS[name] = {"name": name, "inputSchema": ANY, **tool}
+    send({"method": "notifications/tools/list_changed"})
+    return text("changed")
+
+
+def answer(request):
+    method = request["method"]
+    if method == "initialize":
+        return {
+            "protocolVersion": OPTIONS.get("protocol", "2025-06-18"),
+            "capabilities": {"tools": {"listChanged": True}},
+            "serverInfo": {"name": "scripted", "version": "1"},
+        }
+    if method == "tools/list":
+        return {"tools": [*TOOLS.values(), *OPTIONS.get("more", [])]}
+    if method == "tools/call":
+        name = request["params"]["name"]
+        tool = next(tool for tool in [*TOOLS.values(), *OPTIONS.get("more", [])] if tool["name"] == name)
+        return globals()[tool.get("_meta", {}).get("does", name)](request["params"].get("arguments", {}), request)
+    return NotImplemented
+
+
+def main():
+    if OPTIONS.get("refuse"):
+        sys.stderr.write("no licence found\n")
+        sys.exit(4)
+    time.sleep(OPTIONS.get("start_delay_s", 0))
+    for line in OPTIONS.get("greeting", []):
+        print(line, flush=True)
+    for received in sys.stdin:
+        request = json.loads(received)
+        if request.get("method") == "notifications/cancelled":
+            CANCELLED.append(request["params"]["requestId"])
+        if "id" not in request or "method" not in request:
+            continue
+        result = answer(request)
+        if result is NotImplemented:
+            send({"id": request["id"], "error": {"code": -32601, "message": f"no method {request['method']}"}})
+        elif result is not None:
+            send({"id": request["id"], "result": result})
+
+
+main()

@@ -1,0 +1,123 @@
+"""Servers at an address: streamable HTTP and server-sent events, and what becomes of calls when they die."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callgate import McpServer, ToolError
+from callgate.types import ToolContext
+
+SCRIPT = Path(__file__).with_name("web_server.py")
+PATHS = {"http": "/mcp", "sse": "/sse"}
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@contextlib.contextmanager
+def serving(kind: str, port: int) -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen([sys.executable, str(SCRIPT), kind, str(port)], stderr=subprocess.DEVNULL) as process:
+        try:
+            while process.poll() is None:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+            yield process
+        finally:
+            process.kill()
+
+
+@contextlib.asynccontextmanager
+async def started(box: McpServer) -> AsyncIterator[McpServer]:
+    await box.start(started)
+    try:
+        yield box
+    finally:
+        await box.aclose(started)
+
+
+async def called(box: McpServer, name: str, /, **args: Any) -> object:
+    return await box.call(name, args, ToolContext(call_id="1", name=name, timeout_s=30))
+
+
+def run(work: Any) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(60):
+            value = await work
+        await asyncio.sleep(0.01)
+        assert [str(task.get_coro()) for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
+        return value
+
+    return asyncio.run(bounded())
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+def test_tools_at_an_address_are_listed_and_called_with_the_headers_given(kind: str):
+    port = free_port()
+
+    async def story() -> tuple[Any, ...]:
+        box = McpServer("web", url=f"http://127.0.0.1:{port}{PATHS[kind]}", headers={"X-Token": "abc"})
+        async with started(box):
+            names = [tool.definition.name for tool in box.runnables()]
+            return names, await called(box, "add", a=1, b=2), await called(box, "header", name="x-token"), box.complaints()
+
+    with serving(kind, port):
+        assert run(story()) == (["add", "header", "die", "hang"], {"result": 3}, {"result": "abc"}, [])
+
+
+@pytest.mark.parametrize("kind", ["http", "sse"])
+def test_a_server_that_dies_ends_its_calls_at_once_and_is_found_again_when_it_is_back(kind: str):
+    port = free_port()
+
+    async def story() -> tuple[list[str], object]:
+        async with started(McpServer("web", url=f"http://127.0.0.1:{port}{PATHS[kind]}")) as box:
+            with serving(kind, port):
+                await box.aclose(started)
+                await box.start(started)
+                hanging = asyncio.create_task(called(box, "hang"))
+                await asyncio.sleep(0)
+                outcomes = await asyncio.gather(called(box, "die"), hanging, return_exceptions=True)
+            assert all(isinstance(outcome, ToolError) for outcome in outcomes), outcomes
+            with serving(kind, port):
+                for _ in range(5):
+                    with contextlib.suppress(ToolError):
+                        return [str(outcome) for outcome in outcomes], await called(box, "add", a=2, b=2)
+        raise AssertionError("the server was not found again")
+
+    errors, value = run(story())
+    assert value == {"result": 4}
+    assert all("'web'" in error for error in errors)
+
+
+def test_an_old_server_is_found_at_any_address_within_the_first_run():
+    port = free_port()
+
+    async def story() -> int:
+        async with started(McpServer("web", url=f"http://127.0.0.1:{port}/sse/?v=1#x")) as box:
+            box._transports = ["http", "sse"]
+            await box.aclose(started)
+            await box.start(started)
+            return len(box.runnables())
+
+    with serving("sse", port):
+        assert run(story()) == 4
+
+
+def test_an_address_where_nobody_answers_is_said():
+    async def story() -> list[str]:
+        async with started(McpServer("web", url=f"http://127.0.0.1:{free_port()}/mcp")) as box:
+            return list(box.complaints())
+
+    (complaint,) = run(story())
+    assert complaint.startswith("The MCP server 'web' is not available: ")

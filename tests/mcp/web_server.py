@@ -1,0 +1,41 @@
+"""An MCP server at an address of this machine, written with the official SDK: `web_server.py http|sse PORT`."""
+
+import asyncio
+import os
+import sys
+
+from mcp.server.mcpserver import Context, MCPServer
+
+server = MCPServer("web")
+
+
+@server.tool()
+def add(a: int, b: int) -> int:
+    """Adds two numbers."""
+    return a + b
+
+
+@server.tool()
+def header(name: str, ctx: Context) -> str:
+    """What the client sent under this name."""
+    return dict(ctx.headers or {}).get(name, "")
+
+
+@server.tool()
+def die() -> str:
+    """Ends the server."""
+    os._exit(5)
+
+
+@server.tool()
+async def hang() -> str:
+    """Never comes back."""
+    await asyncio.sleep(600)
+    return ""
+
+
+kind, port = sys.argv[1], int(sys.argv[2])
+if kind == "http":
+    server.run("streamable-http", host="127.0.0.1", port=port)
+else:
+    server.run("sse", host="127.0.0.1", port=port)
