@@ -433,7 +433,7 @@ class Loop:
             if call.state == "started":
                 self._settle(call, "unknown", error=_UNKNOWN)
             elif call.state not in FINAL_STATES:
-                call.state, call.approved, call.decision = "proposed", False, None
+                call.state, call.approved, call.decision, call.rewritten = "proposed", False, None, False
 
     # Steps ----------------------------------------------------------------------------------------------------------------
 

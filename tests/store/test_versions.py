@@ -23,7 +23,7 @@ from callgate.turn import Loop
 FILES = sorted((Path(__file__).parent / "fixtures").glob("sessions-v*.json"))
 WORDS = {
     "calls": types.FunctionCall, "salvaged": types.FunctionCall, "result": types.ToolResult, "decision": types.Decision,
-    "usage": types.Usage, "limits": types.Limits, "tools": facts.KnownTool,
+    "usage": types.Usage, "limits": types.Limits, "tools": facts.KnownTool, "rule": types.SessionRule,
 }  # fmt: skip
 
 
@@ -60,6 +60,8 @@ def test_the_files_hold_every_kind_of_fact_and_every_field() -> None:
 
 
 def _each(value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, (list, dict)):
+        return []
     if isinstance(value, list):
         return value
     return list(value.values()) if all(isinstance(one, dict) for one in value.values()) else [value]
