@@ -521,19 +521,6 @@ def test_an_allowed_call_can_be_refused_until_it_starts():
     assert loop.apply(facts.CallDecided(id="put1", decision=deny)) == []
 
 
-@pytest.mark.parametrize("between", [[], [facts.ToolsKnown(tools={}, names={})]])
-def test_always_ends_when_the_tool_changes_or_was_gone_in_between(between: list[facts.ToolsKnown]):
-    loop = started()
-    tools = dict(loop.tools)
-    loop.always |= {"send", "save"}
-    loop.apply(facts.ToolsKnown(tools=tools, names=dict(loop.names)))
-    assert loop.always == {"send", "save"}
-    for fact in between:
-        loop.apply(fact)
-    loop.apply(facts.ToolsKnown(tools=tools | {"send": replace(tools["send"], digest="other")}, names=dict(loop.names)))
-    assert loop.always == (set() if between else {"save"})
-
-
 def edited() -> Loop:
     loop = started()
     loop.apply(answered("send"))
