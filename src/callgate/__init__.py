@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         ToolResult,
         Usage,
     )
+    from callgate.workers.pool import WorkerPool
 
 __version__ = "0.1.0.dev0"
 
@@ -43,8 +44,9 @@ __all__ = [
     "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FunctionCall", "Gate",
     "GeminiModel", "Limits", "Media", "ModelError", "OpenAIModel", "Policy", "Price", "Reply", "ScriptedModel",
     "ToolContext",
-    "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "check_arguments", "convert",
-    "declare", "definition_from", "definitions_from", "function_calls", "to_function_response", "tool",
+    "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage", "UsageError", "WorkerPool",
+    "check_arguments", "convert", "declare", "definition_from", "definitions_from", "function_calls",
+    "to_function_response", "tool",
 ]  # fmt: skip
 
 _PLACES = {
@@ -66,6 +68,7 @@ _PLACES = {
         "CallRecord", "Decision", "FunctionCall", "Limits", "Media", "Price", "Reply", "ToolContext", "ToolDefinition",
         "ToolResult", "Usage",
     ),
+    "callgate.workers.pool": ("WorkerPool",),
 }  # fmt: skip
 _WHERE = {name: module for module, names in _PLACES.items() for name in names}
 
