@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from pathlib import Path
 
-from callgate import Media, ToolContext, ToolError, ToolResult, tool
+from callgate import Media, ToolContext, ToolError, ToolResult, WorkerPool, tool
 
 STATE: dict[str | None, list[str]] = {}
 
@@ -187,6 +187,12 @@ def die_once(note: str) -> str:
         path.write_text("x")
         os.kill(os.getpid(), signal.SIGKILL)
     return "made it"
+
+
+@tool
+async def breed() -> None:
+    """Tries to start workers in a worker."""
+    await WorkerPool(size=1).start()
 
 
 @tool(isolation="process", timeout_s=20)
