@@ -1,7 +1,8 @@
 """What a call in a worker costs beside one in a thread, and how soon a call that does not end is dead.
 
-One run measures warm no-op calls in a thread, in a pool of ours and, where it is installed, in a pool of pebble; how long eight
-workers take to be ready and how much memory each has; and how late after its deadline a spinning tool and its child are dead.
+One run measures warm no-op calls in a thread, in a pool of ours and, where it is installed, in a pool of pebble; how long
+eight workers take to be ready and how much memory each has; and how late after its deadline a spinning tool and its child are
+dead.
 
     python benchmarks/workers.py        ends with 1 if a goal is missed
 """
@@ -52,7 +53,7 @@ def pebble_no_op(number: int) -> int:
 
 
 async def timed(call: Callable[[int], Awaitable[object]]) -> tuple[float, float, float]:
-    """Milliseconds of the median and of the slowest in a hundred calls one by one; calls a second when several run at once."""
+    """Milliseconds of the median and of the 99th percentile one by one; calls a second when several run at once."""
     for number in range(50):
         await call(number)
     times: list[float] = []
@@ -100,6 +101,13 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def noted(path: str) -> list[int]:
+    try:
+        return [int(word) for word in Path(path).read_text().split()]
+    except OSError:
+        return []
+
+
 async def lateness(pool: WorkerPool) -> list[float]:
     """Milliseconds after its deadline at which a spinning tool and its child were seen dead."""
     late: list[float] = []
@@ -112,8 +120,7 @@ async def lateness(pool: WorkerPool) -> list[float]:
             pids: list[int] = []
             while not pids or any(map(is_alive, pids)):
                 await asyncio.sleep(0.001)
-                if not pids and os.path.exists(note):
-                    pids = [int(word) for word in Path(note).read_text().split()]
+                pids = pids or noted(note)
             late.append((time.monotonic() - started - DEADLINE_S) * 1000)
             await task
     return late

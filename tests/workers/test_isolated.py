@@ -72,7 +72,7 @@ class Thing:
     "fn", [lambda: None, inner(), Thing().method, functools.partial(print)], ids=["lambda", "inside", "bound", "partial"]
 )
 def test_what_another_process_cannot_import_is_refused_with_what_to_do(fn):
-    with pytest.raises(UsageError, match="needs a function that another process can import.*at the top of a module"):
+    with pytest.raises(UsageError, match=r"needs a function that another process can import.*at the top of a module"):
         address_of(fn, tool_name="x")
 
 
