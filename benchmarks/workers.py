@@ -1,8 +1,8 @@
 """What a call in a worker costs beside one in a thread, and how soon a call that does not end is dead.
 
 One run measures warm no-op calls in a thread, in a pool of ours and, where it is installed, in a pool of pebble; how long
-eight workers take to be ready and how much memory each has; and how late after its deadline a spinning tool and its child are
-dead.
+eight workers take to be ready and how much memory each has; and how late after its deadline a spinning tool and its child
+are dead.
 
     python benchmarks/workers.py        ends with 1 if a goal is missed
 """

@@ -41,6 +41,17 @@ def test_an_idempotent_call_is_run_once_more_and_says_so(use_pool, tmp_path):
     )
 
 
+def test_a_call_for_a_worker_that_died_before_is_no_casualty(use_pool, gone):
+    async def story(pool):
+        (old,) = pool.pids
+        os.kill(old, signal.SIGKILL)
+        assert gone([old])
+        return await pool.execute("s", "remember", {"word": "x"})
+
+    result = use_pool(story)
+    assert (result.status, result.value, result.notes) == ("finished", ["x"], ())
+
+
 def test_the_state_that_a_crash_costs_is_reported(use_pool):
     async def story(pool):
         await pool.execute("s", "remember", {"word": "x"})

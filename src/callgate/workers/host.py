@@ -1,7 +1,7 @@
 """The worker's side: a fresh Python process that imports tool modules and runs one call after another.
 
 Frames come in over a socket, frames go out. Tools run on the main thread, where signals and libraries expect to be; a second
-thread reads the socket, so that a cancellation, or the end of the program, is noticed while a tool runs.
+thread reads a second socket, by which a cancellation, or the end of the program, is noticed while a tool runs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from queue import SimpleQueue
 from typing import Any, cast
 
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool, ToolOptions, function_tool
@@ -46,10 +45,9 @@ _PR_SET_CHILD_SUBREAPER = 36
 
 
 class _Worker:
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+    def __init__(self, sock: socket.socket, control: socket.socket) -> None:
+        self._sock, self._control = sock, control
         self._send_lock = threading.Lock()
-        self._inbox: SimpleQueue[dict[str, Any] | None] = SimpleQueue()
         self._tools: dict[str, FunctionTool] = {}
         self._by_address: dict[Address, FunctionTool] = {}
         self._hooks: list[Callable[[str], object]] = []
@@ -59,16 +57,13 @@ class _Worker:
 
     # The socket ----------------------------------------------------------------------------------------------------------
 
-    def read(self) -> None:
-        """Passes messages on to the main thread until the program is gone; then nothing of this worker may stay."""
+    def watch(self) -> None:
+        """Hears of cancellations until the program is gone; then nothing of this worker may stay."""
         frames = Frames()
         with contextlib.suppress(OSError, JsonError):
-            while data := self._sock.recv(1 << 16):
+            while data := self._control.recv(1 << 16):
                 for message in frames.feed(data):
-                    if message["op"] == "cancel":
-                        self._cancel(message["id"])
-                    else:
-                        self._inbox.put(message)
+                    self._cancel(message["id"])
         # The guard does it better, because it stops this process first; but the guard may be gone too.
         time.sleep(GUARD_S)
         kill_tree(os.getpid())
@@ -86,10 +81,16 @@ class _Worker:
 
     def serve(self) -> None:
         """Does what the program asks for, one thing after another, until it says stop."""
-        while (message := self._inbox.get())["op"] != "stop":  # type: ignore[index]
-            _OPS[message["op"]](self, message)  # type: ignore[index]
-        if self._runner is not None:
-            self._runner.close()
+        frames = Frames()
+        # Read here and not by a thread that hands on: that would cost every call a change of threads.
+        while data := self._sock.recv(1 << 18):
+            for message in frames.feed(data):
+                if message["op"] == "stop":
+                    if self._runner is not None:
+                        self._runner.close()
+                    return
+                _OPS[message["op"]](self, message)
+        time.sleep(2 * GUARD_S)  # The program is gone, and the other thread sees to the rest.
 
     # What the program asks for -------------------------------------------------------------------------------------------
 
@@ -266,16 +267,15 @@ def _keep_orphans() -> None:
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
-def main(fd: int) -> None:
-    """Serves the program at the other end of the socket."""
+def main(fd: int, control_fd: int) -> None:
+    """Serves the program at the other end of the sockets."""
     mark_as_worker()
     _keep_orphans()
     logging.basicConfig(format="%(name)s: %(message)s", level=logging.WARNING)
-    sock = socket.socket(fileno=fd)
-    worker = _Worker(sock)
-    threading.Thread(target=worker.read, name="callgate-worker-reader", daemon=True).start()
+    worker = _Worker(socket.socket(fileno=fd), socket.socket(fileno=control_fd))
+    threading.Thread(target=worker.watch, name="callgate-worker-watch", daemon=True).start()
     worker.serve()
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(int(sys.argv[1]), int(sys.argv[2]))

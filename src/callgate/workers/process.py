@@ -53,26 +53,31 @@ class WorkerProcess:
 
     def __init__(self) -> None:
         self._sock, theirs = socket.socketpair()
+        self._control, their_control = socket.socketpair()
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)  # Somebody who holds a lock may write to it; one byte in it is as good as many.
         self._output = tempfile.TemporaryFile(prefix="callgate-worker-", buffering=0)  # noqa: SIM115
         # Appending, or what is printed after a truncation would come behind a hole.
         fcntl.fcntl(self._output.fileno(), fcntl.F_SETFL, os.O_APPEND)
         package = str(Path(guard_module.__file__).parents[2])
         old = os.environ.get("PYTHONPATH")
-        with theirs:
+        fds = [theirs.fileno(), their_control.fileno()]
+        with theirs, their_control:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", "callgate.workers.host", str(theirs.fileno())],
+                [sys.executable, "-P", "-u", "-m", "callgate.workers.host", *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
-                pass_fds=[theirs.fileno()],
+                pass_fds=fds,
                 start_new_session=True,
                 env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{old}" if old else package},
             )
         _GUARD.add(self.pid)
         self._pidfd = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
-        self._poll = select.poll()
+        self._poll, self._ended = select.poll(), select.poll()
+        if self._pidfd >= 0:
+            self._ended.register(self._pidfd, select.POLLIN)
         for fd in (self._sock.fileno(), self._wake_in.fileno(), *([self._pidfd] if self._pidfd >= 0 else [])):
             self._poll.register(fd, select.POLLIN)
         self._frames = Frames()
@@ -104,6 +109,11 @@ class WorkerProcess:
             self._sock.sendall(data)
         except OSError:
             raise self._death() from None
+
+    def cancel(self, number: int) -> None:
+        """Tells the call that runs that nobody wants it any more. Whoever cannot hear that will be killed."""
+        with contextlib.suppress(OSError):
+            self._control.sendall(pack({"id": number}))
 
     def wake(self) -> None:
         """Ends a wait of another thread."""
@@ -144,7 +154,10 @@ class WorkerProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the process is there."""
-        return not self._gone and self._process.poll() is None
+        if self._gone or self._pidfd < 0:
+            return not self._gone and self._process.poll() is None
+        # Not by waiting for it: while it is a zombie, nobody else can get its number.
+        return not self._ended.poll(0)
 
     @property
     def has_children(self) -> bool:
@@ -171,6 +184,7 @@ class WorkerProcess:
         self.kill()
         self.log_output()
         self._sock.close()
+        self._control.close()
         self._wake_in.close()
         self._wake_out.close()
         self._output.close()

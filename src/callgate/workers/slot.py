@@ -162,6 +162,8 @@ class Slot:
         if job.stop is not None:
             self._owner.ended(self, job, job.result(job.stop[0], error="Not run: the call was cancelled before it started."))
             return None
+        if not process.is_alive and self._owner.again(self, job):
+            return "it was found dead"  # The call had not begun, so it can go elsewhere whatever it does.
         started = time.monotonic()
         why: str | None = None
         process.calls += 1
@@ -232,7 +234,7 @@ class _Conversation:
 
     def _ask_to_stop(self) -> None:
         self._kill_at = time.monotonic() + self._grace_s
-        self._process.send({"op": "cancel", "id": self._job.number})
+        self._process.cancel(self._job.number)
 
     def _heard(self, message: dict[str, Any]) -> ToolResult | None:
         job = self._job
