@@ -7,11 +7,14 @@ import contextlib
 import os
 import random
 import signal
+import struct
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from callgate.workers.job import Job
 
 TOOLBOX = Path(__file__).parent / "toolbox.py"
 
@@ -50,6 +53,31 @@ def test_a_call_for_a_worker_that_died_before_is_no_casualty(use_pool, gone):
 
     result = use_pool(story)
     assert (result.status, result.value, result.notes) == ("finished", ["x"], ())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        "\xff\xff\xff\xff",
+        "\x00\x00\x00\x02[]",
+        "\x00\x00\x00\x01{",
+        '\x00\x00\x00\x1a{"op":"result","id":NUMBER}',
+    ],
+    ids=["too long", "no object", "no JSON", "no status"],
+)
+def test_a_worker_that_sends_nonsense_is_killed_and_the_call_answered(data, use_pool, gone):
+    async def story(pool):
+        old = pool.pids
+        number = Job(None, {}, None, 1.0, asyncio.get_running_loop()).number + 1
+        body = data.replace("NUMBER", str(number))
+        if body != data:
+            body = struct.pack(">I", len(body) - 4).decode("latin-1") + body[4:]
+        nonsense = await pool.execute(None, "babble", {"data": body}, timeout_s=30)
+        return gone(old), nonsense, (await pool.execute(None, "add", {"a": 1})).value
+
+    dead, nonsense, served = use_pool(story)
+    assert (dead, nonsense.status, served) == (True, "failed", 3)
+    assert nonsense.error.startswith("The worker process died during the call: ")
 
 
 def test_the_state_that_a_crash_costs_is_reported(use_pool):

@@ -179,6 +179,13 @@ def die(code: int = 7) -> None:
     os._exit(code)
 
 
+@tool
+def babble(data: str) -> None:
+    """Writes to the socket of its worker."""
+    os.write(int(sys.argv[1]), data.encode("latin-1"))
+    time.sleep(60)
+
+
 @tool(idempotent=True)
 def die_once(note: str) -> str:
     """Dies in its first attempt."""

@@ -66,33 +66,37 @@ def _signal(pid: int, number: int) -> None:
 def main(fd: int, host: int) -> None:
     """Reads `+pid` and `-pid` lines until the host is gone, then kills what is left."""
     sock = socket.socket(fileno=fd)
-    watched = [fd]
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
     if hasattr(os, "pidfd_open"):
         # The other end of the socket may live on in a fork of the host; its process does not.
-        try:
-            watched.append(os.pidfd_open(host))
-        except OSError:
-            watched.clear()
-    alive: set[int] = set()
-    rest = b""
-    while watched and os.getppid() == host:
-        ready = select.select(watched, [], [])[0]
-        if fd in ready:
-            text = sock.recv(65536)
-            if not text:
-                break
-            *lines, rest = (rest + text).split(b"\n")
-            for line in lines:
-                (alive.add if line[:1] == b"+" else alive.discard)(int(line[1:]))
-        elif ready:
+        with contextlib.suppress(OSError):
+            poll.register(os.pidfd_open(host), select.POLLIN)
+    said = b""
+    while os.getppid() == host:
+        if fd not in {ready for ready, _ in poll.poll()}:
             break
+        text = sock.recv(65536)
+        if not text:
+            break
+        said = _unsettled(said + text)
     with contextlib.suppress(OSError):
         sock.setblocking(False)
-        text = rest + sock.recv(1 << 20)
-        for line in text.split(b"\n")[:-1]:
-            (alive.add if line[:1] == b"+" else alive.discard)(int(line[1:]))
-    for pid in alive:
-        kill_tree(pid)
+        said += sock.recv(1 << 20)
+    for line in _unsettled(said).split(b"\n")[:-1]:
+        kill_tree(int(line[1:]))
+
+
+def _unsettled(said: bytes) -> bytes:
+    """What was said, without the lines on processes that have ended since."""
+    *lines, rest = said.split(b"\n")
+    alive: dict[bytes, None] = {}
+    for line in lines:
+        if line[:1] == b"+":
+            alive[line] = None
+        else:
+            alive.pop(b"+" + line[1:], None)
+    return b"".join(line + b"\n" for line in alive) + rest
 
 
 if __name__ == "__main__":

@@ -41,11 +41,14 @@ OUTPUT_BYTES_MAX = 64 * 1024
 
 
 class WorkerDied(CallgateError):
-    """The process is gone. `how` is its exit status or signal, `output` a sentence with what it printed last, or empty."""
+    """The process is gone. `how` is its exit status or signal, `output` a sentence with what it printed last, or empty.
 
-    def __init__(self, how: str, output: str = "") -> None:
+    `unread`: it did not take in the last message that it was sent.
+    """
+
+    def __init__(self, how: str, output: str = "", *, unread: bool = False) -> None:
         super().__init__(how + output)
-        self.how, self.output = how, output
+        self.how, self.output, self.unread = how, output, unread
 
 
 class WorkerProcess:
@@ -82,7 +85,7 @@ class WorkerProcess:
             self._poll.register(fd, select.POLLIN)
         self._frames = Frames()
         self._messages: deque[dict[str, Any]] = deque()
-        self._gone = False
+        self._gone = self._unread = False
         self.started = time.monotonic()
         self.calls = 0
 
@@ -108,6 +111,7 @@ class WorkerProcess:
         try:
             self._sock.sendall(data)
         except OSError:
+            self._unread = True
             raise self._death() from None
 
     def cancel(self, number: int) -> None:
@@ -148,6 +152,8 @@ class WorkerProcess:
             self._messages.extend(self._frames.feed(data))
         except BlockingIOError:
             self._gone = is_over
+        except ConnectionResetError:  # It closed the socket with something unread in it.
+            self._gone = self._unread = True
         except (OSError, JsonError):
             self._gone = True
 
@@ -217,7 +223,7 @@ class WorkerProcess:
         self.kill()
         last = self.log_output()
         printed = f" Its last output was:\n{last}" if last else ""
-        return WorkerDied(f"{_ending(self._process.returncode)}.", printed)
+        return WorkerDied(f"{_ending(self._process.returncode)}.", printed, unread=self._unread)
 
 
 def _ending(code: int) -> str:

@@ -26,6 +26,8 @@ logger = logging.getLogger("callgate.workers")
 BACKOFF_S = (0.0, 0.1, 0.5, 2.0, 5.0)
 """How long to wait before the next start, by the number of starts that failed in a row."""
 PONG_S = 10.0
+STARTS_MAX = 5
+"""How often a call is given to a worker that turns out to be dead."""
 
 
 class StartFailed(Exception):
@@ -89,7 +91,7 @@ class Slot:
             try:
                 self.process = WorkerProcess()
                 tools = self._made_ready(self.process)
-            except (WorkerDied, StartFailed, OSError, JsonError) as error:
+            except Exception as error:  # Modules are strangers' code too, and may make a worker send anything.
                 self._failures += 1
                 self._let_go()
                 self._owner.failed(self, str(error))
@@ -112,7 +114,7 @@ class Slot:
         until = time.monotonic() + self._limits.start_timeout_s
         while not self._closing.is_set():
             message = process.receive(until)
-            if message is not None and message["op"] == "ready":
+            if message is not None and message.get("op") == "ready":
                 if message.get("problem"):
                     raise StartFailed(message["problem"])
                 return [ToolDefinition(**item) for item in message["tools"]]
@@ -141,7 +143,7 @@ class Slot:
         try:
             process.send({"op": "ping"})
             until = time.monotonic() + PONG_S
-            while (message := process.receive(until)) is None or message["op"] != "pong":
+            while (message := process.receive(until)) is None or message.get("op") != "pong":
                 if time.monotonic() >= until:
                     return f"it did not answer within {PONG_S:g} s"
         except WorkerDied as died:
@@ -162,8 +164,6 @@ class Slot:
         if job.stop is not None:
             self._owner.ended(self, job, job.result(job.stop[0], error="Not run: the call was cancelled before it started."))
             return None
-        if not process.is_alive and self._owner.again(self, job):
-            return "it was found dead"  # The call had not begun, so it can go elsewhere whatever it does.
         started = time.monotonic()
         why: str | None = None
         process.calls += 1
@@ -174,10 +174,13 @@ class Slot:
             result = job.result("failed", error=f"The arguments of {job.name!r} are {error}.")
         except WorkerDied as died:
             why = died.how
-            if job.stop is None and job.attempts == 1 and job.definition is not None and job.definition.repeatable:
+            if died.unread and job.stop is None and job.attempts < STARTS_MAX and self._owner.again(self, job):
+                return why  # The call had not begun, so it can go elsewhere whatever it does.
+            if job.stop is None and not job.notes and job.definition is not None and job.definition.repeatable:
                 job.notes.append(f"The worker died in the first attempt ({why.rstrip('.')}) and the call was run again.")
                 if self._owner.again(self, job):
                     return why
+                job.notes.clear()
             result = _crash(job, died)
         except Exception:
             # A worker is full of strangers' code and may send anything that has the form of a message.
