@@ -30,7 +30,7 @@ class WorkerLimits:
 
     call_timeout_s: float = 30.0
     """The deadline of one call, unless its tool sets another."""
-    stop_grace_s: float = 0.1
+    stop_grace_s: float = 0.05
     """How long a call that is over its deadline, or was cancelled, may take to end by itself before it is killed."""
     queue: int = 1000
     """Calls that may wait; one more is refused at once."""
