@@ -66,7 +66,8 @@ ALLOWED = {
     ("files", "execute"): "file tools are toolsets of the executor",
     ("files", "threads"): "file work is done off the event loop",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
-    ("workers", "execute"): "worker tools are toolsets of the executor",
+    ("execute", "workers"): "functions that ask for a process run in the workers that the program shares",
+    ("workers", "threads"): "what is said of a failed tool is the same in a thread and in a process",
 }
 
 # Words and pure work touch no file, socket, clock, thread or dice: the same input gives the same output, always.

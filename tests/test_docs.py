@@ -29,7 +29,7 @@ def add(a: int, b: int) -> int:
 
 BLOCKS = [
     (page, block)
-    for page in ("mcp.md", "openai.md", "permission.md", "prompted.md", "schemas.md", "testing.md")
+    for page in ("mcp.md", "openai.md", "permission.md", "prompted.md", "schemas.md", "testing.md", "workers.md")
     for block in re.findall(r"```python\n(.*?)\n```", (DOCS / page).read_text("utf-8"), re.DOTALL)
 ]
 
@@ -37,7 +37,7 @@ BLOCKS = [
 @pytest.mark.parametrize(("page", "block"), BLOCKS, ids=[f"{page}-{n}" for n, (page, _) in enumerate(BLOCKS)])
 def test_a_block_of_a_page_runs_as_it_stands(page: str, block: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    namespace: dict[str, Any] = {"add": add, "Gate": Gate, "GeminiModel": GeminiModel}
+    namespace: dict[str, Any] = {"add": add, "Gate": Gate, "GeminiModel": GeminiModel, "tool": tool}
     exec(f"async def story():\n{textwrap.indent(block, '    ')}", namespace)
     asyncio.run(asyncio.wait_for(namespace["story"](), 60))
 
@@ -62,7 +62,7 @@ def test_the_page_on_running_lists_every_event():
 
 def test_the_page_on_running_lists_every_option_of_a_tool():
     assert names_in("running.md", "Tools") <= set(tool.__kwdefaults__ or {}) | {
-        "name", "description", "read_only", "idempotent", "sequential", "timeout_s", "run_in",
+        "name", "description", "read_only", "idempotent", "sequential", "timeout_s", "isolation", "run_in",
     }  # fmt: skip
 
 

@@ -600,11 +600,11 @@ def test_something_that_is_no_tool_is_refused():
         Executor([42])
 
 
-def test_process_isolation_is_refused_with_what_to_do_instead():
+def test_process_isolation_is_refused_for_a_function_that_no_other_process_can_import():
     @tool(isolation="process")
     def burn() -> None: ...
 
-    with pytest.raises(UsageError, match="isolation='process' is not available in this version"):
+    with pytest.raises(UsageError, match="needs a function that another process can import"):
         Executor([burn])
 
 

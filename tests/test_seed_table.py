@@ -44,6 +44,7 @@ from callgate import (
     ToolResult,
     Usage,
     UsageError,
+    WorkerPool,
     check_arguments,
     convert,
     declare,
@@ -1182,6 +1183,48 @@ def the_weather_function_is_a_tool_as_it_stands() -> None:
     assert executed(call, tools=[get_current_weather]) == [
         ToolResult(call_id="c", name="get_current_weather", status="finished", value=value)
     ]
+
+
+WORKER_TOOLS = """
+from callgate import ToolContext, tool
+
+SEEN = {}
+
+@tool
+def get_current_weather(location: str, context: ToolContext, unit: str = "celsius") -> dict:
+    "Gets the current weather for a given location."
+    SEEN.setdefault(context.session, []).append(location)
+    return {"seen": SEEN[context.session], "unit": unit}
+
+@tool
+def hang() -> None:
+    "Never returns."
+    while True:
+        pass
+"""
+
+
+@row("002-21")
+@row("002-22")
+@row("002-26")
+@row("002-30")
+def tools_of_workers_are_listed_and_run_in_a_session_and_killed_at_their_deadline() -> None:
+    async def story(path: Path) -> list[Any]:
+        async with WorkerPool(modules=[path], size=2, affinity="strict") as pool:
+            names = [d.name for d in await pool.list_tools("s")]
+            results = [await pool.execute("s", "get_current_weather", {"location": place}) for place in ("Oslo", "Rome")]
+            late = await pool.execute("s", "hang", {}, timeout_s=0.2)
+            return [names, *(result.value for result in results), late.status]
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "my_tools.py")
+        path.write_text(WORKER_TOOLS)
+        assert run(story(path)) == [
+            ["get_current_weather", "hang"],
+            {"seen": ["Oslo"], "unit": "celsius"},
+            {"seen": ["Oslo", "Rome"], "unit": "celsius"},
+            "timed_out",
+        ]
 
 
 @row("002-28")

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
         ToolResult,
         Usage,
     )
+    from callgate.workers.pool import WorkerPool
 
 __version__ = "0.1.0.dev0"
 
@@ -45,8 +46,8 @@ __all__ = [
     "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FileTools",
     "FunctionCall", "Gate", "GeminiModel", "Limits", "McpServer", "Media", "ModelError", "OpenAIModel", "Policy", "Price",
     "Reply", "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage",
-    "UsageError", "check_arguments", "convert", "declare", "definition_from", "definitions_from", "function_calls",
-    "mcp_servers_from_file",
+    "UsageError", "WorkerPool", "check_arguments", "convert", "declare", "definition_from", "definitions_from",
+    "function_calls", "mcp_servers_from_file",
     "to_function_response", "tool",
 ]  # fmt: skip
 
@@ -71,6 +72,7 @@ _PLACES = {
         "CallRecord", "Decision", "FunctionCall", "Limits", "Media", "Price", "Reply", "ToolContext", "ToolDefinition",
         "ToolResult", "Usage",
     ),
+    "callgate.workers.pool": ("WorkerPool",),
 }  # fmt: skip
 _WHERE = {name: module for module, names in _PLACES.items() for name in names}
 

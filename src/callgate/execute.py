@@ -20,7 +20,7 @@ from callgate import facts
 from callgate.calls import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
-from callgate.errors import ToolError, ToolNotDeclarable, UsageError
+from callgate.errors import ToolError, ToolNotDeclarable
 from callgate.respond import json_safe
 from callgate.schema import check_arguments
 from callgate.strict_json import without_surrogates
@@ -245,12 +245,18 @@ def _runnables(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
             yield item
         elif isinstance(item, Toolset):
             yield from item.runnables()
-        elif isinstance(item, FunctionTool):
-            yield FunctionRunner(item, limits)
-        elif callable(item):
-            yield FunctionRunner(function_tool(item), limits)
+        elif isinstance(item, FunctionTool) or callable(item):
+            yield _function_runner(item if isinstance(item, FunctionTool) else function_tool(item), limits)
         else:
             raise ToolNotDeclarable(f"{item!r} is not a tool: pass a function, or an object that offers tools")
+
+
+def _function_runner(tool: FunctionTool, limits: Limits) -> Runnable:
+    if tool.isolation != "process":
+        return FunctionRunner(tool, limits)
+    from callgate.workers.isolated import IsolatedFunction  # Few programs have one, and all would pay for the import.
+
+    return IsolatedFunction(tool)
 
 
 def _no_progress(message: str, fraction: float | None = None) -> None:
@@ -426,11 +432,6 @@ class FunctionRunner:
     """Runs a Python function: on the loop if it is async or asks for it, in a thread otherwise."""
 
     def __init__(self, tool: FunctionTool, limits: Limits) -> None:
-        if tool.isolation == "process":
-            raise UsageError(
-                f"tool {tool.definition.name!r}: isolation='process' is not available in this version; leave it out, "
-                "or give the tool a timeout_s= (its thread is then abandoned at the deadline)"
-            )
         self.definition = tool.definition
         self._tool = tool
         self._abandoned_max = limits.abandoned_threads

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from callgate.errors import ToolError
 
-__all__ = ["THREADS", "StillRunning", "Threads", "error_sentence"]
+__all__ = ["THREADS", "StillRunning", "Threads", "error_sentence", "without_paths"]
 
 IDLE_THREADS_MAX = 64
 
@@ -32,10 +32,15 @@ class StillRunning(Exception):
 _PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.@+~ -]+)+[/\\]([\w.@+~-]+)")
 
 
+def without_paths(text: str) -> str:
+    """The text with only the last name of each path: where a program lies on the disk is nothing for a model."""
+    return _PATH.sub(r"\1", text)
+
+
 def error_sentence(error: BaseException) -> str:
     """What a model is told of an exception: its type and first line; no traceback, and of a path only the last name."""
     first_line = (str(error).strip().splitlines() or [""])[0]
-    text = _PATH.sub(r"\1", first_line)[:500]
+    text = without_paths(first_line)[:500]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

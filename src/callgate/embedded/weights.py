@@ -55,7 +55,7 @@ BASE = GgufFile(
 )
 ADAPTER = GgufFile(
     name="callgate-tools-smollm2-135m-lora-r64-q8_0.gguf",
-    sha256="a52560a98d4d977e3de4345a47de54a88b3d0a79466843b85c4a7bfb026041c5",
+    sha256="2f859583bad34ffbbfc5e226dd3cb84aedb6d202eaba5e9090347942f94c84ac",
     bytes=20_787_904,
     licence="Apache-2.0",
     source="part of callgate",

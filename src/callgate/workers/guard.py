@@ -1,0 +1,103 @@
+"""Process ids of workers in, none of them left when the program that started them is gone.
+
+Runs in two places: `kill_tree` in the program itself, and `main` as a tiny process beside it that outlives a `kill -9` of
+the program just long enough to end its workers and what they started. It is run as a file, without callgate and without
+site-packages, so it knows the standard library only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+
+__all__ = ["children_of", "kill_tree", "main"]
+
+ROUNDS_MAX = 50
+"""How often the tree is read again before what was found is killed; each round finds what the one before had started."""
+
+
+def children_of(*pids: int) -> set[int]:
+    """Processes that live (zombies do not) and whose parent is one of `pids`. Empty where the system does not tell."""
+    found: set[int] = set()
+    try:
+        names = os.listdir("/proc")
+    except OSError:
+        return found
+    for name in names:
+        if name.isdigit():
+            # Between the listing and the reading a process may have ended.
+            with contextlib.suppress(OSError, ValueError), open(f"/proc/{name}/stat", "rb") as file:
+                # The second field, the command's name in brackets, may hold anything.
+                state, parent = file.read().rpartition(b")")[2].split()[:2]
+                if int(parent) in pids and state not in (b"Z", b"X"):
+                    found.add(int(name))
+    return found
+
+
+def kill_tree(pid: int) -> None:
+    """Kills a worker, its process group, and descendants that left the group. `pid` must not have been waited for yet."""
+    # Stopped first: a process that is stopped starts no others while the tree is read.
+    if pid != os.getpid():
+        _signal(pid, signal.SIGSTOP)
+    known: set[int] = set()
+    for _ in range(ROUNDS_MAX):
+        fresh = children_of(pid, *known) - known
+        if not fresh:
+            break
+        for child in fresh:
+            _signal(child, signal.SIGSTOP)
+        known |= fresh
+    for one in known:
+        _signal(one, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        os.killpg(pid, signal.SIGKILL)
+    _signal(pid, signal.SIGKILL)
+
+
+def _signal(pid: int, number: int) -> None:
+    with contextlib.suppress(OSError):
+        os.kill(pid, number)
+
+
+def main(fd: int, host: int) -> None:
+    """Reads `+pid` and `-pid` lines until the host is gone, then kills what is left."""
+    sock = socket.socket(fileno=fd)
+    poll = select.poll()
+    poll.register(fd, select.POLLIN)
+    if hasattr(os, "pidfd_open"):
+        # The other end of the socket may live on in a fork of the host; its process does not.
+        with contextlib.suppress(OSError):
+            poll.register(os.pidfd_open(host), select.POLLIN)
+    said = b""
+    while os.getppid() == host:
+        if fd not in {ready for ready, _ in poll.poll()}:
+            break
+        text = sock.recv(65536)
+        if not text:
+            break
+        said = _unsettled(said + text)
+    with contextlib.suppress(OSError):
+        sock.setblocking(False)
+        said += sock.recv(1 << 20)
+    for line in _unsettled(said).split(b"\n")[:-1]:
+        kill_tree(int(line[1:]))
+
+
+def _unsettled(said: bytes) -> bytes:
+    """What was said, without the lines on processes that have ended since."""
+    *lines, rest = said.split(b"\n")
+    alive: dict[bytes, None] = {}
+    for line in lines:
+        if line[:1] == b"+":
+            alive[line] = None
+        else:
+            alive.pop(b"+" + line[1:], None)
+    return b"".join(line + b"\n" for line in alive) + rest
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,281 @@
+"""The worker's side: a fresh Python process that imports tool modules and runs one call after another.
+
+Frames come in over a socket, frames go out. Tools run on the main thread, where signals and libraries expect to be; a second
+thread reads a second socket, by which a cancellation, or the end of the program, is noticed while a tool runs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ctypes
+import dataclasses
+import gc
+import inspect
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any, cast
+
+from callgate.definitions.function import ArgumentsInvalid, FunctionTool, ToolOptions, function_tool
+from callgate.errors import JsonError, ToolError
+from callgate.respond import json_safe
+from callgate.strict_json import without_surrogates
+from callgate.threads import error_sentence
+from callgate.types import ToolContext, ToolResult
+from callgate.workers.address import Address, load, mark_as_worker, resolve
+from callgate.workers.frames import Frames, pack
+from callgate.workers.guard import kill_tree
+
+__all__ = ["main"]
+
+logger = logging.getLogger("callgate.workers")
+
+SESSION_ENDED = "session_ended"
+"""A function of this name in a tool module is called with the id of a session that is over."""
+
+GUARD_S = 0.3
+"""How long a worker whose program is gone waits to be killed before it does that itself."""
+
+_PR_SET_CHILD_SUBREAPER = 36
+
+
+class _Worker:
+    def __init__(self, sock: socket.socket, control: socket.socket) -> None:
+        self._sock, self._control = sock, control
+        self._send_lock = threading.Lock()
+        self._tools: dict[str, FunctionTool] = {}
+        self._by_address: dict[Address, FunctionTool] = {}
+        self._hooks: list[Callable[[str], object]] = []
+        self._runner: asyncio.Runner | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._cancelled: set[int] = set()
+
+    # The socket ----------------------------------------------------------------------------------------------------------
+
+    def watch(self) -> None:
+        """Hears of cancellations until the program is gone; then nothing of this worker may stay."""
+        frames = Frames()
+        with contextlib.suppress(OSError, JsonError):
+            while data := self._control.recv(1 << 16):
+                for message in frames.feed(data):
+                    self._cancel(message["id"])
+        # The guard does it better, because it stops this process first; but the guard may be gone too.
+        time.sleep(GUARD_S)
+        kill_tree(os.getpid())
+
+    def send(self, message: dict[str, Any]) -> None:
+        data = pack(message)
+        with self._send_lock, contextlib.suppress(OSError):
+            self._sock.sendall(data)
+
+    def _cancel(self, call: int) -> None:
+        self._cancelled.add(call)
+        if self._runner is not None and self._task is not None:
+            with contextlib.suppress(RuntimeError):
+                self._runner.get_loop().call_soon_threadsafe(self._task.cancel)
+
+    def serve(self) -> None:
+        """Does what the program asks for, one thing after another, until it says stop."""
+        frames = Frames()
+        # Read here and not by a thread that hands on: that would cost every call a change of threads.
+        while data := self._sock.recv(1 << 18):
+            for message in frames.feed(data):
+                if message["op"] == "stop":
+                    if self._runner is not None:
+                        self._runner.close()
+                    return
+                _OPS[message["op"]](self, message)
+        time.sleep(2 * GUARD_S)  # The program is gone, and the other thread sees to the rest.
+
+    # What the program asks for -------------------------------------------------------------------------------------------
+
+    def start(self, message: dict[str, Any]) -> None:
+        """Takes over the program's paths and imports the tool modules."""
+        sys.path[:] = message["path"]
+        # It was set so that this process finds callgate; processes that tools start are to see what the program sees.
+        os.environ.pop("PYTHONPATH", None)
+        os.environ.update({key: value for key, value in message["environ"].items() if value is not None})
+        if message["memory_bytes"]:
+            import resource
+
+            resource.setrlimit(resource.RLIMIT_AS, (message["memory_bytes"], message["memory_bytes"]))
+        name = ""
+        try:
+            for name, file in message["modules"]:
+                self._register(vars(load(name, file)), name)
+        except BaseException as error:
+            logger.exception("module %r cannot be imported", name)
+            self.send({"op": "ready", "problem": f"module {name!r}: {error_sentence(error)}"})
+            return
+        # What was imported stays for good: the collector need not look at it after every call.
+        gc.collect()
+        gc.freeze()
+        tools = [dataclasses.asdict(tool.definition) for tool in self._tools.values()]
+        self.send({"op": "ready", "tools": tools})
+
+    def _register(self, namespace: dict[str, Any], module: str) -> None:
+        known = {id(tool.fn) for tool in self._tools.values()}
+        for value in list(namespace.values()):
+            if isinstance(getattr(value, "__callgate_tool__", None), ToolOptions) and id(value) not in known:
+                tool = function_tool(value)
+                if tool.definition.name in self._tools:
+                    raise ValueError(f"two tools are named {tool.definition.name!r}; give one of them another name=")
+                self._tools[tool.definition.name] = tool
+                known.add(id(value))
+        if callable(hook := namespace.get(SESSION_ENDED)) and getattr(hook, "__module__", module) == module:
+            self._hooks.append(hook)
+
+    def ping(self, message: dict[str, Any]) -> None:
+        """Shows that this process does its work."""
+        self.send({"op": "pong"})
+
+    def end(self, message: dict[str, Any]) -> None:
+        """Lets the modules forget a session."""
+        for hook in self._hooks:
+            try:
+                hook(message["session"])
+            except Exception:
+                logger.exception("%s failed", SESSION_ENDED)
+        self.send({"op": "result", "id": message["id"], "status": "finished", "value": None})
+
+    def call(self, message: dict[str, Any]) -> None:
+        """Runs one call and sends its one result."""
+        number = message["id"]
+        context = ToolContext(
+            call_id=message["call_id"],
+            name=message["name"],
+            session=message["session"],
+            timeout_s=message["timeout_s"],
+            progress=lambda message, fraction=None: self._progress(number, message, fraction),
+            is_cancelled=lambda: number in self._cancelled,
+        )
+        outcome: dict[str, Any] = {"op": "result", "id": number}
+        try:
+            value = self._run(self._tool(message), message, context)
+            outcome |= _finished(value)
+        except BaseException as error:
+            outcome |= self._failed(message["name"], error)
+        try:
+            self.send(outcome)
+        except JsonError as error:
+            sentence = f"The tool's result cannot leave its worker: {error}."
+            self.send({"op": "result", "id": number, "status": "failed", "error": sentence})
+        self._cancelled.discard(number)
+
+    def _progress(self, number: int, text: object, fraction: float | None) -> None:
+        share = float(fraction) if isinstance(fraction, (int, float)) and 0 <= fraction <= 1 else None
+        self.send({"op": "progress", "id": number, "message": str(text)[:2000], "fraction": share})
+
+    def _tool(self, message: dict[str, Any]) -> FunctionTool:
+        if message["address"] is None:
+            return self._tools[message["name"]]
+        address = Address(*message["address"])
+        tool = self._by_address.get(address)
+        if tool is None:
+            tool = self._by_address[address] = function_tool(resolve(address), name=message["name"])
+        return tool
+
+    def _run(self, tool: FunctionTool, message: dict[str, Any], context: ToolContext) -> object:
+        positional, named = tool.bind(message["args"], context)
+        on_item = self._item_sender(message)
+        if tool.is_async or tool.is_async_generator:
+            return self._awaited(tool.fn(*positional, **named), on_item)
+        try:
+            value = tool.fn(*positional, **named)
+            if inspect.isgenerator(value):
+                return _read(cast("Iterator[Any]", value), on_item)
+        except (StopIteration, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
+            raise ToolError(f"The tool failed with {error_sentence(error)}.") from error
+        if inspect.isawaitable(value) or inspect.isasyncgen(value):
+            return self._awaited(value, on_item)
+        return value
+
+    def _item_sender(self, message: dict[str, Any]) -> Callable[[object], None]:
+        if not message["stream"]:
+            return lambda item: None
+        return lambda item: self.send({"op": "item", "id": message["id"], "value": json_safe(item).value})
+
+    def _awaited(self, value: Any, on_item: Callable[[object], None]) -> object:
+        # One loop for the worker's whole life: what a session keeps (a client, a lock) may be bound to it.
+        self._runner = self._runner or asyncio.Runner()
+
+        async def contained() -> object:
+            self._task = asyncio.current_task()
+            try:
+                if not inspect.isasyncgen(value):
+                    return await value
+                items: list[Any] = []
+                async for item in cast("AsyncIterator[Any]", value):
+                    on_item(item)
+                    items.append(item)
+                return items
+            except SystemExit as error:
+                raise ToolError(f"The tool tried to end the program (exit code {error.code}).") from error
+            except asyncio.CancelledError:
+                raise ToolError("The tool cancelled itself and gave no result.") from None
+            finally:
+                self._task = None
+
+        return self._runner.run(contained())
+
+    def _failed(self, name: str, error: BaseException) -> dict[str, Any]:
+        if isinstance(error, ArgumentsInvalid):
+            listed = "; ".join(problem.rstrip(".") for problem in error.problems)
+            sentence = f"The arguments of {name!r} are not valid: {listed}. Correct them and call again."
+        elif isinstance(error, ToolError):
+            sentence = without_surrogates(str(error)) or "The tool failed without saying why."
+        else:
+            logger.error("tool %r failed", name, exc_info=error)
+            sentence = without_surrogates(error_sentence(error))
+        # After that, what is left of the memory is in pieces.
+        return {"status": "failed", "error": sentence, "retire": isinstance(error, MemoryError)}
+
+
+_OPS: dict[str, Callable[[_Worker, dict[str, Any]], None]] = {
+    "start": _Worker.start,
+    "call": _Worker.call,
+    "end": _Worker.end,
+    "ping": _Worker.ping,
+}
+
+
+def _read(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:
+    found: list[Any] = []
+    for item in items:
+        on_item(item)
+        found.append(item)
+    return found
+
+
+def _finished(value: object) -> dict[str, Any]:
+    if isinstance(value, ToolResult):
+        safe = json_safe(value.value)
+        error, notes, media = value.error, [*value.notes, *safe.notes], [*value.media, *safe.media]
+        return {"status": value.status, "value": safe.value, "error": error, "notes": notes, "media": media}
+    safe = json_safe(value)
+    return {"status": "finished", "value": safe.value, "notes": safe.notes, "media": safe.media}
+
+
+def _keep_orphans() -> None:
+    """Makes what a tool's children leave behind children of this process, so that they are found when it is killed."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def main(fd: int, control_fd: int) -> None:
+    """Serves the program at the other end of the sockets."""
+    mark_as_worker()
+    _keep_orphans()
+    logging.basicConfig(format="%(name)s: %(message)s", level=logging.WARNING)
+    worker = _Worker(socket.socket(fileno=fd), socket.socket(fileno=control_fd))
+    threading.Thread(target=worker.watch, name="callgate-worker-watch", daemon=True).start()
+    worker.serve()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))

@@ -1,0 +1,59 @@
+"""`@tool(isolation="process")`: a function as a runnable that runs in a worker, without any set-up.
+
+All such functions of a program share one pool, which is made when the first of them is called and grows as it is needed.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from callgate.definitions.function import ArgumentsInvalid, FunctionTool
+from callgate.types import ToolContext, ToolResult
+from callgate.workers.address import address_of
+from callgate.workers.job import WorkerLimits
+from callgate.workers.pool import WorkerPool, in_pool
+
+__all__ = ["IsolatedFunction", "shared_pool"]
+
+_SHARED: dict[int, WorkerPool] = {}
+_LOCK = threading.Lock()
+
+
+def shared_pool() -> WorkerPool:
+    """The pool of this process for functions that ask for a process."""
+    with _LOCK:
+        # By process id: a fork has the objects of its parent, but not its workers.
+        pool = _SHARED.get(os.getpid())
+        if pool is None:
+            size = max(4, os.cpu_count() or 1)
+            _SHARED.clear()
+            pool = _SHARED[os.getpid()] = WorkerPool(size=size, name="process", eager=False, limits=WorkerLimits())
+        return pool
+
+
+class IsolatedFunction:
+    """Runs a Python function in a worker process.
+
+    Raises:
+        UsageError: another process cannot import the function.
+    """
+
+    def __init__(self, tool: FunctionTool) -> None:
+        self.definition = tool.definition
+        self._tool = tool
+        self._address = address_of(tool.fn, tool_name=tool.definition.name)
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """What the function's own types refuse, beyond its schema."""
+        try:
+            self._tool.bind(args, None)
+        except ArgumentsInvalid as error:
+            return error.problems
+        return ()
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> ToolResult:
+        """Runs the function in a worker."""
+        return await in_pool(shared_pool(), self.definition, args, context, address=self._address)

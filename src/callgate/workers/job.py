@@ -1,0 +1,162 @@
+"""The words of a pool: its limits, its sessions, and one call on its way through it.
+
+Nothing here waits or starts anything. A job is answered exactly once, whoever comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+from callgate.types import Progress, ResultStatus, ToolDefinition, ToolResult
+from callgate.workers.address import Address
+
+__all__ = ["Affinity", "Job", "Session", "WorkerLimits", "unheard", "unheard_item"]
+
+Affinity: TypeAlias = Literal["hint", "strict", "strict_fail_fast"]
+"""What a session's worker being busy means: `hint`: another one takes the call; `strict`: the call waits for it;
+`strict_fail_fast`: the call fails at once."""
+
+_NUMBERS = itertools.count(1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerLimits:
+    """The bounds of a pool. Times are in seconds; None means no bound."""
+
+    call_timeout_s: float = 30.0
+    """The deadline of one call, unless its tool sets another."""
+    stop_grace_s: float = 0.05
+    """How long a call that is over its deadline, or was cancelled, may take to end by itself before it is killed."""
+    queue: int = 1000
+    """Calls that may wait; one more is refused at once."""
+    queue_wait_s: float = 30.0
+    """How long a call may wait for a worker."""
+    sessions: int = 10_000
+    """Sessions at the same time; one more is refused."""
+    session_ttl_s: float = 3600.0
+    """A session that was not used for this long is over."""
+    recycle_calls: int | None = None
+    """A worker is replaced after this many calls."""
+    recycle_age_s: float | None = None
+    """A worker is replaced when it is this old."""
+    memory_bytes: int | None = None
+    """The address space of each worker; a tool that wants more gets a MemoryError."""
+    heartbeat_s: float = 2.0
+    """How often an idle worker has to show that it is there."""
+    start_timeout_s: float = 60.0
+    """How long a worker may take to import the tool modules."""
+
+    def __post_init__(self) -> None:
+        for name in self.__slots__:
+            value = getattr(self, name)
+            if value is None and name in ("recycle_calls", "recycle_age_s", "memory_bytes"):
+                continue
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value < float("inf"):
+                raise ValueError(f"WorkerLimits({name}={value!r}): expected a number above 0")
+
+
+@dataclass(slots=True)
+class Session:
+    """What a pool knows of a session."""
+
+    id: str
+    used: float
+    slot: object | None = None
+    """Where its state is."""
+    calls: int = 0
+    """Calls that ended in that worker."""
+    open: int = 0
+    """Calls that wait or run."""
+    lost: str | None = None
+    """A note that its next result has to carry."""
+
+
+def unheard(message: str, fraction: float | None = None) -> None:
+    """Nobody watches."""
+
+
+def unheard_item(item: Any) -> None:
+    """Nobody reads along."""
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """One call. `definition` is the tool, or None for the end of a session."""
+
+    definition: ToolDefinition | None
+    args: Mapping[str, Any]
+    session: Session | None
+    timeout_s: float
+    loop: asyncio.AbstractEventLoop
+    call_id: str = ""
+    address: Address | None = None
+    until: float | None = None
+    """When it is of no use any more, on the monotonic clock, wherever it is by then."""
+    progress: Progress = unheard
+    on_item: Callable[[Any], None] = unheard_item
+    number: int = field(default_factory=lambda: next(_NUMBERS))
+    state: Literal["new", "waiting", "running", "over"] = "new"
+    attempts: int = 0
+    stop: tuple[ResultStatus, str] | None = None
+    """That it was cancelled, and what is said of it."""
+    notes: list[str] = field(default_factory=list[str])
+    seen: int = 0
+    """Items that came."""
+    last: str | None = None
+    """The last progress report."""
+    future: asyncio.Future[ToolResult] = field(init=False)
+    timer: asyncio.TimerHandle | None = None
+    slot: Any = None
+    """Who has it."""
+
+    def __post_init__(self) -> None:
+        self.future = self.loop.create_future()
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return self.definition.name if self.definition else ""
+
+    @property
+    def message(self) -> dict[str, Any]:
+        """The call as a worker is told of it."""
+        session = self.session.id if self.session else None
+        if self.definition is None:
+            return {"op": "end", "id": self.number, "session": session}
+        return {
+            "op": "call",
+            "id": self.number,
+            "call_id": self.call_id,
+            "name": self.name,
+            "address": [self.address.module, self.address.qualname, self.address.file] if self.address else None,
+            "args": dict(self.args),
+            "session": session,
+            "timeout_s": self.timeout_s,
+            "stream": self.on_item is not unheard_item,
+        }
+
+    def result(self, status: ResultStatus, **fields: Any) -> ToolResult:
+        """A result of this job."""
+        return ToolResult(call_id=self.call_id, name=self.name, status=status, **fields)
+
+    def deliver(self, result: ToolResult) -> None:
+        """Answers whoever waits. May be called from any thread; only the first answer counts."""
+        if self.state == "over":
+            return
+        self.state = "over"
+        if self.notes:
+            result = replace(result, notes=(*result.notes, *self.notes))
+        # RuntimeError: the loop was closed in the meantime; nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(self._set, result)
+
+    def _set(self, result: ToolResult) -> None:
+        if self.timer is not None:
+            self.timer.cancel()
+        if not self.future.done():
+            self.future.set_result(result)

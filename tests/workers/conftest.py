@@ -1,0 +1,71 @@
+"""Pools of the tools of these tests, and a way to see which processes are left."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Coroutine, Iterable
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from callgate.workers import WorkerPool
+from callgate.workers.address import load
+
+TOOLBOX = Path(__file__).parent / "toolbox.py"
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process is there and not a zombie that nobody has waited for yet."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[0] not in (b"Z", b"X")
+    except OSError:
+        return False
+
+
+def all_gone(pids: Iterable[int]) -> bool:
+    """Whether the processes end; a kill takes a moment."""
+    pids = list(pids)
+    until = time.monotonic() + 20
+    while any(map(is_alive, pids)):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.fixture
+def gone() -> Callable[[Iterable[int]], bool]:
+    """`gone(pids)`: whether these processes are no more."""
+    return all_gone
+
+
+@pytest.fixture
+def toolbox() -> ModuleType:
+    """The tools of these tests as a module."""
+    return load("toolbox", str(TOOLBOX))
+
+
+@pytest.fixture
+def use_pool() -> Callable[..., Any]:
+    """`use_pool(story, **options)`: runs a coroutine function with a pool, and sees that no process of it is left."""
+
+    def use(story: Callable[[WorkerPool], Coroutine[Any, Any, Any]], *, patience_s: float = 60, **options: Any) -> Any:
+        pool = WorkerPool([TOOLBOX], **{"size": 1, **options})
+        seen: list[int] = []
+
+        async def told() -> Any:
+            async with pool:
+                seen.extend(pool.pids)
+                try:
+                    return await asyncio.wait_for(story(pool), patience_s)
+                finally:
+                    seen.extend(pool.pids)
+
+        value = asyncio.run(told())
+        assert all_gone(seen)
+        return value
+
+    return use

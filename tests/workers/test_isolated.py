@@ -1,0 +1,131 @@
+"""`@tool(isolation="process")` without any set-up."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from callgate import Executor, FunctionCall, Gate, ScriptedModel, UsageError, tool
+from callgate.testing import call, text
+from callgate.workers.address import Address, address_of, resolve
+from callgate.workers.isolated import shared_pool
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _the_shared_pool_is_closed_at_the_end():
+    yield
+    shared_pool().close()
+
+
+def test_a_function_runs_in_another_process_and_its_successor_too(toolbox):
+    executor = Executor([toolbox.apart])
+    first, second = asyncio.run(executor.execute_all([FunctionCall(name="apart", args={"a": n}, id=str(n)) for n in (1, 2)]))
+    assert [first.value[0], second.value[0]] == [1, 2]
+    assert os.getpid() not in (first.value[1], second.value[1])
+    assert (executor.definition("apart").kind, executor.definition("apart").server) == ("function", None)
+
+
+def test_an_endless_function_is_stopped_and_the_next_call_served(toolbox):
+    executor = Executor([toolbox.apart_forever, toolbox.apart])
+
+    async def story():
+        stopped = await executor.execute(FunctionCall(name="apart_forever", id="1"))
+        return stopped, await executor.execute(FunctionCall(name="apart", args={"a": 1}, id="2"))
+
+    stopped, served = asyncio.run(story())
+    assert (stopped.status, stopped.error) == (
+        "timed_out",
+        "The call did not finish within 0.3 s. Whether it had its effect is not known.",
+    )
+    assert served.status == "finished"
+
+
+def test_a_gate_runs_it_from_sync_code(toolbox):
+    with Gate(ScriptedModel([call("apart", a=4), text("done")]), tools=[toolbox.apart]) as gate:
+        reply = gate.run_sync("Go.")
+    assert reply.calls[0].result.value[0] == 4
+
+
+def test_arguments_are_checked_before_anything_leaves_the_program(toolbox):
+    result = asyncio.run(Executor([toolbox.apart]).execute(FunctionCall(name="apart", args={"a": "x"}, id="1")))
+    assert result.error.startswith("The arguments of 'apart' are not valid: ")
+
+
+def inner() -> object:
+    @tool(name="inside", isolation="process")
+    def inside() -> None: ...
+
+    return inside
+
+
+class Thing:
+    def method(self) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "fn", [lambda: None, inner(), Thing().method, functools.partial(print)], ids=["lambda", "inside", "bound", "partial"]
+)
+def test_what_another_process_cannot_import_is_refused_with_what_to_do(fn):
+    with pytest.raises(UsageError, match=r"needs a function that another process can import.*at the top of a module"):
+        address_of(fn, tool_name="x")
+
+
+def test_an_address_leads_back_to_its_function(toolbox):
+    address = address_of(toolbox.add, tool_name="add")
+    assert address == Address("toolbox", "add", str(Path(toolbox.__file__).resolve()))
+    assert resolve(address) is toolbox.add
+
+
+def test_an_address_that_leads_nowhere_says_so():
+    with pytest.raises(UsageError, match="module 'json' has no 'nothing' when a worker imports it"):
+        resolve(Address("json", "nothing", None))
+
+
+SCRIPT = '''
+import asyncio, os
+from callgate import Executor, FunctionCall, tool
+
+@tool(isolation="process")
+def where(a: int) -> list:
+    """Where it runs."""
+    return [a, os.getpid() != {pid}, __name__]
+
+async def main():
+    result = await Executor([where]).execute(FunctionCall(name="where", args={{"a": 3}}, id="1"))
+    print(result.status, result.value or result.error)
+
+{guard}
+    asyncio.run(main())
+'''
+
+
+# Without the guard the script runs once more in the worker, where it starts no workers of its own: it ends there.
+@pytest.mark.parametrize("guard", ['if __name__ == "__main__":', "if True:"], ids=["guarded", "unguarded"])
+def test_a_function_of_the_script_itself_is_found_by_its_file(guard, tmp_path):
+    script = tmp_path / "program.py"
+    script.write_text(SCRIPT.format(guard=guard, pid=os.getpid()))
+    done = subprocess.run([sys.executable, script], capture_output=True, text=True, timeout=60, check=False)
+    assert done.stdout == "finished [3, True, '__callgate_main__']\n", done.stderr
+
+
+def test_a_worker_starts_no_workers_of_its_own(use_pool):
+    async def story(pool):
+        return await pool.execute(None, "breed", {})
+
+    assert use_pool(story).error.startswith("UsageError: a worker process does not start workers of its own;")
+
+
+def test_a_function_typed_into_an_interpreter_is_refused():
+    code = (
+        "from callgate import Executor, tool\n"
+        "@tool(isolation='process')\ndef f() -> int: return 1\n"
+        "try:\n    Executor([f])\nexcept ValueError as error:\n    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert "typed into an interactive session; put it in a file and import it" in done.stdout
