@@ -1,0 +1,129 @@
+"""What a gate was built from, and what its model is told of tools: everything that its runs share and none of them changes.
+
+Definitions come in, declarations and requests go out; this file asks nobody and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Literal
+
+from callgate import facts
+from callgate.conversation import Conversation
+from callgate.declaration import DECLARATIONS_MAX, BuiltIn, Declaration, declare
+from callgate.events import (
+    Notice,
+)
+from callgate.execute import Executor
+from callgate.models import Model, ModelRequest, close_model
+from callgate.permission.gatekeeper import Gatekeeper
+from callgate.respond import whole_text
+from callgate.results import ReadResult
+from callgate.selection import FIND_TOOLS
+from callgate.store import Store
+from callgate.turn import READ_RESULT
+from callgate.types import (
+    Limits,
+    Price,
+    ToolDefinition,
+)
+
+__all__ = ["Setup", "View"]
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """Tools as a model is told of them."""
+
+    declared: tuple[ToolDefinition, ...]
+    declaration: Declaration
+    known: facts.ToolsKnown
+
+    @classmethod
+    def of(cls, definitions: Sequence[ToolDefinition], executor: Executor, built_in: Iterable[BuiltIn]) -> View:
+        """The definitions as they are declared; those that cannot be are left out."""
+        declaration = declare(definitions, built_in=built_in)
+        declared = tuple(d for d in definitions if d.name not in declaration.quarantined)
+        known = facts.ToolsKnown(
+            tools={d.name: facts.KnownTool.of(d, executor.digests[d.name]) for d in declared},
+            names=dict(declaration.names),
+        )
+        return cls(declared, declaration, known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What a gate was built from: everything that its runs share and none of them changes."""
+
+    model: Model
+    executor: Executor
+    limits: Limits
+    keeper: Gatekeeper
+    store: Store
+    owns_store: bool
+    """Whether the gate opened the store itself, and so closes it."""
+    prices: Mapping[str, Price]
+    compaction: Literal["summary", "trim"]
+    system: str | None
+    settings: Mapping[str, Any]
+    built_in: tuple[BuiltIn, ...]
+    tools_shown: int | None
+    views: dict[frozenset[tuple[str, str]], View] = field(default_factory=dict[frozenset[tuple[str, str]], "View"])
+    """What was declared so far, by the names and digests of the tools in it."""
+
+    def view(self, found: Iterable[str] = ()) -> View:
+        """The tools that are declared: those shown from the start, and those that were found since."""
+        found = list(found)
+        if READ_RESULT in found and READ_RESULT not in self.executor:
+            self.executor.register(ReadResult(partial(_whole_result, self.store)))
+        allowed = list(filter(self.keeper.policy.may_declare, self.executor.definitions))
+        if READ_RESULT not in found:  # Of no use before there is something to read.
+            allowed = [d for d in allowed if d is not ReadResult.definition]
+        if self.tools_shown is not None:
+            last_found = [name for name in found if name in self.executor][-(DECLARATIONS_MAX // 2) :]
+            shown = {FIND_TOOLS, *last_found, *[d.name for d in allowed if d.name != FIND_TOOLS][: self.tools_shown]}
+            allowed = [d for d in allowed if d.name in shown]
+        if self.executor.is_live:  # How many tools servers have is not the programmer's doing, so it is no error.
+            allowed = allowed[:DECLARATIONS_MAX]
+        digests = self.executor.digests
+        key = frozenset((d.name, digests[d.name]) for d in allowed)
+        if key not in self.views:
+            self.views[key] = View.of(allowed, self.executor, self.built_in)
+        return self.views[key]
+
+    def complaints(self, view: View) -> Iterator[Notice]:
+        """What keeps tools away from the model."""
+        for reason in view.declaration.quarantined.values():
+            yield Notice("tool_left_out", reason, "warning")
+        if self.tools_shown is None and (more := len(self.executor) - DECLARATIONS_MAX) > 0:
+            message = f"{more} tools are left out: a request can declare at most {DECLARATIONS_MAX}; use tools_shown="
+            yield Notice("tool_left_out", message, "warning")
+        for complaint in self.executor.complaints():
+            yield Notice("server_unavailable", complaint, "warning")
+
+    def request(self, view: View, conversation: Conversation, command: facts.AskModel, *, stream: bool) -> ModelRequest:
+        """What a model is asked with."""
+        return ModelRequest(
+            conversation=conversation,
+            definitions=view.declared,
+            declaration=view.declaration,
+            tool_choice=command.tool_choice,
+            system=self.system,
+            settings=self.settings,
+            feedback=command.feedback,
+            stream=stream,
+        )
+
+    async def aclose(self) -> None:
+        """Lets go of what the model holds open, and a store of the gate's own."""
+        await close_model(self.model)
+        if self.owns_store:
+            await self.store.aclose()
+
+
+async def _whole_result(store: Store, session: str, call_id: str) -> str | None:
+    """The text of a result, of which the model may have seen only a part."""
+    ended = (fact for fact in await store.load(session) if isinstance(fact, facts.CallEnded) and fact.id == call_id)
+    return next((whole_text(fact.result) for fact in ended), None)
