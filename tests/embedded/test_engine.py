@@ -107,6 +107,31 @@ def test_a_request_starts_the_engine_and_streams_its_events(started: Callable[..
     assert asyncio.run(engine.properties()) == {"secret_is_right": True}
 
 
+def test_a_request_waits_for_an_engine_that_another_thread_has_just_begun_to_start(
+    started: Callable[..., Engine], tmp_path: Path
+) -> None:
+    gate = tmp_path / "go"
+    wait = f"import os, time\nwhile not os.path.exists({str(gate)!r}):\n    time.sleep(0.01)\n"
+    engine = started(wait + STAND_IN)
+
+    async def story() -> int:
+        warming = asyncio.create_task(asyncio.to_thread(engine.start))
+        while engine.pid is None:  # noqa: ASYNC110 - a process of the system tells nobody that it is there
+            await asyncio.sleep(0.01)
+
+        async def ask() -> int:
+            await engine.ready()
+            return await engine.tokens("two words")
+
+        asking = asyncio.create_task(ask())
+        await asyncio.sleep(0)
+        gate.touch()
+        await warming
+        return await asking
+
+    assert asyncio.run(story()) == 2
+
+
 def test_closing_ends_the_process_and_removes_its_folder(started: Callable[..., Engine]) -> None:
     engine = started()
     engine.start()

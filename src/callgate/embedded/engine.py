@@ -99,7 +99,7 @@ class Engine:
                 self._open()
 
     def _open(self) -> None:
-        self._secret = secrets.token_urlsafe(32)
+        self._secret, self._address = secrets.token_urlsafe(32), ""
         self._folder = tempfile.mkdtemp(prefix="callgate-")
         host = "127.0.0.1" if sys.platform == "win32" else os.path.join(self._folder, "s.sock")
         settings = {
@@ -168,7 +168,8 @@ class Engine:
 
     async def ready(self) -> None:
         """Loads the model without holding up the event loop."""
-        if self.pid is None:
+        # A process that another thread has just begun does not listen yet; `start` waits for it.
+        if self.pid is None or not self._address:
             await asyncio.to_thread(self.start)
 
     async def tokens(self, text: str) -> int:
