@@ -34,7 +34,7 @@ CONTEXT = 4096
 TOOL_TOKENS_MAX = 1024
 """Tokens of the list of tools. The model was trained with up to twelve tools in at most this much."""
 ANSWER_TOKENS = 400
-RESULT_CHARS_MAX = 4_000
+RESULT_CHARS_MAX = 1_200
 """Characters of one result that the model is shown."""
 
 ABOUT = (
