@@ -74,6 +74,7 @@ ROWS: list[tuple[Any, Any]] = [
                 "approvals": [],
                 "model": "",
                 "cost": None,
+                "context_tokens": 0,
             },
         },
     ),

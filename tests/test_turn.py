@@ -632,3 +632,19 @@ def test_a_result_that_comes_too_late_is_not_used():
     assert loop.apply(done("send0", "second")) == []
     run_call(loop, "look1")
     assert responses(loop)[0] == {"result": "first"}
+
+
+def test_calls_of_an_adopted_session_are_decided_again_and_those_that_are_over_stay_so():
+    loop = started()
+    loop.apply(answered("send", "look", "nobody"))
+    checked(loop, "nobody2", tool=None)
+    checked(loop, "send0")
+    loop.apply(facts.CallDecided(id="send0", decision=Decision(verdict="allow")))
+    loop.apply(facts.CallStarted(id="send0"))
+    checked(loop, "look1")
+    loop.apply(facts.Adopted())
+    assert [(record.call.id, record.state) for record in loop.open_calls] == [
+        ("send0", "unknown"),
+        ("look1", "proposed"),
+        ("nobody2", "failed"),
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shlex
 import shutil
 import signal
 import subprocess
@@ -121,6 +122,14 @@ def test_a_command_cannot_read_what_is_typed(tool: CommandTool) -> None:
 
 @linux
 def test_a_signal_is_never_an_exit_code_of_0(root: Path) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # As under nohup.
+    try:
+        signals_are_told(root)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def signals_are_told(root: Path) -> None:
     tool = shell(root)
     for number in (signal.SIGKILL, signal.SIGTERM, signal.SIGSEGV, signal.SIGPIPE, signal.SIGHUP):
         result = tool.call_sync({"command": f"kill -{number.value} $$"})
@@ -310,14 +319,15 @@ def test_descendants_are_found_whatever_a_process_is_called() -> None:
         process.wait()
 
 
-def test_a_jacket_holds_commands_in_the_root(root: Path, tmp_path: Path) -> None:
+def test_a_jacket_holds_commands_in_the_root(root: Path) -> None:
     if landlock.abi() < 1:
         pytest.skip("this kernel has no Landlock")
-    outside = tmp_path / "outside.txt"
-    outside.write_text("outside")
-    if str(tmp_path).startswith("/tmp"):
-        outside = Path.cwd() / "pyproject.toml"
-    result = shell(root, jacket=True).call_sync({"command": f"echo mine > new.txt; cat new.txt; cat {outside}"})
+    # Not in /tmp, which commands may use.
+    with tempfile.TemporaryDirectory(dir="/var/tmp") as folder:
+        outside = Path(folder) / "outside.txt"
+        outside.write_text("outside")
+        command = f"echo mine > new.txt; cat new.txt; cat {shlex.quote(str(outside))}"
+        result = shell(root, jacket=True).call_sync({"command": command})
     assert result.value["stdout"] == "mine\n"
     assert "denied" in result.value["stderr"].lower()
 

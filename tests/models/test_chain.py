@@ -21,6 +21,7 @@ from callgate.errors import (
 )
 from callgate.events import Notice, RunEnded, TextDelta
 from callgate.models.chain import COOL_DOWN_S, ModelChain
+from callgate.models.prompted import PromptedModel
 from callgate.testing import call
 
 AWAY = [RateLimited("slow down"), ServerUnavailable("503"), ConnectionLost("no route"), RequestTimeout("too slow")]
@@ -113,3 +114,11 @@ def test_the_second_model_goes_on_with_the_calls_of_the_first() -> None:
 def test_an_empty_list_of_models_is_refused() -> None:
     with pytest.raises(UsageError, match="at least one"):
         Gate([])
+
+
+def test_a_chain_that_is_told_of_tools_by_prompt_says_who_of_it_has_answered() -> None:
+    first = named("first", ServerUnavailable("503"))
+    second = named("second", 'TOOL_CALL: add({"a": 1, "b": 2})', "Three.")
+    reply = asyncio.run(Gate(PromptedModel(ModelChain([first, second])), [add], mode="native").run("1 + 2?"))
+    assert (reply.text, reply.model) == ("Three.", "second")
+    assert [record.state for record in reply.calls] == ["finished"]

@@ -93,8 +93,10 @@ def _start(job: dict[str, Any], answer_fd: int) -> int:
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
             if job.get("jacket"):
                 _put_on_jacket(job["jacket"])
-            for number in (signal.SIGPIPE, signal.SIGINT, signal.SIGTERM):
-                signal.signal(number, signal.SIG_DFL)
+            # What was ignored here, as by nohup, would be ignored there too, and a signal would look like an exit of 0.
+            for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
+                with contextlib.suppress(OSError, ValueError):
+                    signal.signal(number, signal.SIG_DFL)
             os.execve(job["program"], job["argv"], job["env"])
         except BaseException as error:
             reason = getattr(error, "strerror", None) or f"{type(error).__name__}: {error}"
