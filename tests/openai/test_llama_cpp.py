@@ -184,7 +184,7 @@ def test_a_call_that_a_real_model_makes_is_run(tools_url: str, stream: bool) -> 
 def test_a_template_without_tools_is_found_out_before_they_are_dropped(url: str) -> None:
     model = OpenAIModel("smollm2", base_url=url, env={})
     with pytest.raises(ToolsUnsupported, match=r"has no tools, as llama\.cpp told"):
-        asked(model, Gate(model, tools=[add]).run("What is 1 + 2?"))
+        asked(model, Gate(model, tools=[add], mode="native").run("What is 1 + 2?"))
     assert model.supports_tools is False
 
 
@@ -193,7 +193,7 @@ def test_a_server_without_jinja_refuses_tools_and_that_is_understood(plain_url: 
     model = OpenAIModel("smollm2", base_url=plain_url, env={})
     model._has_asked = True
     with pytest.raises(ToolsUnsupported, match="tools param requires --jinja"):
-        asked(model, Gate(model, tools=[add]).run("What is 1 + 2?"))
+        asked(model, Gate(model, tools=[add], mode="native").run("What is 1 + 2?"))
     assert model.supports_tools is False
 
 

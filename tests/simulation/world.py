@@ -25,7 +25,6 @@ from callgate.store import Lease, MemoryStore
 from callgate.testing import answer
 from callgate.testing.scripted import call_with
 from callgate.turn import Loop
-from callgate.types import Decision
 
 LEASE_S = 30.0
 PROCESSES_MAX = 60
@@ -217,11 +216,8 @@ class World:
         return self.dice.choice(["yes", "yes", "no", "always", "later"])
 
 
-class Asking(Policy):
-    """Somebody is asked about `write`."""
-
-    def decide(self, definition: Any, call: Any) -> Any:
-        return Decision(verdict="ask" if definition.name == "write" else "allow", reason="It changes something.")
+ASKING = Policy(default="allow", rules=["ask write"])
+"""Somebody is asked about `write`."""
 
 
 # Running -----------------------------------------------------------------------------------------------------------------
@@ -248,7 +244,7 @@ def _process(world: World) -> Reply | Exception | None:
     """One process: goes on with the session, or says something new; ends by itself or is killed."""
     loop = world.loop = VirtualLoop(world.clock)
     store = ProcessStore(world)
-    gate = Gate(world, world.tools(), store=store, approve=world.approve, policy=Asking(), limits=Limits(turns=6))
+    gate = Gate(world, world.tools(), store=store, approve=world.approve, policy=ASKING, limits=Limits(turns=6))
     if world.dice.random() < 0.15:
         # Another process takes the session over, as it may when this one seems to be gone.
         loop.call_later(world.dice.uniform(0, 60), _steal, world)
