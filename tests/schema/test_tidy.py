@@ -133,6 +133,25 @@ def test_a_pattern_that_only_python_reads_is_told_and_not_checked() -> None:
     assert validator_of(definition).slips == ["/properties/a/pattern: '^(?>a)b$' cannot be read, and is not checked"]
 
 
+@pytest.mark.parametrize("field", ["parametersJsonSchema", "parameters"])
+def test_a_pattern_that_is_not_checked_is_among_the_losses(field) -> None:
+    keyed = {"type": "object", "patternProperties": {"^(?>a)": {"type": "integer"}}, "additionalProperties": False}
+    definition = ToolDefinition(name="f", input_schema=of(a={"pattern": "^(?>a)b$"}, b=keyed, c={"pattern": "^c$"}))
+    unchecked = [loss for loss in declare([definition], schema_field=field).losses if loss.instead == "not checked"]
+    assert [(loss.tool, loss.pointer, loss.keyword) for loss in unchecked] == [
+        ("f", "/properties/a/pattern", "pattern"),
+        ("f", "/properties/b/patternProperties/^(?>a)", "patternProperties"),
+    ]
+    assert check_arguments(definition, {"a": "zzz", "b": {"any": "x"}, "c": "c"}).problems == []
+    assert check_arguments(definition, {"b": [], "c": "d"}).problems != []
+
+
+def test_a_key_pattern_that_other_keywords_depend_on_is_not_taken_out() -> None:
+    keyed = {"type": "object", "patternProperties": {"^(?>a)": True}, "unevaluatedProperties": False}
+    quarantined = declare([ToolDefinition(name="f", input_schema=of(a=keyed))]).quarantined
+    assert "is not usable at /properties/a/patternProperties" in quarantined["f"]
+
+
 def test_keys_by_patterns_are_spelled_anew_too() -> None:
     node = {"type": "object", "patternProperties": {r"^[\w-.]+$": {"type": "integer"}}, "additionalProperties": False}
     definition = ToolDefinition(name="f", input_schema=of(a=node))

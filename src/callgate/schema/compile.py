@@ -42,6 +42,7 @@ _PLANS = (
 
 
 _CACHE_MAX = 4_096
+_UNREAD = "a pattern that only Python's `re` reads; it could run for ever, so it is not used"
 
 _cache: OrderedDict[tuple[int, str, str], tuple[Mapping[str, Any], str, Compiled | str]] = OrderedDict()
 _cache_lock = Lock()
@@ -88,7 +89,18 @@ def compile_schema(
     if own is None:
         validator = usable_validator(schema if isinstance(schema, Mapping) else {"allOf": [schema]}, tool)
         own, read = validator.objects, validator.source if isinstance(schema, Mapping) else schema
-    source = Source(read)
+        if validator.unchecked:
+            unchecked = [
+                Loss(pointer=one.pointer, keyword=one.keyword, reason=_UNREAD, instead="not checked", tool=tool)
+                for one in validator.unchecked
+            ]
+            compiled = _compiled_from(Source(read), own, field, surface, tool)
+            return replace(compiled, losses=[*compiled.losses, *unchecked])
+    return _compiled_from(Source(read), own, field, surface, tool)
+
+
+def _compiled_from(source: Source, own: int, field: SchemaField, surface: Surface, tool: str | None) -> Compiled:
+    """What a usable schema of `own` objects comes to."""
     if (found := _directly(source, field, surface, tool)) is not None:
         return found
     for plan in _PLANS if own <= 2 * NODES_MAX else ():

@@ -17,7 +17,7 @@ from urllib.parse import quote
 
 from callgate.errors import ToolNotDeclarable
 from callgate.schema.names import aliases_of
-from callgate.schema.patterns import respell_patterns
+from callgate.schema.patterns import Settled, respell_patterns
 from callgate.schema.refs import DRAFTS, Place, Source, as_mapping
 from callgate.schema.shape import ALL_TYPES
 from callgate.schema.tidy import tidy
@@ -48,7 +48,10 @@ _cache_lock = Lock()
 class SchemaValidator:
     """One schema, compiled whole at once and in parts when a union must be tried branch by branch."""
 
-    def __init__(self, schema: dict[str, Any], objects: int, source: Mapping[str, Any], slips: Sequence[str]) -> None:
+    def __init__(
+        self, schema: dict[str, Any], objects: int, source: Mapping[str, Any], slips: Sequence[str],
+        settled: Sequence[Settled] = (),
+    ) -> None:  # fmt: skip
         import jsonschema_rs
 
         self.schema = schema
@@ -56,8 +59,10 @@ class SchemaValidator:
         """How many JSON objects the schema is made of; it has no more schemas than that."""
         self.source = source
         """The schema as it came, but for slips that were put right."""
-        self.slips = slips
+        self.slips = [*slips, *map(str, settled)]
         """Where those were, and how they were read."""
+        self.unchecked = [one for one in settled if not one.is_checked]
+        """Patterns that the schema has and no argument is held against."""
         self.root = jsonschema_rs.validator_for(schema, validate_formats=False, retriever=_refuse, mask=MASK)
         self._registry: jsonschema_rs.Registry | None = None
         self._parts: dict[str, jsonschema_rs.Validator] = {}
@@ -178,7 +183,7 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
         if not respelled:
             raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
     try:
-        return SchemaValidator(schema, survey.objects, source, [*slips, *respelled])
+        return SchemaValidator(schema, survey.objects, source, slips, respelled)
     except ValueError as error:
         raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
 
