@@ -180,6 +180,19 @@ class Gate:
                 await known.journal(self._setup.store, lease, [facts.AlwaysRevoked(rule=rule)])
             return len(revoked)
 
+    async def prepare(self) -> None:
+        """Gets ready before anybody asks: tools are started, and a model that reads slowly reads the list of them.
+
+        Enter the gate (`async with gate`) before: what is started here is closed when nobody uses the gate any more.
+
+        Raises:
+            UsageError: the model cannot be loaded.
+        """
+        async with self._in_use():
+            prepare = getattr(self._setup.model, "prepare", None)
+            if prepare is not None:
+                await prepare(self._setup.request(self._setup.view(), Conversation(), facts.AskModel("auto"), stream=True))
+
     # Running --------------------------------------------------------------------------------------------------------------
 
     async def run(

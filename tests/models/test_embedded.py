@@ -24,11 +24,11 @@ from callgate.embedded import engine as engines
 from callgate.embedded.grammar import grammar_of
 from callgate.embedded.weights import find_base
 from callgate.errors import InvalidRequest, LimitExceeded, UsageError
-from callgate.events import Notice, TextDelta
+from callgate.events import Notice, TextDelta, UsageReported
 from callgate.models.embedded import EmbeddedModel
 from callgate.parts import call_parts, candidate_of, text_of
 from callgate.request import ModelRequest
-from callgate.types import Reply
+from callgate.types import Reply, Usage
 
 FILES = {"README.md": "# Shop\nA small shop.", "app.py": "print(1)", "lib.py": "x = 1", "todo.txt": "buy milk"}
 
@@ -429,3 +429,19 @@ def test_a_program_that_used_the_model_ends_quietly_and_takes_the_engine_along(e
     assert done.stderr == ""
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+@pytest.mark.slow
+def test_a_prepared_gate_has_read_the_tools_before_the_first_question(model: EmbeddedModel) -> None:
+    def lighthouse(name: str) -> str:
+        """Says how tall a lighthouse is."""
+        return "40 m"
+
+    async def usages() -> list[Usage]:
+        async with Gate(model, tools=[lighthouse, *TOOLS]) as gate:
+            await gate.prepare()
+            return [event.usage async for event in gate.stream("Hello!") if isinstance(event, UsageReported)]
+
+    (usage,) = asyncio.run(usages())
+    assert usage.prompt_tokens - usage.cached_tokens < 30
+    assert usage.cached_tokens > 200

@@ -37,8 +37,9 @@ Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | AnsweredBy"
 class Model(Protocol):
     """Something that answers. `generate` yields response chunks as they arrive; a whole answer is one chunk.
 
-    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. Three attributes are
-    read where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `supports_tools`
+    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. A coroutine
+    `prepare(request)` is called, where it exists, to get ready for requests with these tools. Three attributes are read
+    where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `supports_tools`
     (False when it has no tool calling of its own) and `calls_by_prompt` (True when it brings its own prompted format).
     """
 

@@ -115,6 +115,21 @@ class EmbeddedModel:
         plan = await self._plan(request)
         return plan.tokens
 
+    async def prepare(self, request: ModelRequest) -> None:
+        """Reads what every prompt with these tools begins with, so that the first question need not wait for it.
+
+        Raises:
+            UsageError: it cannot be loaded.
+        """
+        await self._engine.ready()
+        if self._own and request.definitions:
+            shown, left_out = await self._shown_tools(_as_declared(request), request.contents)
+            if left_out:  # Which ones fit is decided by the question.
+                return
+            body = {"prompt": _system_turn(shown, request), "max_tokens": 0, "cache_prompt": True, "stream": True}
+            async for _ in self._engine.stream("/v1/completions", body):
+                pass
+
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model.
 
@@ -202,10 +217,8 @@ class EmbeddedModel:
     async def _plan(self, request: ModelRequest) -> _Plan:
         """The prompt: the tools and turns that fit, and notices of what does not."""
         contents = request.contents
-        aliases = {own: declared for declared, own in request.declaration.names.items()}
-        tools = [replace(tool, name=aliases.get(tool.name, tool.name)) for tool in request.definitions]
-        shown, notices = await self._shown_tools(tools, contents)
-        system = prompt.turn_text("system", prompt.system_text(shown, extra=request.system or ""))
+        shown, notices = await self._shown_tools(_as_declared(request), contents)
+        system = _system_turn(shown, request)
         turns = prompt.turns_of(contents, result_chars_max=RESULT_CHARS_MAX)
         sizes = prompt.Sizes(await self._size(system), tuple([await self._size(turn) for turn in turns]))
         room = self._context - _answer_tokens(request.settings, self._context // 4) - 8
@@ -217,7 +230,7 @@ class EmbeddedModel:
             message = f"The first {fits.start} messages were left out: the model has room for {self._context} tokens."
             notices.append(Notice("history_trimmed", message, "warning"))
         pieces = prompt.one_by_one(contents) if request.tool_choice in ("auto", "validated", "none") else [contents]
-        choice = "none" if len(pieces) > 1 else aliases.get(request.tool_choice, request.tool_choice)
+        choice = "none" if len(pieces) > 1 else _declared_name(request, request.tool_choice)
         since = max((index for index, content in enumerate(contents) if is_user_turn(content)), default=0)
         return _Plan(
             texts=[
@@ -296,11 +309,10 @@ class EmbeddedModel:
         self, request: ModelRequest, body: Mapping[str, Any]
     ) -> AsyncGenerator[JsonObject | Notice, None]:
         """A model that knows no tools: they are told in words, and the grammar holds it to calls or prose."""
-        aliases = {own: declared for declared, own in request.declaration.names.items()}
-        tools = [replace(tool, name=aliases.get(tool.name, tool.name)) for tool in request.definitions]
+        tools = _as_declared(request)
         said = prompt.messages_of(request.contents, result_chars_max=RESULT_CHARS_MAX)
         known = "\n".join(text for _, text in said)
-        choice = aliases.get(request.tool_choice, request.tool_choice)
+        choice = _declared_name(request, request.tool_choice)
         plan, answer = (
             _Plan(tools=tools, tool_choice=choice, said=known, known=known, spoken=prompt.words_since(request.contents)),
             _Answer(),
@@ -342,6 +354,19 @@ class _Answer:
     reader: ReplyReader = field(default_factory=ReplyReader)
     usage: Usage = field(default_factory=Usage)
     reason: str | None = None
+
+
+def _as_declared(request: ModelRequest) -> list[ToolDefinition]:
+    """The tools under the names that the model knows them by."""
+    return [replace(tool, name=_declared_name(request, tool.name)) for tool in request.definitions]
+
+
+def _declared_name(request: ModelRequest, name: str) -> str:
+    return next((declared for declared, own in request.declaration.names.items() if own == name), name)
+
+
+def _system_turn(tools: Sequence[ToolDefinition], request: ModelRequest) -> str:
+    return prompt.turn_text("system", prompt.system_text(tools, extra=request.system or ""))
 
 
 def _sampling(settings: Mapping[str, Any]) -> dict[str, Any]:
