@@ -22,7 +22,8 @@ from callgate import Conversation, Gate, ToolDefinition, ToolError
 from callgate.declaration import declare
 from callgate.embedded import engine as engines
 from callgate.embedded.grammar import grammar_of
-from callgate.embedded.weights import find_base
+from callgate.embedded.states import States
+from callgate.embedded.weights import find_base, find_files
 from callgate.errors import InvalidRequest, LimitExceeded, UsageError
 from callgate.events import Notice, TextDelta, UsageReported
 from callgate.models.embedded import EmbeddedModel
@@ -445,3 +446,32 @@ def test_a_prepared_gate_has_read_the_tools_before_the_first_question(model: Emb
     (usage,) = asyncio.run(usages())
     assert usage.prompt_tokens - usage.cached_tokens < 30
     assert usage.cached_tokens > 200
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("state", ["whole", "cut off", "of another kind"])
+def test_what_was_read_of_the_tools_is_taken_up_by_the_next_process(
+    embedded: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, state: str
+) -> None:
+    weights = find_base()
+    models = tmp_path / "callgate" / "models"
+    models.mkdir(parents=True)
+    os.symlink(weights, models / os.path.basename(weights))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    engines.close_engines()
+    (first,) = talk(EmbeddedModel(announce=False), "What is the weather in Oslo?")
+    engines.close_engines()
+    (kept,) = (tmp_path / "callgate" / "states").iterdir()
+    if state == "cut off":
+        kept.write_bytes(kept.read_bytes()[:10_000])
+    elif state == "of another kind":  # and yet the file that was kept, as far as anybody can see
+        kept.unlink()
+        (kept.parent / "new.draft").write_bytes(b"no state at all")
+        States(find_files(), kept.parent).keep("new.draft", kept.name.partition("-")[0])
+    caplog.set_level("DEBUG", "callgate.embedded")
+    (second,) = talk(EmbeddedModel(announce=False), "What is the weather in Oslo?")
+    engines.close_engines()
+    assert ("is read anew" in caplog.text) == (state == "of another kind")
+    assert (second.text, second.usage) == (first.text, first.usage)
+    (again,) = kept.parent.iterdir()
+    assert again.stat().st_size > 1_000_000

@@ -24,6 +24,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
+from callgate.embedded.states import States
 from callgate.embedded.weights import Files, check_memory
 from callgate.errors import ConnectionLost, InvalidRequest, LimitExceeded, ModelError, RateLimited, UsageError
 
@@ -78,6 +79,10 @@ class Engine:
         self._secret = ""
         self._address = ""
         self._waiting = 0
+        self._states = States(settings.files)
+        self._keeps = False
+        self._begun: str | None = None
+        """The text that the newest prompt began with, as far as known."""
 
     @property
     def pid(self) -> int | None:
@@ -101,6 +106,8 @@ class Engine:
     def _open(self) -> None:
         self._secret, self._address = secrets.token_urlsafe(32), ""
         self._folder = tempfile.mkdtemp(prefix="callgate-")
+        states = self._states.prepare()
+        self._keeps, self._begun = states is not None, None
         host = "127.0.0.1" if sys.platform == "win32" else os.path.join(self._folder, "s.sock")
         settings = {
             "model": self.settings.files.base,
@@ -111,6 +118,7 @@ class Engine:
             "verbosity": 3 if logger.isEnabledFor(logging.DEBUG) else -1,
             "host": host,
             "secret": self._secret,
+            "states": states,
         }
         self._process = subprocess.Popen(
             HOST,
@@ -171,6 +179,38 @@ class Engine:
         # A process that another thread has just begun does not listen yet; `start` waits for it.
         if self.pid is None or not self._address:
             await asyncio.to_thread(self.start)
+
+    async def begin_with(self, text: str) -> None:
+        """Reads the text that the next prompts begin with: from the disk, if this model has read it before.
+
+        Raises:
+            ModelError: the engine refuses the text or is gone.
+        """
+        if self._begun == text:
+            return
+        self._begun = text
+        key = self._states.key_of(text)
+        if self._keeps and (name := await asyncio.to_thread(self._states.find, key)) is not None:
+            try:
+                await self._whole("/slots/0?action=restore", {"filename": name})
+            except ModelError as error:
+                logger.debug("%s cannot be used and is read anew: %s", name, error)
+                self._states.drop(name)
+                await self.ready()
+            else:
+                return
+        async for _ in self.stream(
+            "/v1/completions", {"prompt": text, "max_tokens": 0, "cache_prompt": True, "stream": True}
+        ):
+            pass
+        if self._keeps:
+            draft = self._states.draft()
+            try:
+                await self._whole("/slots/0?action=save", {"filename": draft})
+            except ModelError as error:
+                logger.debug("what was read is not kept: %s", error)
+            else:
+                await asyncio.to_thread(self._states.keep, draft, key)
 
     async def tokens(self, text: str) -> int:
         """How many tokens a text is, markers of turns read as such."""

@@ -62,6 +62,8 @@ def _server(settings: dict[str, Any]) -> Any:
     params.warmup = False
     params.ui = False
     params.endpoint_slots = False
+    if settings.get("states"):
+        params.slot_save_path = settings["states"]
     params.use_jinja = True
     params.verbosity = settings["verbosity"]
     params.hostnames = [settings["host"]]

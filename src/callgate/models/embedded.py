@@ -126,9 +126,7 @@ class EmbeddedModel:
             shown, left_out = await self._shown_tools(_as_declared(request), request.contents)
             if left_out:  # Which ones fit is decided by the question.
                 return
-            body = {"prompt": _system_turn(shown, request), "max_tokens": 0, "cache_prompt": True, "stream": True}
-            async for _ in self._engine.stream("/v1/completions", body):
-                pass
+            await self._engine.begin_with(_system_turn(shown, request))
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model.
@@ -151,6 +149,8 @@ class EmbeddedModel:
         plan = await self._plan(request)
         for notice in plan.notices:
             yield notice
+        if plan.tools:
+            await self._engine.begin_with(_system_turn(plan.tools, request))
         answer = _Answer()
         for number, text in enumerate(plan.texts):
             if number:
