@@ -12,7 +12,7 @@ import os
 import signal
 import sys
 from collections.abc import Coroutine, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -98,14 +98,14 @@ def _served(options: Options) -> int:
 
 def _server(options: Options) -> tuple[ToolServer, Sequence[Any]]:
     from callgate.cli.chat import policy_of
-    from callgate.mcp.serve import NOBODY, ToolServer
+    from callgate.mcp.serve import ToolServer
 
     tools = [
         *(load_tools(options.tool) if options.tool else ()),
         *(file_tools(options.root, ()) if options.root else ()),
         *mcp_tools(options.mcp, _say),
     ]
-    policy = replace(policy_of(options.policy, options.approval_mode), nobody=NOBODY)
+    policy = policy_of(options.policy, options.approval_mode)
     for problem in policy.problems:
         _say(problem)
     server = ToolServer.of(tools, policy=policy, audit=options.audit, spelled=visible)

@@ -108,7 +108,7 @@ def result_of(result: ToolResult, told: Listed) -> JsonObject:
     structured = _structured(result.value, told)
     text = result.value if isinstance(result.value, str) else strict_json.dump(result.value).decode()
     if told.output is not None and (problem := _misfit(structured, text, told.output)):
-        return {"content": [_text_block(_cut(f"{problem} It was: {text}")), *media, *notes], "isError": True}
+        return {"content": [_text_block(problem), _text_block(_cut(text)), *media, *notes], "isError": True}
     written: JsonObject = {"content": [_text_block(_cut(text)), *media, *notes]}
     if structured is not None and len(text) <= TEXT_CHARS_MAX:
         written["structuredContent"] = structured

@@ -55,6 +55,7 @@ NOBODY = (
     "This client has no way to ask the user (elicitation), so the call is refused: start the server with "
     "--approval-mode auto_edit or yolo, or with a rule in a --policy file that allows it."
 )
+NOBODY_IN_YOLO = "This client has no way to ask the user (elicitation), and no --approval-mode allows it: use one that has."
 
 Context = ServerRequestContext[Any, Any]
 
@@ -85,12 +86,13 @@ class ToolServer:
         *,
         name: str = "callgate",
         instructions: str | None = None,
-        nobody: str = NOBODY,
+        nobody: str | None = None,
         spelled: Callable[[str], str] | None = None,
     ) -> None:
         self.executor = executor
         self.policy = keeper.policy
-        self._desk_of = lambda: Desk(executor, keeper, nobody=nobody)
+        said = nobody or (NOBODY_IN_YOLO if keeper.policy.mode == "yolo" else NOBODY)
+        self._desk_of = lambda: Desk(executor, keeper, nobody=said)
         self._desk: Desk | None = None
         self._questions = Questions(spelled)
         self._listed: dict[str, Listed] = {}
