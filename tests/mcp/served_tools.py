@@ -36,11 +36,15 @@ def picture() -> Media:
 async def wait(file: str, context: ToolContext) -> None:
     """Waits until it is stopped, and writes down that it was."""
     context.progress("waiting", 0.5)
-    Path(file).write_text("begun")
+    _write(file, "begun")
     try:
         await asyncio.sleep(60)
     finally:
-        Path(file).write_text("stopped")
+        _write(file, "stopped")
+
+
+def _write(file: str, word: str) -> None:
+    Path(file).write_text(word)
 
 
 def pool() -> WorkerPool:

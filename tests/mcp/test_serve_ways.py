@@ -12,12 +12,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
 from starlette.applications import Starlette
@@ -25,7 +26,7 @@ from starlette.routing import Route
 
 from callgate import McpServer, tool
 from callgate.errors import UsageError
-from callgate.mcp.pipes import pipe_streams
+from callgate.mcp.pipes import pipe_streams, serve_streams
 from callgate.mcp.serve import ToolServer
 from callgate.mcp.web import Endpoint, Guard, http_app, is_loopback, listen
 from callgate.types import ToolContext
@@ -65,6 +66,14 @@ def is_alive(pid: int) -> bool:
         return False
 
 
+def until(condition: Callable[[], bool]) -> None:
+    """Waits for what another process does, for so long at most."""
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 @contextlib.contextmanager
 def serving(*options: str, **environ: str) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
     """A server that listens at a free port, and its address."""
@@ -102,13 +111,9 @@ async def connected(url: str, mode: str, headers: dict[str, str] | None = None, 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])
 def test_a_client_on_pipes_lists_calls_is_asked_and_sees_only_messages(mode: str, tmp_path: Path):
-    errors = (tmp_path / "stderr").open("w+")
-
     async def story() -> tuple[Any, ...]:
         audit = str(tmp_path / "audit.jsonl")
         options = ["-T", str(TOOLS), "--root", str(tmp_path), "--audit", audit]
-        from mcp.client.stdio import stdio_client
-
         params = StdioServerParameters(command=SERVE[0], args=[*SERVE[1:], *options])
         async with Client(stdio_client(params, errlog=errors), mode=mode, elicitation_callback=yes) as client:
             names = [item.name for item in (await client.list_tools()).tools]
@@ -117,7 +122,10 @@ def test_a_client_on_pipes_lists_calls_is_asked_and_sees_only_messages(mode: str
             picture = await client.call_tool("picture")
             return names, added, written, picture, await client.call_tool("fail")
 
-    names, added, written, picture, failed = run(story())
+    with (tmp_path / "stderr").open("w+") as errors:
+        names, added, written, picture, failed = run(story())
+        errors.seek(0)
+        said = errors.read()
     assert names[:4] == ["add", "fail", "picture", "wait"]
     assert "write_file" in names
     assert added.structured_content == {"result": 3}
@@ -125,8 +133,6 @@ def test_a_client_on_pipes_lists_calls_is_asked_and_sees_only_messages(mode: str
     assert (tmp_path / "a.txt").read_text() == "hello"
     assert (picture.content[0].type, picture.content[0].mime_type) == ("image", "image/png")
     assert (failed.is_error, texts(failed)) == (True, ["It does not work."])
-    errors.seek(0)
-    said = errors.read()
     assert "nor is this" in said
     assert "nor what its child prints" in said
     outcomes = [json.loads(line).get("outcome") for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
@@ -187,10 +193,7 @@ def test_the_end_stops_what_runs_and_leaves_no_process(how: str, tmp_path: Path)
         assert process.wait(20) == (130 if how == "SIGINT" else 0)
     assert mark.read_text() == "stopped"
     assert family
-    deadline = time.monotonic() + 10
-    while any(map(is_alive, family)) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    assert not any(map(is_alive, family))
+    until(lambda: not any(map(is_alive, family)))
 
 
 def test_garbage_and_endless_lines_are_skipped_and_a_cancelled_call_is_stopped(tmp_path: Path):
@@ -203,10 +206,7 @@ def test_garbage_and_endless_lines_are_skipped_and_a_cancelled_call_is_stopped(t
         say(process, {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": 2}})
         say(process, request(3, "fail"))
         assert hear(process)["result"]["isError"] is True
-        deadline = time.monotonic() + 10
-        while mark.read_text() != "stopped" and time.monotonic() < deadline:
-            time.sleep(0.02)
-    assert mark.read_text() == "stopped"
+        until(lambda: mark.read_text() == "stopped")
 
 
 def test_a_client_that_reads_nothing_cannot_keep_the_server_alive(tmp_path: Path):
@@ -231,10 +231,8 @@ def test_a_reader_that_went_away_ends_the_streams():
         server = ToolServer.of([add])
         async with pipe_streams(read_fd, write_fd) as (incoming, outgoing):
             os.write(client_out, json.dumps(HELLO).encode() + b"\n")
-            serving = asyncio.create_task(server.sdk.run(incoming, outgoing, server.sdk.create_initialization_options()))
-            os.close(client_out)
-            with contextlib.suppress(Exception, BaseExceptionGroup):
-                await serving
+            await serve_streams(server, incoming, outgoing)
+        os.close(client_out)
         os.close(read_fd)
         os.close(write_fd)
 
@@ -305,10 +303,9 @@ def test_a_call_cancelled_by_http_is_stopped(mode: str, address: str, tmp_path: 
             await begun.wait()
             call.cancel()
             await asyncio.wait({call})
-            while mark.read_text() != "stopped":
-                await asyncio.sleep(0.01)
 
     run(story())
+    until(lambda: mark.read_text() == "stopped")
 
 
 def test_sessions_are_kept_apart_ended_and_not_invented(address: str):

@@ -23,7 +23,7 @@ from mcp_types import jsonrpc_message_adapter
 from callgate.mcp.child import LINE_BYTES_MAX
 from callgate.mcp.serve import ToolServer
 
-__all__ = ["pipe_streams", "serve_pipes", "take_pipes"]
+__all__ = ["pipe_streams", "serve_pipes", "serve_streams", "take_pipes"]
 
 logger = logging.getLogger("callgate.mcp")
 
@@ -48,7 +48,16 @@ def take_pipes() -> tuple[int, int]:
 async def serve_pipes(server: ToolServer) -> None:
     """Serves one client over the standard streams until it closes our input. Cancelling it ends the service too."""
     async with pipe_streams(*take_pipes()) as (incoming, outgoing):
+        await serve_streams(server, incoming, outgoing)
+
+
+async def serve_streams(server: ToolServer, incoming: Any, outgoing: Any) -> None:
+    """Serves one client over two streams of messages until the incoming one ends, or nobody reads the outgoing one."""
+    try:
         await server.sdk.run(incoming, outgoing, server.sdk.create_initialization_options())
+    except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        # The SDK had more to say or to hand on when all was over. That is no failure: a client may go at any time.
+        logger.debug("the connection ended in mid-message", exc_info=True)
 
 
 @contextlib.asynccontextmanager
@@ -70,7 +79,7 @@ async def pipe_streams(read_fd: int, write_fd: int) -> AsyncGenerator[tuple[Any,
 
     writer = _Writer(write_fd, loop)
     threading.Thread(target=_read_lines, args=(read_fd, deliver), name="callgate-mcp-in", daemon=True).start()
-    tasks = [asyncio.create_task(_receive(lines, room, received)), asyncio.create_task(_send(sent, writer))]
+    tasks = [asyncio.create_task(_receive(lines, room, received)), asyncio.create_task(_send(sent, writer, lines))]
     try:
         yield incoming, outgoing
     finally:
@@ -125,11 +134,12 @@ async def _receive(lines: asyncio.Queue[bytes | None], room: threading.Semaphore
     received.close()
 
 
-async def _send(sent: Any, writer: _Writer) -> None:
+async def _send(sent: Any, writer: _Writer, lines: asyncio.Queue[bytes | None]) -> None:
     async for message in sent:
         line = message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         if not await writer.write(line):
-            sent.close()  # Nobody reads any more; whoever has more to say is told so.
+            sent.close()
+            lines.put_nowait(None)  # Nobody reads any more, so it is the end of the input too.
             return
 
 
