@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from callgate.cli import main
+from callgate.cli import main, mcp_serve
 from callgate.mcp import read_servers
 
 
@@ -123,3 +127,37 @@ def test_serve_says_why_it_cannot(words: list[str], code: int, sentence: str, ca
     assert main(["mcp", "serve", *words]) == code
     out, err = capsys.readouterr()
     assert (out, sentence in err) == ("", True)
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
+def test_serve_by_http_goes_on_until_a_signal(
+    number: signal.Signals, code: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    said: list[str] = []
+
+    def say(sentence: str) -> None:
+        said.append(sentence)
+        if sentence.startswith("MCP server at"):
+            os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(mcp_serve, "_say", say)
+    Path("policy.toml").write_text("rules = ['deny write_file', 'nonsense']\n")
+    Path("mcp.json").write_text('{"mcpServers": {"a": {"command": "no-such-program-here", "zz": 1}}}')
+    words = ["--http", "--port", "0", "--root", ".", "--policy", "policy.toml", "--mcp", "mcp.json", "--debug"]
+    assert main(["mcp", "serve", *words]) == code
+    assert any("'zz' is not known" in sentence for sentence in said)
+    assert any("nonsense" in sentence for sentence in said)
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert "no-such-program-here" in err
+
+
+def test_serve_on_pipes_ends_with_its_input():
+    done = subprocess.run(
+        [sys.executable, "-m", "callgate", "mcp", "serve", "--root", "."],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")

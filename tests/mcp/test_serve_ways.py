@@ -26,9 +26,10 @@ from starlette.routing import Route
 
 from callgate import McpServer, tool
 from callgate.errors import UsageError
+from callgate.mcp import pipes
 from callgate.mcp.pipes import pipe_streams, serve_streams
 from callgate.mcp.serve import ToolServer
-from callgate.mcp.web import Endpoint, Guard, http_app, is_loopback, listen
+from callgate.mcp.web import Endpoint, Guard, http_app, is_loopback, listen, serve_http
 from callgate.types import ToolContext
 from mcp import Client, StdioServerParameters
 
@@ -104,6 +105,12 @@ async def connected(url: str, mode: str, headers: dict[str, str] | None = None, 
         Client(streamable_http_client(url, http_client=http), mode=mode, **more) as client,
     ):
         yield client
+
+
+@tool
+def double(n: int) -> int:
+    """Doubles a number."""
+    return 2 * n
 
 
 # Pipes -------------------------------------------------------------------------------------------------------------------
@@ -343,9 +350,50 @@ def test_sessions_are_kept_apart_ended_and_not_invented(address: str):
         ({"content-type": "text/plain"}, 400),
     ],
 )
-def test_a_web_page_cannot_reach_a_server_on_this_machine(headers: dict[str, str], status: int, address: str):
-    with httpx2.Client(timeout=30) as http:
-        assert http.post(address, json=HELLO, headers=ACCEPT | headers).status_code == status
+def test_a_web_page_cannot_reach_a_server_on_this_machine(headers: dict[str, str], status: int):
+    app = http_app(ToolServer.of([double]))
+
+    async def story() -> int:
+        transport = httpx2.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+        ):
+            return (await http.post("/mcp", json=HELLO, headers=ACCEPT | headers)).status_code
+
+    assert run(story()) == status
+
+
+def test_a_service_in_a_program_of_ones_own_ends_when_it_is_cancelled():
+    async def story() -> tuple[Any, int]:
+        listening = listen("127.0.0.1", 0, None)
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        service = asyncio.create_task(serve_http(ToolServer.of([double]), listening, ready=address.set_result))
+        async with connected(await address, "legacy") as client:
+            result = await client.call_tool("double", {"n": 4})
+            service.cancel()
+        await asyncio.wait({service})
+        return result.structured_content, listening.fileno()
+
+    assert run(story()) == ({"result": 8}, -1)
+
+
+def test_garbage_on_a_pipe_does_not_reach_the_service(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(pipes, "LINE_BYTES_MAX", 1_000)
+
+    async def story() -> list[Any]:
+        (read_fd, client_out), (client_in, write_fd) = os.pipe(), os.pipe()
+        lines = [b"garbage", b"", b"y" * 1_001, b"z" * 70_000, json.dumps(HELLO).encode()]
+        os.write(client_out, b"\n".join(lines[:3]) + b"\n")
+        async with pipe_streams(read_fd, write_fd) as (incoming, _):
+            await asyncio.to_thread(os.write, client_out, b"\n".join(lines[3:]) + b"\n")
+            os.close(client_out)
+            heard = [type(item).__name__ async for item in incoming]
+        for descriptor in (client_in, read_fd, write_fd):
+            os.close(descriptor)
+        return heard
+
+    assert run(story()) == ["ValidationError", "SessionMessage"]
 
 
 def test_other_addresses_need_the_token_and_a_signal_ends_the_service():
@@ -392,6 +440,23 @@ def test_this_machine_is_known_by_its_names():
     assert [is_loopback(host) for host in ("0.0.0.0", "example.com", "localhost.example.com", "")] == [False] * 4
     with pytest.raises(UsageError, match="needs a token"):
         Guard(Starlette(), hosts=None)
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"), [({}, 401), ({"authorization": "Bearer no"}, 401), ({"authorization": "bearer yes"}, 200)]
+)
+def test_a_token_that_is_set_is_needed(headers: dict[str, str], status: int):
+    app = http_app(ToolServer.of([double]), token="yes", hosts=None)
+
+    async def story() -> int:
+        transport = httpx2.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://any.name") as http,
+        ):
+            return (await http.post("/mcp", json=HELLO, headers=ACCEPT | headers)).status_code
+
+    assert run(story()) == status
 
 
 def test_the_endpoint_can_be_mounted_in_another_app_and_started_again():

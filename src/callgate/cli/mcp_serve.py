@@ -7,11 +7,12 @@ what is to be said is said on stderr.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -80,8 +81,8 @@ def serve(ctx: click.Context, **given: Any) -> None:
     options = Options(**given)
     if not (options.tool or options.root or options.mcp):
         raise click.UsageError("there is nothing to serve: name tools by -T, a folder by --root or servers by --mcp", ctx)
-    _log_to_stderr(debug=options.debug)
-    ctx.exit(_served(options))
+    with _logged_to_stderr(debug=options.debug):
+        ctx.exit(_served(options))
 
 
 def _served(options: Options) -> int:
@@ -170,9 +171,18 @@ class _OneLine(logging.Formatter):
         return visible(super().format(record))
 
 
-def _log_to_stderr(*, debug: bool) -> None:
+@contextlib.contextmanager
+def _logged_to_stderr(*, debug: bool) -> Generator[None]:
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(_OneLine("%(asctime)s %(name)s %(levelname)s %(message)s" if debug else "callgate: %(message)s"))
-    for name in LOGGERS:
-        logging.getLogger(name).addHandler(handler)
-        logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.WARNING)
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG if debug else logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
