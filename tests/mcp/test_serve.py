@@ -627,10 +627,11 @@ class Box:
     def __init__(self) -> None:
         self.version = 0
         self.names = ["a"]
+        self.output: dict[str, Any] | None = None
         self.owners: set[object] = set()
 
     def runnables(self) -> list[Any]:
-        return [_Named(name) for name in self.names]
+        return [_Named(name, self.output) for name in self.names]
 
     async def start(self, owner: object) -> None:
         self.owners.add(owner)
@@ -646,9 +647,9 @@ class Box:
 
 
 class _Named(Writes):
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, output: dict[str, Any] | None) -> None:
         super().__init__()
-        self.definition = ToolDefinition(name=name, read_only=True, kind="mcp", server="box")
+        self.definition = ToolDefinition(name=name, read_only=True, kind="mcp", server="box", output_schema=output)
 
     def problems(self, args: Any) -> tuple[str, ...]:
         return ()
@@ -685,6 +686,24 @@ def test_clients_are_told_when_tools_change_and_the_tools_are_closed_at_the_end(
 
     assert run(story()) == [["a"], ["a", "b"]]
     assert box.owners == set()
+
+
+def test_a_tool_that_comes_to_return_something_else_is_told_of_too(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(serve, "LOOK_S", 0.01)
+    box = Box()
+    box.output = {"type": "object"}
+
+    async def story() -> list[Any]:
+        async with client(ToolServer.of([box]), "auto") as it:
+            first = (await it.list_tools(cache_mode="bypass")).tools[0].output_schema
+            async with it.listen(tools_list_changed=True) as events:
+                box.output = {"type": "object", "required": ["x"]}
+                box.change("a")
+                async for _ in events:
+                    break
+            return [first, (await it.list_tools(cache_mode="bypass")).tools[0].output_schema]
+
+    assert run(story()) == [{"type": "object"}, {"type": "object", "required": ["x"]}]
 
 
 def test_a_server_that_is_entered_twice_lives_until_it_is_left_twice():

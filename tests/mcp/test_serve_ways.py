@@ -401,11 +401,12 @@ def test_other_addresses_need_the_token_and_a_signal_ends_the_service():
     with serving("--host", "0.0.0.0", "--token-env", "MY_TOKEN", MY_TOKEN=token) as (process, url):
         url = url.replace("0.0.0.0", "127.0.0.1")
 
-        async def story() -> Any:
+        results: list[Any] = []
+
+        async def story() -> None:
             async with connected(url, "legacy", {"Authorization": f"Bearer {token}"}) as client:
-                result = await client.call_tool("add", {"a": 1, "b": 1})
+                results.append((await client.call_tool("add", {"a": 1, "b": 1})).structured_content)
                 process.send_signal(signal.SIGTERM)  # While a stream is open.
-                return result
 
         with httpx2.Client(headers=ACCEPT, timeout=30) as http:
             for given in ({}, {"authorization": "Bearer wrong"}, {"authorization": f"Basic {token}"}):
@@ -415,7 +416,8 @@ def test_other_addresses_need_the_token_and_a_signal_ends_the_service():
             named = http.post(url, json=HELLO, headers={"authorization": f"bearer {token}", "host": "my.machine"})
             assert named.status_code == 200
         with contextlib.suppress(Exception, BaseExceptionGroup):
-            assert run(story()).structured_content == {"result": 2}
+            run(story())  # How the client takes the end of its stream is its own business.
+        assert results == [{"result": 2}]
         assert process.wait(20) == 0
         assert process.stdout is not None
         assert b"jsonrpc" not in process.stdout.read()

@@ -147,7 +147,8 @@ async def _until_told(work: Coroutine[Any, Any, None], pools: Sequence[Any]) -> 
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, end, number)
+        with contextlib.suppress(NotImplementedError):  # Where the system has no such signals, the program just ends.
+            loop.add_signal_handler(number, end, number)
     try:
         await task
     except asyncio.CancelledError:

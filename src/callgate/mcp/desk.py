@@ -115,10 +115,15 @@ class Desk:
         """Begins a call. Its result is that of `visit.work`, which raises only what `ask` raises to postpone it."""
         arrived: asyncio.Future[Visit] = asyncio.get_running_loop().create_future()
         visit = Visit(asyncio.create_task(self._work(arrived, call, session, ask, progress)))
-        visit.work.add_done_callback(lambda _: self._visits.discard(visit))
+        visit.work.add_done_callback(lambda work: self._left(visit, work))
         self._visits.add(visit)
         arrived.set_result(visit)
         return visit
+
+    def _left(self, visit: Visit, work: asyncio.Task[ToolResult]) -> None:
+        self._visits.discard(visit)
+        if not work.cancelled():
+            work.exception()  # Looked at, because whoever made the call may be gone.
 
     async def aclose(self) -> None:
         """Stops all calls, and waits until they have ended."""

@@ -95,7 +95,7 @@ class ToolServer:
         self._desk_of = lambda: Desk(executor, keeper, nobody=said)
         self._desk: Desk | None = None
         self._questions = Questions(spelled)
-        self._listed: dict[str, Listed] = {}
+        self._listed: dict[str, tuple[ToolDefinition, Listed]] = {}
         self._bus = InMemorySubscriptionBus()
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._session = f"mcp-{uuid4().hex[:16]}"
@@ -202,12 +202,10 @@ class ToolServer:
         return CallToolResult.model_validate(result_of(result, told), by_name=False)
 
     def _told(self, definition: ToolDefinition) -> Listed:
-        digest = self.executor.digests[definition.name]
-        if digest not in self._listed:
-            if len(self._listed) > 2 * len(self.executor) + 100:
-                self._listed.clear()
-            self._listed[digest] = listed(definition)
-        return self._listed[digest]
+        known = self._listed.get(definition.name)
+        if known is None or known[0] is not definition:
+            known = self._listed[definition.name] = (definition, listed(definition))
+        return known[1]
 
     def _session_of(self, ctx: Context) -> tuple[str, bool]:
         """Whose call this is, and whether they will be known again the next time."""
@@ -225,11 +223,11 @@ class ToolServer:
         self._connections.add(_connection(ctx))
 
     async def _watch(self) -> None:
-        known = dict(self.executor.digests)
+        known = self.executor.definitions
         while True:
             await asyncio.sleep(LOOK_S)
             self.executor.refresh()
-            if (now := dict(self.executor.digests)) != known:
+            if (now := self.executor.definitions) != known:
                 known = now
                 await self.announce()
 
