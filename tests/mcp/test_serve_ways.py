@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import httpx2
 import pytest
 from mcp.client.stdio import stdio_client
@@ -482,3 +483,32 @@ def test_the_endpoint_can_be_mounted_in_another_app_and_started_again():
 
     assert run(story()) == ["not_running", 200, 200]
     assert http_app(ToolServer.of([add])).routes
+
+
+def test_a_connection_that_breaks_is_an_end_and_any_other_failure_is_told(monkeypatch: pytest.MonkeyPatch):
+    server = ToolServer.of([double])
+
+    def failing(*errors: Exception) -> Any:
+        async def fail(*_: Any) -> None:
+            raise ExceptionGroup("all at once", list(errors))
+
+        return fail
+
+    monkeypatch.setattr(server.sdk, "run", failing(anyio.BrokenResourceError(), anyio.ClosedResourceError()))
+    run(pipes.serve_streams(server, None, None))
+    monkeypatch.setattr(server.sdk, "run", failing(anyio.BrokenResourceError(), ValueError("real")))
+    with pytest.raises(ExceptionGroup) as raised:
+        run(pipes.serve_streams(server, None, None))
+    assert [str(error) for error in raised.value.exceptions] == ["real"]
+
+
+def test_an_input_that_cannot_be_read_is_an_end(tmp_path: Path):
+    async def story() -> list[Any]:
+        folder, nothing = os.open(tmp_path, os.O_RDONLY), os.open(os.devnull, os.O_WRONLY)
+        async with pipe_streams(folder, nothing) as (incoming, _):
+            heard = [item async for item in incoming]
+        os.close(folder)
+        os.close(nothing)
+        return heard
+
+    assert run(story()) == []
