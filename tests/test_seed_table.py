@@ -1767,7 +1767,7 @@ def the_documented_tools_are_served() -> None:
     serve = [sys.executable, "-m", "callgate", "mcp", "serve", "-T", str(EXAMPLE / "catalogue.py")]
 
     async def story() -> list[str]:
-        server = McpServer("cloudgenie", command=serve)
+        server = McpServer("cloudgenie", command=serve, start_s=60)
         await server.start(story)
         try:
             return [item.definition.name for item in server.runnables()]

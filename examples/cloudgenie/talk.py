@@ -75,7 +75,9 @@ def main() -> None:
     model = options.model or ScriptedModel(PROMPTED if options.mode == "prompted" else NATIVE)
     # The server is ours, so what it says of its tools is believed: those that only read are not asked about.
     way = {"url": options.url} if options.url else {"command": SERVE}
-    asyncio.run(talk(model, options.mode, McpServer("cloudgenie", trust=True, **way), options.prompts or PROMPTS))
+    asyncio.run(
+        talk(model, options.mode, McpServer("cloudgenie", trust=True, start_s=60, **way), options.prompts or PROMPTS)
+    )
 
 
 if __name__ == "__main__":

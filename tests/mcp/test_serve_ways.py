@@ -255,7 +255,7 @@ def test_workers_and_servers_behind_a_server_are_called_through_it(tmp_path: Pat
     command = [*SERVE, "-T", f"{TOOLS}:workers", "--mcp", str(file), "--approval-mode", "yolo"]
 
     async def story() -> tuple[Any, ...]:
-        server = McpServer("outer", command=command, env={"CALLGATE_TEST_WORKERS": "1", **os.environ})
+        server = McpServer("outer", command=command, env={"CALLGATE_TEST_WORKERS": "1", **os.environ}, start_s=60)
         await server.start(story)
         try:
             names = [item.definition.name for item in server.runnables()]
