@@ -65,6 +65,7 @@ ALLOWED = {
     ("execute", "toolsets"): "some tools come from places that must be started, and may change",
     ("files", "execute"): "file tools are toolsets of the executor",
     ("files", "threads"): "file work is done off the event loop",
+    ("files", "permission"): "one list says which files hold secrets, for the question and for the search",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
     ("execute", "workers"): "functions that ask for a process run in the workers that the program shares",
     ("workers", "threads"): "what is said of a failed tool is the same in a thread and in a process",
