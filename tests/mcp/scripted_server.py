@@ -119,8 +119,10 @@ def gated(args, request):
 
 
 def ask_later(args, request):
-    """Asks when the call is over, and writes the answer to a file."""
+    """Asks when the call is over and a file is gone, and writes the answer to another file."""
     send({"id": request["id"], "result": text("over")})
+    while os.path.exists(args["wait"]):
+        time.sleep(0.01)
     params = {"message": "Your password?", "requestedSchema": FORM}
     told = ask({"method": "elicitation/create", "params": params}, request)
     with open(args["file"] + ".new", "w") as file:

@@ -122,11 +122,14 @@ def test_where_nobody_can_be_asked_servers_are_told_so():
 def test_a_question_out_of_nowhere_is_declined_unasked(tmp_path: Path):
     asked: list[Question] = []
     box = old("ask_later", host=asking(Answer("accept", {"word": "hunter2"}), asked))
-    told = tmp_path / "told"
+    told, wait = tmp_path / "told", tmp_path / "wait"
+    wait.touch()
 
     async def story() -> object:
         await box.start(story)
-        value = await box.call("ask_later", {"file": str(told)}, ToolContext(call_id="1", name="ask_later"))
+        files = {"file": str(told), "wait": str(wait)}
+        value = await box.call("ask_later", files, ToolContext(call_id="1", name="ask_later"))
+        wait.unlink()
         while not told.exists():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.01)
         await box.aclose(story)
