@@ -112,12 +112,16 @@ class Door:
             raise ServerFailed(self.problem, again=False)
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self.is_shut, self.problem = True, "nobody logged in"
+        if self._socket is None:
+            raise ServerFailed("the port for a login was taken by another program")
+        self._socket.listen(8)  # Whoever comes back at once waits until somebody opens.
         await self._host.login(self._server, url)
 
     async def _come_back(self) -> Any:
         from mcp.shared.auth import AuthorizationCodeResult
 
         assert self._socket is not None
+        port = self._socket.getsockname()[1]
         with self._clock.stopped():
             try:
                 async with asyncio.timeout(LOGIN_S):
@@ -125,6 +129,8 @@ class Door:
             except TimeoutError:
                 self.problem = f"nobody logged in within {LOGIN_S:g} s"
                 raise ServerFailed(self.problem, again=False) from None
+            finally:
+                self._socket = bound_socket(port)  # For the next time: this address is the one that is registered.
         if "error" in told:
             why = " ".join(filter(None, [told["error"], told.get("error_description")]))
             self.problem = f"the login was refused: {why[:300]}"

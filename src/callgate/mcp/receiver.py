@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import sys
 from urllib.parse import parse_qsl, urlsplit
 
 __all__ = ["PATH", "bound_socket", "redirected"]
@@ -26,6 +27,8 @@ _ASTRAY = "There is nothing here."
 def bound_socket(port: int | None = None) -> socket.socket | None:
     """A socket at this port of the loopback, or at any; None if the port is taken. Nobody can connect to it yet."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    if sys.platform != "win32":  # There it would let others take the port, too.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         sock.bind(("127.0.0.1", port or 0))
     except OSError:
@@ -35,7 +38,7 @@ def bound_socket(port: int | None = None) -> socket.socket | None:
 
 
 async def redirected(sock: socket.socket, state: str) -> dict[str, str]:
-    """Waits for the visit that knows the state, and gives its parameters. The socket stays bound."""
+    """Waits for the visit that knows the state, and gives its parameters. Closes the socket."""
     found: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
     visits = 0
 
@@ -59,8 +62,7 @@ async def redirected(sock: socket.socket, state: str) -> dict[str, str]:
             with contextlib.suppress(OSError):
                 await writer.wait_closed()
 
-    # The server closes what it is given; the port must stay ours, for another login registers nothing new.
-    server = await asyncio.start_server(visit, sock=sock.dup(), limit=HEAD_BYTES_MAX)
+    server = await asyncio.start_server(visit, sock=sock, limit=HEAD_BYTES_MAX)
     try:
         return await found
     finally:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["SILENCE_S", "Address", "Transport", "process_way", "web_way"]
 
 logger = logging.getLogger("callgate.mcp")
+# What goes wrong is told in sentences of ours; tracebacks of the SDK would otherwise land on a terminal that nobody set up.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 Transport = Literal["http", "sse"]
 
