@@ -37,6 +37,7 @@ PURE = (
     "turn",
     "selection",
     "results",
+    "lookalike",
 )
 EDGES = (
     "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "sessions",
