@@ -177,7 +177,7 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *
     try:
         # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
         unnamed = DEMO_TOOLS if shows_example else chosen.tools
-        servers = _mcp_servers(options.mcp, terminal)
+        servers = _mcp_servers(options.mcp, terminal, approve)
         named = load_tools(options.tool) if options.tool else [] if servers else unnamed
         gate = Gate(
             chosen.model,
@@ -195,13 +195,16 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *
     return Talk(gate, session.id, approve)
 
 
-def _mcp_servers(files: Sequence[str], terminal: Terminal) -> list[object]:
+def _mcp_servers(files: Sequence[str], terminal: Terminal, approver: Approver | None) -> list[object]:
     """The servers of the files; what is not understood in them is said, and harms nobody else."""
     if not files:
         return []
+    from callgate.cli.mcp_asking import ServerAsker
     from callgate.mcp import read_servers
 
-    read = [read_servers(file) for file in files]
+    # What servers ask, and where they want a login, can be told only where somebody sits.
+    host = None if approver is None else ServerAsker(terminal.line, approver).host()
+    read = [read_servers(file, host=host) for file in files]
     for sentence in (sentence for one in read for sentence in one.warnings):
         terminal.line(f"callgate: {one_line(sentence, 1000)}")
     return [server for one in read for server in one.servers]

@@ -12,6 +12,7 @@ from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from callgate.errors import ToolNotDeclarable
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.host import Answer, Host, Question
 from callgate.mcp.sentences import is_safe_page
@@ -118,4 +119,7 @@ def _folders(roots: Sequence[str | Path]) -> list[Path]:
 
 def _problems(schema: JsonObject, answer: Answer) -> Sequence[str]:
     wanted = ToolDefinition(name="answer", input_schema={"type": "object", **schema})
-    return check_arguments(wanted, answer.content or {}).problems
+    try:
+        return check_arguments(wanted, answer.content or {}).problems
+    except ToolNotDeclarable as error:
+        return [str(error)]
