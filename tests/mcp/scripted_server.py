@@ -1,7 +1,8 @@
 """An MCP server over stdio that does everything wrong on demand: plain JSON lines, nothing imported that takes time.
 
-Run it with a JSON object of options: `tools` (names to offer), `more` (whole tools), `start_delay_s`, `refuse` (exit at
-once), `greeting` (lines that are no messages), `can` (capabilities), `answers` (results of other methods).
+Run it with a JSON object of options, or @ and a file of it: `tools` (names to offer), `more` (whole tools),
+`start_delay_s`, `refuse` (exit at once), `greeting` (lines that are no messages), `can` (capabilities), `answers` (results
+of other methods).
 """
 
 import json
@@ -10,7 +11,11 @@ import subprocess
 import sys
 import time
 
-OPTIONS = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+GIVEN = sys.argv[1] if len(sys.argv) > 1 else "{}"
+if GIVEN.startswith("@"):
+    with open(GIVEN[1:]) as given_file:
+        GIVEN = given_file.read()
+OPTIONS = json.loads(GIVEN)
 ANY = {"type": "object"}
 TOOLS = {name: {"name": name, "description": f"Does {name}.", "inputSchema": ANY} for name in OPTIONS.get("tools", ["echo"])}
 CANCELLED = []

@@ -27,6 +27,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "chat": "Talk to a model that can call tools.",
     "convert": "Convert tools, calls, results and histories between systems.",
+    "doctor": "What works here and what does not, and what to do about it.",
     "mcp": "Servers with tools: list, test, login, logout.",
     "model": "The model that runs on this machine: fetch, list, path.",
     "audit": "Look at the log of calls, and see whether it was changed.",
