@@ -68,6 +68,17 @@ def line(args, request):
     return None
 
 
+def message(args, request):
+    """One message, as it should be, and far too large."""
+    head = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": text("HERE")})
+    before, _, after = head.partition("HERE")
+    sys.stdout.write(before)
+    for _ in range(args["mib"]):
+        sys.stdout.write("x" * 1024 * 1024)
+    sys.stdout.write(after + "\n")
+    sys.stdout.flush()
+
+
 def huge(args, request):
     return text("y" * args["chars"])
 
@@ -148,6 +159,8 @@ def change(args, request):
 
 def answer(request):
     method = request["method"]
+    if method == OPTIONS.get("dies_at"):
+        os._exit(6)
     if method == "initialize":
         return {
             "protocolVersion": OPTIONS.get("protocol", "2025-06-18"),
@@ -159,7 +172,8 @@ def answer(request):
     if method == "tools/call":
         name = request["params"]["name"]
         tool = next(tool for tool in [*TOOLS.values(), *OPTIONS.get("more", [])] if tool["name"] == name)
-        return globals()[tool.get("_meta", {}).get("does", name)](request["params"].get("arguments", {}), request)
+        does = tool.get("_meta", {}).get("does", name.removeprefix(OPTIONS.get("prefix", "")))
+        return globals()[does](request["params"].get("arguments", {}), request)
     if method in OPTIONS.get("answers", {}):
         return OPTIONS["answers"][method]
     return NotImplemented

@@ -334,6 +334,9 @@ async def _listed(client: Client) -> list[JsonObject]:
 
 async def _has_offers(client: Client) -> bool:
     """Whether the server has resources or prompts: many say that they could have some, and have none."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
     can = client.server_capabilities
 
     async def has_some(verb: Callable[..., Awaitable[Any]], field: str) -> bool:
@@ -341,6 +344,8 @@ async def _has_offers(client: Client) -> bool:
             async with asyncio.timeout(OFFERS_S):
                 return bool(getattr(await verb(cache_mode="bypass"), field))
         except (Exception, BaseExceptionGroup) as error:
+            if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+                raise
             logger.debug("a server does not list its %s: %s", field, reason_of(error))
             return False
 

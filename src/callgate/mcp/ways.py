@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from callgate.mcp.child import Child, child_streams
+from callgate.mcp.child import LINE_BYTES_MAX, Child, child_streams
 from callgate.mcp.connection import Opened
 from callgate.mcp.login import Door
 from callgate.mcp.requests import Requests
@@ -72,11 +72,43 @@ async def _http_streams(address: Address, auth: httpx2.Auth | None) -> AsyncGene
     from mcp.client.streamable_http import streamable_http_client
 
     timeout = httpx2.Timeout(CONNECT_S, read=address.silence_s)
+    # What is not packed cannot unpack to more than is read.
+    headers = {"Accept-Encoding": "identity", **address.headers}
     async with (
-        httpx2.AsyncClient(headers=dict(address.headers), timeout=timeout, auth=auth) as client,
-        streamable_http_client(address.url, http_client=client) as streams,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks={"response": [_bound]}) as client,
+        streamable_http_client(address.url, http_client=client, max_sse_event_size=LINE_BYTES_MAX) as streams,
     ):
         yield streams
+
+
+async def _bound(response: httpx2.Response) -> None:
+    """Sees that an answer as a whole is no longer than a message may be. Streams of events are bound event by event."""
+    import httpx2
+
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.DecodingError("the answer is packed, and nobody asked for that", request=response.request)
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        response.stream = _bounded(cast("httpx2.AsyncByteStream", response.stream))
+
+
+def _bounded(stream: httpx2.AsyncByteStream) -> httpx2.AsyncByteStream:
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        """A body of at most so many bytes."""
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = LINE_BYTES_MAX
+            async for data in stream:
+                left -= len(data)
+                if left < 0:
+                    raise httpx2.ReadError(f"the answer is longer than {LINE_BYTES_MAX >> 20} MiB")
+                yield data
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()
 
 
 @contextlib.asynccontextmanager
