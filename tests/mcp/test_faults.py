@@ -53,6 +53,7 @@ def test_ten_faults_in_one_turn_cost_one_error_each():
         server("twice", "echo", more=[{"name": "twice_echo", "inputSchema": {"type": "object"}}]),
         server("endless", "message"),
     ]  # fmt: skip
+    boxes[2]._timeout_s = 5.0
     boxes[7]._start_s = 0.5
     model = ScriptedModel([
         answer(
@@ -65,7 +66,7 @@ def test_ten_faults_in_one_turn_cost_one_error_each():
     seen: list[events.Event] = []
 
     async def story() -> None:
-        limits = Limits(call_timeout_s=8, parallel=20)
+        limits = Limits(call_timeout_s=40, parallel=20)
         async with Gate(model, boxes, policy=ALLOW, limits=limits) as gate:
             seen.extend([event async for event in gate.stream("Go.")])
 
@@ -90,7 +91,7 @@ def test_ten_faults_in_one_turn_cost_one_error_each():
     ]  # fmt: skip
     errors = {name: str(result.error) for name, result in results if result.status != "finished"}
     assert "the disk is on fire" in errors["dies_die"]
-    assert "did not finish within 8 s" in errors["hangs_hang"]
+    assert "did not finish within 5 s" in errors["hangs_hang"]
     assert "more than 16 MiB and was stopped" in errors["long_line"]
     assert "more than 16 MiB and was stopped" in errors["endless_message"]
     huge = next(result for name, result in results if name == "good_huge")

@@ -43,6 +43,8 @@ class Door:
         self._host, self._clock = host, clock
         self._tokens = tokens
         self._socket: socket.socket | None = None
+        self._port = 0
+        self._visit: asyncio.Task[dict[str, str]] | None = None
         self._state = ""
         self._provider: OAuthClientProvider | None = None
         self.problem = ""
@@ -61,6 +63,8 @@ class Door:
         try:
             yield self._provider
         finally:
+            if self._visit is not None:
+                self._visit.cancel()
             if self._socket is not None:
                 self._socket.close()
 
@@ -83,7 +87,7 @@ class Door:
             self._socket = (bound_socket(port) if port else None) or bound_socket()
             if self._socket is None:
                 raise ServerFailed("no port of this machine is free for a login")
-        here = self._socket.getsockname()[1] if self._socket else port or 1
+        self._port = here = self._socket.getsockname()[1] if self._socket else port or 1
         storage = _Storage(self._tokens, self._url, with_client=here == port)
         provider = OAuthClientProvider(
             self._url,
@@ -114,23 +118,24 @@ class Door:
         self.is_shut, self.problem = True, "nobody logged in"
         if self._socket is None:
             raise ServerFailed("the port for a login was taken by another program")
-        self._socket.listen(8)  # Whoever comes back at once waits until somebody opens.
-        await self._host.login(self._server, url)
+        # Whoever comes back at once is expected already; some browsers keep everybody waiting until they are closed.
+        self._visit = asyncio.create_task(redirected(self._socket, self._state))
+        with self._clock.stopped():
+            await self._host.login(self._server, url)
 
     async def _come_back(self) -> Any:
         from mcp.shared.auth import AuthorizationCodeResult
 
-        assert self._socket is not None
-        port = self._socket.getsockname()[1]
+        assert self._visit is not None
         with self._clock.stopped():
             try:
                 async with asyncio.timeout(LOGIN_S):
-                    told = await redirected(self._socket, self._state)
+                    told = await self._visit
             except TimeoutError:
                 self.problem = f"nobody logged in within {LOGIN_S:g} s"
                 raise ServerFailed(self.problem, again=False) from None
             finally:
-                self._socket = bound_socket(port)  # For the next time: this address is the one that is registered.
+                self._socket = bound_socket(self._port)  # For the next time: this address is the one that is registered.
         if "error" in told:
             why = " ".join(filter(None, [told["error"], told.get("error_description")]))
             self.problem = f"the login was refused: {why[:300]}"
