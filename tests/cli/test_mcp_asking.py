@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import io
+import json
 import os
+import select
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -147,3 +151,39 @@ def test_two_questions_are_asked_one_after_the_other():
     lines = approver.err.getvalue().splitlines()
     assert [line.startswith("? The MCP server") for line in lines].count(True) == 2
     assert lines[3].startswith("  Answer it?")
+
+
+# At a terminal -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there are no pseudo-terminals")
+def test_a_server_asks_in_the_middle_of_a_chat_and_gets_the_answer(tmp_path: Path):
+    import pty
+
+    server = Path(__file__).parent.parent / "mcp" / "asking_server.py"
+    file = tmp_path / "mcp.json"
+    file.write_text(json.dumps({"mcpServers": {"inn": {"command": sys.executable, "args": [str(server)]}}}))
+    command = [sys.executable, "-m", "callgate", "chat", "--provider", "demo", "--mcp", str(file)]
+    master, slave = pty.openpty()
+    with subprocess.Popen(
+        [*command, "--approval-mode", "yolo", "--ephemeral", "book"], stdin=slave, stdout=slave, stderr=slave,
+        start_new_session=True,
+    ) as chat:  # fmt: skip
+        os.close(slave)
+        try:
+            seen = ""
+            for words, typed in (
+                ("Answer it? Never give a password or a key here. [y]es, [n]o (Enter: no) ", "y\n"),
+                ("Guests: (Enter: ask again) ", "4\n"),
+                ("Outside [y]es, [n]o: (Enter: false) ", "y\n"),
+                ("Send this? [y]es, [n]o (Enter: no) ", "y\n"),
+                ("4 outside=True", ""),
+            ):
+                while words not in seen:
+                    assert select.select([master], [], [], 60)[0], seen
+                    seen += os.read(master, 65_536).decode()
+                seen = seen.partition(words)[2]
+                os.write(master, typed.encode())
+        finally:
+            chat.kill()
+            os.close(master)
