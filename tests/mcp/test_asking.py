@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, McpServer, Media, Policy, ScriptedModel, ToolError, UsageError
-from callgate.mcp import Answer, Host, PromptArgument, Question, Resource, ServerPrompt
+from callgate.mcp import Answer, Host, PromptArgument, Question, Resource, ServerPrompt, overview
 from callgate.mcp.clock import PersonClock
 from callgate.testing import call
 from callgate.types import ToolContext
@@ -303,3 +303,30 @@ def test_a_tool_of_the_server_keeps_its_name():
         return found
 
     assert asyncio.run(story()) == [("read_resource", "Does "), ("list_resources", "Lists")]
+
+
+def test_all_servers_are_seen_at_a_glance(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("callgate.mcp.glance.ANSWER_S", 3.0)
+    monkeypatch.setattr("callgate.mcp.connection.OFFERS_S", 0.5)
+    can = {"resources": {}, "prompts": {}}
+    lists = {"resources/list": {"resources": [{"uri": "x:a", "name": "a"}]}, "prompts/list": {"prompts": [{"name": "p"}]}}
+    refusing = {"resources/list": lists["resources/list"]}
+
+    async def story() -> list[tuple[Any, ...]]:
+        boxes = [
+            old("echo", can=can, answers=lists),
+            old("echo", can=can, answers=refusing),
+            old("echo", can=can, answers=lists | {"prompts/list": None}),
+            McpServer("gone", command=["no-such-program-here"]),
+        ]
+        await asyncio.gather(*(box.start(story) for box in boxes))
+        rows = await overview(boxes)
+        await asyncio.gather(*(box.aclose(story) for box in boxes))
+        return [(row.status.name, [one.uri for one in row.resources], len(row.prompts), row.problem) for row in rows]
+
+    fine, refused, silent, gone = asyncio.run(asyncio.wait_for(story(), 60))
+    assert fine == ("old", ["x:a"], 1, None)
+    assert refused[:3] == ("old", [], 0)
+    assert "no method prompts/list" in refused[3]
+    assert silent == ("old", [], 0, "it did not answer within 3 s")
+    assert gone == ("gone", [], 0, "there is no program 'no-such-program-here': install it, or give its whole path")
