@@ -226,6 +226,22 @@ def test_a_port_that_is_taken_leads_to_another_registration(authority: Any):
     assert not TokenFile().forget(authority.url)
 
 
+def test_a_file_of_tokens_that_cannot_be_read_harms_only_those_who_need_it(authority: Any, state: Path):
+    state.parent.mkdir()
+    state.write_text("no json")
+    assert "delete it and log in again" in outcome(authority.url)
+    authority.access["mine"] = 1e12
+    assert outcome(authority.url, headers={"authorization": "Bearer mine"}) == LET_IN
+
+
+def test_what_is_kept_and_makes_no_sense_is_fetched_anew(authority: Any):
+    TokenFile().update(authority.url, tokens={"access": 1}, client={"no": "id"}, metadata={}, resource=[])
+    browser = Browser()
+    assert outcome(authority.url, Host(login=browser)) == LET_IN
+    browser.close()
+    assert browser.visits == ["web"]
+
+
 # The file ----------------------------------------------------------------------------------------------------------------
 
 

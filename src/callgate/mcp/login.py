@@ -14,11 +14,13 @@ from collections.abc import AsyncGenerator, Generator
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from callgate.errors import UsageError
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.host import Host
 from callgate.mcp.receiver import PATH, bound_socket, redirected
 from callgate.mcp.sentences import ServerFailed, is_safe_page
 from callgate.mcp.tokens import TokenFile
+from callgate.types import JsonObject
 
 if TYPE_CHECKING:
     import socket
@@ -46,6 +48,7 @@ class Door:
         self._port = 0
         self._visit: asyncio.Task[dict[str, str]] | None = None
         self._state = ""
+        self._unreadable = ""
         self._provider: OAuthClientProvider | None = None
         self.problem = ""
         """Why nobody was let in."""
@@ -55,8 +58,13 @@ class Door:
     @contextlib.contextmanager
     def opened(self) -> Generator[httpx2.Auth]:
         """What signs requests, for as long as the block lasts."""
-        known = self._tokens.read(self._url)
-        if self._host.login is None and "tokens" not in known:
+        known: JsonObject = {}
+        try:
+            known = self._tokens.read(self._url)
+        except UsageError as error:
+            # Most servers want no login, and are none the worse for it.
+            self._unreadable = str(error)
+        if self._unreadable or (self._host.login is None and "tokens" not in known):
             yield _unsigned(self)
             return
         self._provider = self._made(known)
@@ -71,10 +79,9 @@ class Door:
     def refused(self) -> None:
         """The server let nobody in, and nobody here can log in."""
         self.is_shut = True
-        self.problem = (
-            "it wants a login, and nobody can be asked here: log in once with `callgate mcp login FILE "
-            f"{self._server}` at a terminal, or give it a token in headers"
-        )
+        how = f"log in once with `callgate mcp login FILE {self._server}` at a terminal, or give it a token in headers"
+        why = self._unreadable or f"nobody can be asked here: {how}"
+        self.problem = f"it wants a login, and {why}"
 
     def _made(self, known: dict[str, Any]) -> OAuthClientProvider:
         from mcp.client.auth import OAuthClientProvider
@@ -169,17 +176,15 @@ class _Storage:
     async def get_tokens(self) -> OAuthToken | None:
         from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
 
-        known = self._file.read(self._url)
-        if "tokens" not in known:
-            return None
-        # The SDK forgets these with the process, and would then renew a token never, or at the wrong place.
-        self.context.token_expiry_time = 1.0 if known.get("expires_at") == 0 else known.get("expires_at")
-        self.context.auth_server_url = known.get("issuer")
-        if known.get("metadata"):
-            self.context.oauth_metadata = OAuthMetadata.model_validate(known["metadata"])
-        if known.get("resource"):
-            self.context.protected_resource_metadata = ProtectedResourceMetadata.model_validate(known["resource"])
-        return OAuthToken.model_validate(known["tokens"])
+        known, context = self._file.read(self._url), self.context
+        tokens = _valid(OAuthToken, known.get("tokens"))
+        if tokens is not None:
+            # The SDK forgets these with the process, and would then renew a token never, or at the wrong place.
+            context.token_expiry_time = 1.0 if known.get("expires_at") == 0 else known.get("expires_at")
+            context.auth_server_url = known.get("issuer")
+            context.oauth_metadata = _valid(OAuthMetadata, known.get("metadata"))
+            context.protected_resource_metadata = _valid(ProtectedResourceMetadata, known.get("resource"))
+        return tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         context = self.context
@@ -196,11 +201,19 @@ class _Storage:
         from mcp.shared.auth import OAuthClientInformationFull
 
         known = self._file.read(self._url).get("client")
-        return OAuthClientInformationFull.model_validate(known) if known and self._with_client else None
+        return _valid(OAuthClientInformationFull, known) if self._with_client else None
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
         self._file.update(self._url, client=_plain(client_info))
         self._with_client = True
+
+
+def _valid(kind: Any, value: Any) -> Any:
+    """What is kept, as the SDK has it; None if it is none, for then it is fetched anew."""
+    try:
+        return None if value is None else kind.model_validate(value)
+    except ValueError:
+        return None
 
 
 def _plain(model: Any) -> Any:
