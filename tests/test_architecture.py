@@ -37,6 +37,7 @@ PURE = (
     "turn",
     "selection",
     "results",
+    "lookalike",
 )
 EDGES = (
     "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "sessions",
@@ -65,6 +66,7 @@ ALLOWED = {
     ("execute", "toolsets"): "some tools come from places that must be started, and may change",
     ("files", "execute"): "file tools are toolsets of the executor",
     ("files", "threads"): "file work is done off the event loop",
+    ("files", "permission"): "one list says which files hold secrets, for the question and for the search",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
     ("mcp", "permission"): "calls of MCP clients pass the same keeper as those of a model",
     ("execute", "workers"): "functions that ask for a process run in the workers that the program shares",

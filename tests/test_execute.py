@@ -10,6 +10,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Coroutine, Iterator
 from typing import Annotated, Any
 
@@ -623,3 +624,28 @@ def test_toolsets_and_runnables_are_tools_too():
             return [Echo()]
 
     assert run(Executor([Several()]).execute(call_of("echo"))).value == "echo"
+
+
+def test_the_clock_of_a_call_stands_still_while_a_tool_asks_somebody():
+    async def asks(context: ToolContext) -> str:
+        with context.paused(), context.paused():
+            await asyncio.sleep(1.5)
+        return "asked"
+
+    async def asks_and_dawdles(context: ToolContext) -> str:
+        with context.paused():
+            await asyncio.sleep(1.5)
+        await asyncio.sleep(60)
+        return "never"
+
+    def asks_in_a_thread(context: ToolContext) -> str:
+        with context.paused():
+            time.sleep(1.5)
+        return "asked"
+
+    async def story() -> list[ToolResult]:
+        executor = Executor([asks, asks_and_dawdles, asks_in_a_thread], limits=Limits(call_timeout_s=1.0))
+        names = ["asks", "asks_and_dawdles", "asks_in_a_thread"]
+        return await executor.execute_all([FunctionCall(name=name, args={}, id=name) for name in names])
+
+    assert [result.status for result in asyncio.run(story())] == ["finished", "timed_out", "finished"]

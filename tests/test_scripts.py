@@ -237,3 +237,25 @@ def test_npm_packages_that_cannot_be_had_are_told_in_one_sentence(tmp_path: Path
     assert done.returncode == code
     assert done.stderr.splitlines()[-1] == "npm-packages: npm install failed: no network; what needs them is not tested"
     assert not (tmp_path / "npm" / ".callgate-installed").exists()
+
+
+@posix
+def test_servers_of_the_first_sdk_are_installed_once_and_apart(tmp_path: Path) -> None:
+    uv = 'while [ "$1" != --target ]; do shift; done; mkdir -p "$2"; echo "$*" >>"$2/../asked"'
+    path = programs(tmp_path / "bin", "dirname", "cat", "mkdir", "rm", uv=uv)
+    folder = str(tmp_path / "old")
+    first = shell("old-mcp-packages", folder, cwd=tmp_path, path=path)
+    again = shell("old-mcp-packages", folder, cwd=tmp_path, path=path)
+    assert (first.returncode, again.returncode, again.stderr) == (0, 0, "")
+    (asked,) = (tmp_path / "asked").read_text().splitlines()
+    assert asked.endswith(" mcp-server-sqlite==2025.4.25 mcp<2")
+
+
+@posix
+@pytest.mark.parametrize(("required", "code"), [("", 0), ("1", 1)])
+def test_servers_of_the_first_sdk_that_cannot_be_had_are_told(tmp_path: Path, required: str, code: int) -> None:
+    path = programs(tmp_path / "bin", "dirname", "cat", "mkdir", "rm", "grep", "tail", uv='echo "no network"; exit 1')
+    done = shell("old-mcp-packages", str(tmp_path / "old"), cwd=tmp_path, path=path, CALLGATE_REQUIRE_ALL=required)
+    assert done.returncode == code
+    assert done.stderr.splitlines()[-1] == "old-mcp-packages: no network; what needs them is not tested"
+    assert not (tmp_path / "old" / ".callgate-installed").exists()

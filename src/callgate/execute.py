@@ -8,11 +8,12 @@ the end of the program.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import inspect
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
@@ -301,12 +302,14 @@ class Running:
             timeout_s=timeout_s,
             progress=watch.progress,
             is_cancelled=self._is_given_up,
+            paused=self._paused,
         )
         self._started = time.monotonic()
         self._task = loop.create_task(self._work(tool, dict(call.args), context))
         self._task.add_done_callback(self._task_done)
-        late = f"The call did not finish within {timeout_s:g} s."
-        self._timer = loop.call_later(timeout_s, self._give_up, "timed_out", late)
+        self._late = f"The call did not finish within {timeout_s:g} s."
+        self._pauses, self._left_s = 0, timeout_s
+        self._timer = loop.call_later(timeout_s, self._give_up, "timed_out", self._late)
 
     def stop(self, reason: str) -> None:
         """Tells the call to stop; it then ends soon, with the status `cancelled`."""
@@ -323,6 +326,28 @@ class Running:
 
     def _is_given_up(self) -> bool:
         return self._given_up is not None
+
+    @contextlib.contextmanager
+    def _paused(self) -> Generator[None]:
+        """The deadline stands still meanwhile."""
+        loop = self._task.get_loop()
+        loop.call_soon_threadsafe(self._pause)
+        try:
+            yield
+        finally:
+            with contextlib.suppress(RuntimeError):  # The loop is closed, and the call with it.
+                loop.call_soon_threadsafe(self._go_on)
+
+    def _pause(self) -> None:
+        self._pauses += 1
+        if self._pauses == 1 and self._given_up is None:
+            self._left_s = self._timer.when() - self._task.get_loop().time()
+            self._timer.cancel()
+
+    def _go_on(self) -> None:
+        self._pauses -= 1
+        if self._pauses == 0 and self._given_up is None and not self._ended.done():
+            self._timer = self._task.get_loop().call_later(self._left_s, self._give_up, "timed_out", self._late)
 
     def _give_up(self, status: ResultStatus, sentence: str) -> None:
         """Stops the work as far as it can be stopped."""

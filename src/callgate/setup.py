@@ -17,6 +17,7 @@ from callgate.events import (
     Notice,
 )
 from callgate.execute import Executor
+from callgate.lookalike import look_alikes_among
 from callgate.models import Model, ModelRequest, close_model
 from callgate.permission.gatekeeper import Gatekeeper
 from callgate.respond import whole_text
@@ -31,6 +32,8 @@ from callgate.types import (
 )
 
 __all__ = ["Setup", "View"]
+
+LOOK_ALIKES_TOLD = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +105,13 @@ class Setup:
             yield Notice("tool_left_out", message, "warning")
         for complaint in self.executor.complaints():
             yield Notice("server_unavailable", complaint, "warning")
+        if self.executor.is_live:
+            alike = look_alikes_among(self.executor.definitions)
+            for pair in alike[:LOOK_ALIKES_TOLD]:
+                yield Notice("look_alike_tool", f"{pair} See that the right one is called, or exclude it.", "warning")
+            if len(alike) > LOOK_ALIKES_TOLD:
+                more = f"{len(alike) - LOOK_ALIKES_TOLD} more pairs of tools look alike; `callgate doctor` lists them."
+                yield Notice("look_alike_tool", more, "warning")
 
     def request(self, view: View, conversation: Conversation, command: facts.AskModel, *, stream: bool) -> ModelRequest:
         """What a model is asked with."""

@@ -6,6 +6,7 @@ Nothing comes in and nothing goes out; this file knows no wire format, no model 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
 
@@ -368,6 +369,8 @@ class ToolContext:
     """Reports progress to whoever watches the run: `context.progress("half way", 0.5)`. May be called from any thread."""
     is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
     """Whether the call was cancelled or ran out of time. A long sync tool should look from time to time and return."""
+    paused: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
+    """`with context.paused():` stops the clock of the call while a person is asked. May be entered from any thread."""
 
 
 __all__ = [

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 
 from callgate.cli import main
+from callgate.cli.mcp import OWN_TOOLS
+from callgate.execute import Executor
+from callgate.files import FileTools
+from callgate.files.command import CommandTool
+from callgate.toolsets import RESERVED
 
 SCRIPT = Path(__file__).parent.parent / "mcp" / "scripted_server.py"
 ECHO = {"command": sys.executable, "args": ["-I", str(SCRIPT), '{"tools": ["echo"]}']}
@@ -44,7 +52,9 @@ def test_a_test_says_which_servers_work(servers, capsys: pytest.CaptureFixture[s
         "x gone  there is no program 'no-such-program-here': install it, or give its whole path",
     ]
     assert main(["mcp", "test", file, "box", "-o", "json"]) == 0
-    assert json.loads(capsys.readouterr().out)["servers"] == [
+    told = json.loads(capsys.readouterr().out)
+    assert told["look_alikes"] == []
+    assert told["servers"] == [
         {
             "name": "box",
             "problem": None,
@@ -67,3 +77,87 @@ def test_a_chat_calls_tools_of_servers(servers, capsys: pytest.CaptureFixture[st
     out, _ = capsys.readouterr()
     (made,) = json.loads(out)["calls"]
     assert (made["call"]["name"], made["state"], made["result"]["value"]) == ("echo", "finished", '{"word": "hi"}')
+
+
+def test_a_test_warns_of_tools_that_look_like_others(servers, capsys: pytest.CaptureFixture[str]):
+    shady = {"command": sys.executable, "args": ["-I", str(SCRIPT), json.dumps({"tools": ["re\u0430d_file"]})]}
+    assert main(["mcp", "test", servers(box=shady)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == (
+        "! The tool 're\\u0430d_file' of the MCP server 'box' looks like 'read_file' of this program: letters of another "
+        "script, or signs that nobody sees."
+    )
+
+
+def test_the_names_that_servers_are_compared_with_are_those_of_our_tools(tmp_path: Path):
+    own = Executor([FileTools(tmp_path), CommandTool(tmp_path, allow=["git"])]).definitions
+    assert {*OWN_TOOLS} == {*(definition.name for definition in own), *RESERVED}
+
+
+def test_a_chat_without_servers_does_not_import_the_sdk():
+    story = (
+        "import sys\n"
+        "from callgate.cli import main\n"
+        "code = main(['chat', '--provider', 'demo', '--ephemeral', 'What is 2 + 2?'])\n"
+        "print([name for name in sys.modules if name.split('.')[0] in ('mcp', 'mcp_types')], code, file=sys.stderr)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", story], capture_output=True, text=True, check=True)
+    assert done.stderr.splitlines()[-1] == "[] 0"
+
+
+# Logging in --------------------------------------------------------------------------------------------------------------
+
+
+def _oauth_server() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("oauth_server", SCRIPT.with_name("oauth_server.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+VISIT = """#!{python}
+import sys, urllib.request
+urllib.request.urlopen(sys.argv[1]).read()
+"""
+
+
+def test_a_login_is_made_in_a_browser_kept_and_forgotten(
+    servers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+):
+    browser = tmp_path / "browser"
+    browser.write_text(VISIT.format(python=sys.executable))
+    browser.chmod(0o755)
+    monkeypatch.setenv("BROWSER", f"{browser} %s")
+    monkeypatch.setattr("webbrowser._tryorder", None)
+    monkeypatch.setattr("webbrowser._browsers", {})
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    oauth = _oauth_server()
+    with oauth.serving(oauth.Authority()) as url:
+        file = servers(web={"httpUrl": url})
+        assert main(["mcp", "login", file, "web"]) == 1
+        assert "run this at a terminal" in capsys.readouterr().err
+        assert main(["mcp", "test", file]) == 1
+        assert "it wants a login" in capsys.readouterr().out
+        monkeypatch.setattr("callgate.cli.mcp_login.is_terminal", lambda stream: True)
+        assert main(["mcp", "login", file, "web"]) == 0
+        out, err = capsys.readouterr()
+        assert out == "web: works, 1 tools\n"
+        assert 'The MCP server "web" wants you to log in, at a page of "127.0.0.1":' in err
+        assert main(["mcp", "test", file]) == 0
+        assert [main(["mcp", "logout", file, "web"]) for _ in range(2)] == [0, 0]
+        assert capsys.readouterr().out.splitlines()[-2:] == ["web: forgotten", "web: there was no login"]
+        assert main(["mcp", "test", file]) == 1
+
+
+def test_only_servers_with_an_address_can_be_logged_in_at(servers, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("callgate.cli.mcp_login.is_terminal", lambda stream: True)
+    assert main(["mcp", "login", servers(box=ECHO), "box"]) == 42
+    assert main(["mcp", "logout", servers(box=ECHO), "other"]) == 42
+    assert main(["mcp", "login", "no-such-file.json", "box"]) == 42
+
+
+def test_a_login_that_fails_is_told(servers, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    monkeypatch.setattr("callgate.cli.mcp_login.is_terminal", lambda stream: True)
+    assert main(["mcp", "login", servers(web={"httpUrl": "http://127.0.0.1:9/mcp"}), "web"]) == 1
+    assert capsys.readouterr().err.startswith("callgate: web: ")

@@ -14,7 +14,6 @@ from callgate import Executor, FileTools, FunctionCall, Gate, ScriptedModel, Usa
 from callgate.files import Bounds, weaknesses
 from callgate.files.beneath import opener
 from callgate.files.paths import PathRefused, names_of
-from callgate.files.sensitive import is_sensitive
 from callgate.testing import call, text
 from callgate.types import ToolContext
 
@@ -254,15 +253,3 @@ def test_names_that_windows_reads_otherwise_are_refused_there(name: str) -> None
     assert names_of(name).names == (name,)
     with pytest.raises(PathRefused):
         names_of(f"sub/{name}", windows=True)
-
-
-@pytest.mark.parametrize(
-    ("path", "sensitive"),
-    [
-        (".env", True), ("a/.ENV.local", True), (".env.example", False), ("id_rsa", True), ("id_rsa.pub", False),
-        ("x/.ssh/config", True), ("server.key", True), ("cert.pem", True), ("keyboard.py", False), (".aws/x", True),
-        ("environment.py", False), (".npmrc", True), ("config/secrets.yaml", True), ("README.md", False),
-    ],
-)  # fmt: skip
-def test_files_that_may_hold_secrets_are_known_by_name(path: str, sensitive: bool) -> None:
-    assert is_sensitive(path) is sensitive

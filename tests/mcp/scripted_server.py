@@ -1,7 +1,8 @@
 """An MCP server over stdio that does everything wrong on demand: plain JSON lines, nothing imported that takes time.
 
-Run it with a JSON object of options: `tools` (names to offer), `more` (whole tools), `start_delay_s`, `refuse` (exit at
-once), `greeting` (lines that are no messages).
+Run it with a JSON object of options, or @ and a file of it: `tools` (names to offer), `more` (whole tools),
+`start_delay_s`, `refuse` (exit at once), `greeting` (lines that are no messages), `can` (capabilities), `answers` (results
+of other methods).
 """
 
 import json
@@ -10,10 +11,15 @@ import subprocess
 import sys
 import time
 
-OPTIONS = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+GIVEN = sys.argv[1] if len(sys.argv) > 1 else "{}"
+if GIVEN.startswith("@"):
+    with open(GIVEN[1:]) as given_file:
+        GIVEN = given_file.read()
+OPTIONS = json.loads(GIVEN)
 ANY = {"type": "object"}
 TOOLS = {name: {"name": name, "description": f"Does {name}.", "inputSchema": ANY} for name in OPTIONS.get("tools", ["echo"])}
 CANCELLED = []
+FORM = {"type": "object", "properties": {"word": {"type": "string"}}, "required": ["word"]}
 
 
 def send(message):
@@ -62,6 +68,17 @@ def line(args, request):
     return None
 
 
+def message(args, request):
+    """One message, as it should be, and far too large."""
+    head = json.dumps({"jsonrpc": "2.0", "id": request["id"], "result": text("HERE")})
+    before, _, after = head.partition("HERE")
+    sys.stdout.write(before)
+    for _ in range(args["mib"]):
+        sys.stdout.write("x" * 1024 * 1024)
+    sys.stdout.write(after + "\n")
+    sys.stdout.flush()
+
+
 def huge(args, request):
     return text("y" * args["chars"])
 
@@ -99,6 +116,36 @@ def progress(args, request):
     return text("done")
 
 
+def ask(args, request):
+    """Asks the client something in the middle of a call, and gives what it answered."""
+    send({"id": "q1", "method": args["method"], "params": args.get("params", {})})
+    for received in sys.stdin:
+        answered = json.loads(received)
+        if answered.get("id") == "q1":
+            return text(json.dumps(answered.get("result", answered.get("error"))))
+
+
+def gated(args, request):
+    """Can be called only after a page was visited."""
+    if "visited" in OPTIONS:
+        return text("through the gate")
+    OPTIONS["visited"] = True
+    page = {"mode": "url", "elicitationId": "e1", "url": "https://auth.example/x", "message": "Allow it there."}
+    send({"id": request["id"], "error": {"code": -32042, "message": "visit", "data": {"elicitations": [page]}}})
+
+
+def ask_later(args, request):
+    """Asks when the call is over and a file is gone, and writes the answer to another file."""
+    send({"id": request["id"], "result": text("over")})
+    while os.path.exists(args["wait"]):
+        time.sleep(0.01)
+    params = {"message": "Your password?", "requestedSchema": FORM}
+    told = ask({"method": "elicitation/create", "params": params}, request)
+    with open(args["file"] + ".new", "w") as file:
+        file.write(told["content"][0]["text"])
+    os.rename(args["file"] + ".new", args["file"])
+
+
 def change(args, request):
     """Adds, removes and rewrites tools."""
     for name, tool in args["tools"].items():
@@ -112,10 +159,12 @@ def change(args, request):
 
 def answer(request):
     method = request["method"]
+    if method == OPTIONS.get("dies_at"):
+        os._exit(6)
     if method == "initialize":
         return {
             "protocolVersion": OPTIONS.get("protocol", "2025-06-18"),
-            "capabilities": {"tools": {"listChanged": True}},
+            "capabilities": {"tools": {"listChanged": True}, **OPTIONS.get("can", {})},
             "serverInfo": {"name": "scripted", "version": "1"},
         }
     if method == "tools/list":
@@ -123,7 +172,10 @@ def answer(request):
     if method == "tools/call":
         name = request["params"]["name"]
         tool = next(tool for tool in [*TOOLS.values(), *OPTIONS.get("more", [])] if tool["name"] == name)
-        return globals()[tool.get("_meta", {}).get("does", name)](request["params"].get("arguments", {}), request)
+        does = tool.get("_meta", {}).get("does", name.removeprefix(OPTIONS.get("prefix", "")))
+        return globals()[does](request["params"].get("arguments", {}), request)
+    if method in OPTIONS.get("answers", {}):
+        return OPTIONS["answers"][method]
     return NotImplemented
 
 

@@ -41,6 +41,7 @@ def said(text: str) -> dict[str, Any]:
         ({"content": [said('{\n "a": 1 }')], "structuredContent": {"a": 1}}, {"a": 1}),
         ({"content": [said("5")], "structuredContent": {"result": 5}}, {"result": 5}),
         ({"content": [said("five")], "structuredContent": {"result": "five"}}, {"result": "five"}),
+        ({"content": [said("[1, 2]")], "structuredContent": {"items": [1, 2]}}, {"items": [1, 2]}),
         ({"content": [said("In words: 1")], "structuredContent": {"a": 1}}, [{"a": 1}, "In words: 1"]),
         ({"content": [{**PNG, "data": "!"}]}, "[left out: image/png that is not base64]"),
     ],

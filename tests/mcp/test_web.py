@@ -17,7 +17,7 @@ from callgate import McpServer, ToolError
 from callgate.types import ToolContext
 
 SCRIPT = Path(__file__).with_name("web_server.py")
-PATHS = {"http": "/mcp", "sse": "/sse"}
+PATHS = {"http": "/mcp", "json": "/mcp", "sse": "/sse"}
 
 
 def free_port() -> int:
@@ -73,7 +73,7 @@ def test_tools_at_an_address_are_listed_and_called_with_the_headers_given(kind: 
             return names, await called(box, "add", a=1, b=2), await called(box, "header", name="x-token"), box.complaints()
 
     with serving(kind, port):
-        assert run(story()) == (["add", "header", "die", "hang"], {"result": 3}, {"result": "abc"}, [])
+        assert run(story()) == (["add", "header", "die", "hang", "huge"], {"result": 3}, {"result": "abc"}, [])
 
 
 @pytest.mark.parametrize("kind", ["http", "sse"])
@@ -111,7 +111,7 @@ def test_an_old_server_is_found_at_any_address_within_the_first_run():
             return len(box.runnables())
 
     with serving("sse", port):
-        assert run(story()) == 4
+        assert run(story()) == 5
 
 
 def test_an_address_where_nobody_answers_is_said():
@@ -121,3 +121,25 @@ def test_an_address_where_nobody_answers_is_said():
 
     (complaint,) = run(story())
     assert complaint.startswith("The MCP server 'web' is not available: ")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "fits", "more"), [("http", 5, 40), ("json", 5, 40), ("sse", 0.9, 2)])
+def test_a_result_without_end_costs_one_error_and_the_server_goes_on(kind: str, fits: float, more: int):
+    port = free_port()
+
+    async def story() -> tuple[Any, ...]:
+        async with started(McpServer("web", url=f"http://127.0.0.1:{port}{PATHS[kind]}")) as box:
+            large = await called(box, "huge", chars=int(fits * 1_000_000))
+            with pytest.raises(ToolError) as raised:
+                async with asyncio.timeout(30):
+                    await called(box, "huge", chars=more * 1_000_000)
+            for _ in range(5):
+                with contextlib.suppress(ToolError):
+                    return len(str(large)), str(raised.value), await called(box, "add", a=2, b=2)
+        raise AssertionError("the server was not found again")
+
+    with serving(kind, port):
+        chars, error, value = run(story())
+    assert (chars >= min(fits, 2) * 1_000_000, value) == (True, {"result": 4})
+    assert "'web'" in error

@@ -1,4 +1,4 @@
-"""An MCP server at an address of this machine, written with the official SDK: `web_server.py http|sse PORT`."""
+"""An MCP server at an address of this machine, written with the official SDK: `web_server.py http|json|sse PORT`."""
 
 import asyncio
 import os
@@ -34,8 +34,16 @@ async def hang() -> str:
     return ""
 
 
+@server.tool(structured_output=False)
+def huge(chars: int) -> str:
+    """Says much."""
+    return "y" * chars
+
+
 kind, port = sys.argv[1], int(sys.argv[2])
-if kind == "http":
+if kind == "json":
+    server.run("streamable-http", host="127.0.0.1", port=port, json_response=True)
+elif kind == "http":
     server.run("streamable-http", host="127.0.0.1", port=port)
 else:
     server.run("sse", host="127.0.0.1", port=port)

@@ -27,7 +27,8 @@ INTERRUPTED = 130
 COMMANDS = {
     "chat": "Talk to a model that can call tools.",
     "convert": "Convert tools, calls, results and histories between systems.",
-    "mcp": "Servers with tools: list, test, add, remove, serve.",
+    "doctor": "What works here and what does not, and what to do about it.",
+    "mcp": "Servers with tools: list, test, add, remove, login, logout, serve.",
     "model": "The model that runs on this machine: fetch, list, path.",
     "audit": "Look at the log of calls, and see whether it was changed.",
     "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",

@@ -15,7 +15,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import AsyncGenerator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -46,6 +46,21 @@ class Approver:
         self._terminal = terminal
         self._environ = environ
         self._previews: dict[str, asyncio.Future[str | None]] = {}
+        self._turn = asyncio.Lock()
+
+    @contextlib.asynccontextmanager
+    async def asking(self) -> AsyncGenerator[None]:
+        """While the block lasts the terminal is the asker's: one question at a time, and nothing else is drawn."""
+        async with self._turn:
+            self._terminal.hold()
+            try:
+                yield
+            finally:
+                self._terminal.release()
+
+    async def ask_line(self, question: str, enter: str) -> str:
+        """What is typed behind a question; `enter` says what an empty line means. Only within `asking`."""
+        return await self._ask(question, enter)
 
     def see(self, event: Event) -> None:
         """Hears of every event before it is shown: the one that announces a question brings what the call would change."""
@@ -61,8 +76,7 @@ class Approver:
             # Whatever happened before has been shown by then.
             preview = await asyncio.wait_for(self._preview(call.id), PREVIEW_WAIT_S)
         self._previews.pop(call.id, None)
-        self._terminal.hold()
-        try:
+        async with self.asking():
             self._show(call, definition, reason, preview)
             while True:
                 typed = (await self._ask(_question(call, definition))).strip().lower()
@@ -71,8 +85,6 @@ class Approver:
                 edited = await self._edited(call)
                 if edited is not None:
                     return edited
-        finally:
-            self._terminal.release()
 
     def _preview(self, call_id: str) -> asyncio.Future[str | None]:
         if call_id not in self._previews:
@@ -103,12 +115,12 @@ class Approver:
         if reason:
             self._terminal.line(f"  {one_line(reason, 500)}")
 
-    async def _ask(self, question: str) -> str:
+    async def _ask(self, question: str, enter: str = "no") -> str:
         """Asks, and gives what was typed after the question stood there."""
         self._terminal.ask(f"  {question} ")
         _forget_typed()
         # What is typed from here on counts. This is written last, so whoever waits for it loses nothing.
-        self._terminal.ask("(Enter: no) ")
+        self._terminal.ask(f"(Enter: {enter}) ")
         return await _typed_line()
 
     # Editing --------------------------------------------------------------------------------------------------------------

@@ -16,8 +16,9 @@ import signal
 import sys
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast
 
 import click
 
@@ -35,6 +36,9 @@ from callgate.models import Mode as CallMode
 from callgate.permission import MODES, Mode, Policy
 from callgate.runtime import Gate
 from callgate.types import JsonObject, Reply, SessionRule
+
+if TYPE_CHECKING:
+    from callgate.mcp import Host
 
 __all__ = ["chat"]
 
@@ -177,7 +181,8 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *
     try:
         # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
         unnamed = DEMO_TOOLS if shows_example else chosen.tools
-        servers = mcp_tools(options.mcp, lambda said: terminal.line(f"callgate: {one_line(said, 1000)}"))
+        host = partial(_host, terminal, approve) if approve is not None else None
+        servers = mcp_tools(options.mcp, lambda said: terminal.line(f"callgate: {one_line(said, 1000)}"), host)
         named = load_tools(options.tool) if options.tool else [] if servers else unnamed
         gate = Gate(
             chosen.model,
@@ -193,6 +198,13 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)
         raise InputError(str(error)) from error
     return Talk(gate, session.id, approve)
+
+
+def _host(terminal: Terminal, approver: Approver) -> Host:
+    """Servers may ask the person at the terminal."""
+    from callgate.cli.mcp_asking import ServerAsker
+
+    return ServerAsker(terminal.line, approver).host()
 
 
 NOBODY = "Nobody can be asked here: use a terminal, or a rule in a --policy file, or run it with --approval-mode yolo."

@@ -8,29 +8,40 @@ own tools in `mcp_serve.py`.
 from __future__ import annotations
 
 import asyncio
-import shlex
 from typing import Any
-from urllib.parse import urlsplit
 
 import click
 
 from callgate.cli.convert import echo_json
 from callgate.cli.json_input import InputError
 from callgate.cli.mcp_file import add_server, remove_server
+from callgate.cli.mcp_login import login, logout
 from callgate.cli.mcp_serve import serve
 from callgate.cli.render import escape
 from callgate.errors import UsageError
 from callgate.mcp import McpServer, ServersFile, read_servers
 from callgate.types import JsonObject
 
-__all__ = ["mcp"]
+__all__ = ["OWN_TOOLS", "mcp"]
+
+OWN_TOOLS = (
+    "list_files",
+    "read_file",
+    "write_file",
+    "edit_file",
+    "search_files",
+    "run_command",
+    "find_tools",
+    "read_result",
+)
+"""Names of callgate's own tools, which a server's should not be taken for."""
 
 _OUTPUT = click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or one JSON object."
 )
 
 
-@click.group(short_help="Servers with tools: list, test, add, remove, serve.")
+@click.group(short_help="Servers with tools: list, test, add, remove, login, logout, serve.")
 def mcp() -> None:
     """Looks at MCP servers, keeps the file that names them, and serves our own tools as one."""
 
@@ -39,13 +50,17 @@ for _command in (add_server, remove_server, serve):
     mcp.add_command(_command)
 
 
+mcp.add_command(login)
+mcp.add_command(logout)
+
+
 @mcp.command("list")
 @click.argument("file")
 @_OUTPUT
 def list_servers(file: str, output: str) -> None:
     """Says which servers FILE names, and what is wrong with it. Starts nothing."""
     read = _read(file)
-    rows: list[JsonObject] = [{"name": server.name, "where": _where(server)} for server in read.servers]
+    rows: list[JsonObject] = [{"name": server.name, "where": server.where} for server in read.servers]
     if output == "json":
         echo_json({"servers": rows, "disabled": read.disabled, "warnings": read.warnings})
         return
@@ -70,12 +85,14 @@ def test_servers(ctx: click.Context, file: str, name: str | None, output: str) -
     servers = [server for server in read.servers if name in (None, server.name)]
     if name is not None and not servers:
         raise InputError(f"{file!r} has no server {name!r} that can be started")
-    rows = asyncio.run(_tested(servers))
+    rows, alike = asyncio.run(_tested(servers))
     if output == "json":
-        echo_json({"servers": rows, "warnings": read.warnings})
+        echo_json({"servers": rows, "warnings": read.warnings, "look_alikes": alike})
     else:
         for row in rows:
             _show(row)
+        for sentence in alike:
+            click.echo(f"! {escape(sentence)}")
         _warn(read)
     ctx.exit(1 if any(row["problem"] for row in rows) or (name is None and read.warnings) else 0)
 
@@ -87,16 +104,13 @@ def _read(file: str) -> ServersFile:
         raise InputError(str(error)) from error
 
 
-def _where(server: McpServer) -> str:
-    if server.command is not None:
-        return shlex.join(server.command)
-    # Addresses may carry a password or a token.
-    parts = urlsplit(server.url or "")
-    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+async def _tested(servers: list[McpServer]) -> tuple[list[JsonObject], list[str]]:
+    from callgate.lookalike import look_alikes
 
-
-async def _tested(servers: list[McpServer]) -> list[JsonObject]:
-    return list(await asyncio.gather(*map(_one_tested, servers)))
+    rows = list(await asyncio.gather(*map(_one_tested, servers)))
+    own = [(name, None) for name in OWN_TOOLS]
+    named = [(tool["name"], row["name"]) for row in rows for tool in row["tools"]]
+    return rows, [str(pair) for pair in look_alikes([*own, *named])]
 
 
 async def _one_tested(server: McpServer) -> JsonObject:

@@ -14,11 +14,14 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from callgate.definitions import FunctionTool, ToolOptions, function_tool
 from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.execute import Runnable, Toolset
+
+if TYPE_CHECKING:
+    from callgate.mcp import Host
 
 __all__ = ["ToolLoadError", "file_tools", "load_tools", "mcp_tools"]
 
@@ -61,8 +64,10 @@ def file_tools(root: str | None, words: Sequence[str]) -> list[object]:
         return []  # Nobody asked for them, and this system or this folder has none.
 
 
-def mcp_tools(files: Sequence[str], say: Callable[[str], None]) -> list[object]:
+def mcp_tools(files: Sequence[str], say: Callable[[str], None], host: Callable[[], Host] | None = None) -> list[object]:
     """The servers of files with `mcpServers`; what is not understood in them is said, and harms nobody else.
+
+    `host` makes what servers may ask of a person; without one they may ask nothing.
 
     Raises:
         UsageError: a file cannot be read.
@@ -71,7 +76,8 @@ def mcp_tools(files: Sequence[str], say: Callable[[str], None]) -> list[object]:
         return []
     from callgate.mcp import read_servers
 
-    read = [read_servers(file) for file in files]
+    asked = host() if host is not None else None
+    read = [read_servers(file, host=asked) for file in files]
     for sentence in (sentence for one in read for sentence in one.warnings):
         say(sentence)
     return [server for one in read for server in one.servers]

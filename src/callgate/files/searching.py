@@ -19,9 +19,9 @@ from callgate.errors import ToolError
 from callgate.files.beneath import ALWAYS, NOFOLLOW, let_go
 from callgate.files.bounds import Bounds
 from callgate.files.paths import shown
-from callgate.files.sensitive import is_sensitive
 from callgate.files.text import NotText, text_of
 from callgate.files.tree import Found, Walk, read_at_most
+from callgate.permission.sensitive import is_sensitive
 
 __all__ = ["Query", "Search", "expression"]
 

@@ -26,10 +26,10 @@ from callgate.files.paths import Names, shown
 from callgate.files.reading import Wanted, read_text
 from callgate.files.root import Root
 from callgate.files.searching import Query, Search, expression
-from callgate.files.sensitive import is_sensitive
 from callgate.files.tree import Found, Walk
 from callgate.files.undo import difference, restore
 from callgate.files.writing import Writer, Written
+from callgate.permission.sensitive import is_sensitive
 from callgate.schema import check_arguments
 from callgate.threads import THREADS, error_sentence
 from callgate.types import Limits, ToolContext, ToolDefinition, ToolResult

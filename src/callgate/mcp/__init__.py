@@ -4,6 +4,12 @@ A command or an address comes in, tools go out. The official SDK is imported whe
 """
 
 from callgate.mcp.file import ServersFile, mcp_servers_from_file, read_servers
-from callgate.mcp.server import McpServer
+from callgate.mcp.glance import ServerOverview, overview
+from callgate.mcp.host import Answer, Host, Question
+from callgate.mcp.offers import PromptArgument, Resource, ServerPrompt
+from callgate.mcp.server import McpServer, ServerStatus
 
-__all__ = ["McpServer", "ServersFile", "mcp_servers_from_file", "read_servers"]
+__all__ = [
+    "Answer", "Host", "McpServer", "PromptArgument", "Question", "Resource", "ServerOverview", "ServerPrompt",
+    "ServerStatus", "ServersFile", "mcp_servers_from_file", "overview", "read_servers",
+]  # fmt: skip

@@ -11,13 +11,14 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from callgate.errors import ToolError
-from callgate.mcp.sentences import ServerFailed, reason_of
+from callgate.mcp.clock import PersonClock
+from callgate.mcp.sentences import PagesWanted, ServerFailed, reason_of
 from callgate.types import JsonObject, Progress
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ __all__ = ["Connection", "Opened", "Opener"]
 
 logger = logging.getLogger("callgate.mcp")
 
+T = TypeVar("T")
+
 ATTEMPT_S = 60.0
 """How long a server may take to start and to list its tools before it is stopped and started again."""
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 60.0
@@ -34,9 +37,13 @@ AGAIN_S = 5.0
 """How long a call waits for a server that is being started again."""
 CANCEL_S = 1.0
 """How long a cancelled call may take to tell the server so."""
+OFFERS_S = 5.0
+"""How long a server may take to say what it has beside tools, before it is taken to have nothing."""
 PAGES_MAX = 100
 TOOLS_MAX = 256
 """Tools of one server that are taken."""
+PAGES_WANTED = -32042
+"""The code by which a server says that a person must visit a page before the call can be made."""
 
 
 class Opener(Protocol):
@@ -58,6 +65,8 @@ class Opened:
     changed: asyncio.Event
     """Set when the server says that its tools are others now."""
     last_words: Callable[[], str]
+    is_hopeless: Callable[[], bool] = lambda: False
+    """Whether another attempt would end in the same way, or ask a person again who has said no."""
 
 
 @dataclass(slots=True)
@@ -71,12 +80,19 @@ class _Live:
 class Connection:
     """Keeps a server connected from `start` to `aclose`. Both, and calls, belong on one event loop."""
 
-    def __init__(self, name: str, opener: Opener, on_change: Callable[[], None], *, ways: int = 1) -> None:
+    def __init__(
+        self, name: str, opener: Opener, on_change: Callable[[], None], *, ways: int = 1, clock: PersonClock | None = None
+    ) -> None:
         self.name = name
+        self._clock = clock or PersonClock()
         self._ways = ways
         """How many ways the opener tries in turn."""
         self.tools: list[JsonObject] = []
         """As the server lists them."""
+        self.about: JsonObject = {}
+        """What the server says of itself: `name`, `version`, `protocol`, `instructions`, `resources`, `prompts`."""
+        self.has_offers = False
+        """Whether there is anything to read beside the tools."""
         self.problem: str | None = "it has not been started"
         """Why the server cannot be called now."""
         self._opener = opener
@@ -94,7 +110,8 @@ class Connection:
             self.problem = "it is still starting"
             self._task = asyncio.create_task(self._supervise(), name=f"mcp server {self.name}")
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self._tried.wait(), wait_s)
+            async with self._clock.timeout(wait_s):
+                await self._tried.wait()
 
     async def aclose(self) -> None:
         """Ends the connection, and the server if it is a child of ours."""
@@ -139,16 +156,19 @@ class Connection:
         """Connects, and stays until the connection is over; gives the reason for that."""
         async with self._opener() as way, contextlib.AsyncExitStack() as stack:
             try:
-                async with asyncio.timeout(ATTEMPT_S):
+                async with self._clock.timeout(ATTEMPT_S):
                     client = await stack.enter_async_context(way.client)
                     client.session.validate_tool_result = _as_it_is
-                    tools = await _listed(client)
+                    tools, self.has_offers = await _listed(client), await _has_offers(client)
             except TimeoutError:
                 raise ServerFailed(f"it did not answer within {ATTEMPT_S:g} s. {way.last_words()}".strip()) from None
             except (Exception, BaseExceptionGroup) as error:
                 # A server that ends at once is told of in several ways; its own words are the best of them.
                 await _a_moment(way.ended)
+                if way.is_hopeless():
+                    raise ServerFailed(way.last_words(), again=False) from error
                 raise ServerFailed("; ".join(filter(None, [reason_of(error), way.last_words()]))) from error
+            self.about = _about(client)
             self._live = _Live(client, asyncio.get_running_loop().create_future(), way.ended)
             self._take(tools, None)
             self._up.set()
@@ -172,8 +192,9 @@ class Connection:
     async def _list_again(self, client: Client) -> None:
         try:
             async with asyncio.timeout(ATTEMPT_S):
-                tools = await _listed(client)
-                if tools != self.tools:
+                tools, has_offers = await _listed(client), await _has_offers(client)
+                if (tools, has_offers) != (self.tools, self.has_offers):
+                    self.has_offers = has_offers
                     self._take(tools, None)
         except (Exception, BaseExceptionGroup) as error:
             # The tools that are known stay; if they are gone, calling them says so.
@@ -198,14 +219,24 @@ class Connection:
         """The result of one call, as MCP has it. Deadlines are the caller's: cancelling the call tells the server.
 
         Raises:
+            PagesWanted: a person must visit pages before the call can be made.
             ToolError: the server is not there, went away, or refused the call.
         """
-        live = await self._reached()
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
             tell(message or f"{progress:g}" + (f" of {total:g}" if total else ""), progress / total if total else None)
 
-        task = asyncio.create_task(live.client.call_tool(name, dict(args), progress_callback=report))
+        result = await self.ask(lambda client: client.call_tool(name, dict(args), progress_callback=report))
+        return result.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    async def ask(self, request: Callable[[Client], Awaitable[T]]) -> T:
+        """What the server answers to one request; the end of the connection ends it at once.
+
+        Raises:
+            ToolError: the server is not there, went away, or refused the request.
+        """
+        live = await self._reached()
+        task = asyncio.ensure_future(request(live.client))
         try:
             await asyncio.wait({task, live.lost}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -218,21 +249,25 @@ class Connection:
             raise ToolError(f"The MCP server {self.name!r} gave no result.")
         error = task.exception()
         if error is None:
-            return task.result().model_dump(mode="json", by_alias=True, exclude_none=True)
-        return await self._failed(live, error)
+            return task.result()
+        raise await self._failed(live, error) from error
 
-    async def _failed(self, live: _Live, error: BaseException) -> JsonObject:
+    async def _failed(self, live: _Live, error: BaseException) -> ToolError:
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
 
         if not isinstance(error, MCPError):
-            raise ToolError(f"The MCP server {self.name!r} gave no usable result: {reason_of(error)}") from error
+            return ToolError(f"The MCP server {self.name!r} gave no usable result: {reason_of(error)}")
         if error.code == CONNECTION_CLOSED or "session terminated" in error.message.lower():
             # The connection is of no use any more, even where nobody has noticed: its task is to open another one.
             live.ended.set()
             await asyncio.wait({live.lost}, timeout=CANCEL_S)
-            raise self._lost(live.lost.result() if live.lost.done() else error.message) from error
-        raise ToolError(f"The MCP server {self.name!r} refused the call: {error.message} (code {error.code})") from error
+            return self._lost(live.lost.result() if live.lost.done() else error.message)
+        kind = ToolError if error.code != PAGES_WANTED else PagesWanted
+        refused = kind(f"The MCP server {self.name!r} refused the call: {error.message} (code {error.code})")
+        if isinstance(refused, PagesWanted):
+            refused.pages = error.error.data
+        return refused
 
     def _lost(self, why: str) -> ToolError:
         return ToolError(
@@ -270,6 +305,18 @@ async def _a_moment(event: asyncio.Event | None) -> None:
         await asyncio.wait_for((event or asyncio.Event()).wait(), 0.1)
 
 
+def _about(client: Client) -> JsonObject:
+    told, can = client.server_info, client.server_capabilities
+    return {
+        "name": told.name if told else None,
+        "version": told.version if told else None,
+        "protocol": client.protocol_version,
+        "instructions": client.instructions,
+        "resources": can.resources is not None,
+        "prompts": can.prompts is not None,
+    }
+
+
 async def _listed(client: Client) -> list[JsonObject]:
     """All pages of the server's tools. A server that has none is asked for none."""
     if client.server_capabilities.tools is None:
@@ -285,6 +332,30 @@ async def _listed(client: Client) -> list[JsonObject]:
     return found
 
 
+async def _has_offers(client: Client) -> bool:
+    """Whether the server has resources or prompts: many say that they could have some, and have none."""
+    from mcp.shared.exceptions import MCPError
+    from mcp_types import CONNECTION_CLOSED
+
+    can = client.server_capabilities
+
+    async def has_some(verb: Callable[..., Awaitable[Any]], field: str) -> bool:
+        try:
+            async with asyncio.timeout(OFFERS_S):
+                return bool(getattr(await verb(cache_mode="bypass"), field))
+        except (Exception, BaseExceptionGroup) as error:
+            if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
+                raise
+            logger.debug("a server does not list its %s: %s", field, reason_of(error))
+            return False
+
+    asked = [has_some(client.list_prompts, "prompts")] if can.prompts is not None else []
+    if can.resources is not None:
+        asked.append(has_some(client.list_resources, "resources"))
+        asked.append(has_some(client.list_resource_templates, "resource_templates"))
+    return any(await asyncio.gather(*asked))
+
+
 async def _listen(client: Client, changed: asyncio.Event) -> None:
     """Newer servers tell of changes only those who ask to be told."""
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
@@ -292,7 +363,8 @@ async def _listen(client: Client, changed: asyncio.Event) -> None:
     if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
         return
     try:
-        async with client.listen(tools_list_changed=True) as events:
+        listening = client.listen(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
+        async with listening as events:
             changed.set()  # What changed before anybody listened was not told.
             async for _ in events:
                 changed.set()

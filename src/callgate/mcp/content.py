@@ -50,14 +50,14 @@ def value_of(result: JsonObject) -> object:
 def _repeats(part: ResultPart, structured: Any) -> bool:
     """Whether a text only says once more what the structured content says, whatever its layout.
 
-    Servers wrap what is no object in one with the single key `result`; their text is of what is inside.
+    Servers wrap what is no object in one with a single key, such as `result`; their text is of what is inside.
     """
     if not isinstance(part, Text):
         return False
     said: Any = part.text
     with contextlib.suppress(JsonError):
         said = strict_json.parse(part.text)
-    inner = structured["result"] if [*structured] == ["result"] else structured
+    inner = next(iter(structured.values())) if len(structured) == 1 else structured
     return said in (structured, inner) or part.text == inner
 
 

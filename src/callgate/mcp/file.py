@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.errors import JsonError, UsageError
+from callgate.mcp.host import Host
 from callgate.mcp.server import McpServer
 from callgate.types import JsonObject
 
@@ -46,19 +47,19 @@ class ServersFile:
     """Servers that cannot be used, keys that are not known, variables that are not set."""
 
 
-def mcp_servers_from_file(path: str | Path) -> list[McpServer]:
+def mcp_servers_from_file(path: str | Path, *, host: Host | None = None) -> list[McpServer]:
     """The servers of an `mcpServers` file that are not disabled. What is not understood in it is a Python warning.
 
     Raises:
         UsageError: the file cannot be read, or is no such file.
     """
-    read = read_servers(path)
+    read = read_servers(path, host=host)
     for sentence in read.warnings:
         warnings.warn(sentence, UserWarning, stacklevel=2)
     return read.servers
 
 
-def read_servers(path: str | Path, environ: Mapping[str, str] | None = None) -> ServersFile:
+def read_servers(path: str | Path, environ: Mapping[str, str] | None = None, *, host: Host | None = None) -> ServersFile:
     """The servers of a file, and everything that should be said about it.
 
     Raises:
@@ -76,6 +77,8 @@ def read_servers(path: str | Path, environ: Mapping[str, str] | None = None) -> 
     found = ServersFile()
     for name, row in cast("dict[str, Any]", rows).items():
         _read_row(name, row, os.environ if environ is None else environ, found)
+    for server in found.servers:
+        server.host = host or server.host
     return found
 
 

@@ -1,12 +1,17 @@
-"""Words for what goes wrong between us and a server."""
+"""Words for what goes wrong between us and a server, and for what must not."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
+from urllib.parse import urlsplit
 
-__all__ = ["ServerFailed", "reason_of"]
+from callgate.errors import ToolError
+
+__all__ = ["PagesWanted", "ServerFailed", "is_safe_page", "reason_of"]
 
 REASON_CHARS_MAX = 2000
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
 class ServerFailed(Exception):
@@ -15,6 +20,12 @@ class ServerFailed(Exception):
     def __init__(self, message: str, *, again: bool = True) -> None:
         super().__init__(message)
         self.again = again
+
+
+class PagesWanted(ToolError):
+    """A call cannot be made before a person has visited pages, which `pages` names as the server did."""
+
+    pages: Any = None
 
 
 def reason_of(error: BaseException) -> str:
@@ -30,3 +41,13 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
             yield from _leaves(inner)  # pyright: ignore[reportUnknownArgumentType]
     else:
         yield error
+
+
+def is_safe_page(url: str) -> bool:
+    """Whether a person can be sent there: encrypted, or on this very machine, and with no name before the host's."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    known = parts.scheme == "https" or (parts.scheme == "http" and parts.hostname in LOOPBACK)
+    return known and bool(parts.hostname) and "@" not in parts.netloc

@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import importlib.util
 import re
+import shlex
 from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
@@ -19,17 +20,41 @@ from urllib.parse import urlsplit
 from callgate.definitions.mcp import MCP
 from callgate.definitions.reading import Node, ShapeError
 from callgate.errors import UsageError
+from callgate.mcp import offers
+from callgate.mcp.clock import PersonClock
 from callgate.mcp.connection import TOOLS_MAX, Connection, Opened
 from callgate.mcp.content import value_of
-from callgate.mcp.ways import Transport, process_way, web_way
-from callgate.types import JsonObject, ToolContext, ToolDefinition
+from callgate.mcp.host import NOBODY, Host
+from callgate.mcp.login import Door
+from callgate.mcp.offers import OfferTool, Resource, ServerPrompt
+from callgate.mcp.requests import Requests
+from callgate.mcp.sentences import PagesWanted
+from callgate.mcp.tokens import TokenFile
+from callgate.mcp.ways import SILENCE_S, Address, Transport, process_way, web_way
+from callgate.types import JsonObject, Media, ToolContext, ToolDefinition
 
-__all__ = ["McpServer", "McpTool"]
+__all__ = ["McpServer", "McpTool", "ServerStatus"]
 
 T = TypeVar("T")
 
 START_S = 10.0
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerStatus:
+    """How a server stands, for a person to read."""
+
+    name: str
+    where: str
+    """The command, or the address without what is secret in it."""
+    problem: str | None
+    """Why it cannot be called now; None if it can."""
+    about: JsonObject
+    """What it says of itself: `name`, `version`, `protocol`, `instructions`, whether it knows `resources`, `prompts`."""
+    tools: tuple[ToolDefinition, ...]
+    remarks: tuple[str, ...]
+    """Sentences on tools that are not offered."""
 
 
 class McpServer:
@@ -56,6 +81,7 @@ class McpServer:
         cwd: The folder that the child runs in.
         transport: `http` (streamable HTTP) or `sse`; None tries one after the other.
         start_s: How long the first run waits for the server. One that takes longer joins when it is ready.
+        host: What the server may ask of this program: answers of a person, a login, a model, folders. By default nothing.
 
     Raises:
         UsageError: the arguments cannot be used, or the package `mcp` is not installed.
@@ -76,6 +102,7 @@ class McpServer:
         cwd: str | Path | None = None,
         transport: Transport | None = None,
         start_s: float = START_S,
+        host: Host | None = None,
     ) -> None:
         _check(name, command, url, transport)
         self.name = name
@@ -83,16 +110,19 @@ class McpServer:
         self.command = None if command is None else tuple(command)
         self.url = url
         self.trust = trust
+        self.host = host or NOBODY
         self._env, self._headers = env, headers
         self._cwd = None if cwd is None else str(cwd)
         self._timeout_s, self._start_s = timeout_s, start_s
         self._include = None if include is None else frozenset(include)
         self._exclude = frozenset(exclude or ())
         self._transports: list[Transport] = [transport] if transport else _likely(url)
-        self._tools: list[McpTool] = []
+        self._tools: list[McpTool | OfferTool] = []
         self.left_out: list[str] = []
         """Sentences on tools of the server that are not offered."""
         self._connection: Connection | None = None
+        self._clock = PersonClock()
+        self._requests = Requests(name, self.host, self._clock)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owners: set[object] = set()
 
@@ -101,7 +131,7 @@ class McpServer:
 
     # A live toolset -------------------------------------------------------------------------------------------------------
 
-    def runnables(self) -> Sequence[McpTool]:
+    def runnables(self) -> Sequence[McpTool | OfferTool]:
         """The tools as the server listed them last."""
         return self._tools
 
@@ -119,7 +149,11 @@ class McpServer:
         """Starts the server unless it runs; waits until its tools are known, or `start_s` at most."""
         if self._loop is None or self._loop.is_closed():
             self._loop, self._owners = asyncio.get_running_loop(), set()
-            self._connection = Connection(self.name, self._open, self._changed, ways=max(1, len(self._transports)))
+            self._clock = PersonClock()
+            self._requests = Requests(self.name, self.host, self._clock)
+            self._connection = Connection(
+                self.name, self._open, self._changed, ways=max(1, len(self._transports)), clock=self._clock
+            )
         self._owners.add(owner)
         assert self._connection is not None
         await self._there(self._connection.start(self._start_s))
@@ -140,11 +174,62 @@ class McpServer:
         Raises:
             ToolError: the server is not there, went away, or says that the call failed.
         """
-        connection = self._connection
-        if connection is None:
-            raise UsageError(f"the MCP server {self.name!r} is not running: it runs while a gate is in use")
-        result = await self._there(connection.call(name, args, context.progress))
+        connection, requests = self._running(), self._requests
+        with requests.during(context):
+            try:
+                result = await self._there(connection.call(name, args, context.progress))
+            except PagesWanted as wanted:
+                # The server says that it has done nothing yet, so this is no second time.
+                if not await self._there(requests.ask_to_visit(wanted.pages)):
+                    raise
+                result = await self._there(connection.call(name, args, context.progress))
         return value_of(result)
+
+    # What it has beside tools ---------------------------------------------------------------------------------------------
+
+    def status(self) -> ServerStatus:
+        """How the server stands now. Asks nobody."""
+        return ServerStatus(
+            name=self.name,
+            where=self.where,
+            problem=self.problem,
+            about=dict(self._connection.about) if self._connection else {},
+            tools=tuple(tool.definition for tool in self._tools),
+            remarks=tuple(self.left_out),
+        )
+
+    @property
+    def where(self) -> str:
+        """The command, or the address without what may be secret in it."""
+        if self.command is not None:
+            return shlex.join(self.command)
+        parts = urlsplit(self.url or "")
+        return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
+
+    async def resources(self) -> list[Resource]:
+        """What can be read of the server. Raises `ToolError` if it cannot be asked."""
+        return await self._there(offers.list_resources(self._running()))
+
+    async def prompts(self) -> list[ServerPrompt]:
+        """The prompts that the server has written. Raises `ToolError` if it cannot be asked."""
+        return await self._there(offers.list_prompts(self._running()))
+
+    async def read_resource(self, uri: str, context: ToolContext | None = None) -> object:
+        """What stands in a resource: text, `Media`, or a list of these. Raises `ToolError` if it cannot be had."""
+        with self._requests.during(context or _NO_CALL):
+            return await self._there(offers.read_resource(self._running(), uri))
+
+    async def get_prompt(
+        self, name: str, args: Mapping[str, str] | None = None, context: ToolContext | None = None
+    ) -> list[str | Media]:
+        """A prompt, filled in, as `Gate.run` takes it. Raises `ToolError` if it cannot be had."""
+        with self._requests.during(context or _NO_CALL):
+            return await self._there(offers.get_prompt(self._running(), name, args or {}))
+
+    def _running(self) -> Connection:
+        if self._connection is None:
+            raise UsageError(f"the MCP server {self.name!r} is not running: it runs while a gate is in use")
+        return self._connection
 
     # Behind it ------------------------------------------------------------------------------------------------------------
 
@@ -155,12 +240,15 @@ class McpServer:
     @contextlib.asynccontextmanager
     async def _open(self) -> AsyncGenerator[Opened]:
         if self.command is not None:
-            way = process_way(self.command, self._env, self._cwd)
+            way = process_way(self.command, self._env, self._cwd, self._requests)
         else:
             # The other transport has its turn at the next attempt.
             transport = self._transports[0]
             self._transports = [*self._transports[1:], transport]
-            way = web_way(self.url or "", transport, self._headers, self._timeout_s)
+            url = self.url or ""
+            address = Address(url=url, headers=self._headers or {}, silence_s=max(SILENCE_S, self._timeout_s or 0))
+            door = Door(self.name, url, self.host, self._clock, TokenFile())
+            way = web_way(address, transport, door, self._requests)
         async with way as opened:
             yield opened
 
@@ -179,10 +267,14 @@ class McpServer:
             found[definition.name] = McpTool(self, definition)
         if len(listed) > TOOLS_MAX:
             self.left_out.append(f"The MCP server {self.name!r} has more than {TOOLS_MAX} tools; the others are left out.")
-        self._tools = list(found.values())
+        beside = offers.offer_tools(self) if self._connection.has_offers else []
+        self._tools = [*found.values(), *(tool for tool in beside if self._is_free(tool.definition.name, found))]
         self.version += 1
         if self._transports:  # This one works: it stays first.
             self._transports = [self._transports[-1], *self._transports[:-1]]
+
+    def _is_free(self, name: str, found: Mapping[str, McpTool]) -> bool:
+        return self._is_wanted(name) and name not in found
 
     def _is_wanted(self, name: str) -> bool:
         return name not in self._exclude and (self._include is None or name in self._include)
@@ -212,6 +304,10 @@ class McpTool:
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
         """Calls the tool on its server."""
         return await self._server.call(self.definition.name, args, context)
+
+
+_NO_CALL = ToolContext(call_id="", name="")
+"""A program asks by itself, and no call of a model is under way."""
 
 
 def _check(name: str, command: Sequence[str] | None, url: str | None, transport: str | None) -> None:

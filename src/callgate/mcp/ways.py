@@ -1,7 +1,7 @@
 """The ways to a server: a child process, streamable HTTP, and server-sent events for old servers.
 
 What a server is comes in; a client of the SDK that is ready to be entered goes out, with a word on when it is of no use any
-more. Nothing is offered to servers beyond calling their tools: they can ask us for no model, no files and no answers.
+more. What servers may ask of us is the business of `requests.py`.
 """
 
 from __future__ import annotations
@@ -9,19 +9,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from callgate.mcp.child import Child, child_streams
+from callgate.mcp.child import LINE_BYTES_MAX, Child, child_streams
 from callgate.mcp.connection import Opened
+from callgate.mcp.login import Door
+from callgate.mcp.requests import Requests
 from callgate.types import JsonObject
 
 if TYPE_CHECKING:
+    import httpx2
     from mcp.client._transport import TransportStreams
 
-__all__ = ["Transport", "process_way", "web_way"]
+__all__ = ["SILENCE_S", "Address", "Transport", "process_way", "web_way"]
 
 logger = logging.getLogger("callgate.mcp")
+# What goes wrong is told in sentences of ours; tracebacks of the SDK would otherwise land on a terminal that nobody set up.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 Transport = Literal["http", "sse"]
 
@@ -31,53 +37,110 @@ SILENCE_S = 300.0
 
 
 @contextlib.asynccontextmanager
-async def process_way(command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None) -> AsyncGenerator[Opened]:
+async def process_way(
+    command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None, requests: Requests
+) -> AsyncGenerator[Opened]:
     """A server that is run as a child process."""
     child = Child()
-    yield _opened(child_streams(child, command, env=env, cwd=cwd), child.last_words)
+    yield _opened(child_streams(child, command, env=env, cwd=cwd), child.last_words, requests)
 
 
-@contextlib.asynccontextmanager
-async def web_way(
-    url: str, transport: Transport, headers: Mapping[str, str] | None, timeout_s: float | None
-) -> AsyncGenerator[Opened]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Address:
     """A server at an address."""
-    streams = {"http": _http_streams, "sse": _sse_streams}[transport](
-        url, dict(headers or {}), max(SILENCE_S, timeout_s or 0)
-    )
-    yield _opened(streams, str)
+
+    url: str
+    headers: Mapping[str, str]
+    silence_s: float
 
 
 @contextlib.asynccontextmanager
-async def _http_streams(url: str, headers: dict[str, str], silence_s: float) -> AsyncGenerator[TransportStreams]:
+async def web_way(address: Address, transport: Transport, door: Door, requests: Requests) -> AsyncGenerator[Opened]:
+    """A server at an address."""
+    # Whoever says who they are need not log in.
+    signed = contextlib.nullcontext() if "authorization" in map(str.lower, address.headers) else door.opened()
+    with signed as auth:
+        streams = {"http": _http_streams, "sse": _sse_streams}[transport](address, auth)
+        opened = _opened(streams, lambda: door.problem, requests)
+        opened.is_hopeless = lambda: door.is_shut
+        yield opened
+
+
+@contextlib.asynccontextmanager
+async def _http_streams(address: Address, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
+    timeout = httpx2.Timeout(CONNECT_S, read=address.silence_s)
+    # What is not packed cannot unpack to more than is read.
+    headers = {"Accept-Encoding": "identity", **address.headers}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=httpx2.Timeout(CONNECT_S, read=silence_s)) as client,
-        streamable_http_client(url, http_client=client) as streams,
+        httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, event_hooks={"response": [_bound]}) as client,
+        streamable_http_client(address.url, http_client=client, max_sse_event_size=LINE_BYTES_MAX) as streams,
     ):
         yield streams
 
 
+async def _bound(response: httpx2.Response) -> None:
+    """Sees that an answer as a whole is no longer than a message may be. Streams of events are bound event by event."""
+    import httpx2
+
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.DecodingError("the answer is packed, and nobody asked for that", request=response.request)
+    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+        response.stream = _bounded(cast("httpx2.AsyncByteStream", response.stream))
+
+
+def _bounded(stream: httpx2.AsyncByteStream) -> httpx2.AsyncByteStream:
+    import httpx2
+
+    class Bounded(httpx2.AsyncByteStream):
+        """A body of at most so many bytes."""
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            left = LINE_BYTES_MAX
+            async for data in stream:
+                left -= len(data)
+                if left < 0:
+                    raise httpx2.ReadError(f"the answer is longer than {LINE_BYTES_MAX >> 20} MiB")
+                yield data
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Bounded()
+
+
 @contextlib.asynccontextmanager
-async def _sse_streams(url: str, headers: dict[str, str], silence_s: float) -> AsyncGenerator[TransportStreams]:
+async def _sse_streams(address: Address, auth: httpx2.Auth | None) -> AsyncGenerator[TransportStreams]:
     from mcp.client.sse import sse_client
 
-    async with sse_client(url, headers=headers, timeout=CONNECT_S, sse_read_timeout=silence_s) as streams:
+    headers = dict(address.headers)
+    async with sse_client(
+        address.url, headers=headers, timeout=CONNECT_S, sse_read_timeout=address.silence_s, auth=auth
+    ) as streams:
         yield streams
 
 
-def _opened(streams: contextlib.AbstractAsyncContextManager[TransportStreams], last_words: Any) -> Opened:
+def _opened(
+    streams: contextlib.AbstractAsyncContextManager[TransportStreams], last_words: Any, requests: Requests
+) -> Opened:
     from mcp.client import Client
-    from mcp_types import Implementation, ToolListChangedNotification
+    from mcp_types import (
+        Implementation,
+        PromptListChangedNotification,
+        ResourceListChangedNotification,
+        ToolListChangedNotification,
+    )
 
     from callgate import __version__
 
     ended, changed = asyncio.Event(), asyncio.Event()
 
     async def take(message: object) -> None:
-        if isinstance(message, ToolListChangedNotification):
+        if isinstance(
+            message, (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
+        ):
             changed.set()
 
     @contextlib.asynccontextmanager
@@ -85,7 +148,12 @@ def _opened(streams: contextlib.AbstractAsyncContextManager[TransportStreams], l
         async with streams as (incoming, outgoing):
             yield _Watched(incoming, ended), outgoing
 
-    client = Client(watched(), message_handler=take, client_info=Implementation(name="callgate", version=__version__))
+    client = Client(
+        watched(),
+        message_handler=take,
+        client_info=Implementation(name="callgate", version=__version__),
+        **requests.callbacks(),
+    )
     return Opened(client, ended, changed, last_words)
 
 

@@ -14,26 +14,30 @@ from typing import Any, cast
 from callgate.permission.patterns import AnyPath
 from callgate.types import ToolDefinition
 
-__all__ = ["SENSITIVE", "leaves", "paths_in", "sensitive_path"]
+__all__ = ["SENSITIVE", "is_sensitive", "leaves", "paths_in", "sensitive_path"]
 
 SENSITIVE: tuple[str, ...] = (
     # Settings that hold secrets.
     ".env*", "*.env", ".envrc", "credentials", "credentials.*", "*credentials*.json", "secrets", "secrets.*", "secret.*",
-    "client_secret*.json", "service-account*.json", "service_account*.json", "*.tfstate", "*.tfstate.*", "*.tfvars",
-    ".netrc", "_netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".git-credentials", ".dockercfg", ".docker/config.json",
-    ".pgpass", ".my.cnf", ".mylogin.cnf", ".htpasswd", ".s3cfg", ".boto", ".vault-token", ".terraformrc",
-    ".m2/settings.xml", ".cargo/credentials*", ".gem/credentials", ".composer/auth.json", "wp-config.php", "token.json",
+    "*secret.json", "*secrets.json", "*secret.yaml", "*secrets.yaml", "*secret.yml", "*secrets.yml", "*secret.toml",
+    "*secrets.toml", "*secret.txt", "*secrets.txt", "client_secret*.json", "*service-account*.json",
+    "*service_account*.json", "*.tfstate", "*.tfstate.*", "*.tfvars",
+    ".netrc", "_netrc", ".npmrc", ".yarnrc.yml", ".pypirc", ".git-credentials", ".dockercfg", ".pgpass",
+    ".my.cnf", ".mylogin.cnf", ".htpasswd", ".s3cfg", ".boto", ".vault-token", ".terraformrc", "**/.m2/settings.xml",
+    "**/.cargo/credentials*", "**/.gem/credentials", "**/.composer/auth.json", "wp-config.php", "token.json",
     # Keys.
     "*.pem", "*.key", "*.p12", "*.pfx", "*.p8", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "*.ovpn", "*.gpg", "*.asc",
-    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "authorized_keys", "known_hosts", "wallet.dat",
+    "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*", "*_rsa", "*_dsa", "*_ecdsa", "*_ed25519", "authorized_keys",
+    "known_hosts", "wallet.dat",
     # Folders of secrets.
-    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".config/gcloud", ".gcloud", ".password-store", ".config/gh",
+    ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", "**/.config/gcloud", ".gcloud", ".password-store",
+    "**/.config/gh",
     # What could make others run code, or tells what was run.
     ".git", ".bash_history", ".zsh_history", ".python_history", ".psql_history", ".mysql_history",
     # What a system keeps for itself, and the short names that one file system has for the above.
     "//etc/shadow", "//etc/gshadow", "//etc/sudoers", "//proc", "env~?*", "ssh~?*", "git~?*", "aws~?*",
 )  # fmt: skip
-"""Patterns of files that are asked about whatever the rules and the mode say."""
+"""Patterns of files that are asked about whatever the rules and the mode say, and that no search looks into unasked."""
 
 # What a file tool is given beside names of files. Everything else of it is taken for one: better a question too many.
 _CONTENT = frozenset({
@@ -74,6 +78,11 @@ def sensitive_path(definition: ToolDefinition, args: Mapping[str, Any], patterns
         return None
     is_sensitive = _matcher(patterns)
     return next((path for path in paths_in(definition, args) if is_sensitive(path)), None)
+
+
+def is_sensitive(path: str) -> bool:
+    """Whether a path is likely to hold secrets or give power: `.env`, keys, `.ssh/` and the others of `SENSITIVE`."""
+    return _matcher(SENSITIVE)(path)
 
 
 @functools.lru_cache(maxsize=16)

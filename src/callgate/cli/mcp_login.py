@@ -1,0 +1,71 @@
+"""`callgate mcp login` and `logout`: being let in at remote MCP servers, once, and forgetting it.
+
+A file with `mcpServers` and a name come in; a sentence goes out, and a token into the file for tokens, or out of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+import click
+
+from callgate.cli.json_input import InputError
+from callgate.cli.mcp_asking import show_login
+from callgate.cli.render import escape, is_terminal
+from callgate.errors import UsageError
+from callgate.mcp import Host, McpServer, read_servers
+from callgate.mcp.tokens import TokenFile
+
+__all__ = ["login", "logout"]
+
+
+@click.command()
+@click.argument("file")
+@click.argument("name")
+def login(file: str, name: str) -> None:
+    """Logs in at the server NAME of FILE, in a browser. The token is kept and renewed from then on.
+
+    Exit codes: 0, 1 nobody was let in, 2 wrong usage, 42 bad input.
+    """
+    if not is_terminal(sys.stderr):
+        raise click.ClickException("a login needs a person: run this at a terminal")
+
+    async def show(server: str, url: str) -> None:
+        await show_login(lambda line: click.echo(line, err=True), server, url)
+
+    server = _remote(file, name, Host(login=show))
+    problem = asyncio.run(_tried(server))
+    if problem is not None:
+        raise click.ClickException(f"{name}: {escape(problem)}")
+    click.echo(f"{name}: works, {len(server.runnables())} tools")
+
+
+@click.command()
+@click.argument("file")
+@click.argument("name")
+def logout(file: str, name: str) -> None:
+    """Forgets the token of the server NAME of FILE."""
+    server = _remote(file, name, None)
+    try:
+        was_there = TokenFile().forget(server.url or "")
+    except UsageError as error:
+        raise click.ClickException(str(error)) from error
+    click.echo(f"{name}: {'forgotten' if was_there else 'there was no login'}")
+
+
+def _remote(file: str, name: str, host: Host | None) -> McpServer:
+    try:
+        found = [server for server in read_servers(file, host=host).servers if server.name == name]
+    except UsageError as error:
+        raise InputError(str(error)) from error
+    if not found or found[0].url is None:
+        raise InputError(f"{file!r} has no server {name!r} with a url")
+    return found[0]
+
+
+async def _tried(server: McpServer) -> str | None:
+    await server.start(server)
+    problem = server.problem
+    await server.aclose(server)
+    return problem

@@ -1,0 +1,140 @@
+"""Names of tools that a person, or a model, takes for one another.
+
+Names with the places they come from come in, pairs that look alike go out, each with what makes them so. Names of one place
+are that place's own business, and so is a name that two places share: there the place stands before it. Pure.
+"""
+
+from __future__ import annotations
+
+import functools
+import unicodedata
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import TypeAlias
+
+from callgate.types import ToolDefinition
+
+__all__ = ["LookAlike", "look_alikes", "look_alikes_among"]
+
+Named: TypeAlias = tuple[str, "str | None"]
+"""A name, and the server it is of."""
+
+CHARS_MIN = 5
+"""In shorter names one letter is a difference that everybody sees."""
+
+# Letters of other scripts, and of Latin's own corners, that are drawn like a Latin one. Compatibility forms (full width,
+# mathematical, with marks) are taken apart before.
+_DRAWN_LIKE = {
+    "a": "аαɑ", "b": "ьƅв", "c": "сϲᴄⅽ", "d": "ԁɗ", "e": "еҽєε", "f": "ғƒſ", "g": "ɡցԍ", "h": "һհн", "i": "іıɩιӏ",
+    "j": "јϳ", "k": "кκ", "l": "ӏⅼǀו", "m": "мⅿ", "n": "пηոռ", "o": "оοօσ᧐ჿ", "p": "рρ", "q": "ԛզ", "r": "гᴦɾ",
+    "s": "ѕꜱʂ", "t": "тτ", "u": "υսᴜц", "v": "νѵᴠ", "w": "ѡԝшաω", "x": "хχ×", "y": "уγүყ", "z": "ᴢʐ", "3": "зӡ", "6": "б",
+}  # fmt: skip
+_TO_LATIN = str.maketrans({other: latin for latin, others in _DRAWN_LIKE.items() for other in others})
+_SAME_TO_THE_EYE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s"})
+_SEPARATORS = frozenset("_-.:/ \u00b7\u2010\u2011\u2013\u2014")
+
+
+@dataclass(frozen=True, slots=True)
+class LookAlike:
+    """Two tools of different places."""
+
+    name: str
+    place: str | None
+    """The server that it lives on; None for a tool of the program itself."""
+    like: str
+    like_place: str | None
+    why: str
+
+    def __str__(self) -> str:
+        other = f"{self.like!a} of {_said(self.like_place)}"
+        return f"The tool {self.name!a} of {_said(self.place)} looks like {other}: {self.why}."
+
+
+def look_alikes_among(definitions: Iterable[ToolDefinition]) -> list[LookAlike]:
+    """The pairs among tools, under the names that their servers gave them."""
+    return look_alikes((d.name.removeprefix(f"{d.server}__") if d.server else d.name, d.server) for d in definitions)
+
+
+def look_alikes(tools: Iterable[Named]) -> list[LookAlike]:
+    """The pairs among (name, server or None) that look alike; tools of the program come second in each."""
+    return list(_pairs(frozenset(tools)))
+
+
+@functools.lru_cache(maxsize=64)  # Every run asks, and the tools are mostly those of the last one.
+def _pairs(tools: frozenset[Named]) -> tuple[LookAlike, ...]:
+    known = sorted(tools, key=lambda tool: (tool[1] is None, tool[1] or "", tool[0]))
+    found: dict[tuple[int, int], str] = {}
+    for pair in _sharing(known, _skeletons):
+        found[pair] = _difference(known[pair[0]][0], known[pair[1]][0])
+    for pair in _sharing(known, _shortened):
+        first, second = (_plain(known[place][0]) for place in pair)
+        if pair not in found and _is_one_step(first, second):
+            found[pair] = "they differ by one letter"
+    return tuple(LookAlike(*known[first], *known[second], why) for (first, second), why in sorted(found.items()))
+
+
+def _sharing(known: Sequence[Named], forms: Callable[[str], Iterator[str]]) -> Iterator[tuple[int, int]]:
+    """Pairs of different names of different places that have a form in common."""
+    having: defaultdict[str, list[int]] = defaultdict(list)
+    for place, (name, _) in enumerate(known):
+        for form in set(forms(name)):
+            having[form].append(place)
+    for places in having.values():
+        for first, second in combinations(places, 2):
+            if known[first][1] != known[second][1] and known[first][0] != known[second][0]:
+                yield first, second
+
+
+def _skeletons(name: str) -> Iterator[str]:
+    """The name as the eye has it."""
+    yield _plain(name).translate(_SAME_TO_THE_EYE).replace("rn", "m").replace("vv", "w")
+
+
+def _shortened(name: str) -> Iterator[str]:
+    """The name, and the name without each one of its letters: names one step apart have one of these in common."""
+    plain = _plain(name)
+    if len(plain) >= CHARS_MIN:
+        yield plain
+        yield from (plain[:place] + plain[place + 1 :] for place in range(len(plain)))
+
+
+def _plain(name: str) -> str:
+    """In Latin letters of one case, without marks and separators."""
+    return "".join(char for char in _latin(name) if char not in _SEPARATORS)
+
+
+def _latin(name: str) -> str:
+    apart = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", name).casefold())
+    return "".join(c for c in apart if unicodedata.category(c) not in ("Mn", "Cf")).translate(_TO_LATIN)
+
+
+def _is_one_step(first: str, second: str) -> bool:
+    """Whether one letter more, less, other or swapped makes one of the other. Figures count things, and confuse nobody."""
+    if _without_figures(first) == _without_figures(second):
+        return False
+    short, long = sorted((first, second), key=len)
+    start = next((n for n, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
+    if len(long) > len(short):
+        return short[start:] == long[start + 1 :] and len(long) == len(short) + 1
+    swapped = long[:start] + long[start + 1 : start + 2] + long[start : start + 1] + long[start + 2 :]
+    return short[start + 1 :] == long[start + 1 :] or short == swapped
+
+
+def _without_figures(text: str) -> str:
+    return "".join(char for char in text if not char.isdigit())
+
+
+def _difference(first: str, second: str) -> str:
+    if not (first.isascii() and second.isascii()) and _plain(first) == _plain(second):
+        return "letters of another script, or signs that nobody sees"
+    if first.casefold() == second.casefold():
+        return "they differ only in upper and lower case"
+    if _plain(first) == _plain(second):
+        return "they differ only in case and separators"
+    return "they differ in signs that look the same"
+
+
+def _said(place: str | None) -> str:
+    return "this program" if place is None else f"the MCP server {place!r}"

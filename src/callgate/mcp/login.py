@@ -1,0 +1,227 @@
+"""Logging in at a server (OAuth), by the SDK's own client of it.
+
+An address comes in, something that signs requests goes out. A token that is kept is used, and renewed when it has run out;
+only a host that can ask a person has somebody log in. Everybody else is told in a sentence what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, Generator
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from callgate.errors import UsageError
+from callgate.mcp.clock import PersonClock
+from callgate.mcp.host import Host
+from callgate.mcp.receiver import PATH, bound_socket, redirected
+from callgate.mcp.sentences import ServerFailed, is_safe_page
+from callgate.mcp.tokens import TokenFile
+from callgate.types import JsonObject
+
+if TYPE_CHECKING:
+    import socket
+
+    import httpx2
+    from mcp.client.auth import OAuthClientProvider
+    from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
+
+__all__ = ["Door"]
+
+logger = logging.getLogger("callgate.mcp")
+
+LOGIN_S = 600.0
+"""How long a person may take to log in."""
+
+
+class Door:
+    """How one attempt to connect to a server gets in."""
+
+    def __init__(self, server: str, url: str, host: Host, clock: PersonClock, tokens: TokenFile) -> None:
+        self._server, self._url = server, url
+        self._host, self._clock = host, clock
+        self._tokens = tokens
+        self._socket: socket.socket | None = None
+        self._port = 0
+        self._visit: asyncio.Task[dict[str, str]] | None = None
+        self._state = ""
+        self._unreadable = ""
+        self._provider: OAuthClientProvider | None = None
+        self.problem = ""
+        """Why nobody was let in."""
+        self.is_shut = False
+        """Whether trying again would only ask the same person the same thing."""
+
+    @contextlib.contextmanager
+    def opened(self) -> Generator[httpx2.Auth]:
+        """What signs requests, for as long as the block lasts."""
+        known: JsonObject = {}
+        try:
+            known = self._tokens.read(self._url)
+        except UsageError as error:
+            # Most servers want no login, and are none the worse for it.
+            self._unreadable = str(error)
+        if self._unreadable or (self._host.login is None and "tokens" not in known):
+            yield _unsigned(self)
+            return
+        self._provider = self._made(known)
+        try:
+            yield self._provider
+        finally:
+            if self._visit is not None:
+                self._visit.cancel()
+            if self._socket is not None:
+                self._socket.close()
+
+    def refused(self) -> None:
+        """The server let nobody in, and nobody here can log in."""
+        self.is_shut = True
+        how = f"log in once with `callgate mcp login FILE {self._server}` at a terminal, or give it a token in headers"
+        why = self._unreadable or f"nobody can be asked here: {how}"
+        self.problem = f"it wants a login, and {why}"
+
+    def _made(self, known: dict[str, Any]) -> OAuthClientProvider:
+        from mcp.client.auth import OAuthClientProvider
+        from mcp.shared.auth import OAuthClientMetadata
+        from pydantic import AnyUrl
+
+        # An address that was registered is used again; if its port is taken, callgate registers anew.
+        port = _port_of(known)
+        if self._host.login is not None:
+            self._socket = (bound_socket(port) if port else None) or bound_socket()
+            if self._socket is None:
+                raise ServerFailed("no port of this machine is free for a login")
+        self._port = here = self._socket.getsockname()[1] if self._socket else port or 1
+        storage = _Storage(self._tokens, self._url, with_client=here == port)
+        provider = OAuthClientProvider(
+            self._url,
+            OAuthClientMetadata(client_name="callgate", redirect_uris=[AnyUrl(f"http://127.0.0.1:{here}{PATH}")]),
+            storage,
+            redirect_handler=self._send_away,
+            callback_handler=self._come_back,
+        )
+        storage.context = provider.context
+        return provider
+
+    async def _send_away(self, url: str) -> None:
+        """Has the person log in; first a token that can be renewed is."""
+        known = self._tokens.read(self._url)
+        if known.get("tokens", {}).get("refresh_token") and known.get("expires_at") != 0:
+            assert self._provider is not None
+            self._tokens.update(self._url, expires_at=0)
+            self._provider.context.token_expiry_time = 1.0
+            self.problem = "its token was refused and is being renewed"
+            raise ServerFailed(self.problem)
+        if self._host.login is None:
+            self.refused()
+            raise ServerFailed(self.problem, again=False)
+        if not is_safe_page(url):
+            self.is_shut, self.problem = True, "it sends people to log in at a page that is not encrypted"
+            raise ServerFailed(self.problem, again=False)
+        self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
+        self.is_shut, self.problem = True, "nobody logged in"
+        if self._socket is None:
+            raise ServerFailed("the port for a login was taken by another program")
+        # Whoever comes back at once is expected already; some browsers keep everybody waiting until they are closed.
+        self._visit = asyncio.create_task(redirected(self._socket, self._state))
+        with self._clock.stopped():
+            await self._host.login(self._server, url)
+
+    async def _come_back(self) -> Any:
+        from mcp.shared.auth import AuthorizationCodeResult
+
+        assert self._visit is not None
+        with self._clock.stopped():
+            try:
+                async with asyncio.timeout(LOGIN_S):
+                    told = await self._visit
+            except TimeoutError:
+                self.problem = f"nobody logged in within {LOGIN_S:g} s"
+                raise ServerFailed(self.problem, again=False) from None
+            finally:
+                self._socket = bound_socket(self._port)  # For the next time: this address is the one that is registered.
+        if "error" in told:
+            why = " ".join(filter(None, [told["error"], told.get("error_description")]))
+            self.problem = f"the login was refused: {why[:300]}"
+            raise ServerFailed(self.problem, again=False)
+        self.is_shut, self.problem = False, ""
+        return AuthorizationCodeResult(code=told.get("code", ""), state=told.get("state"), iss=told.get("iss"))
+
+
+def _unsigned(door: Door) -> httpx2.Auth:
+    import httpx2
+
+    class Unsigned(httpx2.Auth):
+        """Sends requests as they are, and sees whether the server wants a login."""
+
+        async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+            response = yield request
+            if response.status_code == 401:
+                door.refused()
+
+    return Unsigned()
+
+
+class _Storage:
+    """Tokens of one server, as the SDK wants to have them kept: with where and until when they are good."""
+
+    def __init__(self, file: TokenFile, url: str, *, with_client: bool) -> None:
+        self._file, self._url = file, url
+        self._with_client = with_client
+        self.context: Any = None
+
+    async def get_tokens(self) -> OAuthToken | None:
+        from mcp.shared.auth import OAuthMetadata, OAuthToken, ProtectedResourceMetadata
+
+        known, context = self._file.read(self._url), self.context
+        tokens = _valid(OAuthToken, known.get("tokens"))
+        if tokens is not None:
+            # The SDK forgets these with the process, and would then renew a token never, or at the wrong place.
+            context.token_expiry_time = 1.0 if known.get("expires_at") == 0 else known.get("expires_at")
+            context.auth_server_url = known.get("issuer")
+            context.oauth_metadata = _valid(OAuthMetadata, known.get("metadata"))
+            context.protected_resource_metadata = _valid(ProtectedResourceMetadata, known.get("resource"))
+        return tokens
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        context = self.context
+        self._file.update(
+            self._url,
+            tokens=_plain(tokens),
+            expires_at=None if tokens.expires_in is None else time.time() + tokens.expires_in,
+            issuer=context.auth_server_url,
+            metadata=_plain(context.oauth_metadata),
+            resource=_plain(context.protected_resource_metadata),
+        )
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        from mcp.shared.auth import OAuthClientInformationFull
+
+        known = self._file.read(self._url).get("client")
+        return _valid(OAuthClientInformationFull, known) if self._with_client else None
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._file.update(self._url, client=_plain(client_info))
+        self._with_client = True
+
+
+def _valid(kind: Any, value: Any) -> Any:
+    """What is kept, as the SDK has it; None if it is none, for then it is fetched anew."""
+    try:
+        return None if value is None else kind.model_validate(value)
+    except ValueError:
+        return None
+
+
+def _plain(model: Any) -> Any:
+    return None if model is None else model.model_dump(mode="json", exclude_none=True)
+
+
+def _port_of(known: dict[str, Any]) -> int | None:
+    uris: Any = known.get("client", {}).get("redirect_uris") or [""]
+    with contextlib.suppress(ValueError):
+        return urlsplit(str(uris[0])).port
+    return None

@@ -1,0 +1,125 @@
+"""What a server asks of us, answered as its host allows.
+
+Requests of the SDK come in, its results go out; the words in between are those of `host.py`. A server may ask only while a
+call of ours is under way, and the deadline of that call stands still until the person has answered.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Generator, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from callgate.errors import ToolNotDeclarable
+from callgate.mcp.clock import PersonClock
+from callgate.mcp.host import Answer, Host, Question
+from callgate.mcp.sentences import is_safe_page
+from callgate.schema import check_arguments
+from callgate.types import JsonObject, ToolContext, ToolDefinition
+
+__all__ = ["Requests"]
+
+logger = logging.getLogger("callgate.mcp")
+
+
+class Requests:
+    """Answers what one server asks."""
+
+    def __init__(self, server: str, host: Host, clock: PersonClock) -> None:
+        self._server = server
+        self._host = host
+        self._clock = clock
+        self._calls: list[ToolContext] = []
+
+    @contextlib.contextmanager
+    def during(self, context: ToolContext) -> Generator[None]:
+        """While this call is under way, the server may ask."""
+        self._calls.append(context)
+        try:
+            yield
+        finally:
+            self._calls.remove(context)
+
+    def callbacks(self) -> dict[str, Any]:
+        """What the SDK's client is made with. What is not allowed is not among it, so servers know that it is not there."""
+        offered = {
+            "elicitation_callback": self._elicit if self._host.elicit else None,
+            "sampling_callback": self._sample if self._host.sample else None,
+            "list_roots_callback": self._roots if self._host.roots else None,
+        }
+        return {name: callback for name, callback in offered.items() if callback is not None}
+
+    # Elicitation ----------------------------------------------------------------------------------------------------------
+
+    async def ask(self, question: Question) -> Answer:
+        """Asks the person, if that can be: a question that comes out of nowhere, or leads to an odd place, is declined."""
+        elicit = self._host.elicit
+        if elicit is None or not self._calls or (question.url is not None and not is_safe_page(question.url)):
+            logger.warning("mcp server %r: a question was declined unasked", self._server)
+            return Answer("decline")
+        with contextlib.ExitStack() as paused:
+            for context in self._calls:
+                paused.enter_context(context.paused())
+            paused.enter_context(self._clock.stopped())
+            answer = await elicit(question)
+        if answer.action == "accept" and question.schema is not None and (problems := _problems(question.schema, answer)):
+            logger.warning("mcp server %r: an answer does not fit and is not sent: %s", self._server, "; ".join(problems))
+            return Answer("cancel")
+        return answer
+
+    async def ask_to_visit(self, data: Any) -> bool:
+        """Asks the person to visit the pages that an error names; whether all were visited."""
+        listed: Any = cast("JsonObject", data).get("elicitations") if isinstance(data, dict) else None
+        pages = [cast("JsonObject", page) for page in cast("list[Any]", listed or []) if isinstance(page, dict)]
+        for page in pages:
+            question = Question(server=self._server, message=str(page.get("message", "")), url=str(page.get("url", "")))
+            if (await self.ask(question)).action != "accept":
+                return False
+        return bool(pages)
+
+    async def _elicit(self, context: Any, params: Any) -> Any:
+        from mcp_types import ElicitRequestURLParams, ElicitResult
+
+        if isinstance(params, ElicitRequestURLParams):
+            answer = await self.ask(Question(server=self._server, message=params.message, url=params.url))
+            return ElicitResult(action=answer.action)
+        schema = dict(params.requested_schema)
+        answer = await self.ask(Question(server=self._server, message=params.message, schema=schema))
+        content: Any = dict(answer.content or {}) if answer.action == "accept" else None
+        return ElicitResult(action=answer.action, content=content)
+
+    # Sampling and roots ---------------------------------------------------------------------------------------------------
+
+    async def _sample(self, context: Any, params: Any) -> Any:
+        from mcp_types import INVALID_REQUEST, CreateMessageResult, ErrorData, TextContent
+
+        assert self._host.sample is not None
+        if not self._calls:
+            return ErrorData(code=INVALID_REQUEST, message="A model can be asked only while a call is under way")
+        with contextlib.ExitStack() as paused:
+            for call in self._calls:
+                paused.enter_context(call.paused())
+            wanted = params.model_dump(mode="json", by_alias=True, exclude_none=True)
+            words = await self._host.sample(self._server, wanted)
+        return CreateMessageResult(role="assistant", model="callgate", content=TextContent(type="text", text=words))
+
+    async def _roots(self, context: Any) -> Any:
+        from mcp_types import ListRootsResult, Root
+        from pydantic import FileUrl
+
+        folders = _folders(self._host.roots)
+        return ListRootsResult(roots=[Root(uri=FileUrl(folder.as_uri()), name=folder.name) for folder in folders])
+
+
+def _folders(roots: Sequence[str | Path]) -> list[Path]:
+    return [Path(root).absolute() for root in roots]
+
+
+def _problems(schema: JsonObject, answer: Answer) -> Sequence[str]:
+    wanted = ToolDefinition(name="answer", input_schema={"type": "object", **schema})
+    try:
+        return check_arguments(wanted, answer.content or {}).problems
+    except ToolNotDeclarable as error:
+        return [str(error)]

@@ -1,0 +1,130 @@
+"""The file that tokens of servers are kept in, readable by its owner alone.
+
+Addresses of servers come in, what is known of a login there goes out. Several processes may share the file: a change takes a
+lock, reads what is there, and replaces the file as a whole. What a token is good for is the SDK's business.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import sys
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+from callgate import strict_json
+from callgate.errors import JsonError, UsageError
+from callgate.types import JsonObject
+
+__all__ = ["TokenFile", "default_place"]
+
+BYTES_MAX = 4 * 1024 * 1024
+
+
+def default_place(env: Mapping[str, str] = os.environ) -> Path:
+    """Where tokens are kept unless somebody says otherwise."""
+    base = env.get("XDG_STATE_HOME", "")
+    state = Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state"
+    return state / "callgate" / "mcp-tokens.json"
+
+
+class TokenFile:
+    """What is known of logins, by the address of the server."""
+
+    def __init__(self, path: str | Path | None = None) -> None:
+        self.path = Path(path) if path is not None else default_place()
+
+    def read(self, url: str) -> JsonObject:
+        """What is known of the login there; empty if nothing is.
+
+        Raises:
+            UsageError: the file cannot be used.
+        """
+        row: Any = self._rows().get(_key(url))
+        return cast("JsonObject", row) if isinstance(row, dict) else {}
+
+    def update(self, url: str, **fields: Any) -> None:
+        """Keeps these fields beside those that are known.
+
+        Raises:
+            UsageError: the file cannot be used.
+        """
+        with self._locked():
+            rows = self._rows()
+            rows[_key(url)] = {**self.read(url), **fields}
+            self._replace(rows)
+
+    def forget(self, url: str) -> bool:
+        """Forgets a login; whether there was one.
+
+        Raises:
+            UsageError: the file cannot be used.
+        """
+        with self._locked():
+            rows = self._rows()
+            was_there = rows.pop(_key(url), None) is not None
+            if was_there:
+                self._replace(rows)
+        return was_there
+
+    def _rows(self) -> JsonObject:
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0))
+        except FileNotFoundError:
+            return {}
+        except OSError as error:
+            raise UsageError(f"the tokens in {str(self.path)!r} cannot be read: {error.strerror or error}") from error
+        with open(descriptor, "rb") as file:
+            known = os.fstat(descriptor)
+            if not stat.S_ISREG(known.st_mode):
+                raise UsageError(f"{str(self.path)!r} is not a file, so no tokens are read from it: move it away")
+            if stat.S_IMODE(known.st_mode) & 0o077 and hasattr(os, "fchmod"):
+                os.fchmod(descriptor, 0o600)  # Somebody else opened it up; from here on it is closed again.
+            data = file.read(BYTES_MAX)
+        try:
+            read: Any = strict_json.parse(data)
+        except JsonError as error:
+            raise UsageError(f"{str(self.path)!r} is not a file of tokens: {error}; delete it and log in again") from error
+        rows: Any = cast("JsonObject", read).get("servers") if isinstance(read, dict) else None
+        return dict(cast("JsonObject", rows)) if isinstance(rows, dict) else {}
+
+    def _replace(self, rows: JsonObject) -> None:
+        beside = self.path.with_name(f"{self.path.name}.{os.getpid()}.new")
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(beside)
+        descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(strict_json.dump({"version": 1, "servers": rows}))
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(beside, self.path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(beside)
+            raise
+
+    @contextlib.contextmanager
+    def _locked(self) -> Generator[None]:
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            lock = os.open(self.path.with_name(f"{self.path.name}.lock"), os.O_RDWR | os.O_CREAT, 0o600)
+        except OSError as error:
+            raise UsageError(f"tokens cannot be kept in {str(self.path)!r}: {error.strerror or error}") from error
+        try:
+            if sys.platform != "win32":
+                import fcntl
+
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+        finally:
+            os.close(lock)
+
+
+def _key(url: str) -> str:
+    """The address without a name and password, which are none of this file's business."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], fragment="").geturl()

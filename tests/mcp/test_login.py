@@ -1,0 +1,320 @@
+"""Logging in at a server: an authorization server on this machine, a browser that is a thread, and tokens in a file."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import json
+import os
+import socket
+import stat
+import sys
+import threading
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from callgate import McpServer, UsageError
+from callgate.mcp import Host, login, receiver
+from callgate.mcp.tokens import TokenFile, default_place
+from callgate.types import ToolContext
+
+
+def _oauth_server() -> ModuleType:
+    path = Path(__file__).with_name("oauth_server.py")
+    spec = importlib.util.spec_from_file_location("oauth_server", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+oauth = _oauth_server()
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    return tmp_path / "callgate" / "mcp-tokens.json"
+
+
+@pytest.fixture
+def authority() -> Iterator[Any]:
+    made = oauth.Authority()
+    with oauth.serving(made) as made.url:
+        yield made
+
+
+class Browser:
+    """Opens every page that it is sent to, in a thread of its own."""
+
+    def __init__(self) -> None:
+        self.visits: list[str] = []
+        self.pages: list[bytes] = []
+        self._threads: list[threading.Thread] = []
+
+    async def __call__(self, server: str, url: str) -> None:
+        self.visits.append(server)
+        thread = threading.Thread(target=self._visit, args=[url])
+        thread.start()
+        self._threads.append(thread)
+
+    def _visit(self, url: str) -> None:
+        with urllib.request.urlopen(url) as page:
+            self.pages.append(page.read())
+
+    def close(self) -> None:
+        for thread in self._threads:
+            thread.join()
+
+
+def outcome(url: str, host: Host | None = None, **more: Any) -> str:
+    """What a call gives, or why the server is not there."""
+
+    async def story() -> str:
+        box = McpServer("web", url=url, host=host, **more)
+        await box.start(story)
+        try:
+            if box.problem is not None:
+                return box.problem
+            return str(await box.call("secret", {}, ToolContext(call_id="1", name="secret")))
+        finally:
+            await box.aclose(story)
+
+    before = open_files()
+    said = asyncio.run(asyncio.wait_for(story(), 60))
+    # The server lives in this process too, and lets go of its end a little later.
+    deadline = time.monotonic() + 10
+    while open_files() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert open_files() <= before
+    return said
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd")) if sys.platform == "linux" else 0
+
+
+LET_IN = "{'result': 'the cake is real'}"
+NEEDS_LOGIN = (
+    "it wants a login, and nobody can be asked here: log in once with `callgate mcp login FILE web` at a terminal, or give "
+    "it a token in headers"
+)
+
+
+def test_where_nobody_can_be_asked_nobody_is_registered_and_the_sentence_says_what_to_do(authority: Any, state: Path):
+    assert outcome(authority.url) == NEEDS_LOGIN
+    assert (authority.log, state.exists()) == ([], False)
+
+
+def test_a_person_logs_in_once_and_the_token_is_used_from_then_on(authority: Any, state: Path):
+    browser = Browser()
+    assert outcome(authority.url, Host(login=browser)) == LET_IN
+    browser.close()
+    assert browser.visits == ["web"]
+    assert b"You are logged in" in browser.pages[0]
+    assert authority.log == [
+        "GET /.well-known/oauth-protected-resource/mcp", "GET /.well-known/oauth-authorization-server", "POST /register",
+        "GET /authorize", "POST /token authorization_code",
+    ]  # fmt: skip
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+    assert stat.S_IMODE(state.parent.stat().st_mode) == 0o700
+    authority.log.clear()
+    assert outcome(authority.url, Host(login=browser)) == LET_IN  # Nobody is asked again,
+    assert outcome(authority.url) == LET_IN  # and nobody needs to be there.
+    assert (authority.log, browser.visits) == ([], ["web"])
+
+
+def test_a_token_that_has_run_out_is_renewed_in_another_process_too(authority: Any, state: Path):
+    browser = Browser()
+    assert outcome(authority.url, Host(login=browser)) == LET_IN
+    browser.close()
+    TokenFile().update(authority.url, expires_at=1.5)
+    authority.access.clear()
+    authority.log.clear()
+    assert outcome(authority.url) == LET_IN
+    assert authority.log == ["POST /token refresh_token"]
+
+
+def test_a_token_that_was_taken_back_is_renewed_before_anybody_is_asked(authority: Any):
+    browser = Browser()
+    assert outcome(authority.url, Host(login=browser)) == LET_IN
+    browser.close()
+    authority.access.clear()
+    authority.log.clear()
+
+    async def story() -> str:
+        box = McpServer("web", url=authority.url)
+        await box.start(story)
+        try:
+            return str(await box.call("secret", {}, ToolContext(call_id="1", name="secret")))
+        finally:
+            await box.aclose(story)
+
+    assert asyncio.run(asyncio.wait_for(story(), 60)) == LET_IN
+    assert "POST /token refresh_token" in authority.log
+    assert "POST /register" not in authority.log
+
+
+def test_when_nothing_can_be_renewed_a_person_must_log_in_again(authority: Any):
+    browser = Browser()
+    assert outcome(authority.url, Host(login=browser)) == LET_IN
+    TokenFile().update(authority.url, expires_at=1.5)
+    authority.access.clear()
+    authority.refresh.clear()
+    refused = outcome(authority.url)
+    assert refused in (NEEDS_LOGIN, "its token was refused and is being renewed")
+    assert outcome(authority.url) == NEEDS_LOGIN
+    assert outcome(authority.url, Host(login=browser)) == LET_IN
+    browser.close()
+    assert browser.visits == ["web", "web"]
+    assert len(authority.clients) == 1  # The address that was registered is used again.
+
+
+def test_a_login_that_is_refused_is_said_and_nobody_is_asked_twice(authority: Any):
+    authority.refuses_login = True
+    browser = Browser()
+    assert outcome(authority.url, Host(login=browser)) == "the login was refused: access_denied not today"
+    browser.close()
+    assert browser.visits == ["web"]
+    assert b"refused" in browser.pages[0]
+
+
+def test_a_person_who_does_not_come_is_not_waited_for_for_ever(authority: Any, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(login, "LOGIN_S", 0.2)
+
+    async def nobody(server: str, url: str) -> None:
+        pass
+
+    assert outcome(authority.url, Host(login=nobody)) == "nobody logged in within 0.2 s"
+
+
+def test_the_time_that_a_person_takes_is_not_the_servers(authority: Any):
+    browser = Browser()
+
+    async def slow(server: str, url: str) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(2.5, lambda: loop.create_task(browser(server, url)))
+
+    assert outcome(authority.url, Host(login=slow), start_s=2) == LET_IN
+    browser.close()
+
+
+def test_whoever_brings_a_token_need_not_log_in(authority: Any):
+    authority.access["mine"] = 1e12
+    assert outcome(authority.url, headers={"authorization": "Bearer mine"}) == LET_IN
+    assert authority.log == []
+
+
+def test_a_port_that_is_taken_leads_to_another_registration(authority: Any):
+    browser = Browser()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        here = f"http://127.0.0.1:{other.getsockname()[1]}/callback"
+        TokenFile().update(authority.url, client={"client_id": "x", "redirect_uris": [here]})
+        assert outcome(authority.url, Host(login=browser)) == LET_IN
+    browser.close()
+    assert len(authority.clients) == 1
+    assert TokenFile().forget(authority.url)
+    assert not TokenFile().forget(authority.url)
+
+
+def test_a_file_of_tokens_that_cannot_be_read_harms_only_those_who_need_it(authority: Any, state: Path):
+    state.parent.mkdir()
+    state.write_text("no json")
+    assert "delete it and log in again" in outcome(authority.url)
+    authority.access["mine"] = 1e12
+    assert outcome(authority.url, headers={"authorization": "Bearer mine"}) == LET_IN
+
+
+def test_what_is_kept_and_makes_no_sense_is_fetched_anew(authority: Any):
+    TokenFile().update(authority.url, tokens={"access": 1}, client={"no": "id"}, metadata={}, resource=[])
+    browser = Browser()
+    assert outcome(authority.url, Host(login=browser)) == LET_IN
+    browser.close()
+    assert browser.visits == ["web"]
+
+
+# The file ----------------------------------------------------------------------------------------------------------------
+
+
+def test_a_file_of_tokens_that_others_may_read_is_closed_again(state: Path):
+    TokenFile().update("https://a.example/mcp", tokens={"access_token": "x"})
+    state.chmod(0o644)
+    assert TokenFile().read("https://me:pw@a.example/mcp#x") == {"tokens": {"access_token": "x"}}
+    assert stat.S_IMODE(state.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("text", ["no json", "{", "\x00"])
+def test_a_file_that_holds_no_tokens_is_said(state: Path, text: str):
+    state.parent.mkdir()
+    state.write_text(text)
+    with pytest.raises(UsageError, match="delete it and log in again"):
+        TokenFile().read("https://a.example/mcp")
+
+
+def test_a_link_or_a_folder_in_place_of_the_file_is_not_followed(state: Path, tmp_path: Path):
+    state.parent.mkdir()
+    state.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(UsageError, match="cannot be read"):
+        TokenFile().read("https://a.example/mcp")
+    state.unlink()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="cannot be kept"):
+        TokenFile(tmp_path / "file" / "below" / "tokens.json").update("https://a.example/mcp", tokens={})
+
+
+def test_many_writers_lose_nothing(state: Path):
+    threads = [
+        threading.Thread(target=TokenFile().update, args=[f"https://{n}.example/"], kwargs={"tokens": {"n": n}})
+        for n in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(json.loads(state.read_bytes())["servers"]) == 16
+
+
+def test_the_place_of_the_file_follows_the_environment(tmp_path: Path):
+    assert default_place({"XDG_STATE_HOME": "/s"}) == Path("/s/callgate/mcp-tokens.json")
+    assert default_place({"XDG_STATE_HOME": "not/absolute"}) == Path.home() / ".local/state/callgate/mcp-tokens.json"
+
+
+# The page that a browser comes back to -----------------------------------------------------------------------------------
+
+
+def test_only_the_visitor_who_knows_the_state_is_heard():
+    async def visit(port: int, line: bytes) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(line + b"\r\n\r\n")
+        writer.write_eof()
+        answer = await reader.read()
+        writer.close()
+        return answer
+
+    async def story() -> tuple[list[bytes], dict[str, str]]:
+        sock = receiver.bound_socket()
+        assert sock is not None
+        port = sock.getsockname()[1]
+        sock.listen()
+        waiting = asyncio.create_task(receiver.redirected(sock, "s1"))
+        lines = [
+            b"GET /callback?state=wrong&code=1 HTTP/1.1", b"POST /callback?state=s1&code=2 HTTP/1.1",
+            b"GET /elsewhere?state=s1&code=3 HTTP/1.1", b"nonsense", b"GET " + b"x" * 20_000, b"",
+            b"GET /callback?state=s1&code=7&iss=me HTTP/1.1",
+        ]  # fmt: skip
+        answers = [(await visit(port, line))[:12] for line in lines]
+        return answers, await waiting
+
+    answers, told = asyncio.run(asyncio.wait_for(story(), 30))
+    assert answers[-1] == b"HTTP/1.1 200"
+    assert all(not answer or answer == b"HTTP/1.1 404" for answer in answers[:-1])
+    assert told == {"state": "s1", "code": "7", "iss": "me"}
