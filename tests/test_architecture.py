@@ -33,6 +33,7 @@ PURE = (
     "respond",
     "conversation",
     "request",
+    "output",
     "facts",
     "turn",
     "selection",

@@ -18,13 +18,13 @@ from callgate.embedded import prompt
 from callgate.embedded.asking import made_up, question, respelled
 from callgate.embedded.chat import ChatReader, chat_body
 from callgate.embedded.engine import Engine, EngineSettings, shared_engine
-from callgate.embedded.grammar import grammar_of
+from callgate.embedded.grammar import answer_grammar, grammar_of
 from callgate.embedded.reply import ReplyReader
 from callgate.embedded.spelling import spellings
 from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
 from callgate.errors import LimitExceeded
 from callgate.events import Notice
-from callgate.request import ModelRequest
+from callgate.request import ModelRequest, with_output_told
 from callgate.types import Content, FunctionCall, JsonObject, ToolDefinition, Usage
 
 __all__ = ["EmbeddedModel"]
@@ -123,24 +123,28 @@ class EmbeddedModel:
             LimitExceeded: the newest message does not fit into the context.
         """
         await self._engine.ready()
+        form = None if request.definitions else request.output
+        if request.output is not None and (self._own or form is None):
+            request = with_output_told(request)
         if self._announce:
             self._announce = False
             yield Notice("embedded_model", ABOUT)
-        answer = self._own_answer(request) if self._own else self._chat_answer(request)
+        answer = self._own_answer(request, form) if self._own else self._chat_answer(request)
         async for item in answer:
             yield item
 
     # callgate's own model ----------------------------------------------------------------------------------------------
 
-    async def _own_answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+    async def _own_answer(self, request: ModelRequest, form: JsonObject | None) -> AsyncGenerator[JsonObject | Notice, None]:
         plan = await self._plan(request)
+        texts = plan.texts if form is None else plan.texts[-1:]
         for notice in plan.notices:
             yield notice
         answer = _Answer()
-        for number, text in enumerate(plan.texts):
+        for number, text in enumerate(texts):
             if number:
                 yield parts.say([parts.text_part("\n")])
-            async for chunk in self._spoken("/v1/completions", self._body(request, plan, text), answer):
+            async for chunk in self._spoken("/v1/completions", self._body(request, plan, text, form), answer):
                 yield chunk
         for item in self._ended(answer, plan):
             yield item
@@ -167,7 +171,7 @@ class EmbeddedModel:
         last = parts.say(given, finish_reason=finish, usage=answer.usage, model=self._name)
         return [*(item for item in items if isinstance(item, Notice)), last]
 
-    def _body(self, request: ModelRequest, plan: _Plan, text: str) -> dict[str, Any]:
+    def _body(self, request: ModelRequest, plan: _Plan, text: str, form: JsonObject | None) -> dict[str, Any]:
         body = {
             "prompt": text,
             "temperature": 0,
@@ -179,7 +183,9 @@ class EmbeddedModel:
             "stop": [prompt.STOP, *(request.settings.get("stop_sequences") or ())],
             "max_tokens": _answer_tokens(request.settings, self._context - plan.tokens),
         }
-        if self._grammar:
+        if form is not None:
+            body["grammar"] = answer_grammar(form, words=spellings(plan.known))
+        elif self._grammar:
             body["grammar"] = grammar_of(plan.tools, tool_choice=plan.tool_choice, words=spellings(plan.said))
         return body
 

@@ -20,7 +20,7 @@ from callgate.events import Notice
 from callgate.models import AnsweredBy, Item, Model, answering, close_model
 from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
 from callgate.prompted.render import STOP_SEQUENCE
-from callgate.request import ModelRequest
+from callgate.request import ModelRequest, with_output_told
 from callgate.strict_json import Bad, Noted
 from callgate.types import Content, FunctionCall, JsonObject, Part, ToolChoice
 
@@ -104,6 +104,8 @@ class PromptedModel:
             # The request is kept with what was made of it, so that the id of its declaration stays its own.
             kept = self._prompts[key] = (request, told, without_functions(request.declaration))
         _, told, declaration = kept
+        if told:  # Held to a schema, it could not write calls.
+            request = with_output_told(request)
         return replace(
             request,
             conversation=self._conversation(request.conversation),
