@@ -38,6 +38,7 @@ PURE = (
     "turn",
     "selection",
     "results",
+    "timeline",
 )
 EDGES = (
     "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "sessions",

@@ -44,11 +44,10 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FileTools",
-    "FunctionCall", "Gate", "GeminiModel", "Limits", "McpServer", "Media", "ModelError", "OpenAIModel", "OutputError", "Policy", "Price",
-    "Reply", "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage",
-    "UsageError", "WorkerPool", "check_arguments", "convert", "declare", "definition_from", "definitions_from",
-    "function_calls", "mcp_servers_from_file",
-    "to_function_response", "tool",
+    "FunctionCall", "Gate", "GeminiModel", "Limits", "McpServer", "Media", "ModelError", "OpenAIModel", "OutputError",
+    "Policy", "Price", "Reply", "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable",
+    "ToolResult", "Usage", "UsageError", "WorkerPool", "check_arguments", "convert", "declare", "definition_from",
+    "definitions_from", "function_calls", "mcp_servers_from_file", "to_function_response", "tool",
 ]  # fmt: skip
 
 _PLACES = {

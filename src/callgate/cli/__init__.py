@@ -32,6 +32,7 @@ COMMANDS = {
     "audit": "Look at the log of calls, and see whether it was changed.",
     "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",
     "tools": "Look at tools before a model does.",
+    "trace": "Show what a session did and when, in the terminal or as a picture.",
     "undo": "Look at what was written to files, and put back what was there before.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""
