@@ -26,6 +26,7 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "chat": "Talk to a model that can call tools.",
+    "config": "Look at settings, say where they come from, and change them.",
     "convert": "Convert tools, calls, results and histories between systems.",
     "mcp": "Servers with tools: list, test.",
     "model": "The model that runs on this machine: fetch, list, path.",
