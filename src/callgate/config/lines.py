@@ -53,6 +53,8 @@ def line_of(text: str, key: str) -> int:
     wanted = tuple(key.split("."))
     best = (0, 0)
     for entry in entries_of(text):
+        if best[1] == 0 and entry.key[: len(wanted)] == wanted:
+            best = (0, entry.first + 1)  # Only parts of it are written.
         common = entry.key == wanted[: len(entry.key)]
         # A key with dots inside its own name is found by its spelling.
         if ".".join(entry.key) == key or (common and len(entry.key) > best[0]):

@@ -8,7 +8,6 @@ notice. A key or a value that is wrong is an error with its file and line.
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate.config.lines import line_of
 from callgate.config.places import config_file, project_file
-from callgate.config.table import SETTINGS, Setting, nearest
+from callgate.config.table import SETTINGS, Setting, closest, nearest
 from callgate.config.trust import is_trusted
 from callgate.config.values import fitting, masked, parsed_text, placed
 from callgate.errors import UsageError
@@ -187,8 +186,9 @@ class _Reader:
         for name in env:
             # Tests and other programs may have variables of their own, so only what looks like a slip is worth a word.
             if name.startswith("CALLGATE_") and name not in names:
-                near = difflib.get_close_matches(name, sorted(names), n=1, cutoff=0.9)
-                self.notices += [f"the environment has {name}, which is no setting: did you mean {one}?" for one in near]
+                near = closest(name, names, cutoff=0.9)
+                if near is not None:
+                    self.notices.append(f"the environment has {name}, which is no setting: did you mean {near}?")
         return found
 
     def flags(self, flags: Mapping[str, tuple[Any, str]]) -> dict[str, Value]:

@@ -8,12 +8,13 @@ where it is put beside what the user says.
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, Literal, TypeAlias
 
 from callgate.types import Limits
 
-__all__ = ["SETTINGS", "Kind", "Setting", "nearest", "setting_of"]
+__all__ = ["SETTINGS", "Kind", "Setting", "closest", "nearest", "setting_of"]
 
 Kind: TypeAlias = Literal["text", "whole", "number", "flag", "texts", "list", "table"]
 Project: TypeAlias = Literal["yes", "no", "stricter", "adds"]
@@ -146,10 +147,16 @@ def setting_of(key: str) -> Setting:
     return SETTINGS[key]
 
 
-def nearest(word: str, known: Any) -> str:
-    """`: did you mean ...?` with the nearest known word, or nothing if none is near."""
+def closest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known word that is nearest; the same letters in another order are nearer than anything."""
+    near = difflib.get_close_matches(word, sorted(known), n=5, cutoff=cutoff)
+    return next((one for one in near if sorted(one) == sorted(word)), next(iter(near), None))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`: did you mean ...?` with the nearest known word, or where to find all of them if none is near."""
     listed = sorted(known)
-    near = difflib.get_close_matches(word, listed, n=1, cutoff=0.6)
-    if not near:  # A key without its table, or in another one.
-        near = [key for key in listed if key.rpartition(".")[2] == word.rpartition(".")[2]][:1]
-    return f": did you mean {near[0]!r}?" if near else "; `callgate config show` lists all of them"
+    # A key without its table, or in another one, has the same last part.
+    last = (key for key in listed if key.rpartition(".")[2] == word.rpartition(".")[2])
+    near = closest(word, listed) or next(last, None)
+    return f": did you mean {near!r}?" if near else "; `callgate config show` lists all of them"
