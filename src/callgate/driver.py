@@ -32,7 +32,7 @@ from callgate.events import (
     UsageReported,
 )
 from callgate.execute import Kept, Running, Watch
-from callgate.models import AnsweredBy, ModelRequest, answering, origin_of
+from callgate.models import AnsweredBy, ModelRequest, answering, origin_of, provider_of_model
 from callgate.output import Output
 from callgate.parts import Prompt
 from callgate.permission import Approval
@@ -41,6 +41,7 @@ from callgate.respond import whole_text
 from callgate.selection import FIND_TOOLS
 from callgate.setup import Setup
 from callgate.store import LEASE_S, Lease, Store
+from callgate.telemetry import RunSpans
 from callgate.turn import READ_RESULT, Loop
 from callgate.types import (
     CallRecord,
@@ -146,9 +147,16 @@ class Driver:
         self.cancel_reason: str | None = None
         self.task: asyncio.Task[Any] | None = None
         self.output: Output | None = None
+        model = setup.model
+        self.spans = RunSpans(session.id, provider=provider_of_model(model), model=model.name)
 
     async def drive(self, opening: Opening) -> Reply:
         """Carries the run through to its reply; a cancellation leaves a valid history."""
+        with self.spans.run():
+            return await self.driven(opening)
+
+    async def driven(self, opening: Opening) -> Reply:
+        """The same, inside of the span of the run."""
         self.task = asyncio.current_task()
         self.spawn(self.keep_lease())
         try:
@@ -166,6 +174,7 @@ class Driver:
                 return await self.work()
         finally:
             self.task = None
+            self.spans.close()
             self.post.close()
             for task in self.tasks:
                 task.cancel()
@@ -269,6 +278,7 @@ class Driver:
         reply = self.loop.reply(self.session.id)
         if self.output is not None and self.loop.run.fits:
             reply = replace(reply, output=self.output.value(reply.output))
+        self.spans.ended(reply)
         await self.emit(RunEnded(reply))
         return reply
 
@@ -321,23 +331,30 @@ class Driver:
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
+        logger.debug(
+            "asking %s: contents %d, tools %s, choice %s, feedback %r",
+            self.setup.model.name, len(request.contents), list(request.declaration.names), command.tool_choice,
+            command.feedback,
+        )  # fmt: skip
         await self.wait_for_budget()
         collector = Collector()
         announced: list[FunctionCall] = []
         who = AnsweredBy(self.setup.model.name, origin_of(self.setup.model))
         try:
-            async with answering(self.setup.model, request) as items:
-                async for item in items:
-                    if isinstance(item, AnsweredBy):
-                        who = item
-                    elif not isinstance(item, dict):
-                        await self.emit(item)
-                    else:
-                        for event in collector.feed(item):
-                            if isinstance(event, CallProposed):
-                                announced.append(event.call)
-                            await self.emit(event)
-            answer = collector.close()
+            with self.spans.chat(request) as span:
+                async with answering(self.setup.model, request) as items:
+                    async for item in items:
+                        if isinstance(item, AnsweredBy):
+                            who = item
+                        elif not isinstance(item, dict):
+                            await self.emit(item)
+                        else:
+                            for event in collector.feed(item):
+                                if isinstance(event, CallProposed):
+                                    announced.append(event.call)
+                                await self.emit(event)
+                answer = collector.close()
+                span.answered(answer, who.model)
         except BaseException as error:
             self.partial = collector.text
             self.keeper.model.failed(error)
@@ -392,6 +409,9 @@ class Driver:
 
     async def take_in(self, answer: Answer, who: AnsweredBy) -> None:
         """Journals an answer and tells what became of its calls."""
+        logger.debug("answer of %s: %s %s", who.model, answer.finish_reason, answer.content)
+        for call in answer.calls:
+            logger.debug("call %s: %s(%s) %s", call.id, call.name, call.args, call.problem or "")
         self.keeper.model.used(answer.usage.total_tokens)
         await self.emit(UsageReported(answer.usage))
         fact = facts.ModelAnswered(
@@ -454,10 +474,14 @@ class Driver:
         """Runs a call, or answers it with a result that is kept."""
         kept = self.post.kept(call)
         watch = Watch(session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call))
-        self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
+        definition = self.setup.executor.definition(call.name) if call.name in self.setup.executor else None
+        with self.spans.started(call, definition):
+            self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
 
     def call_ended(self, call: FunctionCall, result: ToolResult) -> None:
         """Hears that a call is over."""
+        self.spans.finished(call, result)
+        logger.debug("call %s: %s after %.3f s", call.id, result.status, result.duration_s)
         if self.post.ended(call, result):
             self.spawn(self.hear_hooks(call, result))
         else:

@@ -37,6 +37,7 @@ from callgate.events import Event, RunEnded, to_json
 from callgate.models import Mode as CallMode
 from callgate.permission import MODES, Mode, Policy
 from callgate.runtime import Gate
+from callgate.telemetry import record_content
 from callgate.types import JsonObject, Reply, SessionRule
 
 __all__ = ["chat"]
@@ -143,6 +144,8 @@ def _chat(ctx: click.Context, options: Options, session: Kept) -> int:
     settings = options.settings
     env = settings.environment(os.environ)
     start_logging(settings["log_level"], secrets=secrets_of(settings))
+    if settings.is_set("trace.content"):
+        record_content(settings["trace.content"])
     chosen = choose(options.provider, options.model, env, limits=limits_of(settings))
     terminal = Terminal(sys.stdout, sys.stderr)
     prompts = _prompts(options, may_be_empty=session.is_unfinished)

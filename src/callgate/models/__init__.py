@@ -15,7 +15,9 @@ from callgate.events import CallArgsDelta, Notice
 from callgate.request import ModelRequest
 from callgate.types import JsonObject
 
-__all__ = ["AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "origin_of"]
+__all__ = [
+    "AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "origin_of", "provider_of_model",
+]  # fmt: skip
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
 """How a model is told of tools: by the function calling of its API, by words in the prompt, or by what it can."""
@@ -37,9 +39,10 @@ Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | AnsweredBy"
 class Model(Protocol):
     """Something that answers. `generate` yields response chunks as they arrive; a whole answer is one chunk.
 
-    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. Three attributes are
-    read where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `supports_tools`
-    (False when it has no tool calling of its own) and `calls_by_prompt` (True when it brings its own prompted format).
+    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. These attributes are
+    read where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `provider` (whose
+    model it is, for traces), `supports_tools` (False when it has no tool calling of its own) and `calls_by_prompt` (True
+    when it brings its own prompted format).
     """
 
     @property
@@ -50,6 +53,11 @@ class Model(Protocol):
     def generate(self, request: ModelRequest) -> AsyncIterator[Item]:
         """Asks the model. Raises a `ModelError` when there is no answer to be had."""
         ...
+
+
+def provider_of_model(model: Model) -> str:
+    """Whose model it is, in the words of OpenTelemetry where it has one."""
+    return str(getattr(model, "provider", "callgate"))
 
 
 def origin_of(model: Model) -> str:

@@ -7,6 +7,7 @@ files and the process is in `callgate.embedded`.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,6 +29,8 @@ from callgate.request import ModelRequest, with_output_told
 from callgate.types import Content, FunctionCall, JsonObject, ToolDefinition, Usage
 
 __all__ = ["EmbeddedModel"]
+
+logger = logging.getLogger("callgate.embedded")
 
 CONTEXT = 4096
 """Tokens of prompt and answer together; the keys and values of a context take 23 KiB a token."""
@@ -64,6 +67,7 @@ class EmbeddedModel:
         UsageError: the files are missing or not whole.
     """
 
+    provider = "callgate.embedded"
     calls_by_prompt = True
     """It is told of tools in the format that it was trained on, whatever the mode."""
 
@@ -152,6 +156,7 @@ class EmbeddedModel:
     async def _spoken(self, path: str, body: Mapping[str, Any], answer: _Answer) -> AsyncGenerator[JsonObject, None]:
         """The prose of one answer as it is made; what else came of it is kept in `answer`."""
         answer.reader = reader = ReplyReader()
+        logger.debug("request: %s %s", path, body)
         async for event in self._engine.stream(path, body):
             answer.usage += _usage(event) or Usage()
             for choice in event.get("choices", ()):

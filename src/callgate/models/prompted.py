@@ -7,6 +7,7 @@ this file knows how an answer is taken apart and put together, and nothing of wh
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -17,7 +18,7 @@ from callgate import parts
 from callgate.conversation import Conversation
 from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Model, answering, close_model
+from callgate.models import AnsweredBy, Item, Model, answering, close_model, provider_of_model
 from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
 from callgate.prompted.render import STOP_SEQUENCE
 from callgate.request import ModelRequest, with_output_told
@@ -25,6 +26,8 @@ from callgate.strict_json import Bad, Noted
 from callgate.types import Content, FunctionCall, JsonObject, Part, ToolChoice
 
 __all__ = ["PromptedModel"]
+
+logger = logging.getLogger("callgate.prompted")
 
 CONVERSATIONS_KEPT = 16
 """Conversations whose rendering is kept, so that a long one is not rendered again for every turn."""
@@ -64,6 +67,11 @@ class PromptedModel:
         return self._inner.name
 
     @property
+    def provider(self) -> str:
+        """Whose model it is."""
+        return provider_of_model(self._inner)
+
+    @property
     def origin(self) -> str:
         """Whose answers these are: calls that were read from text carry no signatures of the inner model."""
         return f"prompted:{self._inner.name}"
@@ -101,6 +109,7 @@ class PromptedModel:
             if len(self._prompts) >= CONVERSATIONS_KEPT:
                 self._prompts.clear()
             told = render_tools(request.definitions, tool_choice=request.tool_choice, names=request.declaration.names)
+            logger.debug("the tools are told in the prompt: %s", told)
             # The request is kept with what was made of it, so that the id of its declaration stays its own.
             kept = self._prompts[key] = (request, told, without_functions(request.declaration))
         _, told, declaration = kept

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import ssl
 import time
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from callgate import __version__
 from callgate.errors import LimitExceeded, ModelError, ProtocolError, RequestTimeout
 from callgate.events import Notice
+from callgate.telemetry import inject
 from callgate.types import JsonObject, Limits
 from callgate.wire.address import masked
 from callgate.wire.dialect import Clock, Dialect, Letter, Pressure, Reader, Turn
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     import httpx2
 
 __all__ = ["HttpClient"]
+
+logger = logging.getLogger("callgate.wire")
 
 T = TypeVar("T")
 
@@ -44,6 +48,11 @@ _CONNECTIONS_MAX = 256
 _CONNECTIONS_KEPT = 32
 # The longest that a kept connection is likely to be still open at the other end; one that is not costs nothing but time.
 _KEPT_FOR_S = 60.0
+
+
+def _log_answer(data: bytes) -> None:
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("answer: %s", data.decode("utf-8", "replace"))
 
 
 class HttpClient:
@@ -205,6 +214,7 @@ class HttpClient:
                 first = anext(pieces, None)
                 data = await (timer.within(limits.first_byte_s, first) if limits.first_byte_s < limits.idle_s else first)
                 while data is not None:
+                    _log_answer(data)
                     if is_stream:
                         for chunk in reader.feed(data):
                             yield chunk
@@ -234,13 +244,18 @@ class HttpClient:
         url, host = self._parsed_url(attempt.letter.url)
         body = attempt.letter.body
         # A request built here is the same as one built by the client, without the merging of defaults that nobody set.
+        headers = {"host": host, **_HEADERS, **auth, "content-length": str(len(body))}
+        inject(headers)
         request = httpx2.Request(
             "POST",
             url,
-            headers={"host": host, **_HEADERS, **auth, "content-length": str(len(body))},
+            headers=headers,
             stream=httpx2.ByteStream(body),
             extensions={"timeout": attempt.timeouts} | ({"trace": attempt.trace} if attempt.is_watched else {}),
         )
+        if logger.isEnabledFor(logging.DEBUG):
+            told = f"POST {attempt.letter.url} {body.decode('utf-8', 'replace')}"
+            logger.debug("request: %s", masked(told, attempt.secrets))
         try:
             return await client.send(request, stream=True)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
