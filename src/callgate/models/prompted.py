@@ -94,6 +94,7 @@ class PromptedModel:
                     for known in answer.take(item):
                         yield known
         if answer is not None:
+            logger.debug("the answer as it came: %s", answer.raw)
             for known in answer.end():
                 yield known
 
@@ -183,6 +184,7 @@ class _Answer:
     def __init__(self, names: Mapping[str, str], *, may_call: bool) -> None:
         self._parser = CallParser(names)
         self._may_call = may_call
+        self._raw: list[str] = []
         self._ready: list[Part] = []
         self._notices: list[Notice] = []
         self._pending: list[str] = []
@@ -193,6 +195,11 @@ class _Answer:
         self._last: JsonObject | None = None
         """The chunk with the finish reason; kept until the end, because a call may become complete by that."""
 
+    @property
+    def raw(self) -> str:
+        """The text of the answer, calls and all. Whole: a secret that came in pieces could not be masked in a log."""
+        return "".join(self._raw)
+
     def take(self, chunk: JsonObject) -> list[JsonObject | Notice]:
         """Takes a chunk in; gives out what is certain by now."""
         for part in parts.parts_of(parts.candidate_of(chunk).get("content") or {}):
@@ -200,6 +207,7 @@ class _Answer:
             if parts.is_thought(part) or not isinstance(text, str):
                 self._ready.append(part)
                 continue
+            self._raw.append(text)
             self._sort(self._parser.feed(text))
             if not parts.is_plain_text(part):
                 self._ready.append(parts.with_text(part, ""))  # Its signature stays, whatever becomes of its text.

@@ -50,9 +50,10 @@ _CONNECTIONS_KEPT = 32
 _KEPT_FOR_S = 60.0
 
 
-def _log_answer(data: bytes) -> None:
-    if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("answer: %s", data.decode("utf-8", "replace"))
+def _log_answer(pieces: list[bytes]) -> None:
+    """A whole answer. A streamed one is logged when it has been put together: no log could mask a secret in pieces."""
+    if pieces and logger.isEnabledFor(logging.DEBUG):
+        logger.debug("answer: %s", b"".join(pieces).decode("utf-8", "replace"))
 
 
 class HttpClient:
@@ -214,7 +215,6 @@ class HttpClient:
                 first = anext(pieces, None)
                 data = await (timer.within(limits.first_byte_s, first) if limits.first_byte_s < limits.idle_s else first)
                 while data is not None:
-                    _log_answer(data)
                     if is_stream:
                         for chunk in reader.feed(data):
                             yield chunk
@@ -228,6 +228,7 @@ class HttpClient:
                             raise LimitExceeded(f"the answer is larger than {limits.body_bytes} bytes")
                     timer.check()
                     data = await anext(pieces, None)
+                _log_answer(whole)
                 for chunk in reader.close() if is_stream else reader.read_whole(b"".join(whole)):
                     yield chunk
                 async for chunk in _caught_up(reader):
