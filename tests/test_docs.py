@@ -41,7 +41,7 @@ BLOCKS = [
         "testing.md",
         "typed.md",
         "workers.md",
-    )  # fmt: skip
+    )
     for block in re.findall(r"```python\n(.*?)\n```", (DOCS / page).read_text("utf-8"), re.DOTALL)
 ]
 
