@@ -13,9 +13,13 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, GeminiModel, McpServer, Policy, ScriptedModel, ToolError, telemetry, tool
+from callgate import Gate, GeminiModel, McpServer, OpenAIModel, Policy, ScriptedModel, ToolError, telemetry, tool
 from callgate.errors import AuthError, ModelError
 from callgate.gemini.surface import Surface
+from callgate.models import provider_of_model
+from callgate.models.chain import ModelChain
+from callgate.models.choice import open_model
+from callgate.models.prompted import PromptedModel
 from callgate.testing import answer, call
 from callgate.testing.fake_gemini import FakeGemini
 
@@ -238,6 +242,13 @@ def test_calls_of_mcp_servers_carry_the_context_of_their_span(
     logged = [record.getMessage() for record in caplog.records]
     assert any(line.startswith("sent: ") and '"tools/call"' in line for line in logged)
     assert any(line.startswith("received: ") and "traceparent" in line for line in logged)
+
+
+def test_every_kind_of_model_says_whose_it_is() -> None:
+    gemini = GeminiModel("gemini-3.8-flash", api_key="k")
+    openai = OpenAIModel("gpt-4.1", api_key="k", env={})
+    models = [open_model(gemini), PromptedModel(openai), ModelChain([gemini, openai]), ScriptedModel([])]
+    assert [provider_of_model(model) for model in models] == ["gcp.gemini", "openai", "gcp.gemini", "callgate"]
 
 
 def test_without_a_tracer_provider_nothing_is_imported_and_nothing_is_sent() -> None:

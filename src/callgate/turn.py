@@ -369,8 +369,8 @@ class Loop:
     def _take_held(self) -> None:
         """The answer that was held back counts, whether it fits or not."""
         held, self.run.held = self.run.held, None
-        if held is not None:
-            self.conversation.add_model(held.content, origin=held.origin)
+        assert held is not None, "an answer is held as long as it is not checked"
+        self.conversation.add_model(held.content, origin=held.origin)
 
     def _history_shortened(self, fact: facts.HistoryShortened) -> None:
         summary = None if fact.summary is None else SUMMARY.format(fact.summary)
