@@ -32,9 +32,11 @@ if not LIVE:
     # Whether the embedded model is installed must not decide what a test of something else sees.
     os.environ["CALLGATE_PROVIDER"] = "demo"
 
-# Nor do tests write among the sessions of whoever runs them.
-os.environ["XDG_STATE_HOME"] = tempfile.mkdtemp(prefix="callgate-state-")
-atexit.register(shutil.rmtree, os.environ["XDG_STATE_HOME"], ignore_errors=True)
+# Nor do tests write among the sessions of whoever runs them, or go by their settings.
+for _name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME"):
+    os.environ[_name] = tempfile.mkdtemp(prefix="callgate-state-")
+    atexit.register(shutil.rmtree, os.environ[_name], ignore_errors=True)
+os.environ.pop("CALLGATE_CONFIG", None)
 
 # The same examples every time at scale 1, so that a change is judged by what it changed and not by luck; new ones, and more
 # of them, in a soak, where a failure prints the line that repeats it.

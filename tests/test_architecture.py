@@ -33,15 +33,17 @@ PURE = (
     "respond",
     "conversation",
     "request",
+    "output",
     "facts",
     "turn",
     "selection",
     "results",
     "lookalike",
+    "timeline",
 )
 EDGES = (
     "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "sessions",
-    "files", "mcp", "toolsets", "workers",
+    "files", "mcp", "toolsets", "workers", "telemetry",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("setup",), ("driver",), ("runtime",), ("server", "cli"), ("__main__",))
@@ -61,6 +63,7 @@ ALLOWED = {
     ("gemini", "wire"): "how requests are timed and tried again is the same for every server",
     ("openai", "wire"): "how requests are timed and tried again is the same for every server",
     ("openai", "gemini"): "its reader cuts any stream into JSON, and its limiter slows down callers of any server",
+    ("wire", "telemetry"): "a request carries the context of the span that it belongs to",
     ("execute", "threads"): "sync tools run in threads",
     ("sessions", "store"): "what is done with whole sessions is done in their store",
     ("execute", "toolsets"): "some tools come from places that must be started, and may change",
@@ -109,8 +112,8 @@ WIRE_WORDS = dict.fromkeys(("finishReason", "usageMetadata", "functionCallingCon
 
 # `import callgate` must stay light: these are loaded where they are used.
 HEAVY = [
-    "anyio", "click", "httpx", "httpx2", "jsonschema_rs", "mcp", "prompt_toolkit", "pydantic", "pydantic_core", "rich",
-    "starlette", "uvicorn",
+    "anyio", "click", "httpx", "httpx2", "jsonschema_rs", "mcp", "opentelemetry", "prompt_toolkit", "pydantic",
+    "pydantic_core", "rich", "starlette", "uvicorn",
 ]  # fmt: skip
 
 

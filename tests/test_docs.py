@@ -13,6 +13,7 @@ import pytest
 
 import callgate
 from callgate import Gate, GeminiModel, Limits, Policy, UsageError, events, tool
+from callgate.config import SETTINGS, load_settings
 from callgate.gemini import request
 from callgate.openai import quirks
 from callgate.openai import request as openai_request
@@ -29,7 +30,18 @@ def add(a: int, b: int) -> int:
 
 BLOCKS = [
     (page, block)
-    for page in ("mcp.md", "openai.md", "permission.md", "prompted.md", "schemas.md", "testing.md", "workers.md")
+    for page in (
+        "config.md",
+        "mcp.md",
+        "observability.md",
+        "openai.md",
+        "permission.md",
+        "prompted.md",
+        "schemas.md",
+        "testing.md",
+        "typed.md",
+        "workers.md",
+    )
     for block in re.findall(r"```python\n(.*?)\n```", (DOCS / page).read_text("utf-8"), re.DOTALL)
 ]
 
@@ -99,6 +111,26 @@ def test_the_page_on_permission_names_every_field_of_a_rule_and_of_a_hook():
     fields = [f.name for kind in (Rule, Hook) for f in dataclasses.fields(kind) if f.init]
     assert [name for name in fields if f"`{name}" not in text] == []
     assert [mode for mode in MODES if f"`{mode}`" not in text] == []
+
+
+def test_the_page_on_settings_lists_every_setting_with_its_variables_and_its_flag():
+    rows = {
+        line.split("`")[1]: line for line in (DOCS / "config.md").read_text("utf-8").splitlines() if line.startswith("| `")
+    }
+    assert set(rows) == {key for key in SETTINGS if not key.startswith("limits.")}
+    for key, row in rows.items():
+        setting = SETTINGS[key]
+        assert setting.doc in row
+        named = [*setting.variables, *setting.choices, *filter(None, [setting.flag])]
+        assert [word for word in named if f"`{word}`" not in row] == []
+
+
+def test_the_settings_of_the_page_can_be_read(tmp_path: Path):
+    (table,) = re.findall(r"```toml\n(.*?)```", (DOCS / "config.md").read_text("utf-8"), re.DOTALL)
+    (tmp_path / "config.toml").write_text(table)
+    settings = load_settings({"CALLGATE_CONFIG": str(tmp_path / "config.toml")}, folder=tmp_path)
+    assert (settings["limits.turns"], settings.notices) == (40, ())
+    assert set(settings["mcp.servers"]) == {"git"}
 
 
 def test_the_policy_file_of_the_page_on_permission_can_be_read(tmp_path: Path):

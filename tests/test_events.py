@@ -75,6 +75,7 @@ ROWS: list[tuple[Any, Any]] = [
                 "model": "",
                 "cost": None,
                 "context_tokens": 0,
+                "output": None,
             },
         },
     ),

@@ -48,7 +48,9 @@ known = st.builds(facts.KnownTool, digest=text, ordered=st.booleans(), read_only
 FACTS: dict[type, st.SearchStrategy[Any]] = {
     facts.ToolsKnown: st.builds(facts.ToolsKnown, tools=st.dictionaries(text, known), names=st.dictionaries(text, text)),
     facts.HistoryGiven: st.builds(facts.HistoryGiven, contents=st.lists(contents, max_size=2)),
-    facts.RunStarted: st.builds(facts.RunStarted, content=st.none() | contents, tool_choice=text, limits=limits),
+    facts.RunStarted: st.builds(
+        facts.RunStarted, content=st.none() | contents, tool_choice=text, limits=limits, output=st.none() | objects
+    ),
     facts.ModelAnswered: st.builds(
         facts.ModelAnswered,
         content=contents,
@@ -83,6 +85,7 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
         position=st.none() | st.integers(0, 9),
     ),
     facts.Adopted: st.builds(facts.Adopted),
+    facts.OutputChecked: st.builds(facts.OutputChecked, value=json_values, problems=texts),
     facts.HistoryShortened: st.builds(
         facts.HistoryShortened, dropped=st.integers(0, 9), summary=st.none() | text, usage=usages
     ),
@@ -113,6 +116,14 @@ FIELDS = [
 
 def test_every_kind_of_fact_is_tested_here() -> None:
     assert set(FACTS) == set(get_args(facts.Fact))
+
+
+def test_a_fact_keeps_its_time_and_is_equal_to_the_same_fact_at_another() -> None:
+    early, late = facts.dated(facts.CallStarted(id="a"), 1.5), facts.dated(facts.CallStarted(id="a"), 2.5)
+    assert (facts.decode(facts.encode(early)).at_s, facts.decode(facts.encode(late)).at_s) == (1.5, 2.5)
+    assert early == late == facts.CallStarted(id="a")
+    assert facts.dated(early, 9.0).at_s == 1.5
+    assert b"at_s" not in facts.encode(facts.CallStarted(id="a"))
 
 
 @pytest.mark.parametrize("kind", FACTS, ids=lambda kind: kind.__name__)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import importlib
+import io
 import json
 import logging
 import re
@@ -55,6 +56,7 @@ from callgate import (
     tool,
 )
 from callgate.calls import Collector
+from callgate.cli.logs import log_handler
 from callgate.conversation import INTERRUPTED, validate
 from callgate.errors import ProtocolError
 from callgate.events import (
@@ -73,6 +75,7 @@ from callgate.gemini.client import GeminiClient
 from callgate.gemini.request import BodyBuilder
 from callgate.gemini.surface import surface_from_environment
 from callgate.models import ModelRequest
+from callgate.models.prompted import PromptedModel
 from callgate.parts import call_part, response_part, text_part
 from callgate.permission import RateLimits
 from callgate.permission.audit import records_of, verify
@@ -1602,6 +1605,32 @@ def arguments_that_do_not_parse_are_a_problem_and_not_empty_arguments() -> None:
     (result,) = executed(call, tools=[tool(name="clock")(lambda: ran.append("clock"))])
     assert result == ToolResult(call_id=call.id, name="clock", status="failed", error=call.problem)
     assert ran == []
+
+
+@row("004-25")
+@row("004-26")
+def the_whole_prompt_and_the_raw_answer_are_logged_without_secrets() -> None:
+    key = "AIzaSyA-0123456789-0123456789-abcdefghi"
+    handler = log_handler()
+    assert isinstance(handler, logging.StreamHandler)
+    shown = io.StringIO()
+    handler.setStream(shown)
+    logger = logging.getLogger("callgate")
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.DEBUG)
+    try:
+        model = PromptedModel(ScriptedModel(['TOOL_CALL: get_weather({"city": "Oslo"})', f"4 degrees, and {key}."]))
+        events_of(Gate(model, tools=[get_weather]).stream(f"Oslo? My key is {key}."))
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)
+    logged = shown.getvalue()
+    assert render_tools([definition_from(get_weather)]).splitlines()[0] in logged
+    assert "the answer as it came" in logged
+    assert "TOOL_CALL" in logged
+    assert "degrees, and" in logged
+    assert "AIzaSyA" not in logged
 
 
 @row("004-27")

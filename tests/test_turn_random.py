@@ -70,6 +70,9 @@ class World:
             return self.begin()
         if self.loop.phase == "asking":
             return self.tell(facts.ModelFailed(message="down")) if self.choose(16) == 1 else self.answer()
+        if self.loop.phase == "checking":
+            problems = ((), ("n: wrong.",))[self.choose(2)]
+            return self.tell(facts.OutputChecked(value=None if problems else {"n": 1}, problems=problems))
         return self.work()
 
     def begin(self) -> None:
@@ -79,7 +82,8 @@ class World:
         )
         content = {"role": "user", "parts": [text("Go.")]} if size % 6 else None
         tool_choice = ("auto", "required", "none")[size % 3]
-        self.tell(facts.RunStarted(content=content, tool_choice=tool_choice, limits=limits))
+        output = {"type": "object"} if self.choose(3) == 1 else None
+        self.tell(facts.RunStarted(content=content, tool_choice=tool_choice, limits=limits, output=output))
 
     def answer(self) -> None:
         shape = self.choose(32)
@@ -159,10 +163,11 @@ class World:
             facts.ApprovalAnswered(id=call_id, answer="yes"),
             facts.CallStarted(id=call_id),
             facts.CallDecided(id=call_id, decision=Decision(verdict="allow")),
+            facts.OutputChecked(value={"n": 2}),
         ]
-        if call_id not in open_ids:
+        if call_id not in open_ids and self.loop.phase != "checking":
             before = self.loop.snapshot()
-            self.tell(late[self.choose(4)])
+            self.tell(late[self.choose(5)])
             assert self.loop.snapshot() == before
 
     def crash(self) -> None:
@@ -198,6 +203,13 @@ class World:
             assert validate([*loop.conversation.contents, *more], sendable=command is not None) == []
             assert len(loop.conversation.encoded) == len(loop.conversation)
         assert (command is not None) == (loop.phase == "asking")
+        if loop.phase == "done" and loop.run.output is not None:
+            # A run with a type has a value, an error that says why not, or was stopped by a person.
+            finish = loop.run.finish
+            assert finish is not None
+            stopped = finish.reason in ("cancelled", "nothing_to_do")
+            assert loop.run.fits or finish.error is not None or stopped
+            assert loop.run.repairs <= loop.run.limits.output_retries
         if loop.phase in ("done", "idle"):
             assert not loop.open_calls
             assert all(record.result is not None for record in loop.reply("s").calls)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callgate.declaration import Declaration, declare
     from callgate.definitions import convert, definition_from, definitions_from
     from callgate.definitions.function import tool
-    from callgate.errors import CallgateError, ModelError, ToolError, ToolNotDeclarable, UsageError
+    from callgate.errors import CallgateError, ModelError, OutputError, ToolError, ToolNotDeclarable, UsageError
     from callgate.execute import Executor
     from callgate.files import FileTools
     from callgate.mcp import McpServer, mcp_servers_from_file
@@ -44,11 +44,10 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FileTools",
-    "FunctionCall", "Gate", "GeminiModel", "Limits", "McpServer", "Media", "ModelError", "OpenAIModel", "Policy", "Price",
-    "Reply", "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable", "ToolResult", "Usage",
-    "UsageError", "WorkerPool", "check_arguments", "convert", "declare", "definition_from", "definitions_from",
-    "function_calls", "mcp_servers_from_file",
-    "to_function_response", "tool",
+    "FunctionCall", "Gate", "GeminiModel", "Limits", "McpServer", "Media", "ModelError", "OpenAIModel", "OutputError",
+    "Policy", "Price", "Reply", "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable",
+    "ToolResult", "Usage", "UsageError", "WorkerPool", "check_arguments", "convert", "declare", "definition_from",
+    "definitions_from", "function_calls", "mcp_servers_from_file", "to_function_response", "tool",
 ]  # fmt: skip
 
 _PLACES = {
@@ -57,7 +56,7 @@ _PLACES = {
     "callgate.declaration": ("Declaration", "declare"),
     "callgate.definitions": ("convert", "definition_from", "definitions_from"),
     "callgate.definitions.function": ("tool",),
-    "callgate.errors": ("CallgateError", "ModelError", "ToolError", "ToolNotDeclarable", "UsageError"),
+    "callgate.errors": ("CallgateError", "ModelError", "OutputError", "ToolError", "ToolNotDeclarable", "UsageError"),
     "callgate.execute": ("Executor",),
     "callgate.files": ("FileTools",),
     "callgate.mcp": ("McpServer", "mcp_servers_from_file"),

@@ -9,15 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
 from callgate import facts, parts
 from callgate.calls import Answer, Collector, salvaged_calls
 from callgate.conversation import Conversation, repaired
-from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, SessionLost, StoreError, UsageError
+from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, OutputError, SessionLost, StoreError, UsageError
 from callgate.events import (
     ApprovalNeeded,
     CallFinished,
@@ -31,7 +32,8 @@ from callgate.events import (
     UsageReported,
 )
 from callgate.execute import Kept, Running, Watch
-from callgate.models import AnsweredBy, ModelRequest, answering, origin_of
+from callgate.models import AnsweredBy, ModelRequest, answering, origin_of, provider_of_model
+from callgate.output import Output
 from callgate.parts import Prompt
 from callgate.permission import Approval
 from callgate.permission.gatekeeper import Post
@@ -39,6 +41,7 @@ from callgate.respond import whole_text
 from callgate.selection import FIND_TOOLS
 from callgate.setup import Setup
 from callgate.store import LEASE_S, Lease, Store
+from callgate.telemetry import RunSpans
 from callgate.turn import READ_RESULT, Loop
 from callgate.types import (
     CallRecord,
@@ -84,6 +87,8 @@ class Opening:
     history: Iterable[Mapping[str, Any]] | None
     tool_choice: ToolChoice
     answers: Mapping[str, Approval]
+    output: Output | None = None
+    """What the run must come to."""
 
 
 @dataclass(slots=True)
@@ -105,6 +110,8 @@ class Session:
     ) -> list[CallRecord]:
         """Journals facts, then takes them in; gives out the calls that they settled."""
         async with self.writing:
+            now_s = time.time()
+            new_facts = [facts.dated(fact, now_s) for fact in new_facts]
             try:
                 await store.append(lease, new_facts, position=self.position, durable=durable)
             except BaseException:
@@ -139,9 +146,17 @@ class Driver:
         self.turn_reason: str | None = None
         self.cancel_reason: str | None = None
         self.task: asyncio.Task[Any] | None = None
+        self.output: Output | None = None
+        model = setup.model
+        self.spans = RunSpans(session.id, provider=provider_of_model(model), model=model.name)
 
     async def drive(self, opening: Opening) -> Reply:
         """Carries the run through to its reply; a cancellation leaves a valid history."""
+        with self.spans.run():
+            return await self.driven(opening)
+
+    async def driven(self, opening: Opening) -> Reply:
+        """The same, inside of the span of the run."""
         self.task = asyncio.current_task()
         self.spawn(self.keep_lease())
         try:
@@ -159,6 +174,7 @@ class Driver:
                 return await self.work()
         finally:
             self.task = None
+            self.spans.close()
             self.post.close()
             for task in self.tasks:
                 task.cancel()
@@ -191,10 +207,11 @@ class Driver:
 
     async def open(self, opening: Opening) -> None:
         """Takes in how the run was asked for, and tells what a person should know before it begins."""
+        self.output = opening.output
         self.view = self.setup.view(self.loop.tools)
         known = self.view.known
         first: list[facts.Fact] = []
-        if self.loop.phase in ("asking", "calling"):
+        if self.loop.phase in ("asking", "calling", "checking"):
             # Whoever was at work on this session is not any more: this driver holds its lock.
             first.append(facts.Recovered())
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
@@ -206,19 +223,30 @@ class Driver:
             first.append(facts.HistoryGiven(contents=contents))
             for note in notes[:NOTES_MAX]:
                 await self.emit(Notice("history_repaired", note, "warning"))
-        if opening.prompt is not None:
-            content = parts.user_content(opening.prompt)
-            first.append(facts.RunStarted(content=content, tool_choice=opening.tool_choice, limits=self.setup.limits))
-        elif self.loop.phase in ("idle", "done") and not opening.answers:
-            if opening.history is None and self.loop.is_users_turn:
-                raise UsageError(NOTHING_TO_DO)  # Before it is noted: what the last run came to can still be recalled.
-            first.append(facts.RunStarted(content=None, tool_choice=opening.tool_choice, limits=self.setup.limits))
+        first += self.beginning(opening)
         started = {record.call.id for record in self.loop.open_calls if record.state == "started"}
         settled = await self.journal(*first)
         await self.report(settled)
         for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
             await self.emit(notice)
         await self.answer_approvals(opening.answers)
+
+    def beginning(self, opening: Opening) -> list[facts.Fact]:
+        """The fact by which a run begins, unless one goes on."""
+        if opening.prompt is None and (self.loop.phase not in ("idle", "done") or opening.answers):
+            if opening.output is not None and self.loop.run.output is None:
+                raise UsageError(f"the run of session {self.session.id!r} was begun without output=: go on without it")
+            return []
+        if opening.prompt is None and opening.history is None and self.loop.is_users_turn:
+            raise UsageError(NOTHING_TO_DO)  # Before it is noted: what the last run came to can still be recalled.
+        return [
+            facts.RunStarted(
+                content=None if opening.prompt is None else parts.user_content(opening.prompt),
+                tool_choice=opening.tool_choice,
+                limits=self.setup.limits,
+                output=None if opening.output is None else opening.output.schema,
+            )
+        ]
 
     async def answer_approvals(self, answers: Mapping[str, Approval]) -> None:
         """Takes in answers to what a paused session waits for."""
@@ -239,6 +267,8 @@ class Driver:
             )
         if finish.error == "empty":
             raise EmptyAnswer("the model kept answering with nothing at all", retryable=True)
+        if finish.error == "output":
+            raise self.misfit(finish)
         if finish.reason == "nothing_to_do":
             raise UsageError(NOTHING_TO_DO)
         return await self.end()
@@ -246,8 +276,21 @@ class Driver:
     async def end(self) -> Reply:
         """Tells that the run is over, for now or for good."""
         reply = self.loop.reply(self.session.id)
+        if self.output is not None and self.loop.run.fits:
+            reply = replace(reply, output=self.output.value(reply.output))
+        self.spans.ended(reply)
         await self.emit(RunEnded(reply))
         return reply
+
+    def misfit(self, finish: facts.Finish) -> OutputError:
+        """The error of a run that came to no answer which fits."""
+        reply, problems = self.loop.reply(self.session.id), self.loop.run.problems
+        if finish.reason not in ("STOP", "MAX_TOKENS") and not problems:
+            told = f"the run ended with {finish.reason} before there was an answer that fits output="
+        else:
+            asked = 1 + self.loop.run.repairs
+            told = f"the model's answer does not fit output= (asked {asked} time{'s' if asked > 1 else ''})"
+        return OutputError(f"{told}: {finish.message or 'it said nothing else'}", reply=reply, problems=problems)
 
     # The work -------------------------------------------------------------------------------------------------------------
 
@@ -263,41 +306,55 @@ class Driver:
                 await self.shorten(todo.shorten.contents)
             elif todo.ask_model is not None:
                 await self.ask(todo.ask_model)
+            elif todo.check_output is not None:
+                output = self.output or Output.told(todo.check_output.schema)
+                await self.note(output.read(todo.check_output.text))
             elif todo.check:
                 await self.note(*[self.setup.executor.check(call) for call in todo.check])
             elif todo.decide:
                 await self.decide(todo.decide)
+            elif await self.is_paused(todo):
+                return await self.end()
             else:
-                await self.start(todo.run)
-                self.consult(todo.approve)
-                for call in todo.stop:
-                    self.running[call.id].stop(self.loop.run.cancelled or "")
-                if not self.running and self.asking is None and not self.post.is_waited_at:
-                    return await self.end()  # Only answers that will come later are missing: the run pauses.
                 await self.happening()
+
+    async def is_paused(self, todo: facts.Todo) -> bool:
+        """Starts and stops calls and asks about them; whether nothing but answers that will come later is missing then."""
+        await self.start(todo.run)
+        self.consult(todo.approve)
+        for call in todo.stop:
+            self.running[call.id].stop(self.loop.run.cancelled or "")
+        return not self.running and self.asking is None and not self.post.is_waited_at
 
     async def ask(self, command: facts.AskModel) -> None:
         """One request to the model, its answer handed on piece by piece."""
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
+        logger.debug(
+            "asking %s: contents %d, tools %s, choice %s, feedback %r",
+            self.setup.model.name, len(request.contents), list(request.declaration.names), command.tool_choice,
+            command.feedback,
+        )  # fmt: skip
         await self.wait_for_budget()
         collector = Collector()
         announced: list[FunctionCall] = []
         who = AnsweredBy(self.setup.model.name, origin_of(self.setup.model))
         try:
-            async with answering(self.setup.model, request) as items:
-                async for item in items:
-                    if isinstance(item, AnsweredBy):
-                        who = item
-                    elif not isinstance(item, dict):
-                        await self.emit(item)
-                    else:
-                        for event in collector.feed(item):
-                            if isinstance(event, CallProposed):
-                                announced.append(event.call)
-                            await self.emit(event)
-            answer = collector.close()
+            with self.spans.chat(request) as span:
+                async with answering(self.setup.model, request) as items:
+                    async for item in items:
+                        if isinstance(item, AnsweredBy):
+                            who = item
+                        elif not isinstance(item, dict):
+                            await self.emit(item)
+                        else:
+                            for event in collector.feed(item):
+                                if isinstance(event, CallProposed):
+                                    announced.append(event.call)
+                                await self.emit(event)
+                answer = collector.close()
+                span.answered(answer, who.model)
         except BaseException as error:
             self.partial = collector.text
             self.keeper.model.failed(error)
@@ -352,6 +409,9 @@ class Driver:
 
     async def take_in(self, answer: Answer, who: AnsweredBy) -> None:
         """Journals an answer and tells what became of its calls."""
+        logger.debug("answer of %s: %s %s", who.model, answer.finish_reason, answer.content)
+        for call in answer.calls:
+            logger.debug("call %s: %s(%s) %s", call.id, call.name, call.args, call.problem or "")
         self.keeper.model.used(answer.usage.total_tokens)
         await self.emit(UsageReported(answer.usage))
         fact = facts.ModelAnswered(
@@ -414,10 +474,14 @@ class Driver:
         """Runs a call, or answers it with a result that is kept."""
         kept = self.post.kept(call)
         watch = Watch(session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call))
-        self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
+        definition = self.setup.executor.definition(call.name) if call.name in self.setup.executor else None
+        with self.spans.started(call, definition):
+            self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
 
     def call_ended(self, call: FunctionCall, result: ToolResult) -> None:
         """Hears that a call is over."""
+        self.spans.finished(call, result)
+        logger.debug("call %s: %s after %.3f s", call.id, result.status, result.duration_s)
         if self.post.ended(call, result):
             self.spawn(self.hear_hooks(call, result))
         else:

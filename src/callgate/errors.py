@@ -13,6 +13,7 @@
         ├── Blocked                  the prompt was refused
         ├── MalformedAnswer          the model kept answering with something that is not a call
         ├── EmptyAnswer              the model kept answering with nothing
+        ├── OutputError              the model gave no answer that fits the type which was asked for
         ├── InvalidRequest           the server refused the request itself; sending it again will not help
         │   └── ToolsUnsupported     the model, or the server before it, has no tool calling of its own
         ├── AuthError                the key or the permission is missing or wrong
@@ -35,11 +36,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from callgate.types import Reply
+
 __all__ = [
     "AuditError", "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer",
-    "InvalidRequest", "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "ProtocolError", "RateLimited",
-    "RequestTimeout", "ScriptExhausted", "ServerUnavailable", "SessionBusy", "SessionLost", "StoreError", "ToolError",
-    "ToolNotDeclarable", "ToolsUnsupported", "UsageError",
+    "InvalidRequest", "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "OutputError", "ProtocolError",
+    "RateLimited", "RequestTimeout", "ScriptExhausted", "ServerUnavailable", "SessionBusy", "SessionLost", "StoreError",
+    "ToolError", "ToolNotDeclarable", "ToolsUnsupported", "UsageError",
 ]  # fmt: skip
 
 
@@ -121,6 +124,18 @@ class MalformedAnswer(ModelError):
 
 class EmptyAnswer(ModelError):
     """The model was asked again and still answered with nothing at all."""
+
+
+class OutputError(ModelError):
+    """There is no answer that fits the type which was asked for.
+
+    `reply` is what the run came to: its text, its calls, what it cost. `problems` says what was wrong with the last answer.
+    """
+
+    def __init__(self, message: str, *, reply: Reply, problems: Sequence[str] = ()) -> None:
+        super().__init__(message, partial=reply.text, retryable=True)
+        self.reply = reply
+        self.problems = tuple(problems)
 
 
 class InvalidRequest(ModelError):

@@ -134,10 +134,23 @@ def to_json(event: Event) -> JsonObject:
 
 def _plain(value: Any) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: _PLAIN.get(f.name, _plain)(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+def _typed(value: Any) -> Any:
+    """A value of any type, which only pydantic can write."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value, inf_nan_mode="null", fallback=repr)
+
+
+# Fields that may hold more than words and JSON.
+_PLAIN = {"output": _typed}
 
 
 def _snake(name: str) -> str:

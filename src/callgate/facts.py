@@ -8,7 +8,7 @@ but the way of facts to JSON and back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
@@ -28,15 +28,23 @@ from callgate.types import (
 
 __all__ = [
     "SCHEMA_VERSION", "Adopted", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked",
-    "CallDecided", "CallEnded", "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "HistoryShortened",
-    "KnownTool", "ModelAnswered", "ModelFailed", "Recovered", "Rewound", "RunStarted", "Shorten", "Todo", "ToolsKnown",
-    "decode", "encode",
+    "CallDecided", "CallEnded", "CallStarted", "Cancelled", "CheckOutput", "Dated", "Fact", "Finish", "HistoryGiven",
+    "HistoryShortened", "KnownTool", "ModelAnswered", "ModelFailed", "OutputChecked", "Recovered", "Rewound", "RunStarted",
+    "Shorten", "Todo", "ToolsKnown", "dated", "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
 
 
 # Facts -------------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dated:
+    """What all facts have: when they became true. No state depends on it, so facts that differ in it alone are equal."""
+
+    at_s: float | None = field(default=None, compare=False, repr=False)
+    """Seconds since 1970; None in a journal that was written before times were kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +66,7 @@ class KnownTool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolsKnown:
+class ToolsKnown(Dated):
     """These tools are declared from now on. `names` maps declared names to tools' own names."""
 
     tools: Mapping[str, KnownTool]
@@ -66,23 +74,25 @@ class ToolsKnown:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryGiven:
+class HistoryGiven(Dated):
     """The conversation goes on from these contents instead of what it had."""
 
     contents: list[Content]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStarted:
+class RunStarted(Dated):
     """The user said something; without `content` the conversation simply goes on where it stopped."""
 
     content: Content | None
     tool_choice: ToolChoice = "auto"
     limits: Limits = field(default_factory=Limits)
+    output: JsonObject | None = None
+    """The JSON Schema that the answer must fit, if it must fit one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAnswered:
+class ModelAnswered(Dated):
     """A complete answer of the model."""
 
     content: Content
@@ -101,7 +111,7 @@ class ModelAnswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryShortened:
+class HistoryShortened(Dated):
     """The oldest contents were left out, or replaced by a summary of them."""
 
     dropped: int
@@ -112,14 +122,22 @@ class HistoryShortened:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFailed:
+class ModelFailed(Dated):
     """There is no answer, and the run cannot go on."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallChecked:
+class OutputChecked(Dated):
+    """The answer of a run with `output` was checked. Without problems `value` is what it says, as JSON."""
+
+    value: Any = None
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallChecked(Dated):
     """Name and arguments of a call were checked. `tool` is the tool's own name, None when there is no such tool."""
 
     id: str
@@ -131,7 +149,7 @@ class CallChecked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDecided:
+class CallDecided(Dated):
     """The policy has spoken. With `args` a hook changed the arguments, and the call is checked and decided about again."""
 
     id: str
@@ -140,7 +158,7 @@ class CallDecided:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalAnswered:
+class ApprovalAnswered(Dated):
     """Somebody answered. With `args` the arguments were changed, and are checked again."""
 
     id: str
@@ -152,21 +170,21 @@ class ApprovalAnswered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlwaysRevoked:
+class AlwaysRevoked(Dated):
     """A lasting answer holds no longer; without `rule` none of them does."""
 
     rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallStarted:
+class CallStarted(Dated):
     """The call is about to run: from here on its effect may have happened."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallEnded:
+class CallEnded(Dated):
     """A started call came to an end: a value, an error, a time-out, a cancellation."""
 
     id: str
@@ -174,7 +192,7 @@ class CallEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancelled:
+class Cancelled(Dated):
     """The user stopped the run. `partial` is text of the answer that was already shown."""
 
     reason: str = "The user cancelled the run."
@@ -182,12 +200,12 @@ class Cancelled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class Recovered(Dated):
     """A new process has taken over; whatever the old one was doing has stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewound:
+class Rewound(Dated):
     """The conversation was put back to its first contents; what came after them was taken back."""
 
     contents_kept: int
@@ -198,13 +216,13 @@ class Rewound:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted:
+class Adopted(Dated):
     """The facts before this one were another session's: what was allowed or begun there is not so here."""
 
 
 Fact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
-    | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | Cancelled | Recovered | Rewound | Adopted
+    | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | Cancelled | Recovered | Rewound | Adopted | OutputChecked
 )  # fmt: skip
 
 
@@ -218,6 +236,16 @@ class AskModel:
     tool_choice: ToolChoice
     feedback: str | None = None
     """A sentence to put behind the conversation for this request only, after an answer that could not be used."""
+    output: JsonObject | None = None
+    """The JSON Schema that the answer must fit. With the tool choice `none` nothing but such an answer is wanted."""
+
+
+@dataclass(frozen=True, slots=True)
+class CheckOutput:
+    """See whether the model's answer fits what the run must come to."""
+
+    text: str
+    schema: JsonObject
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,10 +265,12 @@ class AskApproval:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The run is over. With `error` it failed: `malformed`, `empty`, or `failed` when the model could not be reached."""
+    """The run is over. With `error` it failed: `malformed`, `empty`, `failed` when the model could not be reached, or
+    `output` when there is no answer that fits.
+    """
 
     reason: str
-    error: Literal["malformed", "empty", "failed"] | None = None
+    error: Literal["malformed", "empty", "failed", "output"] | None = None
     message: str = ""
 
 
@@ -250,6 +280,7 @@ class Todo:
 
     shorten: Shorten | None = None
     ask_model: AskModel | None = None
+    check_output: CheckOutput | None = None
     check: tuple[FunctionCall, ...] = ()
     decide: tuple[FunctionCall, ...] = ()
     approve: tuple[AskApproval, ...] = ()
@@ -265,7 +296,7 @@ _KINDS: dict[str, type[Any]] = {
     "model_failed": ModelFailed, "call_checked": CallChecked, "call_decided": CallDecided,
     "approval_answered": ApprovalAnswered, "always_revoked": AlwaysRevoked, "call_started": CallStarted,
     "call_ended": CallEnded, "cancelled": Cancelled, "recovered": Recovered, "history_shortened": HistoryShortened,
-    "rewound": Rewound, "adopted": Adopted,
+    "rewound": Rewound, "adopted": Adopted, "output_checked": OutputChecked,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
@@ -304,8 +335,13 @@ def decode(line: bytes | str) -> Fact:
         raise JsonError(f"the journal holds a {kind!r} that cannot be read: {error}") from None
 
 
+def dated(fact: Fact, at_s: float) -> Fact:
+    """The fact with the time at which it became true, unless it has one."""
+    return fact if fact.at_s is not None else replace(fact, at_s=at_s)
+
+
 def _plain_fields(fact: Fact) -> JsonObject:
-    return {f.name: _plain(f.name, getattr(fact, f.name)) for f in fields(fact)}
+    return {f.name: _plain(f.name, getattr(fact, f.name)) for f in fields(fact) if f.name != "at_s" or fact.at_s is not None}
 
 
 def _plain(name: str, value: Any) -> Any:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from callgate import parts
+from callgate import parts, strict_json
 from callgate.conversation import Conversation
 from callgate.declaration import Declaration, tool_config
 from callgate.errors import UsageError
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
-__all__ = ["ModelRequest", "extra_body", "merged", "unknown_setting"]
+__all__ = ["ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +32,9 @@ class ModelRequest:
     feedback: str | None = None
     """A sentence behind the conversation, for this request only."""
 
+    output: JsonObject | None = None
+    """The JSON Schema that the answer must fit, if it must fit one. The same object from request to request."""
+
     stream: bool = True
     """Whether somebody watches the answer arrive. Where nobody does, it may be asked for whole, and again if it breaks."""
 
@@ -45,6 +48,20 @@ class ModelRequest:
     def tool_config(self) -> JsonObject | None:
         """The configuration for the tool choice of this request."""
         return tool_config(self.tool_choice, self.declaration.names)
+
+
+_INSTRUCTION = (
+    "When you have everything you need, give your final answer as JSON alone: no other words before or after it, no code "
+    "fence. It must fit this JSON Schema:\n{}"
+)
+
+
+def with_output_told(request: ModelRequest) -> ModelRequest:
+    """The request with words in place of a schema, for a model that cannot be held to one, or not beside its tools."""
+    if request.output is None:
+        return request
+    told = _INSTRUCTION.format(strict_json.dump(request.output).decode())
+    return replace(request, output=None, system="\n\n".join(filter(None, [request.system, told])))
 
 
 def extra_body(settings: Mapping[str, Any], *, taken: Collection[str]) -> JsonObject:

@@ -29,6 +29,7 @@ from callgate.events import (
 from callgate.execute import Executor
 from callgate.models import Mode, answering
 from callgate.models.choice import ModelLike, open_model
+from callgate.output import output_of
 from callgate.parts import Prompt
 from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
 from callgate.permission.gatekeeper import Gatekeeper
@@ -202,6 +203,7 @@ class Gate:
         session: str | None = None,
         history: Iterable[Mapping[str, Any]] | None = None,
         tool_choice: ToolChoice = "auto",
+        output: Any = None,
         answers: Mapping[str, Approval] | None = None,
     ) -> Reply:
         """Runs until the model has answered, a limit is reached, or somebody must be asked.
@@ -211,13 +213,16 @@ class Gate:
             session: The id of a conversation to go on with; a new id begins one; None begins one with an id made up.
             history: Contents to begin from instead, repaired where they break a rule.
             tool_choice: `auto`, `required`, `none`, `validated` or a tool's name; holds for the first request.
+            output: What the answer must be: a pydantic model, a dataclass, a TypedDict, a Literal, lists and dicts of these,
+                or a JSON Schema. `reply.output` is then a value of that type; tools can be called on the way to it.
             answers: Answers to the approvals that a paused session waits for, by call id.
 
         Raises:
+            OutputError: no answer fits `output`, although the model was asked again; it carries the reply.
             ModelError: the model could not be reached, or did not give a usable answer.
             UsageError: the arguments cannot be used.
         """
-        return await self._drive(Opening(prompt, session, history, tool_choice, answers or {}), None)
+        return await self._drive(_opening(prompt, session, history, tool_choice, answers, output), None)
 
     async def stream(
         self,
@@ -226,11 +231,12 @@ class Gate:
         session: str | None = None,
         history: Iterable[Mapping[str, Any]] | None = None,
         tool_choice: ToolChoice = "auto",
+        output: Any = None,
         answers: Mapping[str, Approval] | None = None,
     ) -> AsyncIterator[Event]:
         """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
         channel: Channel[Event] = Channel(EVENTS_MAX)
-        opening = Opening(prompt, session, history, tool_choice, answers or {})
+        opening = _opening(prompt, session, history, tool_choice, answers, output)
         task = asyncio.create_task(self._drive(opening, channel.send))
         task.add_done_callback(lambda _: channel.close())
         try:
@@ -267,12 +273,17 @@ class Gate:
         session: str | None = None,
         history: Iterable[Mapping[str, Any]] | None = None,
         tool_choice: ToolChoice = "auto",
+        output: Any = None,
         answers: Mapping[str, Approval] | None = None,
     ) -> Reply:
         """As `run`, for code that is not async; works inside a running event loop (a notebook) too."""
         with self._portal_lock:
             portal = self._portal = self._portal or Portal()
-        return portal.run(self.run(prompt, session=session, history=history, tool_choice=tool_choice, answers=answers))
+        return portal.run(
+            self.run(
+                prompt, session=session, history=history, tool_choice=tool_choice, output=output, answers=answers
+            )
+        )  # fmt: skip
 
     def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
         """Stops the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
@@ -393,3 +404,15 @@ class Gate:
                 del self._sessions[idle.id]
         self._sessions.move_to_end(session_id)
         return session
+
+
+def _opening(
+    prompt: Prompt | None,
+    session: str | None,
+    history: Iterable[Mapping[str, Any]] | None,
+    tool_choice: ToolChoice,
+    answers: Mapping[str, Approval] | None,
+    output: Any,
+) -> Opening:
+    wanted = None if output is None else output_of(output)
+    return Opening(prompt, session, history, tool_choice, answers or {}, wanted)

@@ -56,6 +56,9 @@ class View:
         return cls(declared, declaration, known)
 
 
+_NO_TOOLS = View((), Declaration(tools=[], tool_config=None, names={}), facts.ToolsKnown(tools={}, names={}))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
     """What a gate was built from: everything that its runs share and none of them changes."""
@@ -114,7 +117,10 @@ class Setup:
                 yield Notice("look_alike_tool", more, "warning")
 
     def request(self, view: View, conversation: Conversation, command: facts.AskModel, *, stream: bool) -> ModelRequest:
-        """What a model is asked with."""
+        """What a model is asked with. Where only a typed answer is wanted, no tool stands in its way."""
+        answer_only = command.output is not None and command.tool_choice == "none"
+        if answer_only:
+            view = _NO_TOOLS
         return ModelRequest(
             conversation=conversation,
             definitions=view.declared,
@@ -123,6 +129,7 @@ class Setup:
             system=self.system,
             settings=self.settings,
             feedback=command.feedback,
+            output=command.output,
             stream=stream,
         )
 

@@ -5,6 +5,7 @@ that is given the same facts again is in the same state again: that is crash rec
 interleavings are tested. This file knows nothing of models, tools or stores; `runtime.py` carries out what it asks for.
 
     RunStarted ──> asking ──ModelAnswered──> calling ──all calls settled──> asking ──> ... ──> done
+                     └── where the answer must fit a type: ──> checking ──OutputChecked──> done, or asking again
 
     a call:  proposed ──> checked ──> allowed ──────────────> started ──> finished | failed | timed_out | cancelled
                 │            ├──────> awaiting ──> allowed        └─────> unknown (the process died)
@@ -26,6 +27,7 @@ from callgate.types import (
     FINAL_STATES,
     CallRecord,
     CallState,
+    Content,
     Decision,
     FunctionCall,
     JsonObject,
@@ -40,7 +42,7 @@ from callgate.types import (
 
 __all__ = ["READ_RESULT", "Loop", "Phase", "startable"]
 
-Phase: TypeAlias = Literal["idle", "asking", "calling", "done"]
+Phase: TypeAlias = Literal["idle", "asking", "calling", "checking", "done"]
 
 # Answers that are asked for again, and what the model is told then.
 _ASK_AGAIN = {
@@ -52,6 +54,13 @@ _ASK_AGAIN = {
     "MALFORMED_RESPONSE": "Your last answer was malformed and was discarded. Please answer again.",
 }
 _EMPTY_AGAIN = "Your last answer was empty. Please answer the user, or call a function."
+
+_OUTPUT_AGAIN = (
+    "Your last answer does not have the form that is needed: {problems}. Answer again, with JSON alone that fits the JSON "
+    "Schema of the answer: no other words, no code fence. It was:\n{answer}"
+)
+OUTPUT_SHOWN_MAX = 4_000
+"""Characters of an answer that does not fit which the model is shown again."""
 
 TOKENS_PER_BYTE = 0.25
 """Until the model has counted, a token is taken to be four bytes of the history."""
@@ -109,6 +118,16 @@ class _Call:
         return CallRecord(call=self.call, state=self.state, decision=self.decision, result=self.result, edited=self.edited)
 
 
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """An answer that becomes part of the conversation only if it fits, or if it is the last."""
+
+    content: Content
+    origin: str | None
+    reason: str
+    message: str
+
+
 @dataclass(slots=True)
 class _Run:
     """What is known of the run in progress."""
@@ -132,6 +151,16 @@ class _Run:
     """The run ends with this reason as soon as every call is settled."""
     cancelled: str | None = None
     finish: facts.Finish | None = None
+    output: JsonObject | None = None
+    """The JSON Schema that the answer must fit."""
+    held: _Held | None = None
+    """An answer that is not known to fit yet."""
+    repairs: int = 0
+    """How often the model was asked again for an answer that fits."""
+    fits: bool = False
+    value: Any = None
+    problems: tuple[str, ...] = ()
+    """What was wrong with the last answer, where none fits."""
 
     @property
     def limited(self) -> bool:
@@ -180,7 +209,9 @@ class Loop:
         if self.phase == "asking":
             if (dropped := self._too_long()) > 0:
                 return facts.Todo(shorten=facts.Shorten(dropped))
-            return facts.Todo(ask_model=facts.AskModel(self._tool_choice(), self.run.feedback))
+            return facts.Todo(ask_model=facts.AskModel(self._tool_choice(), self.run.feedback, self.run.output))
+        if self.phase == "checking":
+            return facts.Todo(check_output=facts.CheckOutput(self.run.text, self.run.output or {}))
         if self.run.cancelled is not None:
             return facts.Todo(stop=tuple(c.call for c in self._open if c.state == "started"))
         waiting = [c for c in self._open if c.state == "awaiting"]
@@ -224,6 +255,7 @@ class Loop:
             model=self.run.model,
             cost=self.run.cost,
             context_tokens=self.context_tokens,
+            output=self.run.value,
         )
 
     @property
@@ -266,7 +298,7 @@ class Loop:
         self._drop_open_calls()
         if self.conversation.open_calls:
             self.conversation.add_responses([], missing=CANCELLED)
-        self.run = _Run(limits=fact.limits, tool_choice=fact.tool_choice, start=len(self.conversation))
+        self.run = _Run(limits=fact.limits, tool_choice=fact.tool_choice, start=len(self.conversation), output=fact.output)
         if fact.content is not None:
             self.conversation.add_user(fact.content["parts"])
         if self.is_users_turn:
@@ -301,8 +333,14 @@ class Loop:
                 self._finish(reason, message=fact.finish_message)
             return
         was_limited = run.limited
-        run.turn, run.retries, run.feedback, run.text = run.turn + 1, 0, None, parts.text_of(content)
+        # An answer in another form is not another turn.
+        run.turn += 0 if run.repairs and not calls else 1
+        run.retries, run.feedback, run.text = 0, None, parts.text_of(content)
         run.model = fact.model
+        if run.output is not None and not calls and reason in _RUNNABLE:
+            run.held = _Held(content, fact.origin, run.wrap_up or reason, fact.finish_message)
+            self.phase = "checking"
+            return
         self.conversation.add_model(content, origin=fact.origin)
         if not calls:
             self._finish(run.wrap_up or reason, message=fact.finish_message)
@@ -312,6 +350,27 @@ class Loop:
         self._open = [_Call(call, ordered=self._is_ordered(call)) for call in calls]
         run.records += self._open
         self._refuse_beyond_limits(reason, was_limited)
+
+    def _output_checked(self, fact: facts.OutputChecked) -> None:
+        run, held = self.run, self.run.held
+        if self.phase != "checking" or held is None:
+            return
+        run.fits, run.value, run.problems = not fact.problems, fact.value, fact.problems
+        spent = None if run.fits else self._spent()
+        if run.fits or spent is not None or run.repairs >= run.limits.output_retries:
+            self._take_held()
+            self._finish(spent or held.reason, message=held.message if run.fits else "; ".join(fact.problems))
+            return
+        run.held = None
+        run.repairs += 1
+        run.feedback = _OUTPUT_AGAIN.format(problems="; ".join(fact.problems), answer=run.text[:OUTPUT_SHOWN_MAX])
+        self.phase = "asking"
+
+    def _take_held(self) -> None:
+        """The answer that was held back counts, whether it fits or not."""
+        held, self.run.held = self.run.held, None
+        assert held is not None, "an answer is held as long as it is not checked"
+        self.conversation.add_model(held.content, origin=held.origin)
 
     def _history_shortened(self, fact: facts.HistoryShortened) -> None:
         summary = None if fact.summary is None else SUMMARY.format(fact.summary)
@@ -404,6 +463,9 @@ class Loop:
                 # The user has seen this much of the answer, and will speak of it.
                 self.run.text = fact.partial
                 self.conversation.add_model(parts.model_content([parts.text_part(fact.partial)]))
+            self._finish("cancelled", message=fact.reason)
+        elif self.phase == "checking":
+            self._take_held()
             self._finish("cancelled", message=fact.reason)
         elif self.phase == "calling":
             self.run.cancelled = fact.reason
@@ -504,13 +566,7 @@ class Loop:
     def _refuse_beyond_limits(self, reason: str, was_limited: bool) -> None:
         """Settles at once the calls of an answer that will not run."""
         run, limits = self.run, self.run.limits
-        refusal: str | None = None
-        if reason not in _RUNNABLE:
-            run.end, refusal = reason, f"Not run: the answer ended with {reason}."
-        elif run.wrap_up is not None:
-            run.end, refusal = run.wrap_up, "Not run: no more calls are allowed in this run."
-        elif was_limited or run.turn >= limits.turns:
-            run.end, refusal = "turn_limit", f"Not run: the limit of {limits.turns} turns is reached."
+        run.end, refusal = self._refusal(reason, was_limited)
         made = len(run.records) - len(self._open)
         repeated = self._repeated()
         for index, call in enumerate(self._open):
@@ -526,6 +582,17 @@ class Loop:
             elif _key(call.call) in repeated:
                 run.wrap_up = "loop"
                 self._settle(call, "failed", error=f"Not run: the same call was made {limits.repeats} times. {_ANSWER_NOW}")
+
+    def _refusal(self, reason: str, was_limited: bool) -> tuple[str | None, str | None]:
+        """Why none of the calls of an answer will run, if none will: the reason that ends the run, and the sentence."""
+        run = self.run
+        if reason not in _RUNNABLE:
+            return reason, f"Not run: the answer ended with {reason}."
+        if run.wrap_up is not None:
+            return run.wrap_up, "Not run: no more calls are allowed in this run."
+        if was_limited or run.turn >= run.limits.turns:
+            return "turn_limit", f"Not run: the limit of {run.limits.turns} turns is reached."
+        return None, f"Not run: only the answer is wanted now. {_ANSWER_NOW}" if run.repairs else None
 
     def _repeated(self) -> set[str]:
         """Calls that were made in so many turns one after another that it is a loop."""
@@ -551,7 +618,7 @@ class Loop:
 
     def _tool_choice(self) -> ToolChoice:
         run = self.run
-        if run.wrap_up is not None or (run.limited and run.turn > 0):
+        if run.wrap_up is not None or run.repairs or (run.limited and run.turn > 0):
             return "none"
         choice = run.tool_choice if run.turn == 0 or run.tool_choice == "none" else "auto"
         # A model that just failed to write a call does better when its calls are held to the declarations.
@@ -560,6 +627,8 @@ class Loop:
     def _finish(self, reason: str, *, error: Any = None, message: str = "") -> None:
         run = self.run
         self.phase = "done"
+        if error is None and run.output is not None and not run.fits and reason not in ("cancelled", "nothing_to_do"):
+            error = "output"
         run.finish = facts.Finish(reason, error, message)
         run.feedback = None
         last = self.conversation.last
@@ -592,6 +661,7 @@ class Loop:
         facts.RunStarted: _run_started,
         facts.ModelAnswered: _model_answered,
         facts.ModelFailed: _model_failed,
+        facts.OutputChecked: _output_checked,
         facts.CallChecked: _call_checked,
         facts.CallDecided: _call_decided,
         facts.ApprovalAnswered: _approval_answered,

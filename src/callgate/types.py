@@ -247,6 +247,8 @@ class Limits:
     """The same call in this many turns one after another is a loop; the last one is not run."""
     retries_malformed: int = 2
     """How often the model is asked again after a malformed or empty answer."""
+    output_retries: int = 2
+    """How often the model is asked again after an answer that does not fit the `output` of the run."""
     output_chars: int = 40_000
     """Characters of one tool result that the model sees; the middle of a longer one is left out."""
     abandoned_threads: int = 32
@@ -297,7 +299,13 @@ class Limits:
                 raise ValueError(f"Limits({name}={value!r}): expected {expected} of at least {lowest}")
 
 
-_LOWEST: dict[str, float] = {"retries_malformed": 0, "abandoned_threads": 0, "output_chars": 200, "context_tokens": 100}
+_LOWEST: dict[str, float] = {
+    "retries_malformed": 0,
+    "output_retries": 0,
+    "abandoned_threads": 0,
+    "output_chars": 200,
+    "context_tokens": 100,
+}
 _OPTIONAL = frozenset({"context_tokens", "run_tokens", "session_tokens", "run_cost", "session_cost"})
 
 
@@ -342,6 +350,9 @@ class Reply:
     """What the run cost by the gate's prices; None when they do not say."""
     context_tokens: int = 0
     """About how many tokens the whole conversation has now: what the next request sends of it."""
+    output: Any = None
+    """The answer as a value of the type that `run(..., output=...)` named; None where none was named, or the run ended
+    before there was one."""
 
     @property
     def ok(self) -> bool:

@@ -240,6 +240,16 @@ def test_a_tool_that_breaks_a_rule_is_refused_in_googles_words(name: str) -> Non
     assert text in message(request)
 
 
+@pytest.mark.parametrize(("tools", "what"), [([FUNCTION], "Function calling"), ([SEARCH], "Tool use")])
+def test_before_generation_3_an_answer_of_a_fixed_form_is_refused_beside_tools(tools: list[Any], what: str) -> None:
+    form = {"generationConfig": {"responseMimeType": "application/json"}}
+    refusal = judge(body(tools=tools, **form), model="gemini-2.5-flash")
+    assert refusal is not None
+    assert refusal.message == f"{what} with a response mime type: 'application/json' is unsupported"
+    assert judge(body(tools=tools, **form), model="gemini-3.8-flash") is None
+    assert judge(body(**form), model="gemini-2.5-flash") is None
+
+
 UNKNOWN = 'Invalid JSON payload received. Unknown name "{}"{}: Cannot find field.'
 PARAMETERS = "tools[0].function_declarations[0].parameters"
 

@@ -26,6 +26,7 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "chat": "Talk to a model that can call tools.",
+    "config": "Look at settings, say where they come from, and change them.",
     "convert": "Convert tools, calls, results and histories between systems.",
     "doctor": "What works here and what does not, and what to do about it.",
     "mcp": "Servers with tools: list, test, add, remove, login, logout, serve.",
@@ -33,6 +34,7 @@ COMMANDS = {
     "audit": "Look at the log of calls, and see whether it was changed.",
     "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",
     "tools": "Look at tools before a model does.",
+    "trace": "Show what a session did and when, in the terminal or as a picture.",
     "undo": "Look at what was written to files, and put back what was there before.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""

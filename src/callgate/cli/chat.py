@@ -25,16 +25,20 @@ import click
 from callgate import strict_json
 from callgate.cli.approve import Approver
 from callgate.cli.demo_tools import DEMO_TOOLS
+from callgate.cli.logs import start_logging
 from callgate.cli.provider import PROVIDERS, Chosen, choose
 from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line
+from callgate.cli.settings import limits_of, policy_from, prices_of, secrets_of, set_option, settled
 from callgate.cli.state import Kept, kept_session, session_options
 from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools
 from callgate.cli.visible import ascii_json
+from callgate.config import Settings
 from callgate.errors import CallgateError, UsageError
 from callgate.events import Event, RunEnded, to_json
 from callgate.models import Mode as CallMode
 from callgate.permission import MODES, Mode, Policy
 from callgate.runtime import Gate
+from callgate.telemetry import record_content
 from callgate.types import JsonObject, Reply, SessionRule
 
 if TYPE_CHECKING:
@@ -92,6 +96,8 @@ class Options:
     output: Literal["text", "json", "stream-json"]
     example: bool
     debug: bool
+    settings: Settings
+    """Everything else that files, the environment and `--set` say."""
 
 
 @click.command(short_help="Talk to a model that can call tools.")
@@ -106,7 +112,6 @@ class Options:
 @click.option(
     "--mode",
     type=click.Choice(["auto", "native", "prompted"]),
-    default="auto",
     help="How the model is told of tools: by its API, in its prompt, or whichever it can.",
 )
 @click.option("--system", metavar="TEXT", help="An instruction for the whole conversation.")
@@ -122,10 +127,10 @@ class Options:
     "-o",
     "--output",
     type=click.Choice(["text", "json", "stream-json"]),
-    default="text",
     help="text, one JSON object, or one JSON line for each event.",
 )
 @session_options
+@set_option
 @click.option("--example", is_flag=True, help="Where nobody can type and no prompt comes, show a short conversation.")
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context
@@ -134,17 +139,18 @@ def chat(ctx: click.Context, **given: Any) -> None:
 
     Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input, 53 the limit of turns, 130 Ctrl-C.
     """
+    settings = settled(given)
     with kept_session(given, keep=not given["example"]) as session:
-        ctx.exit(_chat(ctx, Options(**given), session))
+        ctx.exit(_chat(ctx, Options(**given, settings=settings), session))
 
 
 def _chat(ctx: click.Context, options: Options, session: Kept) -> int:
-    chosen = choose(options.provider, options.model, os.environ)
-    # asyncio would print tracebacks of its own when a second Ctrl-C ends everything in mid-flight.
-    logging.getLogger("asyncio").addHandler(_log_handler() if options.debug else logging.NullHandler())
-    if options.debug:
-        logging.getLogger("callgate").addHandler(_log_handler())
-        logging.getLogger("callgate").setLevel(logging.DEBUG)
+    settings = options.settings
+    env = settings.environment(os.environ)
+    start_logging(settings["log_level"], secrets=secrets_of(settings))
+    if settings.is_set("trace.content"):
+        record_content(settings["trace.content"])
+    chosen = choose(options.provider, options.model, env, limits=limits_of(settings))
     terminal = Terminal(sys.stdout, sys.stderr)
     prompts = _prompts(options, may_be_empty=session.is_unfinished)
     if prompts is None and options.output != "text":
@@ -173,7 +179,8 @@ def _chat(ctx: click.Context, options: Options, session: Kept) -> int:
 
 
 def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *, shows_example: bool) -> Talk:
-    policy = policy_of(options.policy, options.approval_mode)
+    settings = options.settings
+    policy = policy_of(options.policy, options.approval_mode, settings)
     for problem in policy.problems:
         terminal.line(f"! {one_line(problem, 1000)}", color="failed")
     # Whoever cannot see the question cannot answer it.
@@ -182,17 +189,22 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *
         # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
         unnamed = DEMO_TOOLS if shows_example else chosen.tools
         host = partial(_host, terminal, approve) if approve is not None else None
-        servers = mcp_tools(options.mcp, lambda said: terminal.line(f"callgate: {one_line(said, 1000)}"), host)
+        servers = mcp_tools(options.mcp, _saying(terminal), host, settings["mcp.servers"])
         named = load_tools(options.tool) if options.tool else [] if servers else unnamed
         gate = Gate(
             chosen.model,
-            [*named, *file_tools(options.root, [*options.tool, *options.mcp]), *servers],
+            [*named, *file_tools(options.root, [*options.tool, *options.mcp, *(settings["mcp.servers"] or ())]), *servers],
             mode=options.mode,
             system=options.system,
             policy=policy,
             approve=approve,
             audit=options.audit,
             store=session.store,
+            limits=limits_of(settings),
+            settings=settings["settings"],
+            prices=prices_of(settings),
+            tools_shown=settings["tools_shown"],
+            compaction=settings["compaction"],
         )
     except (ToolLoadError, UsageError) as error:
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)
@@ -207,22 +219,22 @@ def _host(terminal: Terminal, approver: Approver) -> Host:
     return ServerAsker(terminal.line, approver).host()
 
 
+def _saying(terminal: Terminal) -> Callable[[str], None]:
+    return lambda said: terminal.line(f"callgate: {one_line(said, 1000)}")
+
+
 NOBODY = "Nobody can be asked here: use a terminal, or a rule in a --policy file, or run it with --approval-mode yolo."
 NOBODY_IN_YOLO = "Nobody can be asked here, and no --approval-mode allows it: use a terminal."
 
 
-def policy_of(file: str | None, mode: Mode | None) -> Policy:
-    """The policy of a file, or the usual one, in the mode that was asked for.
+def policy_of(file: str | None, mode: Mode | None, settings: Settings) -> Policy:
+    """The policy of the settings and of a file, in the mode that was asked for.
 
     Raises:
         InputError: the file cannot be read.
     """
-    try:
-        policy = Policy.from_file(file) if file is not None else Policy()
-    except UsageError as error:
-        raise InputError(str(error)) from error
-    mode = mode or policy.mode
-    return replace(policy, mode=mode, nobody=NOBODY_IN_YOLO if mode == "yolo" else NOBODY)
+    policy = policy_from(settings, file, mode)
+    return replace(policy, nobody=NOBODY_IN_YOLO if policy.mode == "yolo" else NOBODY)
 
 
 def _prompts(options: Options, *, may_be_empty: bool) -> Sequence[str] | None:
@@ -254,19 +266,6 @@ def _piped(*, wait_s: float | None) -> str:
         return sys.stdin.read()
     except UnicodeDecodeError as error:
         raise InputError(f"what is piped in is not text in {error.encoding} (byte {error.start})") from error
-
-
-def _log_handler() -> logging.Handler:
-    handler = logging.StreamHandler()
-    handler.setFormatter(_EscapingFormatter("%(levelname)s %(name)s: %(message)s"))
-    return handler
-
-
-class _EscapingFormatter(logging.Formatter):
-    """Logs hold words of models and tools too."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return escape(super().format(record))
 
 
 # Running -----------------------------------------------------------------------------------------------------------------

@@ -19,8 +19,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callgate.cli.json_input import InputError
+from callgate.cli.settings import set_option, settled
 from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools
 from callgate.cli.visible import one_line, visible
+from callgate.config import Settings
 from callgate.errors import CallgateError, UsageError
 from callgate.permission import MODES, Mode
 
@@ -49,6 +51,8 @@ class Options:
     policy: str | None
     audit: str | None
     debug: bool
+    settings: Settings
+    """Everything else that files, the environment and `--set` say."""
 
 
 @click.command("serve")
@@ -67,6 +71,7 @@ class Options:
 )
 @click.option("--policy", metavar="FILE", help="Rules in TOML: what is allowed, asked about and denied.")
 @click.option("--audit", metavar="FILE", help="Write down every call in this log.")
+@set_option
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context
 def serve(ctx: click.Context, **given: Any) -> None:
@@ -78,8 +83,9 @@ def serve(ctx: click.Context, **given: Any) -> None:
 
     Ends with its input, or on SIGTERM. Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input, 130 Ctrl-C.
     """
-    options = Options(**given)
-    if not (options.tool or options.root or options.mcp):
+    settings = settled(given)
+    options = Options(**given, settings=settings)
+    if not (options.tool or options.root or options.mcp or settings["mcp.servers"]):
         raise click.UsageError("there is nothing to serve: name tools by -T, a folder by --root or servers by --mcp", ctx)
     with _logged_to_stderr(debug=options.debug):
         ctx.exit(_served(options))
@@ -104,9 +110,9 @@ def _server(options: Options) -> tuple[ToolServer, Sequence[Any]]:
     tools = [
         *(load_tools(options.tool) if options.tool else ()),
         *(file_tools(options.root, ()) if options.root else ()),
-        *mcp_tools(options.mcp, _say),
+        *mcp_tools(options.mcp, _say, table=options.settings["mcp.servers"]),
     ]
-    policy = policy_of(options.policy, options.approval_mode)
+    policy = policy_of(options.policy, options.approval_mode, options.settings)
     for problem in policy.problems:
         _say(problem)
     server = ToolServer.of(tools, policy=policy, audit=options.audit, spelled=visible)

@@ -10,7 +10,7 @@ import importlib.util
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import click
 
@@ -20,6 +20,7 @@ from callgate.models import Model
 from callgate.models.choice import choose_model, has_gemini_key, provider_of
 from callgate.models.demo import DemoModel
 from callgate.testing import answer
+from callgate.types import Limits
 
 __all__ = ["PROVIDERS", "Chosen", "choose"]
 
@@ -50,7 +51,11 @@ class Chosen:
     """Gets the model ready while a person still types."""
 
 
-def choose(provider: str | None, model: str | None, env: Mapping[str, str]) -> Chosen:
+Open: TypeAlias = Callable[["str | None", Mapping[str, str], "Limits | None"], Chosen]
+"""Opens the model of a provider: its name, the environment, and limits of requests."""
+
+
+def choose(provider: str | None, model: str | None, env: Mapping[str, str], *, limits: Limits | None = None) -> Chosen:
     """The model that was named; else Gemini if there is a key; else the embedded model if it is installed; else the demo.
 
     Raises:
@@ -61,7 +66,7 @@ def choose(provider: str | None, model: str | None, env: Mapping[str, str]) -> C
     provider = provider or _at_hand(env)
     if provider not in PROVIDERS:
         raise click.UsageError(f"there is no provider {provider!r}; there are {', '.join(PROVIDERS)}")
-    return PROVIDERS[provider](model, env)
+    return PROVIDERS[provider](model, env, limits)
 
 
 def _at_hand(env: Mapping[str, str]) -> str:
@@ -78,23 +83,23 @@ def _can_embed() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None and has_files()
 
 
-def _demo(model: str | None, env: Mapping[str, str]) -> Chosen:
+def _demo(model: str | None, env: Mapping[str, str], limits: Limits | None) -> Chosen:
     if model is not None:
         raise click.UsageError("--provider demo has no models to choose from: leave out -m")
     return Chosen(model=DemoModel(answer), line=DEMO_LINE, tools=DEMO_TOOLS)
 
 
-def _remote(provider: str) -> Callable[[str | None, Mapping[str, str]], Chosen]:
-    def chosen(model: str | None, env: Mapping[str, str]) -> Chosen:
+def _remote(provider: str) -> Open:
+    def chosen(model: str | None, env: Mapping[str, str], limits: Limits | None) -> Chosen:
         try:
-            return Chosen(model=choose_model(model, provider=provider, env=env))
+            return Chosen(model=choose_model(model, provider=provider, env=env, limits=limits))
         except UsageError as error:
             raise click.UsageError(str(error)) from error
 
     return chosen
 
 
-def _embedded(model: str | None, env: Mapping[str, str]) -> Chosen:
+def _embedded(model: str | None, env: Mapping[str, str], limits: Limits | None) -> Chosen:
     from callgate.embedded.weights import MODEL_NAME
     from callgate.models.embedded import EmbeddedModel
 
@@ -123,7 +128,7 @@ def _quietly(load: Callable[[], None]) -> Callable[[], None]:
     return run
 
 
-PROVIDERS: dict[str, Callable[[str | None, Mapping[str, str]], Chosen]] = {
+PROVIDERS: dict[str, Open] = {
     "demo": _demo,
     "gemini": _remote("gemini"),
     "openai": _remote("openai"),

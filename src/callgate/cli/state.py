@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import click
 
+from callgate import config
 from callgate.cli.json_input import InputError
 from callgate.errors import CallgateError, UsageError
 from callgate.sessions import LATEST, State, find, recall
@@ -44,14 +45,20 @@ def session_options(command: F) -> F:
 
 def state_dir(env: Mapping[str, str] = os.environ) -> str:
     """Where callgate keeps what outlives it, as the environment says."""
-    base = env.get("XDG_STATE_HOME", "")
-    if not os.path.isabs(base):
-        base = os.path.join(os.path.expanduser("~"), ".local", "state")
-    return os.path.join(base, "callgate")
+    return config.state_dir(env)
 
 
 def store_place(given: str | None, env: Mapping[str, str] = os.environ) -> str:
-    """The store that was named, else the usual file."""
+    """The store that was named, by the command or by a setting, else the usual file.
+
+    Raises:
+        InputError: a setting is wrong; the message has its place.
+    """
+    if given is None:
+        try:
+            given = config.load_settings(env)["store"]
+        except config.ConfigError as error:
+            raise InputError(str(error)) from error
     return given or os.path.join(state_dir(env), "sessions.db")
 
 

@@ -11,7 +11,7 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -64,20 +64,27 @@ def file_tools(root: str | None, words: Sequence[str]) -> list[object]:
         return []  # Nobody asked for them, and this system or this folder has none.
 
 
-def mcp_tools(files: Sequence[str], say: Callable[[str], None], host: Callable[[], Host] | None = None) -> list[object]:
-    """The servers of files with `mcpServers`; what is not understood in them is said, and harms nobody else.
+def mcp_tools(
+    files: Sequence[str],
+    say: Callable[[str], None],
+    host: Callable[[], Host] | None = None,
+    table: Mapping[str, Any] | None = None,
+) -> list[object]:
+    """The servers of files with `mcpServers` and of a table of the settings; what is not understood is said, and harms
+    nobody else.
 
     `host` makes what servers may ask of a person; without one they may ask nothing.
 
     Raises:
         UsageError: a file cannot be read.
     """
-    if not files:
+    if not files and not table:
         return []
     from callgate.mcp import read_servers
+    from callgate.mcp.file import servers_of
 
     asked = host() if host is not None else None
-    read = [read_servers(file, host=asked) for file in files]
+    read = [*(read_servers(file, host=asked) for file in files), servers_of(table or {}, host=asked)]
     for sentence in (sentence for one in read for sentence in one.warnings):
         say(sentence)
     return [server for one in read for server in one.servers]

@@ -17,6 +17,7 @@ import click
 from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
 from callgate.cli.json_input import InputError, json_from
 from callgate.cli.render import escape, is_terminal
+from callgate.cli.settings import set_option, settled
 from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.permission import MODES, Mode
 from callgate.types import Loss, ToolDefinition, Verdict
@@ -43,12 +44,14 @@ def tools(ctx: click.Context) -> None:
 @click.option("--policy", metavar="FILE", help="Rules in TOML.")
 @click.option("--approval-mode", type=click.Choice(MODES), help="As in callgate chat.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
+@set_option
 def list_tools(
     tool: Sequence[str] = (),
     root: str | None = None,
     policy: str | None = None,
     approval_mode: Mode | None = None,
     output: str = "text",
+    settings: Sequence[str] = (),
 ) -> None:
     """Lists the tools that `callgate chat` would have with these options, what each takes, and what may be done with it.
 
@@ -61,7 +64,12 @@ def list_tools(
     from callgate.cli.tools import ToolLoadError, file_tools, load_tools
     from callgate.execute import Executor
 
-    rules = policy_of(policy, approval_mode)
+    given: dict[str, Any] = {
+        "tool": tuple(tool), "root": root, "policy": policy, "approval_mode": approval_mode, "settings": settings,
+    }  # fmt: skip
+    held = settled(given)
+    rules = policy_of(given["policy"], given["approval_mode"], held)
+    tool, root = given["tool"], given["root"]
     try:
         definitions = Executor([*(load_tools(tool) if tool else HONEST_TOOLS), *file_tools(root, tool)]).definitions
     except (ToolLoadError, UsageError) as error:

@@ -23,6 +23,7 @@ from callgate.definitions.python_types import (
     default_as_json,
     fields_adapter,
     schema_of,
+    sentences_of,
 )
 from callgate.definitions.signature import (
     ABSENT,
@@ -37,12 +38,12 @@ from callgate.definitions.signature import (
 )
 from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import JsonError, ToolNotDeclarable
-from callgate.schema.problems import readable_path, shown
+from callgate.schema.problems import shown
 from callgate.strict_json import dump
 from callgate.types import Media, ToolContext, ToolDefinition, ToolResult
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter, ValidationError
+    from pydantic import TypeAdapter
 
 __all__ = ["ArgumentsInvalid", "FunctionTool", "Isolation", "RunIn", "ToolOptions", "function_tool", "tool"]
 
@@ -236,7 +237,7 @@ class FunctionTool:
             # Read as JSON, not as Python values: a strict model takes "2026-01-31" for a date from JSON only.
             values = cast("dict[str, Any]", self._adapter.validate_json(dump(dict(args))))
         except ValidationError as error:
-            raise ArgumentsInvalid(_sentences(error, args)) from None
+            raise ArgumentsInvalid(sentences_of(error, args)) from None
         except JsonError as error:
             raise ArgumentsInvalid((str(error),)) from None
         for parameter in self._parameters:
@@ -367,36 +368,3 @@ def _require_callable(fn: Any, where: str) -> None:
 
 def _described(fn: Any) -> str:
     return getattr(fn, "__qualname__", None) or repr(fn)[:100]
-
-
-def _sentences(error: ValidationError, args: Mapping[str, Any]) -> tuple[str, ...]:
-    found: dict[str, None] = {}
-    for item in error.errors(include_url=False, include_context=False, include_input=False):
-        missing = item["type"] == "missing"
-        path = _real_path(item["loc"][:-1] if missing else item["loc"], args)
-        text = (
-            item["msg"]
-            .removeprefix("Value error, ")
-            .removeprefix("Assertion failed, ")
-            .replace("Input should be", "should be")
-        )
-        if missing:
-            last = item["loc"][-1]
-            text = f"{shown(last) if isinstance(last, str) else f'item {last}'} is required but missing"
-        found[f"{readable_path(path)}: {text}" if path else text] = None
-    return tuple(found)[:10]
-
-
-def _real_path(loc: Iterable[str | int], args: Mapping[str, Any]) -> list[str | int]:
-    """The steps of a pydantic location that lead through the arguments; it also names the branches of unions."""
-    path: list[str | int] = []
-    here: Any = args
-    for step in loc:
-        if isinstance(here, Mapping) and step in here:
-            here = cast("Mapping[Any, Any]", here)[step]
-        elif isinstance(here, (list, tuple)) and isinstance(step, int) and step < len(cast("list[Any]", here)):
-            here = cast("list[Any]", here)[step]
-        else:
-            continue
-        path.append(step)
-    return path

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NotRequired, Required, cast
 
 from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import CallgateError, JsonError
+from callgate.schema.problems import readable_path, shown
 from callgate.strict_json import dump, first_bad, parse
 
 if TYPE_CHECKING:
-    from pydantic import TypeAdapter
+    from pydantic import TypeAdapter, ValidationError
 
-__all__ = ["FieldType", "NotExpressible", "adapter_for", "default_as_json", "fields_adapter", "schema_of"]
+__all__ = ["FieldType", "NotExpressible", "adapter_for", "default_as_json", "fields_adapter", "schema_of", "sentences_of"]
 
 _log = logging.getLogger("callgate.definitions")
 
@@ -118,6 +119,40 @@ def default_as_json(adapter: TypeAdapter[Any], name: str, key: str, value: Any) 
         # The order of a set changes from run to run, and a declaration must not.
         plain = sorted(cast("list[Any]", plain), key=dump)
     return True, plain
+
+
+def sentences_of(error: ValidationError, value: Any) -> tuple[str, ...]:
+    """What pydantic found wrong with a value, in sentences that let a model correct itself."""
+    found: dict[str, None] = {}
+    for item in error.errors(include_url=False, include_context=False, include_input=False):
+        missing = item["type"] == "missing"
+        path = _real_path(item["loc"][:-1] if missing else item["loc"], value)
+        text = (
+            item["msg"]
+            .removeprefix("Value error, ")
+            .removeprefix("Assertion failed, ")
+            .replace("Input should be", "should be")
+        )
+        if missing:
+            last = item["loc"][-1]
+            text = f"{shown(last) if isinstance(last, str) else f'item {last}'} is required but missing"
+        found[f"{readable_path(path)}: {text}" if path else text] = None
+    return tuple(found)[:10]
+
+
+def _real_path(loc: Iterable[str | int], value: Any) -> list[str | int]:
+    """The steps of a pydantic location that lead through the value; it also names the branches of unions."""
+    path: list[str | int] = []
+    here: Any = value
+    for step in loc:
+        if isinstance(here, Mapping) and step in here:
+            here = cast("Mapping[Any, Any]", here)[step]
+        elif isinstance(here, (list, tuple)) and isinstance(step, int) and step < len(cast("list[Any]", here)):
+            here = cast("list[Any]", here)[step]
+        else:
+            continue
+        path.append(step)
+    return path
 
 
 def _built(annotation: Any, namespace: Mapping[str, Any]) -> TypeAdapter[Any]:

@@ -29,6 +29,8 @@ def chat_body(request: ModelRequest) -> dict[str, Any]:
     if request.system:
         messages.insert(0, {"role": "system", "content": request.system})
     body: dict[str, Any] = {"messages": messages}
+    if request.output is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": request.output}}
     if not request.definitions or request.tool_choice == "none":
         return body
     aliases = {own: declared for declared, own in request.declaration.names.items()}

@@ -19,7 +19,7 @@ from callgate.embedded.shapes import alternatives, as_object, properties_of, req
 from callgate.embedded.spelling import spelled_rules
 from callgate.types import ToolChoice, ToolDefinition
 
-__all__ = ["CALLS_MAX", "GRAMMAR_CHARS_MAX", "grammar_of"]
+__all__ = ["CALLS_MAX", "GRAMMAR_CHARS_MAX", "answer_grammar", "grammar_of"]
 
 CALLS_MAX = 8
 """Calls in one answer."""
@@ -82,6 +82,15 @@ def grammar_of(tools: Sequence[ToolDefinition], *, tool_choice: ToolChoice = "au
         ToolDefinition(name=tool.name, input_schema={"type": "object", "additionalProperties": True}) for tool in offered
     ]
     return grammar_of(loose, tool_choice=tool_choice, words=words)
+
+
+def answer_grammar(schema: Mapping[str, Any], *, words: Iterable[str] = ()) -> str:
+    """The grammar for one JSON object that fits a schema, and nothing else."""
+    rules = _Rules(words)
+    root = as_object(schema)
+    form = _Maker(rules, root, "a").object_of(resolved(root, root), 0)
+    text = _written({"root": form, **rules.rules})
+    return text if len(text) <= GRAMMAR_CHARS_MAX else _written({"root": "object", **_Rules(words).rules})
 
 
 class _Rules:

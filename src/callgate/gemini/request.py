@@ -13,7 +13,8 @@ from typing import Any, Literal, cast
 from callgate import parts, strict_json
 from callgate.declaration import BUILT_IN
 from callgate.errors import UsageError
-from callgate.request import ModelRequest, extra_body, merged, unknown_setting
+from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
+from callgate.schema import compile_schema
 from callgate.types import JsonObject
 
 __all__ = ["BodyBuilder", "generation_of"]
@@ -40,6 +41,8 @@ _GENERATION = {
 # Setting -> its name beside contents.
 _TOP = {"cached_content": "cachedContent", "service_tier": "serviceTier", "labels": "labels"}
 _ONLY_ON: dict[str, SurfaceKind] = {"service_tier": "developer", "labels": "vertex", "stream_arguments": "vertex"}
+# "JSON mode is not enabled for models/gemma-..."
+_WITHOUT_SCHEMA = re.compile(r"(?:models/)?gemma-")
 _LEVELS = ("minimal", "low", "medium", "high")
 
 # computerUse brings calls for the client to answer, and may stand beside functions everywhere; all others run at Google.
@@ -63,6 +66,8 @@ class BodyBuilder:
         Raises:
             UsageError: a setting or a mix of tools that this model or surface is known to refuse.
         """
+        if request.output is not None and not self._holds_to_schema(request):
+            request = with_output_told(request)
         contents = [*request.conversation.encoded_for(self.origin, vouch=self._vouch)]
         if request.feedback:
             contents.append(strict_json.dump(parts.user_content(request.feedback)))
@@ -74,7 +79,10 @@ class BodyBuilder:
 
     def _rest(self, request: ModelRequest) -> bytes:
         """Everything behind the contents, from the comma to the closing brace."""
-        key = (id(request.declaration), id(request.settings), request.system, request.tool_choice, request.stream)
+        key = (
+            id(request.declaration), id(request.settings), id(request.output), request.system, request.tool_choice,
+            request.stream,
+        )  # fmt: skip
         kept = self._kept.get(key)
         if kept is None:
             if len(self._kept) > 64:
@@ -82,7 +90,7 @@ class BodyBuilder:
             encoded = strict_json.dump(self._around(request))
             # The objects are kept with the bytes, so that their ids stay theirs.
             kept = self._kept[key] = (
-                (request.declaration, request.settings),
+                (request.declaration, request.settings, request.output),
                 b"," + encoded[1:] if encoded != b"{}" else b"}",
             )
         return kept[1]
@@ -100,12 +108,25 @@ class BodyBuilder:
             if config:
                 body["toolConfig"] = config
         extra = extra_body(request.settings, taken=("contents", "tools", "continuationToken"))
-        return merged(body | settings_of(request.settings, self._surface), extra)
+        body = merged(body | settings_of(request.settings, self._surface), extra)
+        return body if request.output is None else merged(body, {"generationConfig": self._answer_form(request.output)})
+
+    def _holds_to_schema(self, request: ModelRequest) -> bool:
+        """Whether the model can be held to a schema now: before generation 3 not beside tools of any kind."""
+        generation = generation_of(self._model)
+        if _WITHOUT_SCHEMA.match(self._model):
+            return False
+        return not request.declaration.tools or generation is None or generation >= (3,)
+
+    def _answer_form(self, schema: JsonObject) -> JsonObject:
+        sent = compile_schema(schema, surface=self._surface).schema
+        return {"responseMimeType": "application/json"} | ({"responseJsonSchema": sent} if sent is not None else {})
 
     def _tool_config(self, request: ModelRequest, *, mixed: bool) -> JsonObject:
         config = dict(request.tool_config or {})
         calling = cast("JsonObject", config.get("functionCallingConfig", {}))
-        if mixed and calling.get("mode") == "AUTO":
+        # Beside an answer of a fixed form the server's own default is VALIDATED too.
+        if (mixed or request.output is not None) and calling.get("mode") == "AUTO":
             config["functionCallingConfig"] = {**calling, "mode": "VALIDATED"}
         if mixed and self._surface == "developer":
             config["includeServerSideToolInvocations"] = True

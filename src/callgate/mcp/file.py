@@ -20,7 +20,7 @@ from callgate.mcp.host import Host
 from callgate.mcp.server import McpServer
 from callgate.types import JsonObject
 
-__all__ = ["ServersFile", "mcp_servers_from_file", "read_servers"]
+__all__ = ["ServersFile", "mcp_servers_from_file", "read_servers", "servers_of"]
 
 _VARIABLE = re.compile(
     r"\$(?:\{(?P<braced>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|(?P<bare>[A-Za-z_][A-Za-z0-9_]*))"
@@ -74,8 +74,15 @@ def read_servers(path: str | Path, environ: Mapping[str, str] | None = None, *, 
     rows: Any = cast("JsonObject", data).get("mcpServers") if isinstance(data, dict) else None
     if not isinstance(rows, dict):
         raise UsageError(f"{str(path)!r} has no object 'mcpServers': it should map names of servers to their settings")
+    return servers_of(cast("dict[str, Any]", rows), environ, host=host)
+
+
+def servers_of(
+    rows: Mapping[str, Any], environ: Mapping[str, str] | None = None, *, host: Host | None = None
+) -> ServersFile:
+    """The servers of a table that maps names to settings, and everything that should be said about it."""
     found = ServersFile()
-    for name, row in cast("dict[str, Any]", rows).items():
+    for name, row in rows.items():
         _read_row(name, row, os.environ if environ is None else environ, found)
     for server in found.servers:
         server.host = host or server.host

@@ -146,7 +146,7 @@ def _opened(
     @contextlib.asynccontextmanager
     async def watched() -> AsyncGenerator[Any]:
         async with streams as (incoming, outgoing):
-            yield _Watched(incoming, ended), outgoing
+            yield _Watched(incoming, ended), _Told(outgoing) if logger.isEnabledFor(logging.DEBUG) else outgoing
 
     client = Client(
         watched(),
@@ -200,7 +200,38 @@ class _Watched:
 
     async def __anext__(self) -> Any:
         try:
-            return _mended(await self._stream.__anext__())
+            message = await self._stream.__anext__()
+            _log("received", message)
+            return _mended(message)
         except BaseException:
             self._ended.set()
             raise
+
+
+class _Told:
+    """A stream of messages to a server that logs each of them."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    async def __aenter__(self) -> _Told:
+        await self._stream.__aenter__()
+        return self
+
+    async def __aexit__(self, *exc: object) -> Any:
+        return await self._stream.__aexit__(*exc)
+
+    async def send(self, item: Any) -> None:
+        """Hands a message on."""
+        _log("sent", item)
+        await self._stream.send(item)
+
+
+def _log(way: str, message: Any) -> None:
+    if logger.isEnabledFor(logging.DEBUG):
+        inner = getattr(message, "message", message)
+        written = inner.model_dump_json(by_alias=True, exclude_none=True) if hasattr(inner, "model_dump_json") else inner
+        logger.debug("%s: %s", way, written)

@@ -15,7 +15,9 @@ from callgate.events import CallArgsDelta, Notice
 from callgate.request import ModelRequest
 from callgate.types import JsonObject
 
-__all__ = ["AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "origin_of"]
+__all__ = [
+    "AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "origin_of", "provider_of_model",
+]  # fmt: skip
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
 """How a model is told of tools: by the function calling of its API, by words in the prompt, or by what it can."""
@@ -38,9 +40,10 @@ class Model(Protocol):
     """Something that answers. `generate` yields response chunks as they arrive; a whole answer is one chunk.
 
     It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. A coroutine
-    `prepare(request)` is called, where it exists, to get ready for requests with these tools. Three attributes are read
-    where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `supports_tools`
-    (False when it has no tool calling of its own) and `calls_by_prompt` (True when it brings its own prompted format).
+    `prepare(request)` is called, where it exists, to get ready for requests with these tools. These attributes are read
+    where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `provider` (whose model
+    it is, for traces), `supports_tools` (False when it has no tool calling of its own) and `calls_by_prompt` (True when it
+    brings its own prompted format).
     """
 
     @property
@@ -51,6 +54,11 @@ class Model(Protocol):
     def generate(self, request: ModelRequest) -> AsyncIterator[Item]:
         """Asks the model. Raises a `ModelError` when there is no answer to be had."""
         ...
+
+
+def provider_of_model(model: Model) -> str:
+    """Whose model it is, in the words of OpenTelemetry where it has one."""
+    return str(getattr(model, "provider", "callgate"))
 
 
 def origin_of(model: Model) -> str:

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from callgate.errors import ConnectionLost, ModelError, RateLimited, RequestTimeout, ServerUnavailable, UsageError
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Model, ModelRequest, answering, close_model, origin_of
+from callgate.models import AnsweredBy, Item, Model, ModelRequest, answering, close_model, origin_of, provider_of_model
 
 __all__ = ["ModelChain"]
 
@@ -37,6 +37,11 @@ class ModelChain:
     def name(self) -> str:
         """The names of all of them, in order."""
         return ", ".join(model.name for model in self.models)
+
+    @property
+    def provider(self) -> str:
+        """Whose model is asked first."""
+        return provider_of_model(self.models[0])
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         """The answer of the first model that gives one, and a notice for every change.

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from callgate.errors import UsageError
 from callgate.models import Mode, Model
+from callgate.types import Limits
 
 __all__ = ["MODEL_DEFAULT", "PROVIDERS", "ModelLike", "choose_model", "has_gemini_key", "open_model", "provider_of"]
 
@@ -47,7 +48,9 @@ def open_model(model: ModelLike, *, mode: Mode = "auto", env: Env | None = None)
     return in_mode(model, mode)  # pyright: ignore[reportArgumentType] - a sequence that is no list has no generate()
 
 
-def choose_model(name: str | None = None, *, provider: str | None = None, env: Env | None = None) -> Model:
+def choose_model(
+    name: str | None = None, *, provider: str | None = None, env: Env | None = None, limits: Limits | None = None
+) -> Model:
     """The model of that name and provider; what is left open is decided by the environment.
 
     Raises:
@@ -60,7 +63,7 @@ def choose_model(name: str | None = None, *, provider: str | None = None, env: E
         provider = "gemini" if has_gemini_key(env) else "embedded"
     if provider not in PROVIDERS:
         raise UsageError(f"unknown provider {provider!r}: use one of {', '.join(map(repr, PROVIDERS))}")
-    return PROVIDERS[provider](name, env)
+    return PROVIDERS[provider](name, env, limits)
 
 
 def provider_of(name: str) -> tuple[str, str | None]:
@@ -80,21 +83,21 @@ def has_gemini_key(env: Env) -> bool:
     )
 
 
-def _gemini(name: str | None, env: Env) -> Model:
+def _gemini(name: str | None, env: Env, limits: Limits | None) -> Model:
     from callgate.models.gemini import GeminiModel
 
-    return GeminiModel(name or env.get("GEMINI_MODEL") or MODEL_DEFAULT, env=env)
+    return GeminiModel(name or env.get("GEMINI_MODEL") or MODEL_DEFAULT, env=env, limits=limits)
 
 
-def _openai(name: str | None, env: Env) -> Model:
+def _openai(name: str | None, env: Env, limits: Limits | None) -> Model:
     from callgate.models.openai import OpenAIModel
 
     if name is None:
         raise UsageError("an OpenAI-compatible server has many models: name one, for example openai:gpt-5.2")
-    return OpenAIModel(name, env=env)
+    return OpenAIModel(name, env=env, limits=limits)
 
 
-def _embedded(name: str | None, env: Env) -> Model:
+def _embedded(name: str | None, env: Env, limits: Limits | None) -> Model:
     from callgate.embedded.weights import MODEL_NAME
     from callgate.models.embedded import EmbeddedModel
 
@@ -103,7 +106,7 @@ def _embedded(name: str | None, env: Env) -> Model:
     return EmbeddedModel(None if name in (None, MODEL_NAME) else name)
 
 
-PROVIDERS: dict[str, Callable[[str | None, Env], Model]] = {
+PROVIDERS: dict[str, Callable[[str | None, Env, Limits | None], Model]] = {
     "gemini": _gemini,
     "openai": _openai,
     "embedded": _embedded,

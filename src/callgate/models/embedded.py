@@ -7,6 +7,7 @@ files and the process is in `callgate.embedded`.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,16 +19,18 @@ from callgate.embedded import prompt
 from callgate.embedded.asking import made_up, question, respelled
 from callgate.embedded.chat import ChatReader, chat_body
 from callgate.embedded.engine import Engine, EngineSettings, shared_engine
-from callgate.embedded.grammar import grammar_of
+from callgate.embedded.grammar import answer_grammar, grammar_of
 from callgate.embedded.reply import ReplyReader
 from callgate.embedded.spelling import spellings
 from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
 from callgate.errors import LimitExceeded
 from callgate.events import Notice
-from callgate.request import ModelRequest
+from callgate.request import ModelRequest, with_output_told
 from callgate.types import Content, FunctionCall, JsonObject, ToolDefinition, Usage
 
 __all__ = ["EmbeddedModel"]
+
+logger = logging.getLogger("callgate.embedded")
 
 CONTEXT = 4096
 """Tokens of prompt and answer together; the keys and values of a context take 23 KiB a token."""
@@ -64,6 +67,7 @@ class EmbeddedModel:
         UsageError: the files are missing or not whole.
     """
 
+    provider = "callgate.embedded"
     calls_by_prompt = True
     """It is told of tools in the format that it was trained on, whatever the mode."""
 
@@ -136,26 +140,30 @@ class EmbeddedModel:
             LimitExceeded: the newest message does not fit into the context.
         """
         await self._engine.ready()
+        form = None if request.definitions else request.output
+        if request.output is not None and (self._own or form is None):
+            request = with_output_told(request)
         if self._announce:
             self._announce = False
             yield Notice("embedded_model", ABOUT)
-        answer = self._own_answer(request) if self._own else self._chat_answer(request)
+        answer = self._own_answer(request, form) if self._own else self._chat_answer(request)
         async for item in answer:
             yield item
 
     # callgate's own model ----------------------------------------------------------------------------------------------
 
-    async def _own_answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
+    async def _own_answer(self, request: ModelRequest, form: JsonObject | None) -> AsyncGenerator[JsonObject | Notice, None]:
         plan = await self._plan(request)
+        texts = plan.texts if form is None else plan.texts[-1:]
         for notice in plan.notices:
             yield notice
         if plan.tools:
             await self._engine.begin_with(_system_turn(plan.tools, request))
         answer = _Answer()
-        for number, text in enumerate(plan.texts):
+        for number, text in enumerate(texts):
             if number:
                 yield parts.say([parts.text_part("\n")])
-            async for chunk in self._spoken("/v1/completions", self._body(request, plan, text), answer):
+            async for chunk in self._spoken("/v1/completions", self._body(request, plan, text, form), answer):
                 yield chunk
         for item in self._ended(answer, plan):
             yield item
@@ -163,6 +171,7 @@ class EmbeddedModel:
     async def _spoken(self, path: str, body: Mapping[str, Any], answer: _Answer) -> AsyncGenerator[JsonObject, None]:
         """The prose of one answer as it is made; what else came of it is kept in `answer`."""
         answer.reader = reader = ReplyReader()
+        logger.debug("request: %s %s", path, body)
         async for event in self._engine.stream(path, body):
             answer.usage += _usage(event) or Usage()
             for choice in event.get("choices", ()):
@@ -182,7 +191,7 @@ class EmbeddedModel:
         last = parts.say(given, finish_reason=finish, usage=answer.usage, model=self._name)
         return [*(item for item in items if isinstance(item, Notice)), last]
 
-    def _body(self, request: ModelRequest, plan: _Plan, text: str) -> dict[str, Any]:
+    def _body(self, request: ModelRequest, plan: _Plan, text: str, form: JsonObject | None) -> dict[str, Any]:
         body = {
             "prompt": text,
             "temperature": 0,
@@ -194,7 +203,9 @@ class EmbeddedModel:
             "stop": [prompt.STOP, *(request.settings.get("stop_sequences") or ())],
             "max_tokens": _answer_tokens(request.settings, self._context - plan.tokens),
         }
-        if self._grammar:
+        if form is not None:
+            body["grammar"] = answer_grammar(form, words=spellings(plan.known))
+        elif self._grammar:
             body["grammar"] = grammar_of(plan.tools, tool_choice=plan.tool_choice, words=spellings(plan.said))
         return body
 

@@ -61,6 +61,11 @@ class GeminiModel:
         return self._name
 
     @property
+    def provider(self) -> str:
+        """Whose model it is."""
+        return "gcp.vertex_ai" if self._client.surface.kind == "vertex" else "gcp.gemini"
+
+    @property
     def origin(self) -> str:
         """Whose signatures its answers carry."""
         return self._bodies.origin

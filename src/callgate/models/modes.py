@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 
 from callgate.errors import ToolsUnsupported, UsageError
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Mode, Model, ModelRequest, answering, close_model, origin_of
+from callgate.models import AnsweredBy, Item, Mode, Model, ModelRequest, answering, close_model, origin_of, provider_of_model
 from callgate.models.prompted import PromptedModel
 
 __all__ = ["in_mode"]
@@ -50,6 +50,11 @@ class ByAbility:
     def name(self) -> str:
         """The model's own name."""
         return self._native.name
+
+    @property
+    def provider(self) -> str:
+        """Whose model it is."""
+        return provider_of_model(self._native)
 
     @property
     def origin(self) -> str:

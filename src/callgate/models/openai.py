@@ -33,6 +33,9 @@ class OpenAIModel:
         env: An environment, instead of the process's own.
     """
 
+    provider = "openai"
+    """Whose language it speaks."""
+
     def __init__(
         self,
         name: str,

@@ -7,6 +7,7 @@ this file knows how an answer is taken apart and put together, and nothing of wh
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -17,14 +18,16 @@ from callgate import parts
 from callgate.conversation import Conversation
 from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Model, answering, close_model
+from callgate.models import AnsweredBy, Item, Model, answering, close_model, provider_of_model
 from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
 from callgate.prompted.render import STOP_SEQUENCE
-from callgate.request import ModelRequest
+from callgate.request import ModelRequest, with_output_told
 from callgate.strict_json import Bad, Noted
 from callgate.types import Content, FunctionCall, JsonObject, Part, ToolChoice
 
 __all__ = ["PromptedModel"]
+
+logger = logging.getLogger("callgate.prompted")
 
 CONVERSATIONS_KEPT = 16
 """Conversations whose rendering is kept, so that a long one is not rendered again for every turn."""
@@ -64,6 +67,11 @@ class PromptedModel:
         return self._inner.name
 
     @property
+    def provider(self) -> str:
+        """Whose model it is."""
+        return provider_of_model(self._inner)
+
+    @property
     def origin(self) -> str:
         """Whose answers these are: calls that were read from text carry no signatures of the inner model."""
         return f"prompted:{self._inner.name}"
@@ -86,6 +94,7 @@ class PromptedModel:
                     for known in answer.take(item):
                         yield known
         if answer is not None:
+            logger.debug("the answer as it came: %s", answer.raw)
             for known in answer.end():
                 yield known
 
@@ -101,9 +110,12 @@ class PromptedModel:
             if len(self._prompts) >= CONVERSATIONS_KEPT:
                 self._prompts.clear()
             told = render_tools(request.definitions, tool_choice=request.tool_choice, names=request.declaration.names)
+            logger.debug("the tools are told in the prompt: %s", told)
             # The request is kept with what was made of it, so that the id of its declaration stays its own.
             kept = self._prompts[key] = (request, told, without_functions(request.declaration))
         _, told, declaration = kept
+        if told:  # Held to a schema, it could not write calls.
+            request = with_output_told(request)
         return replace(
             request,
             conversation=self._conversation(request.conversation),
@@ -172,6 +184,7 @@ class _Answer:
     def __init__(self, names: Mapping[str, str], *, may_call: bool) -> None:
         self._parser = CallParser(names)
         self._may_call = may_call
+        self._raw: list[str] = []
         self._ready: list[Part] = []
         self._notices: list[Notice] = []
         self._pending: list[str] = []
@@ -182,6 +195,11 @@ class _Answer:
         self._last: JsonObject | None = None
         """The chunk with the finish reason; kept until the end, because a call may become complete by that."""
 
+    @property
+    def raw(self) -> str:
+        """The text of the answer, calls and all. Whole: a secret that came in pieces could not be masked in a log."""
+        return "".join(self._raw)
+
     def take(self, chunk: JsonObject) -> list[JsonObject | Notice]:
         """Takes a chunk in; gives out what is certain by now."""
         for part in parts.parts_of(parts.candidate_of(chunk).get("content") or {}):
@@ -189,6 +207,7 @@ class _Answer:
             if parts.is_thought(part) or not isinstance(text, str):
                 self._ready.append(part)
                 continue
+            self._raw.append(text)
             self._sort(self._parser.feed(text))
             if not parts.is_plain_text(part):
                 self._ready.append(parts.with_text(part, ""))  # Its signature stays, whatever becomes of its text.

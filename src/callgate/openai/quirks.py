@@ -49,6 +49,10 @@ class Quirks:
     """The longest id of a call that is taken."""
     tools_max: int | None = None
     """How many tools one request may declare."""
+    schema: bool = True
+    """Whether an answer can be held to a JSON Schema."""
+    schema_beside_tools: bool = False
+    """Whether it can while there are tools; most servers make calls impossible then, or refuse the request."""
     sends_reasoning_back: bool = False
     """Whether the model's own thoughts belong into the history."""
     settings: frozenset[str] = SAMPLING
@@ -77,6 +81,7 @@ QUIRKS: Mapping[str, Quirks] = {
             # "string too long. Expected a string with maximum length 40"
             id_chars_max=40,
             tools_max=128,
+            schema_beside_tools=True,
             settings=frozenset(),
             supports_tools=True,
             model_hint="list the models with GET /v1/models, or check that this key may use it",
@@ -150,6 +155,7 @@ LESSONS: tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...] = (
     (re.compile(r"cannot use tools with stream|tools?.{0,40}not supported.{0,40}stream", re.I), {"streams_tools": False}),
     (re.compile(r"invalid tool_choice type: 'object'", re.I), {"names_tool": False}),
     (re.compile(r"missing .?reasoning_content", re.I), {"sends_reasoning_back": True}),
+    (re.compile(r"response_format|json_schema|structured output", re.I), {"schema": False}),
     (
         re.compile(r"(?:role|message).{0,80}\bdeveloper\b|\bdeveloper\b.{0,80}(?:role|not one of)", re.I | re.S),
         {"developer": None},

@@ -14,7 +14,7 @@ from callgate.errors import UsageError
 from callgate.openai.messages import MessageWriter
 from callgate.openai.quirks import Quirks
 from callgate.openai.tools import tools_of
-from callgate.request import ModelRequest, extra_body, merged, unknown_setting
+from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
 from callgate.types import JsonObject
 
 __all__ = ["SETTINGS", "BodyBuilder", "settings_of"]
@@ -52,11 +52,15 @@ class BodyBuilder:
         Raises:
             UsageError: a setting, a tool or media that this server is known to refuse.
         """
+        if request.output is not None and not (
+            quirks.schema and (quirks.schema_beside_tools or not request.declaration.names)
+        ):
+            request = with_output_told(request)
         messages = self._writer.messages(request, quirks, model=self._model)
         return b'{"messages":[' + b",".join(messages) + b"]," + self._around(request, quirks, stream)[1:]
 
     def _around(self, request: ModelRequest, quirks: Quirks, stream: bool) -> bytes:
-        key = (id(request.declaration), id(request.settings), request.tool_choice, stream, quirks)
+        key = (id(request.declaration), id(request.settings), id(request.output), request.tool_choice, stream, quirks)
         kept = self._kept.get(key)
         if kept is None:
             if len(self._kept) >= _KEPT_MAX:
@@ -65,9 +69,11 @@ class BodyBuilder:
             fields |= settings_of(request.settings, quirks, has_tools="tools" in fields)
             if stream:
                 fields |= {"stream": True} | ({"stream_options": {"include_usage": True}} if quirks.stream_options else {})
+            if request.output is not None:
+                fields |= _json_schema(request.output, {})
             encoded = strict_json.dump(merged(fields, extra_body(request.settings, taken=_OURS)))
             # The objects are kept with the bytes, so that their ids stay theirs.
-            kept = self._kept[key] = ((request.declaration, request.settings), encoded)
+            kept = self._kept[key] = ((request.declaration, request.settings, request.output), encoded)
         return kept[1]
 
 

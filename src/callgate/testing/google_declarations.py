@@ -336,6 +336,13 @@ def _mixing(case: Case) -> Iterator[Refusal]:
         )
 
 
+def _structured_beside_tools(case: Case) -> Iterator[Refusal]:
+    mime_type = as_object(case.body.get("generationConfig")).get("responseMimeType")
+    if case.version < (3, 0) and mime_type == "application/json" and case.tools:
+        what = "Function calling" if case.declarations else "Tool use"
+        yield Refusal(f"{what} with a response mime type: 'application/json' is unsupported", "generation_config")
+
+
 TOOL_RULES: dict[str, Rule] = {
     "tool_is_set": _tool_is_set,
     "declaration_count": _count,
@@ -348,5 +355,6 @@ TOOL_RULES: dict[str, Rule] = {
     "forced_without_functions": _forced_without_functions,
     "streamed_arguments": _streamed_arguments,
     "mixed_tools": _mixing,
+    "structured_beside_tools": _structured_beside_tools,
 }
 """The rules for tools by name, in the order in which they are applied."""

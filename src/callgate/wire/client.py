@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import random
 import ssl
 import time
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from callgate import __version__
 from callgate.errors import LimitExceeded, ModelError, ProtocolError, RequestTimeout
 from callgate.events import Notice
+from callgate.telemetry import inject
 from callgate.types import JsonObject, Limits
 from callgate.wire.address import masked
 from callgate.wire.dialect import Clock, Dialect, Letter, Pressure, Reader, Turn
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     import httpx2
 
 __all__ = ["HttpClient"]
+
+logger = logging.getLogger("callgate.wire")
 
 T = TypeVar("T")
 
@@ -44,6 +48,12 @@ _CONNECTIONS_MAX = 256
 _CONNECTIONS_KEPT = 32
 # The longest that a kept connection is likely to be still open at the other end; one that is not costs nothing but time.
 _KEPT_FOR_S = 60.0
+
+
+def _log_answer(pieces: list[bytes]) -> None:
+    """A whole answer. A streamed one is logged when it has been put together: no log could mask a secret in pieces."""
+    if pieces and logger.isEnabledFor(logging.DEBUG):
+        logger.debug("answer: %s", b"".join(pieces).decode("utf-8", "replace"))
 
 
 class HttpClient:
@@ -218,6 +228,7 @@ class HttpClient:
                             raise LimitExceeded(f"the answer is larger than {limits.body_bytes} bytes")
                     timer.check()
                     data = await anext(pieces, None)
+                _log_answer(whole)
                 for chunk in reader.close() if is_stream else reader.read_whole(b"".join(whole)):
                     yield chunk
                 async for chunk in _caught_up(reader):
@@ -234,13 +245,18 @@ class HttpClient:
         url, host = self._parsed_url(attempt.letter.url)
         body = attempt.letter.body
         # A request built here is the same as one built by the client, without the merging of defaults that nobody set.
+        headers = {"host": host, **_HEADERS, **auth, "content-length": str(len(body))}
+        inject(headers)
         request = httpx2.Request(
             "POST",
             url,
-            headers={"host": host, **_HEADERS, **auth, "content-length": str(len(body))},
+            headers=headers,
             stream=httpx2.ByteStream(body),
             extensions={"timeout": attempt.timeouts} | ({"trace": attempt.trace} if attempt.is_watched else {}),
         )
+        if logger.isEnabledFor(logging.DEBUG):
+            told = f"POST {attempt.letter.url} {body.decode('utf-8', 'replace')}"
+            logger.debug("request: %s", masked(told, attempt.secrets))
         try:
             return await client.send(request, stream=True)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):

@@ -1,0 +1,143 @@
+"""What a command was told, put together with the files and the environment: flags in, settings and a policy out.
+
+Notices go to stderr. What settings there are, and which of them counts, is known to `callgate.config`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar, cast
+
+import click
+
+from callgate.cli.json_input import InputError
+from callgate.cli.visible import visible
+from callgate.config import ConfigError, Settings, load_settings, parsed_text
+from callgate.config.reading import SOURCES
+from callgate.config.table import SETTINGS
+from callgate.errors import UsageError
+from callgate.permission import Mode, Policy
+from callgate.types import JsonObject, Limits, Price
+
+__all__ = ["limits_of", "policy_from", "prices_of", "secrets_of", "set_option", "settings_here", "settled"]
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+# Option of a command -> the setting that it gives.
+_OPTIONS = {
+    "provider": "provider", "model": "model", "mode": "mode", "system": "system", "tool": "tools", "root": "root",
+    "mcp": "mcp.files", "approval_mode": "approval_mode", "policy": "policy.file", "audit": "audit", "output": "output",
+    "store": "store",
+}  # fmt: skip
+
+
+def set_option(command: F) -> F:
+    """Gives a command the option by which every setting can be given."""
+    return click.option(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting, as `config show` lists them; repeatable."
+    )(command)
+
+
+def settled(given: dict[str, Any]) -> Settings:
+    """Takes `--set` out of the options that were given, and fills in what files and the environment say.
+
+    Raises:
+        InputError: a setting is wrong; the message has its place.
+    """
+    settings = settings_here(_flags(given))
+    for notice in settings.notices:
+        print(f"callgate: {visible(notice)}", file=sys.stderr)
+    is_kept = not (given.get("ephemeral") or given.get("example"))
+    for option, key in _OPTIONS.items():
+        if option in given and (option != "store" or is_kept):
+            given[option] = settings[key]
+    if "debug" in given:
+        given["debug"] = settings["log_level"] == "debug"
+    if "provider" in given:
+        given["provider"] = _provider(settings)
+    return settings
+
+
+def _flags(given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
+    """Key -> its value, and the flag that gave it."""
+    flags: dict[str, tuple[Any, str]] = {}
+    for word in cast("Sequence[str]", given.pop("settings", ())):
+        key, equals, text = word.partition("=")
+        if not equals:
+            raise click.UsageError(f"--set {word!r}: write KEY=VALUE")
+        flags[key] = (parsed_text(SETTINGS[key], text) if key in SETTINGS else text, f"--set {key}")
+    for option, key in _OPTIONS.items():
+        value = given.get(option)
+        if value not in (None, ()):
+            named = f"--{option.replace('_', '-')}"
+            flags[key] = (list(cast("Sequence[str]", value)) if isinstance(value, tuple) else value, named)
+    if given.get("debug"):
+        flags["log_level"] = ("debug", "--debug")
+    return flags
+
+
+def settings_here(flags: Mapping[str, tuple[Any, str]] | None = None) -> Settings:
+    """The settings that hold in this folder.
+
+    Raises:
+        InputError: one is wrong; the message has its place.
+    """
+    try:
+        return load_settings(os.environ, flags=flags)
+    except ConfigError as error:
+        raise InputError(str(error)) from error
+
+
+def _provider(settings: Settings) -> str | None:
+    """The provider, unless a model was named more strongly that says whose it is."""
+    provider, model = settings.values["provider"], settings.values["model"]
+    if model.value is None or SOURCES.index(provider.source) <= SOURCES.index(model.source):
+        return provider.value
+    is_told = model.value.endswith(".gguf") or model.value.partition(":")[0] in SETTINGS["provider"].choices
+    return None if is_told or provider.value == "demo" else provider.value
+
+
+def secrets_of(settings: Settings) -> list[str]:
+    """Keys that no log may show."""
+    return [str(found.value) for key, found in settings.values.items() if SETTINGS[key].secret and found.value]
+
+
+def limits_of(settings: Settings) -> Limits:
+    """The limits of a run."""
+    return Limits(**settings.under("limits"))
+
+
+def prices_of(settings: Settings) -> dict[str, Price]:
+    """What models cost."""
+    return {model: Price(**row) for model, row in cast("JsonObject", settings["prices"] or {}).items()}
+
+
+def policy_from(settings: Settings, file: str | None, mode: Mode | None) -> Policy:
+    """The policy of the settings and of a file, together: rules add up.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    told: JsonObject = {
+        key: list(cast("Sequence[Any]", value)) if isinstance(value, tuple) else value
+        for key, value in settings.under("policy").items()
+    }
+    told.pop("file", None)
+    policy = Policy.from_table(told)
+    if file is not None:
+        try:
+            other = Policy.from_file(file)
+        except UsageError as error:
+            raise InputError(str(error)) from error
+        policy = replace(
+            other,
+            default=other.default or policy.default,
+            rules=(*policy.rules, *other.rules),
+            hooks=(*policy.hooks, *other.hooks),
+            sensitive=tuple(dict.fromkeys((*other.sensitive, *policy.sensitive))),
+            problems=(*policy.problems, *other.problems),
+        )
+    return replace(policy, mode=mode or policy.mode)

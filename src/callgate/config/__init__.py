@@ -1,0 +1,19 @@
+"""Settings: files, environment and flags in, one frozen object out that knows where each value came from.
+
+A word like `types`: pure, but for reading and writing the files of settings and the list of trusted folders. It knows the
+names and the forms of settings and nothing of what is done with them.
+"""
+
+from __future__ import annotations
+
+from callgate.config.edit import with_value, without_value
+from callgate.config.places import config_file, project_file, state_dir
+from callgate.config.reading import ConfigError, Settings, Value, load_settings, masked, parsed_text
+from callgate.config.table import SETTINGS, Setting, setting_of
+from callgate.config.trust import is_trusted, trust, trusted_folders, untrust, write_atomically
+
+__all__ = [
+    "SETTINGS", "ConfigError", "Setting", "Settings", "Value", "config_file", "is_trusted", "load_settings", "masked",
+    "parsed_text", "project_file", "setting_of", "state_dir", "trust", "trusted_folders", "untrust", "with_value",
+    "without_value", "write_atomically",
+]  # fmt: skip

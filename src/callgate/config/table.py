@@ -1,0 +1,162 @@
+"""Every setting there is: its key, its form, its default, where else it can be given, and what it means.
+
+A setting is given by a flag, by the environment, by a project's file, by the user's file, in this order. What a project's
+file may say is in `project`: `yes`; `no`; `stricter`, where it counts only if it allows less than the user does; `adds`,
+where it is put beside what the user says.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypeAlias
+
+from callgate.types import Limits
+
+__all__ = ["SETTINGS", "Kind", "Setting", "closest", "nearest", "setting_of"]
+
+Kind: TypeAlias = Literal["text", "whole", "number", "flag", "texts", "list", "table"]
+Project: TypeAlias = Literal["yes", "no", "stricter", "adds"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One setting."""
+
+    key: str
+    """As it is written in a file, dots for tables: `limits.turns`."""
+    kind: Kind = "text"
+    default: Any = None
+    doc: str
+    env: tuple[str, ...] = ()
+    """Variables of the environment, the first that is set counts; the usual one is derived from the key."""
+    flag: str | None = None
+    """An option of `callgate chat`; `--set KEY=VALUE` takes every setting but secrets."""
+    choices: tuple[str, ...] = ()
+    strictness: tuple[Any, ...] = ()
+    """Values from the strictest to the laxest, where a project may only be stricter."""
+    secret: bool = False
+    project: Project = "yes"
+    is_path: bool = False
+    """A relative path is meant from the folder of the file that says it."""
+
+    @property
+    def variables(self) -> tuple[str, ...]:
+        """Every variable of the environment that can give it."""
+        own = f"CALLGATE_{self.key.upper().replace('.', '_')}"
+        return self.env if self.env and self.env[0] == own else (own, *self.env)
+
+
+def _setting(key: str, doc: str, **fields: Any) -> Setting:
+    return Setting(key=key, doc=doc, **fields)
+
+
+_PLAIN = (
+    _setting(
+        "provider", "Whose model answers; without it the best that is at hand.", flag="--provider",
+        choices=("demo", "gemini", "openai", "embedded"),
+    ),
+    _setting("model", "The model that answers: NAME, PROVIDER:NAME, or a .gguf file.", flag="--model"),
+    _setting(
+        "mode", "How the model is told of tools.", default="auto", flag="--mode", choices=("auto", "native", "prompted")
+    ),
+    _setting("system", "An instruction for the whole conversation.", flag="--system"),
+    _setting("tools", "Tools to load: module, module:fn, file.py or file.py:fn.", kind="texts", default=(), flag="--tool"),
+    _setting("tools_shown", "How many tools are declared from the start; the model finds the others.", kind="whole"),
+    _setting("root", "The folder that the file tools work in.", flag="--root", is_path=True),
+    _setting("output", "What is printed.", default="text", flag="--output", choices=("text", "json", "stream-json")),
+    _setting(
+        "compaction", "What becomes of the oldest turns of a history that is too long.", default="summary",
+        choices=("summary", "trim"),
+    ),
+    _setting("store", "Where sessions are kept: a SQLite file or postgresql://...", flag="--store", project="no"),
+    _setting("audit", "The log that every call is written down in.", flag="--audit", project="no", is_path=True),
+    _setting(
+        "log_level", "What is logged to stderr; nothing unless it is set.", flag="--debug",
+        choices=("debug", "info", "warning", "error"),
+    ),
+    _setting(
+        "approval_mode", "What is asked about before it runs.", flag="--approval-mode", project="stricter",
+        choices=("default", "auto_edit", "yolo", "plan"), strictness=("plan", None, "default", "auto_edit", "yolo"),
+    ),
+    _setting(
+        "policy.default", "What is done with a call that no rule is about.", choices=("allow", "ask", "deny"),
+        project="stricter", strictness=("deny", "ask", None, "allow"),
+    ),
+    _setting("policy.rules", "Rules: what is allowed, asked about and denied.", kind="list", default=(), project="adds"),
+    _setting(
+        "policy.sensitive_also", "Patterns of further files that are always asked about.", kind="texts", default=(),
+        project="adds",
+    ),
+    _setting("policy.hooks", "Commands that are run before and after calls.", kind="list", default=(), project="no"),
+    _setting("policy.file", "A file with further rules.", flag="--policy", project="no", is_path=True),
+    _setting(
+        "mcp.files", "Files with mcpServers, whose tools can be called.", kind="texts", default=(), flag="--mcp",
+        project="no", is_path=True,
+    ),
+    _setting("mcp.servers", "MCP servers by name, with the keys of an mcpServers file.", kind="table", project="adds"),
+    _setting("settings", "Settings of the model: temperature, thinking, max_output_tokens ...", kind="table"),
+    _setting("prices", "What a million tokens of a model cost: input, output, cached.", kind="table", project="no"),
+    _setting(
+        "trace.content", "Whether spans hold what was said, and not only how long it took.", kind="flag", default=False,
+        env=("CALLGATE_TRACE_CONTENT", "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"), project="no",
+    ),
+    _setting(
+        "gemini.api_key", "The key of the Gemini API.", env=("GOOGLE_API_KEY", "GEMINI_API_KEY"), secret=True, project="no"
+    ),
+    _setting("gemini.model", "The Gemini model where none is named.", env=("GEMINI_MODEL",)),
+    _setting("gemini.base_url", "Where the Gemini API is.", env=("GOOGLE_GEMINI_BASE_URL",), project="no"),
+    _setting("gemini.api_version", "The version of the Gemini API.", env=("GOOGLE_GENAI_API_VERSION",), project="no"),
+    _setting(
+        "gemini.vertex", "Whether Gemini is reached through Vertex AI.", kind="flag",
+        env=("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"), project="no",
+    ),
+    _setting("gemini.vertex_base_url", "Where Vertex AI is.", env=("GOOGLE_VERTEX_BASE_URL",), project="no"),
+    _setting("gemini.project", "The Google Cloud project.", env=("GOOGLE_CLOUD_PROJECT",), project="no"),
+    _setting("gemini.location", "The Google Cloud location.", env=("GOOGLE_CLOUD_LOCATION",), project="no"),
+    _setting(
+        "openai.api_key", "The key of an OpenAI-compatible server.", env=("OPENAI_API_KEY",), secret=True, project="no"
+    ),
+    _setting("openai.base_url", "Where an OpenAI-compatible server is.", env=("OPENAI_BASE_URL",), project="no"),
+)  # fmt: skip
+
+_LIMITS = tuple(
+    _setting(
+        f"limits.{limit.name}",
+        "See `Limits` in the documentation.",
+        kind="number" if limit.name.endswith(("_s", "_cost")) else "whole",
+        default=limit.default,
+        project="stricter",
+    )
+    for limit in fields(Limits)
+)
+
+SETTINGS: dict[str, Setting] = {setting.key: setting for setting in (*_PLAIN, *_LIMITS)}
+"""Key -> the setting."""
+
+
+def setting_of(key: str) -> Setting:
+    """The setting with that key.
+
+    Raises:
+        KeyError: there is none; the message has the nearest one.
+    """
+    if key not in SETTINGS:
+        raise KeyError(f"{key!r} is not a setting{nearest(key, SETTINGS)}")
+    return SETTINGS[key]
+
+
+def closest(word: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | None:
+    """The known word that is nearest; the same letters in another order are nearer than anything."""
+    near = difflib.get_close_matches(word, sorted(known), n=5, cutoff=cutoff)
+    return next((one for one in near if sorted(one) == sorted(word)), next(iter(near), None))
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """`: did you mean ...?` with the nearest known word, or where to find all of them if none is near."""
+    listed = sorted(known)
+    # A key without its table, or in another one, has the same last part.
+    last = (key for key in listed if key.rpartition(".")[2] == word.rpartition(".")[2])
+    near = closest(word, listed) or next(last, None)
+    return f": did you mean {near!r}?" if near else "; `callgate config show` lists all of them"

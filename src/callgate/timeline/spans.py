@@ -1,0 +1,242 @@
+"""The facts of a session -> what was going on when.
+
+Facts come in, in the order of the journal; spans go out, parents before their children:
+
+    run ── turn ──┬── request                      the model was asked
+                  └── call ──┬── approval          somebody was being asked
+                             └── execution         the tool ran
+
+Times are those of the facts. A journal that was written before times were kept gives spans all the same: calls are as long
+as they took, and everything else takes no time. This file knows no clock, no store and no way of drawing.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, TypeAlias
+
+from callgate import facts, parts
+from callgate.turn import Loop
+from callgate.types import CallRecord, JsonObject
+
+__all__ = ["Span", "SpanKind", "spans_of"]
+
+SpanKind: TypeAlias = Literal["run", "turn", "request", "call", "approval", "execution"]
+
+NAME_CHARS_MAX = 80
+
+
+@dataclass(slots=True, kw_only=True)
+class Span:
+    """Something that took time."""
+
+    id: str
+    parent: str | None
+    name: str
+    """What the user said, the number of the turn, the model, the tool."""
+    kind: SpanKind
+    start_s: float
+    """Seconds since 1970."""
+    end_s: float | None = None
+    """None as long as it is not over."""
+    state: str = "open"
+    """How it ended: the finish reason of a run or request, the status of a call, the answer of an approval."""
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long it took; None as long as it is not over."""
+        return None if self.end_s is None else self.end_s - self.start_s
+
+    def to_json(self) -> JsonObject:
+        """The span as a JSON object."""
+        return {
+            "id": self.id,
+            "parent": self.parent,
+            "name": self.name,
+            "kind": self.kind,
+            "start_s": self.start_s,
+            "end_s": self.end_s,
+            "state": self.state,
+        }
+
+
+def spans_of(journal: Iterable[facts.Fact]) -> list[Span]:
+    """What was going on when, parents before their children and otherwise in the order in which it began."""
+    reader = _Reader()
+    for fact in journal:
+        reader.take(fact)
+    return reader.spans
+
+
+@dataclass(slots=True)
+class _Call:
+    """The open spans of one call."""
+
+    call: Span
+    approval: Span | None = None
+    execution: Span | None = None
+
+
+class _Reader:
+    """Reads facts one by one and keeps what is going on."""
+
+    def __init__(self) -> None:
+        self.spans: list[Span] = []
+        self._counts: Counter[str] = Counter()
+        self._loop = Loop()
+        self._now_s = 0.0
+        self._started_s: dict[str, float] = {}
+        self._run: Span | None = None
+        self._turn: Span | None = None
+        self._turn_has_calls = False
+        self._request: Span | None = None
+        self._calls: dict[str, _Call] = {}
+
+    def take(self, fact: facts.Fact) -> None:
+        """Takes in one fact."""
+        before_s, self._now_s = self._now_s, self._time_of(fact)
+        if isinstance(fact, facts.Recovered):
+            # What was going on had stopped by then; when exactly, nobody knows.
+            self._stop_all("interrupted", before_s)
+        elif isinstance(fact, (facts.RunStarted, facts.HistoryGiven, facts.Rewound)):
+            self._end_run("given up")
+        settled = self._loop.apply(fact)
+        if (note := self._NOTES.get(type(fact))) is not None:
+            note(self, fact)
+        for record in settled:
+            self._settle(record)
+        self._follow_phase()
+
+    def _time_of(self, fact: facts.Fact) -> float:
+        """When the fact became true: never before the one before it, whatever the clock said."""
+        at_s = fact.at_s
+        if at_s is None and isinstance(fact, facts.CallEnded):
+            at_s = self._started_s.get(fact.id, self._now_s) + fact.result.duration_s
+        return max(self._now_s, at_s or 0.0)
+
+    # Facts ----------------------------------------------------------------------------------------------------------------
+
+    def _run_started(self, fact: facts.RunStarted) -> None:
+        said = "" if fact.content is None else " ".join(parts.text_of(fact.content).split())
+        self._run = self._open("run", said[:NAME_CHARS_MAX] or "(goes on)", None)
+
+    def _model_answered(self, fact: facts.ModelAnswered) -> None:
+        self._end_request(fact.finish_reason, fact.model)
+        for record in self._loop.open_calls:
+            self._begin_call(record)
+
+    def _model_failed(self, fact: facts.ModelFailed) -> None:
+        self._end_request("error")
+
+    def _history_shortened(self, fact: facts.HistoryShortened) -> None:
+        self._end_request("left out" if fact.summary is None else "summed up")
+
+    def _call_decided(self, fact: facts.CallDecided) -> None:
+        call = self._calls.get(fact.id)
+        if call is None or call.approval is not None or self._state_of(fact.id) != "awaiting":
+            return
+        call.approval = self._open("approval", call.call.name, call.call)
+
+    def _approval_answered(self, fact: facts.ApprovalAnswered) -> None:
+        call = self._calls.get(fact.id)
+        if call is not None and call.approval is not None:
+            self._end(call.approval, fact.answer)
+            call.approval = None
+
+    def _call_started(self, fact: facts.CallStarted) -> None:
+        call = self._calls.get(fact.id)
+        if call is not None and call.execution is None and self._state_of(fact.id) == "started":
+            self._started_s[fact.id] = self._now_s
+            call.execution = self._open("execution", call.call.name, call.call)
+
+    def _cancelled(self, fact: facts.Cancelled) -> None:
+        self._end_request("cancelled")
+
+    _NOTES: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        facts.RunStarted: _run_started,
+        facts.ModelAnswered: _model_answered,
+        facts.ModelFailed: _model_failed,
+        facts.HistoryShortened: _history_shortened,
+        facts.CallDecided: _call_decided,
+        facts.ApprovalAnswered: _approval_answered,
+        facts.CallStarted: _call_started,
+        facts.Cancelled: _cancelled,
+    }
+
+    # Spans ----------------------------------------------------------------------------------------------------------------
+
+    def _follow_phase(self) -> None:
+        """Opens and closes turns and requests as the loop goes on."""
+        phase = self._loop.phase
+        # A model that is asked again for an answer which could not be used is still in the same turn.
+        if self._turn is not None and phase == "asking" and self._request is None and self._turn_has_calls:
+            self._end(self._turn, "done")
+            self._turn = None
+        if phase == "asking" and self._request is None and self._run is not None:
+            if self._turn is None:
+                self._turn = self._open("turn", f"turn {self._loop.run.turn + 1}", self._run)
+                self._turn_has_calls = False
+            self._request = self._open("request", "model", self._turn)
+        if phase == "done" and self._run is not None:
+            finish = self._loop.run.finish
+            self._end_run(finish.reason if finish is not None else "done")
+
+    def _begin_call(self, record: CallRecord) -> None:
+        if record.call.id not in self._calls and self._turn is not None:
+            self._turn_has_calls = True
+            self._calls[record.call.id] = _Call(self._open("call", record.call.name, self._turn))
+
+    def _settle(self, record: CallRecord) -> None:
+        self._begin_call(record)
+        call = self._calls.pop(record.call.id, None)
+        if call is None:
+            return
+        call.call.name = record.call.name
+        for span in (call.approval, call.execution, call.call):
+            if span is not None:
+                self._end(span, record.state)
+
+    def _state_of(self, call_id: str) -> str:
+        return next((record.state for record in self._loop.open_calls if record.call.id == call_id), "")
+
+    def _end_request(self, state: str, model: str = "") -> None:
+        if self._request is not None:
+            self._request.name = model or self._request.name
+            self._end(self._request, state)
+            self._request = None
+
+    def _stop_all(self, state: str, at_s: float) -> None:
+        """Ends what only a living process can do."""
+        if self._request is not None:
+            self._end(self._request, state, at_s)
+            self._request = None
+        for call in self._calls.values():
+            if call.execution is not None:
+                self._end(call.execution, state, at_s)
+                call.execution = None
+
+    def _end_run(self, state: str) -> None:
+        self._end_request(state)
+        for call in self._calls.values():
+            for span in (call.approval, call.execution, call.call):
+                if span is not None:
+                    self._end(span, state)
+        self._calls.clear()
+        if self._turn is not None:
+            self._end(self._turn, "done")
+        if self._run is not None:
+            self._end(self._run, state)
+        self._turn = self._run = None
+
+    def _open(self, kind: SpanKind, name: str, parent: Span | None) -> Span:
+        self._counts[kind] += 1
+        parent_id = None if parent is None else parent.id
+        span = Span(id=f"{kind}-{self._counts[kind]}", parent=parent_id, name=name, kind=kind, start_s=self._now_s)
+        self.spans.append(span)
+        return span
+
+    def _end(self, span: Span, state: str, at_s: float | None = None) -> None:
+        if span.end_s is None:
+            span.end_s, span.state = max(span.start_s, self._now_s if at_s is None else at_s), state
