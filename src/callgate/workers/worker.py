@@ -63,7 +63,7 @@ class _Worker:
         with contextlib.suppress(OSError, JsonError):
             while data := self._control.recv(1 << 16):
                 for message in frames.feed(data):
-                    self._cancel(message["id"])
+                    _CONTROLS[message["op"]](self, message)
         # The guard does it better, because it stops this process first; but the guard may be gone too.
         time.sleep(GUARD_S)
         kill_tree(os.getpid())
@@ -73,8 +73,9 @@ class _Worker:
         with self._send_lock, contextlib.suppress(OSError):
             self._sock.sendall(data)
 
-    def _cancel(self, call: int) -> None:
-        self._cancelled.add(call)
+    def cancel(self, message: dict[str, Any]) -> None:
+        """A call is not wanted any more."""
+        self._cancelled.add(message["id"])
         if self._runner is not None and self._task is not None:
             with contextlib.suppress(RuntimeError):
                 self._runner.get_loop().call_soon_threadsafe(self._task.cancel)
@@ -242,6 +243,7 @@ _OPS: dict[str, Callable[[_Worker, dict[str, Any]], None]] = {
     "end": _Worker.end,
     "ping": _Worker.ping,
 }
+_CONTROLS: dict[str, Callable[[_Worker, dict[str, Any]], None]] = {"cancel": _Worker.cancel}
 
 
 def _read(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:

@@ -1,0 +1,3 @@
+"""x"""
+class RayCluster: ...
+def cluster_from(x): return None
