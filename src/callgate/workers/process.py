@@ -37,7 +37,7 @@ output_logger = logging.getLogger("callgate.workers.output")
 
 TAIL_LINES = 5
 TAIL_CHARS = 500
-READ_BYTES = 256 * 1024
+READ_BYTES = 64 * 1024  # More is taken from the system anew for each read, which costs more than it saves.
 OUTPUT_BYTES_MAX = 64 * 1024
 """How much of what a worker printed in one call is looked at."""
 

@@ -13,13 +13,13 @@ import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from callgate.types import ToolDefinition, ToolResult
 from callgate.workers.frames import pack
 from callgate.workers.job import Job, Needs, WorkerLimits
-from callgate.workers.talk import Talk, Worker, WorkerDied, crash
+from callgate.workers.talk import Talk, Worker, WorkerDied
 
 __all__ = ["Slot", "SlotOwner", "StartFailed"]
 
@@ -252,7 +252,7 @@ class Slot:
 
     def _end(self, talk: Talk, result: ToolResult, *, goes_on: bool) -> None:
         self._talk = None
-        self._owner.ended(self, talk.job, replace(result, duration_s=time.monotonic() - talk.started), goes_on)
+        self._owner.ended(self, talk.job, result, goes_on)
 
     def _ended_by(self, worker: Worker) -> str | None:
         """Looks whether the worker, or the time of its call, is over. Gives the reason if the worker is of no use any more."""
@@ -283,7 +283,7 @@ class Slot:
                 return why
             job.notes.clear()
         self._owner.gone(self, why)
-        self._end(talk, crash(job, died), goes_on=False)
+        self._end(talk, talk.crashed(died), goes_on=False)
         return why
 
     def _gave_back(self, job: Job) -> bool:

@@ -16,7 +16,7 @@ from callgate.errors import CallgateError
 from callgate.types import ResultStatus, ToolResult
 from callgate.workers.job import Job
 
-__all__ = ["Talk", "Worker", "WorkerDied", "crash"]
+__all__ = ["Talk", "Worker", "WorkerDied"]
 
 logger = logging.getLogger("callgate.workers")
 
@@ -144,6 +144,7 @@ class Talk:
                 error=message.get("error"),
                 notes=tuple(message.get("notes") or ()),
                 media=tuple(message.get("media") or ()),
+                duration_s=time.monotonic() - self.started,
             )
         if message["op"] == "progress":
             job.last = message["message"]
@@ -157,15 +158,17 @@ class Talk:
         """The result of a call that was stopped."""
         assert self.job.stop is not None
         status, sentence = self.job.stop
-        return self.job.result(status, error=sentence + _effect(self.job), notes=tuple(_so_far(self.job)))
+        took_s = time.monotonic() - self.started
+        notes = tuple(_so_far(self.job))
+        return self.job.result(status, error=sentence + _effect(self.job), notes=notes, duration_s=took_s)
 
 
-def crash(job: Job, died: WorkerDied) -> ToolResult:
-    """The result of a call whose worker died."""
-    if job.stop is not None:
-        status, sentence = job.stop
-        return job.result(status, error=sentence + _effect(job))
-    return job.result("failed", error=f"The worker process died during the call: {died.how}{_effect(job)}{died.output}")
+    def crashed(self, died: WorkerDied) -> ToolResult:
+        """The result of a call whose worker died."""
+        if self.job.stop is not None:
+            return self.stopped()
+        error = f"The worker process died during the call: {died.how}{_effect(self.job)}{died.output}"
+        return self.job.result("failed", error=error, duration_s=time.monotonic() - self.started)
 
 
 def _effect(job: Job) -> str:

@@ -41,6 +41,7 @@ SESSION_ENDED = "session_ended"
 GUARD_S = 0.3
 """How long a worker whose program is gone waits to be killed before it does that itself."""
 
+READ_BYTES = 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -84,7 +85,7 @@ class _Worker:
         """Does what the program asks for, one thing after another, until it says stop."""
         frames = Frames()
         # Read here and not by a thread that hands on: that would cost every call a change of threads.
-        while data := self._sock.recv(1 << 18):
+        while data := self._sock.recv(READ_BYTES):
             for message in frames.feed(data):
                 if message["op"] == "stop":
                     if self._runner is not None:
