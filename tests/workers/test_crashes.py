@@ -144,7 +144,7 @@ async def main():
     while not os.path.exists(note) or not open(note).read().strip():
         await asyncio.sleep(0.01)
     from callgate.workers.process import _GUARD
-    print(*pool.pids, _GUARD._process.pid, flush=True)
+    print(*pool.pids, _GUARD.pid, flush=True)
     await asyncio.gather(*tasks)
 
 asyncio.run(main())

@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import select
 import signal
 import socket
@@ -60,6 +61,7 @@ class WorkerProcess:
         package = str(Path(guard_module.__file__).parents[2])
         old = os.environ.get("PYTHONPATH")
         fds = [theirs.fileno(), their_control.fileno()]
+        self._mark = f"{os.getpid()}-{secrets.token_hex(8)}"
         with theirs, their_control:
             self._process = subprocess.Popen(
                 [sys.executable, "-P", "-u", "-m", "callgate.workers.worker", *map(str, fds)],
@@ -68,9 +70,13 @@ class WorkerProcess:
                 stderr=self._output,
                 pass_fds=fds,
                 start_new_session=True,
-                env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{old}" if old else package},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": f"{package}{os.pathsep}{old}" if old else package,
+                    guard_module.MARK: self._mark,
+                },
             )
-        _GUARD.add(self.pid)
+        _GUARD.add(self.pid, self._mark)
         self._pidfd = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
         self._ended = select.poll()
         if self._pidfd >= 0:
@@ -81,7 +87,7 @@ class WorkerProcess:
         self._control_lock = threading.Lock()
         self.reader: asyncio.AbstractEventLoop | None = None
         """The event loop that looks for answers."""
-        self._unread = False
+        self._unread = self._is_settled = False
         self.gone = False
         """Whether it is over: everything that the process sent was received, and no more will come."""
         self.started = time.monotonic()
@@ -207,7 +213,7 @@ class WorkerProcess:
     @property
     def is_alive(self) -> bool:
         """Whether the process is there."""
-        if self.gone or self._pidfd < 0:
+        if self._pidfd < 0:
             return not self.gone and self._process.poll() is None
         # Not by waiting for it: while it is a zombie, nobody else can get its number.
         return not self._ended.poll(0)
@@ -219,13 +225,17 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Ends the process and everything that it started, now."""
+        if self._is_settled:
+            return
         if self._process.returncode is None:
-            kill_tree(self.pid)
+            # What a worker that has died by itself leaves behind is nobody's child any more.
+            kill_tree(self.pid, None if self.is_alive else self._mark)
         else:  # It was waited for; what is left of its group still has its number.
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        _GUARD.remove(self.pid)
+        self._is_settled = True
+        _GUARD.remove(self.pid, self._mark)
         self.gone = True
 
     def close(self, *, grace_s: float = 0.0) -> None:
@@ -301,24 +311,24 @@ class _Guard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._alive: set[int] = set()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._alive: set[str] = set()
         self._sock: socket.socket | None = None
+        self.pid: int | None = None
 
-    def add(self, pid: int) -> None:
+    def add(self, pid: int, mark: str) -> None:
         with self._lock:
-            self._alive.add(pid)
-            if not self._tell(f"+{pid}\n"):
+            self._alive.add(f"{pid} {mark}")
+            if not self._tell(f"+{pid} {mark}\n"):
                 self._start()
                 self._tell("".join(f"+{one}\n" for one in self._alive))
 
-    def remove(self, pid: int) -> None:
+    def remove(self, pid: int, mark: str) -> None:
         with self._lock:
-            self._alive.discard(pid)
-            self._tell(f"-{pid}\n")
+            self._alive.discard(f"{pid} {mark}")
+            self._tell(f"-{pid} {mark}\n")
 
     def _tell(self, text: str) -> bool:
-        if self._sock is None or self._process is None or self._process.poll() is not None:
+        if self._sock is None:
             return False
         try:
             self._sock.sendall(text.encode())
@@ -331,7 +341,8 @@ class _Guard:
             self._sock.close()
         self._sock, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            # It forks and ends at once: what goes on is no child of this program.
+            subprocess.run(
                 [sys.executable, "-I", "-S", guard_module.__file__, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -339,23 +350,24 @@ class _Guard:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 cwd="/",
+                check=False,
             )
+        self.pid = int(self._sock.recv(32) or 0)
 
     def stop(self) -> None:
         """At the end of the program: nothing of it may stay."""
-        with self._lock:
-            if self._sock is not None and self._process is not None:
+        with self._lock, contextlib.suppress(OSError):
+            if self._sock is not None:
+                self._sock.shutdown(socket.SHUT_WR)
+                self._sock.settimeout(2.0)
+                self._sock.recv(1)  # It says nothing more: this is its end.
                 self._sock.close()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout=2.0)
-            self._sock = self._process = None
+            self._sock = None
 
     def reset_after_fork(self) -> None:
         """A fork has no workers: they are its parent's."""
         if self._sock is not None:
             self._sock.close()
-        if self._process is not None:
-            self._process.returncode = 0  # Not the fork's child; without this its destructor complains.
         self.__init__()
 
 
