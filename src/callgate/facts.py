@@ -29,8 +29,8 @@ from callgate.types import (
 __all__ = [
     "SCHEMA_VERSION", "Adopted", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked",
     "CallDecided", "CallEnded", "CallStarted", "Cancelled", "Fact", "Finish", "HistoryGiven", "HistoryShortened",
-    "KnownTool", "ModelAnswered", "ModelFailed", "Recovered", "Rewound", "RunStarted", "Shorten", "Todo", "ToolsKnown",
-    "decode", "encode",
+    "InnerCall", "KnownTool", "ModelAnswered", "ModelFailed", "Recovered", "Rewound", "RunStarted", "Shorten", "Todo",
+    "ToolsKnown", "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -174,6 +174,21 @@ class CallEnded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InnerCall:
+    """A tool that runs has called another one. Told before that one starts, and again with its result.
+
+    The model knows nothing of it; what it sees is the result of the tool that it called itself.
+    """
+
+    parent: str
+    """The call that made this one."""
+    id: str
+    name: str
+    args: Mapping[str, Any]
+    result: ToolResult | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:
     """The user stopped the run. `partial` is text of the answer that was already shown."""
 
@@ -204,7 +219,7 @@ class Adopted:
 
 Fact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
-    | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | Cancelled | Recovered | Rewound | Adopted
+    | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | InnerCall | Cancelled | Recovered | Rewound | Adopted
 )  # fmt: skip
 
 
@@ -265,7 +280,7 @@ _KINDS: dict[str, type[Any]] = {
     "model_failed": ModelFailed, "call_checked": CallChecked, "call_decided": CallDecided,
     "approval_answered": ApprovalAnswered, "always_revoked": AlwaysRevoked, "call_started": CallStarted,
     "call_ended": CallEnded, "cancelled": Cancelled, "recovered": Recovered, "history_shortened": HistoryShortened,
-    "rewound": Rewound, "adopted": Adopted,
+    "rewound": Rewound, "adopted": Adopted, "inner_call": InnerCall,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

@@ -54,7 +54,7 @@ def _is_flat(args: Mapping[str, Any]) -> bool:
     """Whether this is an object of short plain values, none of which could be misread or want to be another type."""
     if type(args) is not dict:
         return False
-    for key, value in args.items():
+    for key, value in cast("dict[Any, Any]", args).items():
         kind = cast("type[object]", type(value))
         if type(key) is not str or not key.isascii():
             return False

@@ -1,22 +1,17 @@
 """Where a pool's workers run when it is not this machine: the words for a Ray cluster, from a program or its environment.
 
-An address or a `RayCluster` comes in; what a tool needs and a worker of that cluster go out. Ray itself is imported when the
-first worker is made.
+An address or a `RayCluster` comes in; what a tool needs goes out. Nothing here imports Ray or speaks to it.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from callgate.errors import UsageError
 from callgate.workers.job import Needs
-
-if TYPE_CHECKING:
-    from callgate.workers.talk import Worker
 
 __all__ = ["CLUSTER", "RayCluster", "cluster_from"]
 
@@ -59,18 +54,6 @@ class RayCluster:
     def needs_of(self, tool: str) -> Needs:
         """What a tool needs of the machine that it runs on."""
         return tuple(sorted(self.resources.get(tool, self.default).items()))
-
-    def worker(self, pool: str, *, session: str | None, needs: Needs) -> Worker:
-        """A worker on this cluster.
-
-        Raises:
-            UsageError: Ray is not installed, or the cluster cannot be reached.
-        """
-        if importlib.util.find_spec("ray") is None:
-            raise UsageError("a cluster needs Ray, which is not installed: pip install 'callgate[ray]'")
-        from callgate.workers.ray_worker import RayWorker
-
-        return RayWorker(self, pool, session=session, needs=needs)
 
 
 def cluster_from(cluster: str | RayCluster | None) -> RayCluster | None:

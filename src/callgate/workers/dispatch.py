@@ -1,7 +1,7 @@
 """Who is next, and where: the slots of a pool, the sessions that live in them and the calls that wait for one.
 
-Jobs come in and go to slots, or are refused with a sentence; slots tell what became of them. Everything here is short and under
-one lock; nothing waits for a worker.
+Jobs come in and go to slots, or are refused with a sentence; slots tell what became of them. Everything here is short and
+under one lock; nothing waits for a worker.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -67,6 +68,8 @@ class Dispatch:
         self._lock = threading.Lock()
         self._line = Line()
         self._slots: list[Slot] = []
+        self._leaving: list[Slot] = []
+        """Slots that are ending, of which nobody thinks any more but whoever closes the pool."""
         self._ready: set[Slot] = set()
         self._sessions: dict[tuple[str, Needs], Session] = {}
         self._swept = time.monotonic()
@@ -94,8 +97,8 @@ class Dispatch:
             while len(self._slots) < self._housing.at_start:
                 self._add_slot()
 
-    def _add_slot(self, needs: Needs = ()) -> None:
-        self._slots.append(Slot(self._housing.modules, self._limits, self._owner, needs=needs))
+    def _add_slot(self, needs: Needs = (), tenant: str | None = None) -> None:
+        self._slots.append(Slot(self._housing.modules, self._limits, self._owner, needs=needs, tenant=tenant))
 
     def _require_open(self) -> None:
         if self.is_closed:
@@ -105,7 +108,7 @@ class Dispatch:
         """Answers what waits, lets what runs go on for `grace_s`, then ends everything, which may take `kill_s`."""
         with self._lock:
             self.is_closed = True
-            slots = list(self._slots)
+            slots = [*self._slots, *self._leaving]
             for job in list(self._line):
                 self._line.remove(job)
                 job.deliver(job.result("cancelled", error="Not run: the worker pool was closed."))
@@ -245,12 +248,18 @@ class Dispatch:
             if len(self._slots) < self._housing.size and starting < len(self._line):
                 self._add_slot()
             return
-        homeless = {(_tenant(job), job.needs) for job in self._line if not (job.session and job.session.slot)}
-        for tenant, needs in homeless:
-            fresh = [s for s in self._slots if s.needs == needs and s.tenant in (None, tenant) and s not in self._ready]
-            wanted = sum(1 for other in homeless if other[1] == needs)
-            if len(fresh) < wanted and (len(self._slots) < self._housing.size or self._made_room()):
-                self._add_slot(needs)
+        homeless = Counter((_tenant(job), job.needs) for job in self._line if not (job.session and job.session.slot))
+        spare = Counter(slot.needs for slot in self._slots if slot.tenant is None)
+        for (tenant, needs), jobs in homeless.items():
+            coming = sum(slot.tenant == tenant and slot.needs == needs for slot in self._slots if slot not in self._ready)
+            # A session has one worker; calls without a session have as many as they can use.
+            wanted = (1 if tenant else jobs) - coming
+            used = min(spare[needs], wanted)
+            spare[needs] -= used
+            for _ in range(wanted - used):
+                if len(self._slots) >= self._housing.size and not self._made_room():
+                    return
+                self._add_slot(needs, tenant)
 
     def _made_room(self) -> bool:
         """Ends a worker that no session has anything in; whether there was one."""
@@ -263,6 +272,7 @@ class Dispatch:
         slot.is_idle = False
         self._slots.remove(slot)
         self._ready.discard(slot)
+        self._leaving = [other for other in self._leaving if other.is_alive] + [slot]
         slot.close()
 
     def _hand_over(self, job: Job, slot: Slot) -> None:
@@ -339,7 +349,9 @@ class Dispatch:
                 self._replaced += 1
                 logger.info("worker %s of %r is gone: %s", slot.pid, self._housing.name, why)
             self._ready.discard(slot)
-            slot.is_idle, slot.tenant = False, None
+            slot.is_idle = False
+            if (slot.tenant, slot.needs) not in self._sessions:
+                slot.tenant = None
             farewells = [j for j in self._line if j.definition is None and j.session and j.session.slot is slot]
             for session in self._sessions.values():
                 if session.slot is slot:

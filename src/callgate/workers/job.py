@@ -21,7 +21,8 @@ __all__ = ["Affinity", "Job", "Needs", "Session", "WorkerLimits", "unheard", "un
 
 Affinity: TypeAlias = Literal["hint", "strict", "strict_fail_fast", "own"]
 """What a session's worker being busy means: `hint`: another one takes the call; `strict`: the call waits for it;
-`strict_fail_fast`: the call fails at once. `own`: as `strict`, in a worker that no other session uses and that ends with it."""
+`strict_fail_fast`: the call fails at once. `own`: as `strict`, in a worker that no other session uses and that ends
+with it."""
 
 Needs: TypeAlias = tuple[tuple[str, float], ...]
 """What a tool needs of the machine that it runs on: amounts by name, in order. Empty on this machine."""
@@ -109,6 +110,8 @@ class Job:
     """When it is of no use any more, on the monotonic clock, wherever it is by then."""
     progress: Progress = unheard
     on_item: Callable[[Any], None] = unheard_item
+    on_ask: Callable[[dict[str, Any]], None] = unheard_item
+    """Takes a request of the worker for a tool of the program."""
     number: int = field(default_factory=lambda: next(_NUMBERS))
     state: Literal["new", "waiting", "running", "over"] = "new"
     attempts: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import concurrent.futures
+import importlib.util
 import os
 import threading
 import time
@@ -20,8 +21,9 @@ from typing import Any
 from callgate.calls import unknown_name_sentence
 from callgate.errors import JsonError, UsageError
 from callgate.schema import check_arguments
-from callgate.types import Progress, ToolContext, ToolDefinition, ToolResult
+from callgate.types import CallTool, Progress, ToolContext, ToolDefinition, ToolResult
 from callgate.workers.address import Address, is_worker
+from callgate.workers.asked import Asked
 from callgate.workers.cluster import RayCluster, cluster_from
 from callgate.workers.dispatch import Dispatch, Housing
 from callgate.workers.job import Affinity, Job, WorkerLimits, unheard, unheard_item
@@ -86,7 +88,11 @@ class WorkerPool:
     def _make(self, slot: Slot) -> Worker:
         if self._cluster is None:
             return WorkerProcess()
-        return self._cluster.worker(self.name, session=slot.tenant, needs=slot.needs)
+        if importlib.util.find_spec("ray") is None:
+            raise UsageError("a cluster needs Ray, which is not installed: pip install 'callgate[ray]'")
+        from callgate.workers.ray_worker import RayWorker
+
+        return RayWorker(self._cluster, self.name, session=slot.tenant, needs=slot.needs)
 
     # Opening and closing -------------------------------------------------------------------------------------------------
 
@@ -228,6 +234,7 @@ class WorkerPool:
         until: float | None = None,
         progress: Progress = unheard,
         on_item: Any = unheard_item,
+        call_tool: CallTool | None = None,
     ) -> ToolResult:
         """Runs a checked call. Cancelling the wait stops it."""
         needs = () if self._cluster is None else self._cluster.needs_of(definition.name)
@@ -241,7 +248,13 @@ class WorkerPool:
             )  # fmt: skip
         except JsonError as error:
             return _refused(definition, call_id, f"the arguments of {definition.name!r} are {error}")
-        return await self._outcome(job)
+        asked = Asked(job, call_tool or ToolContext(call_id=call_id, name=definition.name).call_tool)
+        job.on_ask = asked.hear
+        try:
+            return await self._outcome(job)
+        finally:
+            if asked.is_open:
+                await asked.aclose()
 
     async def _outcome(self, job: Job) -> ToolResult:
         if not self._opened.done():
@@ -329,6 +342,7 @@ async def in_pool(
         address=address,
         until=time.monotonic() + timeout_s,
         progress=context.progress,
+        call_tool=context.call_tool,
     )
 
 

@@ -15,22 +15,22 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import ray
+import ray as untyped_ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
 from callgate.errors import JsonError, UsageError
+from callgate.workers.cluster import RayCluster
 from callgate.workers.frames import Frames
 from callgate.workers.job import Needs
 from callgate.workers.ray_actor import Keeper
 from callgate.workers.talk import WorkerDied
 
-if TYPE_CHECKING:
-    from callgate.workers.cluster import RayCluster
-
 __all__ = ["RayWorker"]
 
+ray: Any = untyped_ray
+"""Its types say less than they promise."""
 END_S = 2.0
 """How long an actor may take to end its worker before it is killed itself."""
 _GROUPS = {"begin": "in", "send": "in", "control": "past", "end": "past", "has_children": "past", "receive": "out"}
@@ -52,7 +52,9 @@ def connect(cluster: RayCluster) -> None:
             ray.init(address=cluster.address, **options | dict(cluster.init))
         except (RayError, ConnectionError, RuntimeError, ValueError, OSError) as error:
             first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UsageError(f"the Ray cluster at {cluster.address or 'its own address'!r} cannot be used: {first}") from error
+            raise UsageError(
+                f"the Ray cluster at {cluster.address or 'its own address'!r} cannot be used: {first}"
+            ) from error
 
 
 class RayWorker:

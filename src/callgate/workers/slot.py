@@ -59,11 +59,17 @@ class Slot:
     """One worker of a pool, and its successors."""
 
     def __init__(
-        self, modules: Sequence[tuple[str, str | None]], limits: WorkerLimits, owner: SlotOwner, *, needs: Needs = ()
+        self,
+        modules: Sequence[tuple[str, str | None]],
+        limits: WorkerLimits,
+        owner: SlotOwner,
+        *,
+        needs: Needs = (),
+        tenant: str | None = None,
     ) -> None:
         self._modules, self._limits, self._owner = modules, limits, owner
         self.needs = needs
-        self.tenant: str | None = None
+        self.tenant = tenant
         """The session that it belongs to, if each has a worker of its own. Empty: calls without a session."""
         self.is_idle = False
         self.job: Job | None = None
@@ -86,6 +92,11 @@ class Slot:
         """The process that is there now."""
         worker = self.worker
         return worker.pid if worker else None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread is still at work."""
+        return self._thread.is_alive()
 
     def take(self, job: Job) -> None:
         """Tells the worker of a job. The slot must be free. Does not wait."""
@@ -144,8 +155,11 @@ class Slot:
             self._failures, self._over, self._is_mad = 0, None, False
             self._owner.ready(self, tools)
             why = self._serve(self.worker)
-            # First, so that nobody gives it another job.
             self._owner.gone(self, why)
+            # From here on it is given no job. One that came a moment before was read by nobody.
+            if (talk := self._talk) is not None:
+                with self._lock:
+                    self._lost(talk, WorkerDied(why, unread=True))
             self._let_go(grace_s=0.5)
         self._let_go()
 
@@ -185,23 +199,30 @@ class Slot:
             worker.wait(until, listen=pinged is not None)
             with self._lock:
                 ponged = self._hear(worker)
-                if why := self._over or self._ended_by(worker):
+                if self._over is not None and self._talk is None:
+                    return self._over
+                if why := self._ended_by(worker):
                     return why
             if ponged or self._talk is not None:
                 pinged = None
             elif time.monotonic() >= until:
                 if self._is_worn(worker):
-                    return WORN
-                if pinged is None:
+                    self._over = WORN
+                    self._owner.gone(self, WORN)
+                    worker.wake()  # It is over, unless a job has come a moment before, which is then its last.
+                elif pinged is None:
                     pinged = time.monotonic()
                     worker.send(_PING)
                 elif time.monotonic() >= pinged + PONG_S:
+                    worker.kill()
                     return f"it did not answer within {PONG_S:g} s"
         return "the pool was closed"
 
     def _is_worn(self, worker: Worker) -> bool:
         calls, age = self._limits.recycle_calls, self._limits.recycle_age_s
-        worn = (calls is not None and worker.calls >= calls) or (age is not None and time.monotonic() - worker.started >= age)
+        worn = (calls is not None and worker.calls >= calls) or (
+            age is not None and time.monotonic() - worker.started >= age
+        )
         return worn and self._owner.may_recycle(self)
 
     # What the worker says ------------------------------------------------------------------------------------------------
@@ -235,11 +256,11 @@ class Slot:
         return ponged
 
     def _answered(self, worker: Worker, talk: Talk, result: ToolResult, *, retire: bool) -> None:
-        over: str | None = None
+        over = self._over
         if talk.job.stop is not None:
             # It ended by itself in time, and may stay if it left nothing behind.
             result = talk.stopped()
-            over = "a call of it was stopped" if retire or worker.has_children else None
+            over = "a call of it was stopped" if retire or worker.has_children else over
         elif retire:
             over = "it had run out of memory"
         worker.log_output()

@@ -1,7 +1,7 @@
 """What is said between a program and a worker about one call, from its start to its one result.
 
-Messages and the clock come in, a result or a reason to kill goes out. Nothing here waits, and nothing is sent but the word that
-a call is not wanted any more.
+Messages and the clock come in, a result or a reason to kill goes out. Nothing here waits, and nothing is sent but the word
+that a call is not wanted any more.
 """
 
 from __future__ import annotations
@@ -37,10 +37,13 @@ class Worker(Protocol):
 
     started: float
     calls: int
-    reader: asyncio.AbstractEventLoop | None
-    """The event loop that looks for its messages, if one does."""
     gone: bool
     """Whether it is over: everything that it sent was received, and no more will come."""
+
+    @property
+    def reader(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop that looks for its messages, if one does."""
+        ...
 
     @property
     def pid(self) -> int | None:
@@ -152,6 +155,8 @@ class Talk:
         elif message["op"] == "item":
             job.seen += 1
             _told(job.on_item, message["value"])
+        elif message["op"] == "ask":
+            _told(job.on_ask, message)
         return None
 
     def stopped(self) -> ToolResult:
@@ -161,7 +166,6 @@ class Talk:
         took_s = time.monotonic() - self.started
         notes = tuple(_so_far(self.job))
         return self.job.result(status, error=sentence + _effect(self.job), notes=notes, duration_s=took_s)
-
 
     def crashed(self, died: WorkerDied) -> ToolResult:
         """The result of a call whose worker died."""
