@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from pathlib import Path
 
-from callgate import Media, ToolContext, ToolError, ToolResult, WorkerPool, tool
+from callgate import Media, ToolContext, ToolError, ToolResult, WorkerPool, host, tool
 
 STATE: dict[str | None, list[str]] = {}
 
@@ -114,6 +114,12 @@ def session_ended(session: str) -> None:
 def pid() -> int:
     """The process that this runs in."""
     return os.getpid()
+
+
+@tool
+async def shop(item: str) -> str:
+    """Asks the program for a price."""
+    return f"{item}: {await host.call('price', {'item': item})}"
 
 
 # What does not end by itself ----------------------------------------------------------------------------------------------

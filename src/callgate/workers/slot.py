@@ -1,8 +1,8 @@
 """A place in a pool: one thread that keeps one worker alive, and the calls that are taken through it one after another.
 
 Jobs come in, each gets its one result. Who is next is decided elsewhere; how a call ends, whatever its tool does, is decided
-here. An answer is read by the event loop that waits for it, which costs no change of threads; the thread keeps the deadlines,
-also while that loop is blocked, and does what takes time: starting, killing, replacing.
+here. An answer is read by the event loop that waits for it, which costs no change of threads; the thread keeps the
+deadlines, also while that loop is blocked, and does what takes time: starting, killing, replacing.
 """
 
 from __future__ import annotations
@@ -276,7 +276,7 @@ class Slot:
         self._owner.ended(self, talk.job, result, goes_on)
 
     def _ended_by(self, worker: Worker) -> str | None:
-        """Looks whether the worker, or the time of its call, is over. Gives the reason if the worker is of no use any more."""
+        """Looks whether the worker, or the time of its call, is over. Gives the reason if the worker is of no more use."""
         talk = self._talk
         if self._is_mad:
             worker.kill()
