@@ -1,9 +1,9 @@
 """What a call in a worker costs beside one in a thread, and how soon a call that does not end is dead.
 
-One run measures warm no-op calls in a thread, in a pool of ours and, where they are installed, in a pool of pebble, in actors
-of Ray and in a pool of ours on Ray; how long eight workers take to be ready and how much memory each has; and how late after
-its deadline a spinning tool and its child are dead. The contestants take turns in short rounds, so that a noisy machine is
-noisy for all of them. Each call of a peer has a deadline, as ours have, and its result comes to the same event loop.
+One run measures warm no-op calls in a thread, in a pool of ours and, where they are installed, in a pool of pebble, in
+actors of Ray and in a pool of ours on Ray; how long eight workers take to be ready and how much memory each has; and how
+late after its deadline a spinning tool and its child are dead. The contestants take turns in short rounds, so that a noisy
+machine is noisy for all of them. Each call of a peer has a deadline, as ours have, and its result comes to the same loop.
 
     python benchmarks/workers.py [--strict]        --strict: ends with 1 if a goal is missed
 """

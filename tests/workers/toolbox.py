@@ -160,6 +160,13 @@ def family(note: str) -> None:
 
 
 @tool
+def litter() -> int:
+    """Leaves a process behind that is nobody's child and in no group of ours."""
+    script = "setsid sleep 60 & exit 0"
+    return subprocess.run(["sh", "-c", script], check=False).returncode
+
+
+@tool
 def devour() -> int:
     """Takes all the memory that there is."""
     held = []
