@@ -253,11 +253,10 @@ def test_a_tool_gets_what_it_needs_and_waits_for_what_there_is_not(cluster):
 
 PROGRAM = """
 import asyncio, os
-from callgate.workers import RayCluster, WorkerPool
+from callgate.workers import WorkerPool
 
 async def main():
-    init = dict(num_cpus=2, object_store_memory=80 * 1024 * 1024, include_dashboard=False, _node_ip_address="127.0.0.1")
-    async with WorkerPool([{toolbox!r}], size=2, cluster=RayCluster(init=init)) as pool:
+    async with WorkerPool([{toolbox!r}], size=2, cluster={address!r}) as pool:
         await pool.execute("s", "family", {{"note": {note!r}}}, timeout_s=60)
 
 asyncio.run(main())
@@ -266,8 +265,14 @@ asyncio.run(main())
 
 @pytest.mark.slow
 def test_nothing_of_a_killed_program_is_left_on_its_cluster(cluster, gone, tmp_path):
+    import ray
+
+    from callgate.workers.ray_worker import connect
+
+    connect(cluster)
     note, script = tmp_path / "ids", tmp_path / "program.py"
-    script.write_text(PROGRAM.format(toolbox=str(TOOLBOX), note=str(note)))
+    address = ray.get_runtime_context().gcs_address
+    script.write_text(PROGRAM.format(toolbox=str(TOOLBOX), note=str(note), address=address))
     with subprocess.Popen([sys.executable, script], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as program:
         until = time.monotonic() + 60
         while (not note.exists() or len(note.read_text().split()) < 4) and time.monotonic() < until:

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import ray as untyped_ray
@@ -47,14 +48,25 @@ def connect(cluster: RayCluster) -> None:
     with _LOCK:
         if ray.is_initialized():
             return
-        options: dict[str, Any] = {"namespace": cluster.namespace, "log_to_driver": False, "configure_logging": False}
-        try:
-            ray.init(address=cluster.address, **options | dict(cluster.init))
-        except (RayError, ConnectionError, RuntimeError, ValueError, OSError) as error:
-            first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-            raise UsageError(
-                f"the Ray cluster at {cluster.address or 'its own address'!r} cannot be used: {first}"
-            ) from error
+        joined: SimpleQueue[Exception | None] = SimpleQueue()
+        threading.Thread(target=_join, args=(cluster, joined), name="callgate-ray-join", daemon=True).start()
+        error = joined.get()
+    if error is not None:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise UsageError(f"the Ray cluster at {cluster.address or 'its own address'!r} cannot be used: {first}") from error
+
+
+def _join(cluster: RayCluster, joined: SimpleQueue[Exception | None]) -> None:
+    options: dict[str, Any] = {"namespace": cluster.namespace, "log_to_driver": False, "configure_logging": False}
+    try:
+        ray.init(address=cluster.address, **options | dict(cluster.init))
+    except (RayError, ConnectionError, RuntimeError, ValueError, OSError) as error:
+        joined.put(error)
+        return
+    joined.put(None)
+    # A Ray on this machine is killed when the thread that started it ends: the kernel is told to, and takes a thread for a
+    # process. So this one stays as long as the program.
+    threading.Event().wait()
 
 
 class RayWorker:
