@@ -86,6 +86,9 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
     ),
     facts.Adopted: st.builds(facts.Adopted),
     facts.OutputChecked: st.builds(facts.OutputChecked, value=json_values, problems=texts),
+    facts.InnerCall: st.builds(
+        facts.InnerCall, parent=text, id=text, name=text, args=st.dictionaries(text, text), result=st.none() | results
+    ),
     facts.HistoryShortened: st.builds(
         facts.HistoryShortened, dropped=st.integers(0, 9), summary=st.none() | text, usage=usages
     ),

@@ -32,6 +32,7 @@ from callgate.events import (
     UsageReported,
 )
 from callgate.execute import Kept, Running, Watch
+from callgate.inner import InnerCalls, Surroundings
 from callgate.models import AnsweredBy, ModelRequest, answering, origin_of, provider_of_model
 from callgate.output import Output
 from callgate.parts import Prompt
@@ -138,6 +139,16 @@ class Driver:
         self.keeper = setup.keeper
         self.post = Post(setup.keeper, session.id, lambda: self.inbox.put_nowait(None))
         self.running: dict[str, Running | Kept] = {}
+        self.ask_lock = asyncio.Lock()
+        around = Surroundings(
+            setup=setup,
+            session=session.id,
+            note=partial(self.journal, durable=True),
+            emit=self.emit,
+            always=lambda: self.loop.always.values(),
+            asking=self.ask_lock,
+        )
+        self.inner = InnerCalls(around)
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: str | None = None
         """The call that somebody is being asked about; one at a time, so that a terminal can cope."""
@@ -181,6 +192,7 @@ class Driver:
             for running in self.running.values():  # Only if something broke: an ordered end leaves nothing running.
                 running.stop("The run has failed.")
             await asyncio.gather(*self.tasks, *(call.wait() for call in self.running.values()), return_exceptions=True)
+            await self.inner.aclose()
 
     async def keep_lease(self) -> None:
         """Renews the lease for as long as the run goes on. A run that lost its session stops: another one is at work."""
@@ -473,13 +485,19 @@ class Driver:
     def run_call(self, call: FunctionCall) -> None:
         """Runs a call, or answers it with a result that is kept."""
         kept = self.post.kept(call)
-        watch = Watch(session=self.session.id, progress=self.progress_of(call.id), on_end=partial(self.call_ended, call))
+        watch = Watch(
+            session=self.session.id,
+            progress=self.progress_of(call.id),
+            call_tool=partial(self.inner.call, call, 1),
+            on_end=partial(self.call_ended, call),
+        )
         definition = self.setup.executor.definition(call.name) if call.name in self.setup.executor else None
         with self.spans.started(call, definition):
             self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
 
     def call_ended(self, call: FunctionCall, result: ToolResult) -> None:
         """Hears that a call is over."""
+        self.inner.end(call.id)
         self.spans.finished(call, result)
         logger.debug("call %s: %s after %.3f s", call.id, result.status, result.duration_s)
         if self.post.ended(call, result):
@@ -530,7 +548,8 @@ class Driver:
                 await self.emit(ApprovalNeeded(call, approval.reason, await self.setup.executor.preview(call)))
                 if self.keeper.approve is not None:
                     definition = self.setup.executor.definition(call.name)
-                    answer = await self.keeper.approve(call, definition, approval.reason)
+                    async with self.ask_lock:
+                        answer = await self.keeper.approve(call, definition, approval.reason)
             fact = self.keeper.answer(call, answer)
         except Exception as error:
             # The program's own code failed. A call that nobody could be asked about does not run.

@@ -22,6 +22,7 @@ from callgate.calls import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
 from callgate.errors import ToolError, ToolNotDeclarable
+from callgate.host import enter
 from callgate.respond import json_safe
 from callgate.schema import check_arguments
 from callgate.strict_json import without_surrogates
@@ -30,6 +31,7 @@ from callgate.toolsets import LiveTools, LiveToolset, Runnable, Toolset
 from callgate.turn import startable
 from callgate.types import (
     CallState,
+    CallTool,
     FunctionCall,
     Limits,
     Progress,
@@ -270,10 +272,11 @@ def _no_end(result: ToolResult) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Watch:
-    """Who wants to know of a running call: where its progress goes, and its result."""
+    """Who wants to know of a running call: where its progress goes, its result, and its calls of other tools."""
 
     session: str | None = None
     progress: Progress = _no_progress
+    call_tool: CallTool | None = None
     on_end: Callable[[ToolResult], None] = _no_end
 
 
@@ -304,6 +307,8 @@ class Running:
             is_cancelled=self._is_given_up,
             paused=self._paused,
         )
+        if watch.call_tool is not None:
+            context = replace(context, call_tool=watch.call_tool)
         self._started = time.monotonic()
         self._task = loop.create_task(self._work(tool, dict(call.args), context))
         self._task.add_done_callback(self._task_done)
@@ -364,6 +369,7 @@ class Running:
         self._end(self._unfinished(goes_on=True))
 
     async def _work(self, tool: Runnable, args: dict[str, Any], context: ToolContext) -> None:
+        enter(context)
         value = await _contained(tool, args, context)
         # The usual end is told here: by the task's callback it would take the event loop another round.
         if self._given_up is None and not self._ended.done():

@@ -29,8 +29,8 @@ from callgate.types import (
 __all__ = [
     "SCHEMA_VERSION", "Adopted", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked",
     "CallDecided", "CallEnded", "CallStarted", "Cancelled", "CheckOutput", "Dated", "Fact", "Finish", "HistoryGiven",
-    "HistoryShortened", "KnownTool", "ModelAnswered", "ModelFailed", "OutputChecked", "Recovered", "Rewound", "RunStarted",
-    "Shorten", "Todo", "ToolsKnown", "dated", "decode", "encode",
+    "HistoryShortened", "InnerCall", "KnownTool", "ModelAnswered", "ModelFailed", "OutputChecked", "Recovered", "Rewound",
+    "RunStarted", "Shorten", "Todo", "ToolsKnown", "dated", "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -192,6 +192,21 @@ class CallEnded(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class InnerCall(Dated):
+    """A tool that runs has called another one. Told before that one starts, and again with its result.
+
+    The model knows nothing of it; what it sees is the result of the tool that it called itself.
+    """
+
+    parent: str
+    """The call that made this one."""
+    id: str
+    name: str
+    args: Mapping[str, Any]
+    result: ToolResult | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled(Dated):
     """The user stopped the run. `partial` is text of the answer that was already shown."""
 
@@ -222,7 +237,8 @@ class Adopted(Dated):
 
 Fact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
-    | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | Cancelled | Recovered | Rewound | Adopted | OutputChecked
+    | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | InnerCall | Cancelled | Recovered | Rewound | Adopted
+    | OutputChecked
 )  # fmt: skip
 
 
@@ -296,7 +312,7 @@ _KINDS: dict[str, type[Any]] = {
     "model_failed": ModelFailed, "call_checked": CallChecked, "call_decided": CallDecided,
     "approval_answered": ApprovalAnswered, "always_revoked": AlwaysRevoked, "call_started": CallStarted,
     "call_ended": CallEnded, "cancelled": Cancelled, "recovered": Recovered, "history_shortened": HistoryShortened,
-    "rewound": Rewound, "adopted": Adopted, "output_checked": OutputChecked,
+    "rewound": Rewound, "adopted": Adopted, "output_checked": OutputChecked, "inner_call": InnerCall,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

@@ -489,6 +489,9 @@ class Loop:
             self.conversation = Conversation(fact.contents)
         self.conversation.cut(fact.contents_kept)
 
+    def _inner_call(self, fact: facts.InnerCall) -> None:
+        """Nothing follows from it here: it is the tool that made it who goes on."""
+
     def _adopted(self, fact: facts.Adopted) -> None:
         self.always.clear()
         for call in self._open:
@@ -672,6 +675,7 @@ class Loop:
         facts.Recovered: _recovered,
         facts.Rewound: _rewound,
         facts.Adopted: _adopted,
+        facts.InnerCall: _inner_call,
     }
 
 

@@ -5,7 +5,7 @@ Nothing comes in and nothing goes out; this file knows no wire format, no model 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
@@ -367,6 +367,15 @@ class Progress(Protocol):
         """Say in a few words what is being done, and how much of it (0 to 1) if that is known."""
 
 
+CallTool: TypeAlias = "Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]"
+"""Calls a tool by its name; what became of it is in the result."""
+
+
+async def _no_tools(name: str, args: Mapping[str, Any]) -> ToolResult:
+    sentence = f"Not run: {name!r} was called by a tool that no gate runs, so there are no tools to call."
+    return ToolResult(call_id="", name=name, status="failed", error=sentence)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
     """What a tool may know of its own call. A parameter annotated with this type is filled in, and hidden from the model."""
@@ -382,11 +391,13 @@ class ToolContext:
     """Whether the call was cancelled or ran out of time. A long sync tool should look from time to time and return."""
     paused: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
     """`with context.paused():` stops the clock of the call while a person is asked. May be entered from any thread."""
+    call_tool: CallTool = field(default=_no_tools, repr=False)
+    """Calls another tool of the gate, under the same permission (see `callgate.host`)."""
 
 
 __all__ = [
-    "FINAL_STATES", "CallRecord", "CallState", "Checked", "Content", "Decision", "FinishReason", "FunctionCall", "Json",
-    "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply", "ResultStatus", "SessionRule",
+    "FINAL_STATES", "CallRecord", "CallState", "CallTool", "Checked", "Content", "Decision", "FinishReason", "FunctionCall",
+    "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply", "ResultStatus", "SessionRule",
     "ToolChoice",
     "ToolContext", "ToolDefinition", "ToolKind", "ToolResult", "Usage", "Verdict",
 ]  # fmt: skip

@@ -419,3 +419,30 @@ def test_every_integer_survives_its_text(number):
 def test_text_becomes_an_integer_only_if_it_is_written_back_the_same(text):
     result = check_one(INTEGER, text)[0]
     assert result == text or str(result) == text
+
+
+_FLAT = st.dictionaries(
+    st.sampled_from(["a", "b", "c", "0", "00", "é", ""]),
+    st.none() | st.booleans() | st.integers() | st.text(max_size=4) | st.sampled_from(["5", "true", "[1]", "\ud800", 2**60]),
+    max_size=3,
+)
+_FLAT_SCHEMA = st.fixed_dictionaries(
+    {"type": st.just("object")},
+    optional={
+        "properties": st.dictionaries(
+            st.sampled_from("abc"),
+            st.sampled_from(
+                [{"type": kind} for kind in ("integer", "string", "boolean", "number", "array")] + [{}, {"enum": [5, "5"]}]
+            ),
+        ),
+        "required": st.lists(st.sampled_from("abc"), unique=True),
+        "additionalProperties": st.booleans(),
+    },
+)
+
+
+@given(_FLAT_SCHEMA, _FLAT)
+def test_the_short_way_for_plain_arguments_comes_to_the_same_as_the_long_one(schema, args):
+    definition = ToolDefinition(name="t", input_schema=schema)
+    # What is no dict takes the long way.
+    assert check_arguments(definition, args) == check_arguments(definition, types.MappingProxyType(args))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from callgate.workers import WorkerPool
+from callgate.workers import RayCluster, WorkerPool
 from callgate.workers.address import load
 
 TOOLBOX = Path(__file__).parent / "toolbox.py"
@@ -69,3 +71,24 @@ def use_pool() -> Callable[..., Any]:
         return value
 
     return use
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[RayCluster]:
+    """A Ray cluster of one small node on this machine, joined by the first pool that uses it."""
+    settings = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled", "RAY_DISABLE_IMPORT_WARNING": "1"}
+    os.environ.update(settings)
+    ray = pytest.importorskip("ray")
+    init = {
+        "num_cpus": 2,
+        "num_gpus": 0,
+        "resources": {"lathe": 1},
+        "object_store_memory": 80 * 1024 * 1024,
+        "include_dashboard": False,
+        "_node_ip_address": "127.0.0.1",
+    }
+    yield RayCluster(init=init, resources={"pid": {"lathe": 1}, "spin": {}}, namespace="callgate-tests")
+    with contextlib.suppress(Exception):
+        ray.shutdown()
+    for name in settings:
+        del os.environ[name]

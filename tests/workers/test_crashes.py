@@ -10,6 +10,7 @@ import signal
 import struct
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -144,7 +145,7 @@ async def main():
     while not os.path.exists(note) or not open(note).read().strip():
         await asyncio.sleep(0.01)
     from callgate.workers.process import _GUARD
-    print(*pool.pids, _GUARD._process.pid, flush=True)
+    print(*pool.pids, _GUARD.pid, flush=True)
     await asyncio.gather(*tasks)
 
 asyncio.run(main())
@@ -161,3 +162,50 @@ def test_a_program_that_is_killed_leaves_no_process(gone, tmp_path):
         program.kill()
     assert len(ids) == 4
     assert gone([*ids, *map(int, note.read_text().split())])
+
+
+BUSY = """
+import asyncio, random
+from callgate import WorkerPool
+
+async def main():
+    pool = WorkerPool([{toolbox!r}], size=2)
+    print("started", flush=True)
+    dice = random.Random({seed})
+
+    async def client():
+        while True:
+            name, args = dice.choice([("add", {{"a": 1}}), ("litter", {{}}), ("spin", {{}}), ("die", {{}})])
+            await pool.execute(dice.choice(["a", None]), name, args, timeout_s=0.1)
+
+    await asyncio.gather(*(client() for _ in range(4)))
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.slow
+def test_a_program_that_is_killed_at_any_instant_leaves_no_process(scale, tmp_path):
+    dice = random.Random(12)
+    for seed in range(6 * scale):
+        script = tmp_path / "program.py"
+        script.write_text(BUSY.format(toolbox=str(TOOLBOX), seed=seed))
+        with subprocess.Popen([sys.executable, script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as program:
+            assert program.stdout
+            program.stdout.readline()
+            time.sleep(dice.uniform(0.0, 2.0))  # This is the instant, not a wait for something.
+            program.kill()
+        until = time.monotonic() + 20
+        while (left := of_program(program.pid)) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert left == []
+
+
+def of_program(pid: int) -> list[int]:
+    """The processes that were started by workers of a program, or are such workers."""
+    wanted, found = f"CALLGATE_WORKER={pid}-".encode(), []
+    for folder in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if folder.name.isdigit() and wanted in (folder / "environ").read_bytes():
+                found.append(int(folder.name))
+    return found

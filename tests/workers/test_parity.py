@@ -1,4 +1,4 @@
-"""One suite for threads and for workers: what a tool does has the same result wherever it runs."""
+"""One suite for threads, for workers and for actors of a cluster: what a tool does has the same result wherever it runs."""
 
 from __future__ import annotations
 
@@ -41,11 +41,21 @@ def pool():
     pool.close()
 
 
-@pytest.fixture(params=["thread", "pool"])
-def executor(request, pool, toolbox) -> Executor:
-    if request.param == "pool":
-        return Executor([pool])
-    return Executor([value for value in vars(toolbox).values() if hasattr(value, "__callgate_tool__")])
+@pytest.fixture(scope="module")
+def far(cluster):
+    pool = WorkerPool([TOOLBOX], size=6, cluster=cluster)
+    yield pool
+    pool.close()
+
+
+RAY = pytest.param("far", marks=pytest.mark.slow, id="ray")
+
+
+@pytest.fixture(params=["thread", "pool", RAY])
+def executor(request, toolbox) -> Executor:
+    if request.param == "thread":
+        return Executor([value for value in vars(toolbox).values() if hasattr(value, "__callgate_tool__")])
+    return Executor([request.getfixturevalue(request.param)])
 
 
 def outcome(result: ToolResult) -> ToolResult:
@@ -53,7 +63,9 @@ def outcome(result: ToolResult) -> ToolResult:
 
 
 @pytest.mark.parametrize("case", CALLS)
-def test_a_call_has_the_same_result_in_a_thread_and_in_a_worker(case, pool, toolbox):
+@pytest.mark.parametrize("place", ["pool", RAY])
+def test_a_call_has_the_same_result_in_a_thread_and_in_a_worker(case, place, request, toolbox):
+    pool = request.getfixturevalue(place)
     name, args = CALLS[case]
     call = FunctionCall(name=name, args=args, id="c1")
     functions = [value for value in vars(toolbox).values() if hasattr(value, "__callgate_tool__")]

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from pathlib import Path
 
-from callgate import Media, ToolContext, ToolError, ToolResult, WorkerPool, tool
+from callgate import Media, ToolContext, ToolError, ToolResult, WorkerPool, host, tool
 
 STATE: dict[str | None, list[str]] = {}
 
@@ -116,6 +116,12 @@ def pid() -> int:
     return os.getpid()
 
 
+@tool
+async def shop(item: str) -> str:
+    """Asks the program for a price."""
+    return f"{item}: {await host.call('price', {'item': item})}"
+
+
 # What does not end by itself ----------------------------------------------------------------------------------------------
 
 
@@ -151,6 +157,13 @@ def family(note: str) -> None:
         ids = [shell.stdout.readline().strip(), shell.stdout.readline().strip()]
         Path(note).write_text(" ".join([str(os.getpid()), str(shell.pid), *ids]))
         shell.wait()
+
+
+@tool
+def litter() -> int:
+    """Leaves a process behind that is nobody's child and in no group of ours."""
+    script = "setsid sleep 60 & exit 0"
+    return subprocess.run(["sh", "-c", script], check=False).returncode
 
 
 @tool

@@ -20,6 +20,7 @@ __all__ = ["check_arguments"]
 
 # About 4,200 digits; Python itself refuses to write out more than 4,300.
 _INTEGER_BITS_MAX = 14_000
+_FLAT_INTEGER = 2**53
 
 
 def check_arguments(definition: ToolDefinition, args: Mapping[str, Any]) -> Checked:
@@ -32,6 +33,9 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any]) -> Chec
         ToolNotDeclarable: the definition's own schema cannot be used.
     """
     validator = validator_of(definition)
+    # Most calls are like this, and what follows below would find nothing: no error, so nothing to coerce.
+    if _is_flat(args) and not validator.aliases and validator.root.is_valid(args):
+        return Checked(args=dict(args))
     if depth_exceeds(dict(args), DEPTH_MAX):
         return Checked(args=dict(args), problems=[f"the arguments are nested deeper than {DEPTH_MAX} levels"])
     if reason := first_bad(args):
@@ -44,6 +48,25 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any]) -> Chec
     copy, coercions = coerced(copy, validator)
     problems = sentences(validator.root.iter_errors(copy), validator.schema, copy)
     return Checked(args=copy, problems=list(problems), coercions=list(coercions))
+
+
+def _is_flat(args: Mapping[str, Any]) -> bool:
+    """Whether this is an object of short plain values, none of which could be misread or want to be another type."""
+    if type(args) is not dict:
+        return False
+    for key, value in cast("dict[Any, Any]", args).items():
+        kind = cast("type[object]", type(value))
+        if type(key) is not str or not key.isascii():
+            return False
+        if kind is str:
+            if not value.isascii():
+                return False
+        elif kind is int:
+            if not -_FLAT_INTEGER < value < _FLAT_INTEGER:
+                return False
+        elif value is not None and kind is not bool:
+            return False
+    return True
 
 
 def _first_not_json(args: Mapping[str, Any]) -> str | None:

@@ -16,6 +16,7 @@ __all__ = ["FRAME_BYTES_MAX", "Frames", "pack"]
 
 FRAME_BYTES_MAX = 64 * 1024 * 1024
 _LENGTH = struct.Struct(">I")
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def pack(message: dict[str, Any]) -> bytes:
@@ -25,7 +26,7 @@ def pack(message: dict[str, Any]) -> bytes:
         JsonError: it holds something that is not JSON, or it is too large.
     """
     try:
-        body = json.dumps(message, allow_nan=False, separators=(",", ":")).encode()
+        body = _ENCODER.encode(message).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise JsonError(f"not JSON: {error}") from None
     if len(body) > FRAME_BYTES_MAX:
@@ -47,19 +48,28 @@ class Frames:
         """
         self._buffer += data
         found: list[dict[str, Any]] = []
-        while len(self._buffer) >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._buffer)
+        start = 0
+        while len(self._buffer) - start >= _LENGTH.size:
+            (size,) = _LENGTH.unpack_from(self._buffer, start)
             if size > FRAME_BYTES_MAX:
                 raise JsonError(f"a frame claims to have {size} bytes")
-            end = _LENGTH.size + size
+            end = start + _LENGTH.size + size
             if len(self._buffer) < end:
                 break
-            try:
-                message = json.loads(bytes(self._buffer[_LENGTH.size : end]))
-            except (ValueError, RecursionError) as error:
-                raise JsonError(f"a frame is not JSON: {error}") from None
-            if not isinstance(message, dict):
-                raise JsonError("a frame is not an object")
-            found.append(cast("dict[str, Any]", message))
-            del self._buffer[:end]
+            found.append(_read(self._buffer[start + _LENGTH.size : end]))
+            start = end
+        if start == len(self._buffer):
+            self._buffer = bytearray()
+        elif start:
+            del self._buffer[:start]
         return found
+
+
+def _read(body: bytearray) -> dict[str, Any]:
+    try:
+        message = json.loads(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise JsonError(f"a frame is not JSON: {error}") from None
+    if not isinstance(message, dict):
+        raise JsonError("a frame is not an object")
+    return cast("dict[str, Any]", message)

@@ -1,8 +1,9 @@
 """Process ids of workers in, none of them left when the program that started them is gone.
 
 Runs in two places: `kill_tree` in the program itself, and `main` as a tiny process beside it that outlives a `kill -9` of
-the program just long enough to end its workers and what they started. It is run as a file, without callgate and without
-site-packages, so it knows the standard library only.
+the program just long enough to end its workers and what they started. It is no child of the program, because some that end
+a program end its children first. It is run as a file, without callgate and without site-packages, so it knows the standard
+library only.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import signal
 import socket
 import sys
 
-__all__ = ["children_of", "kill_tree", "main"]
+__all__ = ["MARK", "children_of", "kill_tree", "main"]
+
+MARK = "CALLGATE_WORKER"
+"""The variable of the environment by which everything that a worker started is found when the worker itself is gone."""
 
 ROUNDS_MAX = 50
 """How often the tree is read again before what was found is killed; each round finds what the one before had started."""
@@ -38,8 +42,24 @@ def children_of(*pids: int) -> set[int]:
     return found
 
 
-def kill_tree(pid: int) -> None:
-    """Kills a worker, its process group, and descendants that left the group. `pid` must not have been waited for yet."""
+def marked(mark: str) -> set[int]:
+    """Processes that were started by the worker with this mark, as far as their environment still says so."""
+    wanted = f"{MARK}={mark}\0".encode()
+    found: set[int] = set()
+    with contextlib.suppress(OSError):
+        for name in os.listdir("/proc"):
+            if name.isdigit() and int(name) != os.getpid():
+                with contextlib.suppress(OSError), open(f"/proc/{name}/environ", "rb") as file:
+                    if wanted in file.read():
+                        found.add(int(name))
+    return found
+
+
+def kill_tree(pid: int, mark: str | None = None) -> None:
+    """Kills a worker, its process group, and descendants that left the group. `pid` must not have been waited for yet.
+
+    `mark`: the worker may have died before, so that its descendants can only be found by their environment.
+    """
     # Stopped first: a process that is stopped starts no others while the tree is read.
     if pid != os.getpid():
         _signal(pid, signal.SIGSTOP)
@@ -56,6 +76,12 @@ def kill_tree(pid: int) -> None:
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     _signal(pid, signal.SIGKILL)
+    for _ in range(ROUNDS_MAX if mark else 0):
+        left = marked(mark or "")
+        for one in left:
+            _signal(one, signal.SIGKILL)
+        if not left:
+            break
 
 
 def _signal(pid: int, number: int) -> None:
@@ -64,7 +90,9 @@ def _signal(pid: int, number: int) -> None:
 
 
 def main(fd: int, host: int) -> None:
-    """Reads `+pid` and `-pid` lines until the host is gone, then kills what is left."""
+    """Reads `+pid mark` and `-pid mark` lines until the host is gone, then kills what is left."""
+    if os.fork():
+        os._exit(0)
     sock = socket.socket(fileno=fd)
     poll = select.poll()
     poll.register(fd, select.POLLIN)
@@ -73,18 +101,16 @@ def main(fd: int, host: int) -> None:
         with contextlib.suppress(OSError):
             poll.register(os.pidfd_open(host), select.POLLIN)
     said = b""
-    while os.getppid() == host:
-        if fd not in {ready for ready, _ in poll.poll()}:
-            break
-        text = sock.recv(65536)
-        if not text:
-            break
-        said = _unsettled(said + text)
+    with contextlib.suppress(OSError):
+        sock.sendall(f"{os.getpid()}\n".encode())
+        while fd in {ready for ready, _ in poll.poll()} and (text := sock.recv(65536)):
+            said = _unsettled(said + text)
     with contextlib.suppress(OSError):
         sock.setblocking(False)
         said += sock.recv(1 << 20)
     for line in _unsettled(said).split(b"\n")[:-1]:
-        kill_tree(int(line[1:]))
+        pid, _, mark = line[1:].decode().partition(" ")
+        kill_tree(int(pid), mark)
 
 
 def _unsettled(said: bytes) -> bytes:

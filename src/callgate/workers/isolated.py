@@ -13,7 +13,6 @@ from typing import Any
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool
 from callgate.types import ToolContext, ToolResult
 from callgate.workers.address import address_of
-from callgate.workers.job import WorkerLimits
 from callgate.workers.pool import WorkerPool, in_pool
 
 __all__ = ["IsolatedFunction", "shared_pool"]
@@ -30,7 +29,8 @@ def shared_pool() -> WorkerPool:
         if pool is None:
             size = max(4, os.cpu_count() or 1)
             _SHARED.clear()
-            pool = _SHARED[os.getpid()] = WorkerPool(size=size, name="process", eager=False, limits=WorkerLimits())
+            # On this machine, wherever other pools run: the functions are those of this very program.
+            pool = _SHARED[os.getpid()] = WorkerPool(size=size, name="process", eager=False, cluster="none")
         return pool
 
 

@@ -8,18 +8,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
 from callgate.types import Progress, ResultStatus, ToolDefinition, ToolResult
 from callgate.workers.address import Address
+from callgate.workers.frames import pack
 
-__all__ = ["Affinity", "Job", "Session", "WorkerLimits", "unheard", "unheard_item"]
+__all__ = ["Affinity", "Job", "Needs", "Session", "WorkerLimits", "unheard", "unheard_item"]
 
-Affinity: TypeAlias = Literal["hint", "strict", "strict_fail_fast"]
+Affinity: TypeAlias = Literal["hint", "strict", "strict_fail_fast", "own"]
 """What a session's worker being busy means: `hint`: another one takes the call; `strict`: the call waits for it;
-`strict_fail_fast`: the call fails at once."""
+`strict_fail_fast`: the call fails at once. `own`: as `strict`, in a worker that no other session uses and that ends
+with it."""
+
+Needs: TypeAlias = tuple[tuple[str, float], ...]
+"""What a tool needs of the machine that it runs on: amounts by name, in order. Empty on this machine."""
 
 _NUMBERS = itertools.count(1)
 
@@ -66,6 +72,7 @@ class Session:
 
     id: str
     used: float
+    needs: Needs = ()
     slot: object | None = None
     """Where its state is."""
     calls: int = 0
@@ -86,7 +93,11 @@ def unheard_item(item: Any) -> None:
 
 @dataclass(slots=True, eq=False)
 class Job:
-    """One call. `definition` is the tool, or None for the end of a session."""
+    """One call. `definition` is the tool, or None for the end of a session.
+
+    Raises:
+        JsonError: the arguments are not JSON.
+    """
 
     definition: ToolDefinition | None
     args: Mapping[str, Any]
@@ -99,6 +110,8 @@ class Job:
     """When it is of no use any more, on the monotonic clock, wherever it is by then."""
     progress: Progress = unheard
     on_item: Callable[[Any], None] = unheard_item
+    on_ask: Callable[[dict[str, Any]], None] = unheard_item
+    """Takes a request of the worker for a tool of the program."""
     number: int = field(default_factory=lambda: next(_NUMBERS))
     state: Literal["new", "waiting", "running", "over"] = "new"
     attempts: int = 0
@@ -113,8 +126,14 @@ class Job:
     timer: asyncio.TimerHandle | None = None
     slot: Any = None
     """Who has it."""
+    needs: Needs = ()
+    thread: int = field(default_factory=threading.get_ident)
+    """The thread of its event loop, in which it was made."""
+    frame: bytes = field(init=False)
+    """The call as a worker is told of it."""
 
     def __post_init__(self) -> None:
+        self.frame = pack(self._message)
         self.future = self.loop.create_future()
 
     @property
@@ -123,8 +142,7 @@ class Job:
         return self.definition.name if self.definition else ""
 
     @property
-    def message(self) -> dict[str, Any]:
-        """The call as a worker is told of it."""
+    def _message(self) -> dict[str, Any]:
         session = self.session.id if self.session else None
         if self.definition is None:
             return {"op": "end", "id": self.number, "session": session}
@@ -151,6 +169,9 @@ class Job:
         self.state = "over"
         if self.notes:
             result = replace(result, notes=(*result.notes, *self.notes))
+        if threading.get_ident() == self.thread:
+            self._set(result)
+            return
         # RuntimeError: the loop was closed in the meantime; nobody waits any more.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._set, result)

@@ -1,16 +1,18 @@
 """One worker process as the program sees it: started, spoken to, watched, and ended with everything that it started.
 
-Messages go in and come out; a message, the end of the process, a wake-up or a time that is reached ends a wait. This file
-knows the process and the socket, not calls and sessions. All of it blocks: each worker has a thread of its own.
+Frames go in, messages come out; a message, the end of the process, a wake-up or a time that is reached ends a wait. This
+file knows the process and the socket, not calls and sessions.
 """
 
 from __future__ import annotations
 
+import asyncio
 import atexit
 import contextlib
 import fcntl
 import logging
 import os
+import secrets
 import select
 import signal
 import socket
@@ -19,40 +21,33 @@ import sys
 import tempfile
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import callgate.workers.guard as guard_module
-from callgate.errors import CallgateError, JsonError
+from callgate.errors import JsonError
 from callgate.threads import without_paths
 from callgate.workers.frames import Frames, pack
 from callgate.workers.guard import children_of, kill_tree
+from callgate.workers.talk import WorkerDied
 
-__all__ = ["WorkerDied", "WorkerProcess"]
+__all__ = ["WorkerProcess"]
 
 output_logger = logging.getLogger("callgate.workers.output")
 
 TAIL_LINES = 5
 TAIL_CHARS = 500
+READ_BYTES = 64 * 1024  # More is taken from the system anew for each read, which costs more than it saves.
 OUTPUT_BYTES_MAX = 64 * 1024
 """How much of what a worker printed in one call is looked at."""
 
 
-class WorkerDied(CallgateError):
-    """The process is gone. `how` is its exit status or signal, `output` a sentence with what it printed last, or empty.
-
-    `unread`: it did not take in the last message that it was sent.
-    """
-
-    def __init__(self, how: str, output: str = "", *, unread: bool = False) -> None:
-        super().__init__(how + output)
-        self.how, self.output, self.unread = how, output, unread
-
-
 class WorkerProcess:
-    """A worker that was started. It is told what to import by `begin`, and is of use once it has answered `ready`."""
+    """A worker that was started. It is told what to import by `begin`, and is of use once it has answered `ready`.
+
+    Its answers are read by whoever comes first: the event loop whose call runs in it, or the thread that waits on it.
+    """
 
     def __init__(self) -> None:
         self._sock, theirs = socket.socketpair()
@@ -66,26 +61,37 @@ class WorkerProcess:
         package = str(Path(guard_module.__file__).parents[2])
         old = os.environ.get("PYTHONPATH")
         fds = [theirs.fileno(), their_control.fileno()]
+        self._mark = f"{os.getpid()}-{secrets.token_hex(8)}"
         with theirs, their_control:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-u", "-m", "callgate.workers.host", *map(str, fds)],
+                [sys.executable, "-P", "-u", "-m", "callgate.workers.worker", *map(str, fds)],
                 stdin=subprocess.DEVNULL,
                 stdout=self._output,
                 stderr=self._output,
                 pass_fds=fds,
-                start_new_session=True,
-                env={**os.environ, "PYTHONPATH": f"{package}{os.pathsep}{old}" if old else package},
+                # A group, to be killed as a whole; no session of its own, because Linux shares the processor out by
+                # sessions, and a worker that competes with the rest of its machine would wait several times as long.
+                process_group=0,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": f"{package}{os.pathsep}{old}" if old else package,
+                    guard_module.MARK: self._mark,
+                },
             )
-        _GUARD.add(self.pid)
+        _GUARD.add(self.pid, self._mark)
         self._pidfd = os.pidfd_open(self.pid) if hasattr(os, "pidfd_open") else -1
-        self._poll, self._ended = select.poll(), select.poll()
+        self._ended = select.poll()
         if self._pidfd >= 0:
             self._ended.register(self._pidfd, select.POLLIN)
-        for fd in (self._sock.fileno(), self._wake_in.fileno(), *([self._pidfd] if self._pidfd >= 0 else [])):
-            self._poll.register(fd, select.POLLIN)
         self._frames = Frames()
-        self._messages: deque[dict[str, Any]] = deque()
-        self._gone = self._unread = False
+        self._rest = b""
+        """What could not be sent at once."""
+        self._control_lock = threading.Lock()
+        self.reader: asyncio.AbstractEventLoop | None = None
+        """The event loop that looks for answers."""
+        self._unread = self._is_settled = False
+        self.gone = False
+        """Whether it is over: everything that the process sent was received, and no more will come."""
         self.started = time.monotonic()
         self.calls = 0
 
@@ -98,70 +104,119 @@ class WorkerProcess:
         """Tells the process what to import."""
         environ = {"PYTHONPATH": os.environ.get("PYTHONPATH")}
         path = [os.path.abspath(entry) for entry in sys.path]
-        self.send({"op": "start", "path": path, "environ": environ, "modules": modules, "memory_bytes": memory_bytes})
+        start = {"op": "start", "path": path, "environ": environ, "modules": modules, "memory_bytes": memory_bytes}
+        self.send(pack(start))
 
-    def send(self, message: Mapping[str, Any]) -> None:
-        """Sends one message.
-
-        Raises:
-            JsonError: it is not JSON.
-            WorkerDied: nobody is there any more.
-        """
-        data = pack(dict(message))
+    def send(self, frame: bytes) -> None:
+        """Sends a frame, or what of it can be sent without waiting; the rest goes out in `wait`."""
+        assert not self._rest, "one thing after another"
         try:
-            self._sock.sendall(data)
+            sent = self._sock.send(frame, socket.MSG_DONTWAIT)
+        except BlockingIOError:
+            sent = 0
         except OSError:
-            self._unread = True
-            raise self._death() from None
+            self.gone = self._unread = True
+            self.wake()
+            return
+        if sent < len(frame):
+            self._rest = frame[sent:]
+            self.wake()
+
+    def control(self, message: Mapping[str, Any]) -> None:
+        """Sends a message past the call that runs. Blocks while the worker does not read."""
+        frame = pack(dict(message))
+        with self._control_lock, contextlib.suppress(OSError):
+            self._control.sendall(frame)
 
     def cancel(self, number: int) -> None:
         """Tells the call that runs that nobody wants it any more. Whoever cannot hear that will be killed."""
-        with contextlib.suppress(OSError):
-            self._control.sendall(pack({"id": number}))
+        # Never waits: whoever tells has a deadline to keep.
+        if self._control_lock.acquire(blocking=False):
+            try:
+                with contextlib.suppress(OSError):
+                    self._control.send(pack({"op": "cancel", "id": number}), socket.MSG_DONTWAIT)
+            finally:
+                self._control_lock.release()
 
     def wake(self) -> None:
         """Ends a wait of another thread."""
         with contextlib.suppress(OSError):
             self._wake_out.send(b"!")
 
-    def receive(self, until: float | None) -> dict[str, Any] | None:
-        """The next message; None when somebody called `wake`, or when `until` (on the monotonic clock) is reached.
+    # Its answers ---------------------------------------------------------------------------------------------------------
 
-        Raises:
-            WorkerDied: the process is gone, and everything that it sent was received.
+    def wait(self, until: float, *, listen: bool) -> None:
+        """Waits until something may have happened, or `until` is reached on the monotonic clock.
+
+        `listen`: for answers too, although an event loop looks for them.
         """
-        while not self._messages:
-            if self._gone:
-                raise self._death()
-            wait_ms = None if until is None else max(0.0, (until - time.monotonic()) * 1000)
-            ready = {fd for fd, _ in self._poll.poll(wait_ms)}
-            if not ready:
-                return None
-            if self._wake_in.fileno() in ready:
-                with contextlib.suppress(OSError):
-                    self._wake_in.recv(4096)
-                return None
-            self._take_in(is_over=self._sock.fileno() not in ready)
-        return self._messages.popleft()
+        poll = select.poll()
+        poll.register(self._wake_in, select.POLLIN)
+        events = (select.POLLIN if listen or self.reader is None else 0) | (select.POLLOUT if self._rest else 0)
+        if events:
+            poll.register(self._sock, events)
+        if self._pidfd >= 0:
+            poll.register(self._pidfd, select.POLLIN)
+        wait_s = until - time.monotonic()
+        ready = dict(poll.poll(max(0.0, wait_s * 1000)) if not self.gone else ())
+        if self._wake_in.fileno() in ready:
+            with contextlib.suppress(OSError):
+                self._wake_in.recv(4096)
+        if ready.get(self._sock.fileno(), 0) & select.POLLOUT and self._rest:
+            rest, self._rest = self._rest, b""
+            self.send(rest)
 
-    def _take_in(self, *, is_over: bool) -> None:
-        """Reads what is there. `is_over`: the process has ended, and a child of it may hold the socket open."""
+    def messages(self) -> list[dict[str, Any]]:
+        """What has come since the last time. Never waits."""
+        found: list[dict[str, Any]] = []
+        is_over = False
+        while not self.gone:
+            try:
+                data = self._sock.recv(READ_BYTES, socket.MSG_DONTWAIT)
+                found += self._frames.feed(data)
+            except BlockingIOError:
+                if not is_over and self.is_alive:
+                    break
+                # A child of it may hold the socket open. What it sent just before its end is still there to be read.
+                self.gone, is_over = is_over, True
+            except ConnectionResetError:  # It closed the socket with something unread in it.
+                self.gone = self._unread = True
+            except (OSError, JsonError):
+                self.gone = True
+            else:
+                self.gone = not data
+                if len(data) < READ_BYTES:
+                    break
+        return found
+
+    def read_by(self, loop: asyncio.AbstractEventLoop, look: Callable[[], None]) -> None:
+        """Lets an event loop call `look` when there is an answer. Called in the thread of that loop."""
+        if self.reader is loop or self.gone:
+            return
+        self.read_by_none()
         try:
-            data = self._sock.recv(1 << 18, socket.MSG_DONTWAIT)
-            self._gone = not data
-            self._messages.extend(self._frames.feed(data))
-        except BlockingIOError:
-            self._gone = is_over
-        except ConnectionResetError:  # It closed the socket with something unread in it.
-            self._gone = self._unread = True
-        except (OSError, JsonError):
-            self._gone = True
+            loop.add_reader(self._sock, look)
+        except (NotImplementedError, RuntimeError, OSError, ValueError):
+            return  # A loop that cannot do this, or a worker that is gone: the thread that waits sees to it.
+        self.reader = loop
+
+    def read_by_none(self) -> None:
+        """Ends what `read_by` began."""
+        loop, self.reader = self.reader, None
+        if loop is not None:
+            _on_loop(loop, self._forget, loop)
+            self.wake()
+
+    def _forget(self, loop: asyncio.AbstractEventLoop) -> None:
+        # It may have come back in the meantime.
+        if self.reader is not loop and not loop.is_closed():
+            loop.remove_reader(self._sock.fileno())
 
     @property
     def is_alive(self) -> bool:
         """Whether the process is there."""
-        if self._gone or self._pidfd < 0:
-            return not self._gone and self._process.poll() is None
+        if self._pidfd < 0:
+            return not self.gone and self._process.poll() is None
         # Not by waiting for it: while it is a zombie, nobody else can get its number.
         return not self._ended.poll(0)
 
@@ -172,24 +227,31 @@ class WorkerProcess:
 
     def kill(self) -> None:
         """Ends the process and everything that it started, now."""
+        if self._is_settled:
+            return
         if self._process.returncode is None:
-            kill_tree(self.pid)
+            # What a worker that has died by itself leaves behind is nobody's child any more.
+            kill_tree(self.pid, None if self.is_alive else self._mark)
         else:  # It was waited for; what is left of its group still has its number.
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
-        _GUARD.remove(self.pid)
-        self._gone = True
+        self._is_settled = True
+        _GUARD.remove(self.pid, self._mark)
+        self.gone = True
 
     def close(self, *, grace_s: float = 0.0) -> None:
         """Ends the process, in good order if it is quick enough, and lets go of everything."""
-        if grace_s and self.is_alive:
-            with contextlib.suppress(WorkerDied):
-                self.send({"op": "stop"})
-                self._await_end(grace_s)
+        if grace_s and self.is_alive and not self._rest:
+            self.send(pack({"op": "stop"}))
+            self._ended.poll(grace_s * 1000 if self._pidfd >= 0 else 0)
         self.kill()
         self.log_output()
-        self._sock.close()
+        loop, self.reader = self.reader, None
+        if loop is None:
+            self._sock.close()
+        else:
+            _on_loop(loop, _unread, loop, self._sock)
         self._control.close()
         self._wake_in.close()
         self._wake_out.close()
@@ -197,13 +259,6 @@ class WorkerProcess:
         if self._pidfd >= 0:
             os.close(self._pidfd)
             self._pidfd = -1
-
-    def _await_end(self, grace_s: float) -> None:
-        until = time.monotonic() + grace_s
-        while time.monotonic() < until:
-            with contextlib.suppress(IndexError):
-                self._messages.clear()
-            self.receive(until)
 
     # What it printed, and how it ended -----------------------------------------------------------------------------------
 
@@ -219,11 +274,29 @@ class WorkerProcess:
             output_logger.info("worker %d: %s", self.pid, line)
         return without_paths("\n".join(text.strip().splitlines()[-TAIL_LINES:]))[-TAIL_CHARS:]
 
-    def _death(self) -> WorkerDied:
+    def death(self) -> WorkerDied:
+        """How it ended. Ends it, should it not have."""
         self.kill()
         last = self.log_output()
         printed = f" Its last output was:\n{last}" if last else ""
         return WorkerDied(f"{_ending(self._process.returncode)}.", printed, unread=self._unread)
+
+
+def _on_loop(loop: asyncio.AbstractEventLoop, deed: Callable[..., object], *args: Any) -> None:
+    """Does something in the thread of an event loop; at once, if that loop does not run."""
+    if loop.is_running():
+        # RuntimeError: it was closed in this moment, and with it all that it looked at.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(deed, *args)
+            return
+    deed(*args)
+
+
+def _unread(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
+    """Closes a socket that an event loop looks at; in this order, or the loop would find another one under its number."""
+    if not loop.is_closed():
+        loop.remove_reader(sock.fileno())
+    sock.close()
 
 
 def _ending(code: int) -> str:
@@ -240,24 +313,24 @@ class _Guard:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._alive: set[int] = set()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._alive: set[str] = set()
         self._sock: socket.socket | None = None
+        self.pid: int | None = None
 
-    def add(self, pid: int) -> None:
+    def add(self, pid: int, mark: str) -> None:
         with self._lock:
-            self._alive.add(pid)
-            if not self._tell(f"+{pid}\n"):
+            self._alive.add(f"{pid} {mark}")
+            if not self._tell(f"+{pid} {mark}\n"):
                 self._start()
                 self._tell("".join(f"+{one}\n" for one in self._alive))
 
-    def remove(self, pid: int) -> None:
+    def remove(self, pid: int, mark: str) -> None:
         with self._lock:
-            self._alive.discard(pid)
-            self._tell(f"-{pid}\n")
+            self._alive.discard(f"{pid} {mark}")
+            self._tell(f"-{pid} {mark}\n")
 
     def _tell(self, text: str) -> bool:
-        if self._sock is None or self._process is None or self._process.poll() is not None:
+        if self._sock is None:
             return False
         try:
             self._sock.sendall(text.encode())
@@ -270,7 +343,8 @@ class _Guard:
             self._sock.close()
         self._sock, theirs = socket.socketpair()
         with theirs:
-            self._process = subprocess.Popen(
+            # It forks and ends at once: what goes on is no child of this program.
+            subprocess.run(
                 [sys.executable, "-I", "-S", guard_module.__file__, str(theirs.fileno()), str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -278,23 +352,24 @@ class _Guard:
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 cwd="/",
+                check=False,
             )
+        self.pid = int(self._sock.recv(32) or 0)
 
     def stop(self) -> None:
         """At the end of the program: nothing of it may stay."""
-        with self._lock:
-            if self._sock is not None and self._process is not None:
+        with self._lock, contextlib.suppress(OSError):
+            if self._sock is not None:
+                self._sock.shutdown(socket.SHUT_WR)
+                self._sock.settimeout(2.0)
+                self._sock.recv(1)  # It says nothing more: this is its end.
                 self._sock.close()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    self._process.wait(timeout=2.0)
-            self._sock = self._process = None
+            self._sock = None
 
     def reset_after_fork(self) -> None:
         """A fork has no workers: they are its parent's."""
         if self._sock is not None:
             self._sock.close()
-        if self._process is not None:
-            self._process.returncode = 0  # Not the fork's child; without this its destructor complains.
         self.__init__()
 
 

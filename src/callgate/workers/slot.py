@@ -1,23 +1,25 @@
-"""A place in a pool: one thread that keeps one worker process alive and takes it through one job after another.
+"""A place in a pool: one thread that keeps one worker alive, and the calls that are taken through it one after another.
 
-Jobs come in through an inbox, each gets its one result. Who is next is the pool's matter; how a call ends, whatever its tool
-does, is decided here.
+Jobs come in, each gets its one result. Who is next is decided elsewhere; how a call ends, whatever its tool does, is decided
+here. An answer is read by the event loop that waits for it, which costs no change of threads; the thread keeps the
+deadlines, also while that loop is blocked, and does what takes time: starting, killing, replacing.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from queue import Empty, SimpleQueue
+from dataclasses import dataclass
 from typing import Any
 
-from callgate.errors import JsonError
-from callgate.types import ResultStatus, ToolDefinition, ToolResult
-from callgate.workers.job import Job, WorkerLimits
-from callgate.workers.process import WorkerDied, WorkerProcess
+from callgate.types import ToolDefinition, ToolResult
+from callgate.workers.frames import pack
+from callgate.workers.job import Job, Needs, WorkerLimits
+from callgate.workers.talk import Talk, Worker, WorkerDied
 
 __all__ = ["Slot", "SlotOwner", "StartFailed"]
 
@@ -29,6 +31,9 @@ PONG_S = 10.0
 STARTS_MAX = 5
 """How often a call is given to a worker that turns out to be dead."""
 
+WORN = "it was replaced, as it is after some time"
+_PING = pack({"op": "ping"})
+
 
 class StartFailed(Exception):
     """A worker could not be made ready; the text says why."""
@@ -36,14 +41,15 @@ class StartFailed(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SlotOwner:
-    """What a slot tells its pool, and asks of it. Called from the slot's thread."""
+    """What a slot tells its pool, and asks of it. Called from the slot's thread, or from that of an event loop."""
 
+    make: Callable[[Slot], Worker]
     ready: Callable[[Slot, list[ToolDefinition]], None]
     failed: Callable[[Slot, str], None]
     gone: Callable[[Slot, str], None]
     """The worker is gone, and with it what sessions kept in it."""
-    next_job: Callable[[Slot], Job | None]
-    ended: Callable[[Slot, Job, ToolResult], None]
+    ended: Callable[[Slot, Job, ToolResult, bool], None]
+    """A job is over. The last argument: the slot can take another one."""
     again: Callable[[Slot, Job], bool]
     """Takes a job back that may be run once more."""
     may_recycle: Callable[[Slot], bool]
@@ -52,32 +58,81 @@ class SlotOwner:
 class Slot:
     """One worker of a pool, and its successors."""
 
-    def __init__(self, modules: Sequence[tuple[str, str | None]], limits: WorkerLimits, owner: SlotOwner) -> None:
+    def __init__(
+        self,
+        modules: Sequence[tuple[str, str | None]],
+        limits: WorkerLimits,
+        owner: SlotOwner,
+        *,
+        needs: Needs = (),
+        tenant: str | None = None,
+    ) -> None:
         self._modules, self._limits, self._owner = modules, limits, owner
-        self.inbox: SimpleQueue[Job | None] = SimpleQueue()
+        self.needs = needs
+        self.tenant = tenant
+        """The session that it belongs to, if each has a worker of its own. Empty: calls without a session."""
         self.is_idle = False
         self.job: Job | None = None
-        self.process: WorkerProcess | None = None
-        self._closing = threading.Event()
+        self.worker: Worker | None = None
+        self._talk: Talk | None = None
+        self._lock = threading.Lock()
+        """Around the reading of answers. Whoever holds the lock of the pool must not wait for it."""
+        self._over: str | None = None
+        """Why the worker is of no use any more."""
+        self._is_mad = False
+        """It sent something that makes no sense."""
+        self._parked_until = math.inf
         self._failures = 0
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._live, name="callgate-worker", daemon=True)
         self._thread.start()
 
     @property
     def pid(self) -> int | None:
         """The process that is there now."""
-        process = self.process
-        return process.pid if process else None
+        worker = self.worker
+        return worker.pid if worker else None
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether its thread is still at work."""
+        return self._thread.is_alive()
+
+    def take(self, job: Job) -> None:
+        """Tells the worker of a job. The slot must be free. Does not wait."""
+        worker = self.worker
+        assert worker is not None, "only a slot that is ready is given jobs"
+        worker.calls += 1
+        job.attempts += 1
+        talk = self._talk = Talk(job, worker, grace_s=self._limits.stop_grace_s)
+        if worker.reader is not job.loop:
+            self._let_read(job, worker)
+        worker.send(job.frame)
+        if talk.until < self._parked_until:
+            worker.wake()
+
+    def _let_read(self, job: Job, worker: Worker) -> None:
+        if job.thread == threading.get_ident():
+            worker.read_by(job.loop, self.look)
+            return
+        worker.read_by_none()
+        # RuntimeError: that loop is closed; the thread will do.
+        with contextlib.suppress(RuntimeError):
+            job.loop.call_soon_threadsafe(worker.read_by, job.loop, self.look)
+
+    def tell(self, message: dict[str, Any]) -> None:
+        """Says something to the call that runs. May wait."""
+        if (worker := self.worker) is not None:
+            worker.control(message)
 
     def wake(self) -> None:
         """Lets the slot look at its job again: it was cancelled."""
-        if (process := self.process) is not None:
-            process.wake()
+        if (worker := self.worker) is not None:
+            worker.wake()
 
     def close(self) -> None:
         """Ends the slot when its job is over. Does not wait."""
         self._closing.set()
-        self.inbox.put(None)
         self.wake()
 
     def join(self, timeout_s: float | None = None) -> None:
@@ -89,200 +144,169 @@ class Slot:
     def _live(self) -> None:
         while not self._closing.is_set():
             try:
-                self.process = WorkerProcess()
-                tools = self._made_ready(self.process)
+                self.worker = self._owner.make(self)
+                tools = self._made_ready(self.worker)
             except Exception as error:  # Modules are strangers' code too, and may make a worker send anything.
                 self._failures += 1
                 self._let_go()
                 self._owner.failed(self, str(error))
                 self._closing.wait(BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)])
                 continue
-            self._failures = 0
+            self._failures, self._over, self._is_mad = 0, None, False
             self._owner.ready(self, tools)
-            why = self._serve(self.process)
-            self._let_go(grace_s=0.5)
+            why = self._serve(self.worker)
             self._owner.gone(self, why)
+            # From here on it is given no job. One that came a moment before was read by nobody.
+            if (talk := self._talk) is not None:
+                with self._lock:
+                    self._lost(talk, WorkerDied(why, unread=True))
+            self._let_go(grace_s=0.5)
         self._let_go()
 
     def _let_go(self, grace_s: float = 0.0) -> None:
-        process, self.process = self.process, None
-        if process is not None:
-            process.close(grace_s=grace_s)
+        worker, self.worker = self.worker, None
+        if worker is not None:
+            worker.close(grace_s=grace_s)
 
-    def _made_ready(self, process: WorkerProcess) -> list[ToolDefinition]:
-        process.begin(self._modules, memory_bytes=self._limits.memory_bytes)
+    def _made_ready(self, worker: Worker) -> list[ToolDefinition]:
+        worker.begin(self._modules, memory_bytes=self._limits.memory_bytes)
         until = time.monotonic() + self._limits.start_timeout_s
         while not self._closing.is_set():
-            message = process.receive(until)
-            if message is not None and message.get("op") == "ready":
-                if message.get("problem"):
-                    raise StartFailed(message["problem"])
-                return [ToolDefinition(**item) for item in message["tools"]]
+            worker.wait(until, listen=True)
+            for message in worker.messages():
+                if message.get("op") == "ready":
+                    if message.get("problem"):
+                        raise StartFailed(message["problem"])
+                    return [ToolDefinition(**item) for item in message["tools"]]
+            if worker.gone:
+                raise worker.death()
             if time.monotonic() >= until:
                 raise StartFailed(f"not ready within {self._limits.start_timeout_s:g} s")
         raise StartFailed("the pool was closed")
 
-    def _serve(self, process: WorkerProcess) -> str:
-        """Does jobs as long as the process is of use; gives the reason why it no longer is."""
-        while not self._closing.is_set():
-            try:
-                job = self.inbox.get(timeout=self._limits.heartbeat_s)
-            except Empty:
-                if why := self._unhealthy(process):
+    def _serve(self, worker: Worker) -> str:
+        """Looks after the worker as long as it is of use; gives the reason why it no longer is."""
+        pinged: float | None = None
+        beat_s = self._limits.heartbeat_s
+        while not (self._closing.is_set() and self._talk is None):
+            # A job that comes from here on finds this, and wakes this thread if its deadline is earlier.
+            self._parked_until = math.inf
+            now = time.monotonic()
+            until = now + beat_s if pinged is None else min(now + beat_s, pinged + PONG_S)
+            if (talk := self._talk) is not None:
+                until = min(until, talk.until)
+            self._parked_until = until
+            worker.wait(until, listen=pinged is not None)
+            with self._lock:
+                ponged = self._hear(worker)
+                if self._over is not None and self._talk is None:
+                    return self._over
+                if why := self._ended_by(worker):
                     return why
-                continue
-            while job is not None:
-                if why := self._do(process, job):
-                    return why
-                if self._is_worn(process):
-                    return "it was replaced, as it is after some time"
-                job = None if self._closing.is_set() else self._owner.next_job(self)
+            if ponged or self._talk is not None:
+                pinged = None
+            elif time.monotonic() >= until:
+                if self._is_worn(worker):
+                    self._over = WORN
+                    self._owner.gone(self, WORN)
+                    worker.wake()  # It is over, unless a job has come a moment before, which is then its last.
+                elif pinged is None:
+                    pinged = time.monotonic()
+                    worker.send(_PING)
+                elif time.monotonic() >= pinged + PONG_S:
+                    worker.kill()
+                    return f"it did not answer within {PONG_S:g} s"
         return "the pool was closed"
 
-    def _unhealthy(self, process: WorkerProcess) -> str | None:
-        try:
-            process.send({"op": "ping"})
-            until = time.monotonic() + PONG_S
-            while (message := process.receive(until)) is None or message.get("op") != "pong":
-                if time.monotonic() >= until:
-                    return f"it did not answer within {PONG_S:g} s"
-        except WorkerDied as died:
-            return died.how
-        return "it was replaced, as it is after some time" if self._is_worn(process) else None
-
-    def _is_worn(self, process: WorkerProcess) -> bool:
+    def _is_worn(self, worker: Worker) -> bool:
         calls, age = self._limits.recycle_calls, self._limits.recycle_age_s
-        worn = (calls is not None and process.calls >= calls) or (
-            age is not None and time.monotonic() - process.started >= age
+        worn = (calls is not None and worker.calls >= calls) or (
+            age is not None and time.monotonic() - worker.started >= age
         )
         return worn and self._owner.may_recycle(self)
 
-    # One job -------------------------------------------------------------------------------------------------------------
+    # What the worker says ------------------------------------------------------------------------------------------------
 
-    def _do(self, process: WorkerProcess, job: Job) -> str | None:
-        """Takes the worker through a job. Gives the reason if the worker is of no use afterwards."""
-        if job.stop is not None:
-            self._owner.ended(self, job, job.result(job.stop[0], error="Not run: the call was cancelled before it started."))
-            return None
-        started = time.monotonic()
-        why: str | None = None
-        process.calls += 1
-        job.attempts += 1
+    def look(self) -> None:
+        """Reads what there is to read. Called by an event loop; whatever takes time is left to the thread."""
+        worker = self.worker
+        # If the lock is taken, somebody else is reading just now.
+        if worker is None or not self._lock.acquire(blocking=False):
+            return
         try:
-            result, why = _Conversation(process, job, self._limits.stop_grace_s).hold()
-        except JsonError as error:
-            result = job.result("failed", error=f"The arguments of {job.name!r} are {error}.")
-        except WorkerDied as died:
-            why = died.how
-            if died.unread and job.stop is None and job.attempts < STARTS_MAX and self._owner.again(self, job):
-                return why  # The call had not begun, so it can go elsewhere whatever it does.
-            if job.stop is None and not job.notes and job.definition is not None and job.definition.repeatable:
-                job.notes.append(f"The worker died in the first attempt ({why.rstrip('.')}) and the call was run again.")
-                if self._owner.again(self, job):
-                    return why
-                job.notes.clear()
-            result = _crash(job, died)
+            self._hear(worker)
+            needs_thread = self._over is not None or self._is_mad or worker.gone
+        finally:
+            self._lock.release()
+        if needs_thread:
+            worker.read_by_none()  # Which wakes the thread.
+
+    def _hear(self, worker: Worker) -> bool:
+        """Takes in what the worker has sent; whether there was a sign of life among it that had been asked for."""
+        ponged = False
+        try:
+            for message in worker.messages():
+                ponged = ponged or message.get("op") == "pong"
+                if (talk := self._talk) is not None and (result := talk.heard(message)) is not None:
+                    self._answered(worker, talk, result, retire=bool(message.get("retire")))
         except Exception:
             # A worker is full of strangers' code and may send anything that has the form of a message.
-            logger.exception("worker %d sent something that makes no sense", process.pid)
-            process.kill()
-            why = "it sent something that makes no sense."
-            result = _crash(job, WorkerDied(why))
-        if why is None:
-            process.log_output()
-        else:
-            self._owner.gone(self, why)  # First, so that the result can say what was lost.
-        self._owner.ended(self, job, replace(result, duration_s=time.monotonic() - started))
+            logger.exception("worker %s sent something that makes no sense", worker.pid)
+            self._is_mad = True
+        return ponged
+
+    def _answered(self, worker: Worker, talk: Talk, result: ToolResult, *, retire: bool) -> None:
+        over = self._over
+        if talk.job.stop is not None:
+            # It ended by itself in time, and may stay if it left nothing behind.
+            result = talk.stopped()
+            over = "a call of it was stopped" if retire or worker.has_children else over
+        elif retire:
+            over = "it had run out of memory"
+        worker.log_output()
+        if over is not None:
+            self._owner.gone(self, over)  # First, so that the result can say what was lost.
+        elif self._is_worn(worker):
+            over = WORN
+        self._over = over
+        self._end(talk, result, goes_on=over is None)
+
+    def _end(self, talk: Talk, result: ToolResult, *, goes_on: bool) -> None:
+        self._talk = None
+        self._owner.ended(self, talk.job, result, goes_on)
+
+    def _ended_by(self, worker: Worker) -> str | None:
+        """Looks whether the worker, or the time of its call, is over. Gives the reason if the worker is of no more use."""
+        talk = self._talk
+        if self._is_mad:
+            worker.kill()
+            return self._lost(talk, WorkerDied("it sent something that makes no sense."))
+        if worker.gone:
+            return self._lost(talk, worker.death())
+        if talk is None or not talk.is_overdue():
+            return None
+        worker.kill()
+        why = "a call of it was stopped"
+        self._owner.gone(self, why)
+        self._end(talk, talk.stopped(), goes_on=False)
         return why
 
+    def _lost(self, talk: Talk | None, died: WorkerDied) -> str:
+        why = died.how
+        if talk is None:
+            return why
+        job = talk.job
+        if job.stop is None and died.unread and job.attempts < STARTS_MAX and self._gave_back(job):
+            return why  # The call had not begun, so it can go elsewhere whatever it does.
+        if job.stop is None and not job.notes and job.definition is not None and job.definition.repeatable:
+            job.notes.append(f"The worker died in the first attempt ({why.rstrip('.')}) and the call was run again.")
+            if self._gave_back(job):
+                return why
+            job.notes.clear()
+        self._owner.gone(self, why)
+        self._end(talk, talk.crashed(died), goes_on=False)
+        return why
 
-def _crash(job: Job, died: WorkerDied) -> ToolResult:
-    if job.stop is not None:
-        status, sentence = job.stop
-        return job.result(status, error=sentence + _effect(job))
-    return job.result("failed", error=f"The worker process died during the call: {died.how}{_effect(job)}{died.output}")
-
-
-def _effect(job: Job) -> str:
-    unknown = job.definition is not None and not job.definition.read_only
-    return " Whether it had its effect is not known." if unknown else ""
-
-
-class _Conversation:
-    """What is said between the program and a worker about one call."""
-
-    def __init__(self, process: WorkerProcess, job: Job, grace_s: float) -> None:
-        self._process, self._job, self._grace_s = process, job, grace_s
-        ends = time.monotonic() + job.timeout_s
-        self._deadline = ends if job.until is None else min(ends, job.until)
-        self._kill_at: float | None = None
-
-    def hold(self) -> tuple[ToolResult, str | None]:
-        """The result, and why the worker is of no use any more if it is not."""
-        job = self._job
-        self._process.send(job.message)
-        while True:
-            message = self._process.receive(self._deadline if self._kill_at is None else self._kill_at)
-            if message is not None:
-                if (result := self._heard(message)) is not None:
-                    return self._ended(result, bool(message.get("retire")))
-            elif self._kill_at is None:
-                if job.stop is None and time.monotonic() >= self._deadline:
-                    job.stop = ("timed_out", f"The call did not finish within {job.timeout_s:g} s.")
-                if job.stop is not None:
-                    self._ask_to_stop()
-            elif time.monotonic() >= self._kill_at:
-                self._process.kill()
-                return self._stopped(), "a call of it was stopped"
-
-    def _ask_to_stop(self) -> None:
-        self._kill_at = time.monotonic() + self._grace_s
-        self._process.cancel(self._job.number)
-
-    def _heard(self, message: dict[str, Any]) -> ToolResult | None:
-        job = self._job
-        if message.get("id") != job.number:
-            return None
-        if message["op"] == "progress":
-            job.last = message["message"]
-            _told(job.progress, message["message"], message["fraction"])
-        elif message["op"] == "item":
-            job.seen += 1
-            _told(job.on_item, message["value"])
-        elif message["op"] == "result":
-            return job.result(
-                message["status"],
-                value=message.get("value"),
-                error=message.get("error"),
-                notes=tuple(message.get("notes") or ()),
-                media=tuple(message.get("media") or ()),
-            )
-        return None
-
-    def _ended(self, result: ToolResult, retire: bool) -> tuple[ToolResult, str | None]:
-        if self._job.stop is None:
-            return result, "it had run out of memory" if retire else None
-        # It ended by itself in time, and may stay if it left nothing behind.
-        return self._stopped(), "a call of it was stopped" if retire or self._process.has_children else None
-
-    def _stopped(self) -> ToolResult:
-        assert self._job.stop is not None
-        status, sentence = self._job.stop
-        return self._job.result(status, error=sentence + _effect(self._job), notes=tuple(_so_far(self._job)))
-
-
-def _told(listener: Callable[..., object], *words: Any) -> None:
-    try:
-        listener(*words)
-    except Exception:
-        logger.exception("whoever listens to a call failed")
-
-
-_STATUS_WORDS: dict[ResultStatus, str] = {"timed_out": "time was up", "cancelled": "it was cancelled"}
-
-
-def _so_far(job: Job) -> list[str]:
-    """What is known of a call that was stopped."""
-    assert job.stop is not None
-    found = [f"When {_STATUS_WORDS[job.stop[0]]}, {job.seen} item(s) had come."] if job.seen else []
-    return found + ([f"Its last report was: {job.last}"] if job.last else [])
+    def _gave_back(self, job: Job) -> bool:
+        self._talk = None
+        return self._owner.again(self, job)

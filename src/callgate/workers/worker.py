@@ -7,22 +7,26 @@ thread reads a second socket, by which a cancellation, or the end of the program
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
+import contextvars
 import ctypes
 import dataclasses
 import gc
 import inspect
+import itertools
 import logging
 import os
 import socket
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, cast
 
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool, ToolOptions, function_tool
 from callgate.errors import JsonError, ToolError
+from callgate.host import Ask, ask_host, enter_worker
 from callgate.respond import json_safe
 from callgate.strict_json import without_surrogates
 from callgate.threads import error_sentence
@@ -41,6 +45,7 @@ SESSION_ENDED = "session_ended"
 GUARD_S = 0.3
 """How long a worker whose program is gone waits to be killed before it does that itself."""
 
+READ_BYTES = 64 * 1024
 _PR_SET_CHILD_SUBREAPER = 36
 
 
@@ -54,6 +59,8 @@ class _Worker:
         self._runner: asyncio.Runner | None = None
         self._task: asyncio.Task[Any] | None = None
         self._cancelled: set[int] = set()
+        self._asked: dict[int, concurrent.futures.Future[ToolResult]] = {}
+        self._numbers = itertools.count(1)
 
     # The socket ----------------------------------------------------------------------------------------------------------
 
@@ -63,7 +70,7 @@ class _Worker:
         with contextlib.suppress(OSError, JsonError):
             while data := self._control.recv(1 << 16):
                 for message in frames.feed(data):
-                    self._cancel(message["id"])
+                    _CONTROLS[message["op"]](self, message)
         # The guard does it better, because it stops this process first; but the guard may be gone too.
         time.sleep(GUARD_S)
         kill_tree(os.getpid())
@@ -73,17 +80,44 @@ class _Worker:
         with self._send_lock, contextlib.suppress(OSError):
             self._sock.sendall(data)
 
-    def _cancel(self, call: int) -> None:
-        self._cancelled.add(call)
+    def cancel(self, message: dict[str, Any]) -> None:
+        """A call is not wanted any more."""
+        self._cancelled.add(message["id"])
+        for number in list(self._asked):
+            self._answered(number, ToolResult(call_id="", name="", status="cancelled", error="The call was cancelled."))
         if self._runner is not None and self._task is not None:
             with contextlib.suppress(RuntimeError):
                 self._runner.get_loop().call_soon_threadsafe(self._task.cancel)
+
+    def answer(self, message: dict[str, Any]) -> None:
+        """The program has called what a tool asked for."""
+        given = {key: message.get(key) for key in ("name", "status", "value", "error")}
+        self._answered(message["number"], ToolResult(call_id="", **cast("Any", given)))
+
+    def _answered(self, number: int, result: ToolResult) -> None:
+        future = self._asked.pop(number, None)
+        # Whoever waits for it may have left.
+        if future is not None and future.set_running_or_notify_cancel():
+            future.set_result(result)
+
+    def _ask_for(self, call: int) -> Ask:
+        def ask(name: str, args: Mapping[str, Any]) -> concurrent.futures.Future[ToolResult]:
+            number = next(self._numbers)
+            future = self._asked[number] = concurrent.futures.Future[ToolResult]()
+            try:
+                self.send({"op": "ask", "id": call, "number": number, "name": name, "args": dict(args)})
+            except JsonError as error:
+                sentence = f"The arguments of {name!r} are {error}."
+                self._answered(number, ToolResult(call_id="", name=name, status="failed", error=sentence))
+            return future
+
+        return ask
 
     def serve(self) -> None:
         """Does what the program asks for, one thing after another, until it says stop."""
         frames = Frames()
         # Read here and not by a thread that hands on: that would cost every call a change of threads.
-        while data := self._sock.recv(1 << 18):
+        while data := self._sock.recv(READ_BYTES):
             for message in frames.feed(data):
                 if message["op"] == "stop":
                     if self._runner is not None:
@@ -153,7 +187,9 @@ class _Worker:
             timeout_s=message["timeout_s"],
             progress=lambda message, fraction=None: self._progress(number, message, fraction),
             is_cancelled=lambda: number in self._cancelled,
+            call_tool=self._call_tool,
         )
+        enter_worker(self._ask_for(number))
         outcome: dict[str, Any] = {"op": "result", "id": number}
         try:
             value = self._run(self._tool(message), message, context)
@@ -166,6 +202,9 @@ class _Worker:
             sentence = f"The tool's result cannot leave its worker: {error}."
             self.send({"op": "result", "id": number, "status": "failed", "error": sentence})
         self._cancelled.discard(number)
+
+    async def _call_tool(self, name: str, args: Mapping[str, Any]) -> ToolResult:
+        return await asyncio.wrap_future(ask_host(name, args))
 
     def _progress(self, number: int, text: object, fraction: float | None) -> None:
         share = float(fraction) if isinstance(fraction, (int, float)) and 0 <= fraction <= 1 else None
@@ -221,7 +260,8 @@ class _Worker:
             finally:
                 self._task = None
 
-        return self._runner.run(contained())
+        # With the context of this call: that of the loop is as old as the loop.
+        return self._runner.run(contained(), context=contextvars.copy_context())
 
     def _failed(self, name: str, error: BaseException) -> dict[str, Any]:
         if isinstance(error, ArgumentsInvalid):
@@ -242,6 +282,7 @@ _OPS: dict[str, Callable[[_Worker, dict[str, Any]], None]] = {
     "end": _Worker.end,
     "ping": _Worker.ping,
 }
+_CONTROLS: dict[str, Callable[[_Worker, dict[str, Any]], None]] = {"cancel": _Worker.cancel, "answer": _Worker.answer}
 
 
 def _read(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:

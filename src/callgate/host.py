@@ -1,0 +1,87 @@
+"""For the inside of a tool: calls of other tools of the same gate, under the same permission, wherever the tool runs.
+
+A name and arguments come in, the value comes back; whatever else became of the call is raised as a `ToolError`. This file
+decides nothing: it only finds the way to whoever runs the tool, in this process or in the one that this is a worker of.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from typing import Any, TypeAlias
+
+from callgate.errors import ToolError, UsageError
+from callgate.types import ToolContext, ToolResult
+
+__all__ = ["Ask", "ask_host", "call", "call_sync", "enter", "enter_worker"]
+
+Ask: TypeAlias = Callable[[str, Mapping[str, Any]], "concurrent.futures.Future[ToolResult]"]
+
+_DOOR: ContextVar[tuple[Ask, asyncio.AbstractEventLoop | None] | None] = ContextVar("callgate_host", default=None)
+
+
+async def call(name: str, args: Mapping[str, Any] | None = None) -> Any:
+    """Calls a tool of the gate that runs this tool, and gives its value.
+
+    ```python
+    @tool
+    async def report(city: str) -> str:
+        weather = await host.call("get_weather", {"city": city})
+    ```
+
+    Raises:
+        ToolError: it failed, was denied, or took too long. Left alone, it becomes the error of this tool.
+        UsageError: this is not the inside of a tool.
+    """
+    ask, _ = _door()
+    return _value(await asyncio.wrap_future(ask(name, args or {})))
+
+
+def call_sync(name: str, args: Mapping[str, Any] | None = None) -> Any:
+    """As `call`, for sync tools."""
+    ask, loop = _door()
+    try:
+        running = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if loop is not None and running is loop:
+        raise UsageError("host.call_sync() would wait for its own event loop; in async code use `await host.call()`")
+    return _value(ask(name, args or {}).result())
+
+
+def ask_host(name: str, args: Mapping[str, Any]) -> concurrent.futures.Future[ToolResult]:
+    """Calls a tool; the whole result comes later, and is no exception whatever it says."""
+    return _door()[0](name, args)
+
+
+def enter(context: ToolContext) -> None:
+    """From here on the current context is the inside of a tool."""
+    loop = asyncio.get_running_loop()
+
+    def ask(name: str, args: Mapping[str, Any]) -> concurrent.futures.Future[ToolResult]:
+        async def asked() -> ToolResult:
+            return await context.call_tool(name, args)
+
+        return asyncio.run_coroutine_threadsafe(asked(), loop)
+
+    _DOOR.set((ask, loop))
+
+
+def enter_worker(ask: Ask) -> None:
+    """As `enter`, in a worker: whoever runs the tool is in another process."""
+    _DOOR.set((ask, None))
+
+
+def _door() -> tuple[Ask, asyncio.AbstractEventLoop | None]:
+    door = _DOOR.get()
+    if door is None:
+        raise UsageError("callgate.host is for the inside of a tool: there is no tool running here")
+    return door
+
+
+def _value(result: ToolResult) -> Any:
+    if result.is_error:
+        raise ToolError(result.error or f"{result.name!r} failed without saying why.")
+    return result.value

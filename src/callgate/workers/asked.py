@@ -1,0 +1,70 @@
+"""Calls of the program's tools that come out of a worker: each is made where the worker's own call came from, and answered.
+
+Messages of a worker come in, calls of the gate and messages for the worker go out. What may be called is decided by
+the gate.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from typing import Any
+
+from callgate.errors import JsonError
+from callgate.respond import json_safe
+from callgate.types import CallTool, ToolResult
+from callgate.workers.job import Job
+
+__all__ = ["Asked"]
+
+logger = logging.getLogger("callgate.workers")
+
+
+class Asked:
+    """What one call in a worker has asked of the program."""
+
+    def __init__(self, job: Job, call_tool: CallTool) -> None:
+        self._job, self._call_tool = job, call_tool
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether something was asked for and is not answered yet."""
+        return bool(self._tasks)
+
+    def hear(self, message: dict[str, Any]) -> None:
+        """Takes in a request of the worker, in any thread."""
+        number, name, args = int(message["number"]), str(message["name"]), dict(message["args"])
+        with contextlib.suppress(RuntimeError):  # The loop is gone, and with it whoever could answer.
+            self._job.loop.call_soon_threadsafe(self._begin, number, name, args)
+
+    def _begin(self, number: int, name: str, args: dict[str, Any]) -> None:
+        if self._job.state == "running":
+            task = self._job.loop.create_task(self._answer(number, name, args))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, number: int, name: str, args: dict[str, Any]) -> None:
+        try:
+            result = await self._call_tool(name, args)
+        except Exception as error:
+            logger.exception("a call of %r from a worker failed", name)
+            result = ToolResult(call_id="", name=name, status="failed", error=f"{name!r} failed: {type(error).__name__}.")
+        answer = {"op": "answer", "number": number, "name": name, "status": result.status, "error": result.error}
+        slot = self._job.slot
+        if slot is None:
+            return
+        try:
+            # In a thread: a worker that does not read would hold up the event loop.
+            await asyncio.to_thread(slot.tell, answer | {"value": json_safe(result.value).value})
+        except JsonError as error:
+            sentence = f"The value of {name!r} cannot be passed on: {error}."
+            await asyncio.to_thread(slot.tell, answer | {"status": "failed", "error": sentence})
+
+    async def aclose(self) -> None:
+        """The call is over: what it asked for is not wanted any more."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

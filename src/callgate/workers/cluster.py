@@ -1,0 +1,69 @@
+"""Where a pool's workers run when it is not this machine: the words for a Ray cluster, from a program or its environment.
+
+An address or a `RayCluster` comes in; what a tool needs goes out. Nothing here imports Ray or speaks to it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from callgate.errors import UsageError
+from callgate.workers.job import Needs
+
+__all__ = ["CLUSTER", "RayCluster", "cluster_from"]
+
+CLUSTER = "CALLGATE_CLUSTER"
+"""The variable of the environment that says where pools run that say nothing themselves."""
+
+_HERE = ("", "none")
+_OWN_ADDRESS = "ray"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RayCluster:
+    """A Ray cluster, on which each session gets an actor of its own.
+
+    ```python
+    pool = WorkerPool(["my_tools"], cluster=RayCluster(address="ray://head:10001", resources={"train": {"GPU": 1}}))
+    ```
+    """
+
+    address: str | None = None
+    """As Ray has it: `ray://host:10001`, `host:6379`, `auto`. None: what `RAY_ADDRESS` says, else one on this machine."""
+    namespace: str = "callgate"
+    """Where the actors are listed, named after their pool and session."""
+    resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
+    """Tool -> what its actor reserves: `{"CPU": 2, "GPU": 1, "memory": 2e9}`. A session has one actor for each such set of
+    needs; tools with the same needs share its state."""
+    default: Mapping[str, float] = field(default_factory=dict[str, float])
+    """What the actors of all other tools reserve. Nothing, unless you say so: most sessions do nothing most of the time."""
+    runtime_env: Mapping[str, Any] | None = None
+    """As Ray has it: packages, working directory and variables of the actors."""
+    init: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Further arguments of `ray.init`."""
+
+    def __post_init__(self) -> None:
+        for tool, amounts in (*self.resources.items(), ("default", self.default)):
+            for name, amount in amounts.items():
+                if isinstance(amount, bool) or not isinstance(amount, (int, float)) or not 0 < amount < float("inf"):  # pyright: ignore[reportUnnecessaryIsInstance]
+                    raise UsageError(f"RayCluster: {tool!r} needs {amount!r} of {name!r}; give a number above 0")
+
+    def needs_of(self, tool: str) -> Needs:
+        """What a tool needs of the machine that it runs on."""
+        return tuple(sorted(self.resources.get(tool, self.default).items()))
+
+
+def cluster_from(cluster: str | RayCluster | None) -> RayCluster | None:
+    """Where a pool runs: the cluster that it asks for, else that of the environment, else this machine (None).
+
+    `"none"` is this machine, `"ray"` is wherever Ray's own configuration points, anything else is an address.
+    """
+    if isinstance(cluster, RayCluster):
+        return cluster
+    text = (os.environ.get(CLUSTER, "") if cluster is None else cluster).strip()
+    if text in _HERE:
+        return None
+    return RayCluster(address=None if text == _OWN_ADDRESS else text)
