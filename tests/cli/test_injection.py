@@ -149,7 +149,7 @@ def test_the_question_shows_the_exact_call_and_comes_last(evil: str):
     screen = emulated(text)
     lines = text.split("\n")
     assert rows_of(screen)[: len(lines)] == plain_rows(text)
-    assert lines[-1] == "  Run it? [y]es, [n]o, [a]lways in this conversation, [e]dit (Enter: no) "
+    assert lines[-1] == "  Run it? [y]es, [n]o, [a]lways in this conversation, [e]dit, [l]ater (Enter: no) "
     # Nothing of the others stands at the beginning of a line but behind a mark.
     assert all(line.startswith(("? ", "  | ", "  why")) for line in lines[:-1])
     shown = "".join(line[4:] for line in lines[1:] if line.startswith("  | "))
@@ -206,6 +206,8 @@ def test_a_diff_is_coloured_and_a_long_one_is_cut():
         ("YES ", "yes"),
         ("a", "always"),
         ("always", "always"),
+        ("l", "later"),
+        ("Later", "later"),
         ("", "no"),
         ("n", "no"),
         ("yy", "no"),

@@ -56,7 +56,7 @@ def list_tools(
 
     Exit codes: 0, 2 wrong usage, 42 bad input.
     """
-    from callgate.cli.chat import policy_of
+    from callgate.cli.assemble import policy_of
     from callgate.cli.demo_tools import HONEST_TOOLS
     from callgate.cli.tools import ToolLoadError, file_tools, load_tools
     from callgate.execute import Executor
