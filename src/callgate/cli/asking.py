@@ -1,12 +1,11 @@
 """One prompt and its answer, and the way into a conversation: what `callgate chat` does once its options are read.
 
-Options come in; the answer goes to stdout as text, one JSON object or a line for each event, what is about the run to stderr,
-and an exit code to the shell. How a run goes is the gate's business, how it looks is `render.py`'s.
+Options come in; the answer goes to stdout as text, one JSON object or a line for each event, what is about the run to
+stderr, and an exit code to the shell. How a run goes is the gate's business, how it looks is `render.py`'s.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
 import os

@@ -171,7 +171,8 @@ def _item(name: str, data: bytes) -> str | Media:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise AttachError(
-            f"{name!r} is neither text in UTF-8 (byte {error.start} is not) nor an image, a PDF, a sound or a video that is known"
+            f"{name!r} is neither text in UTF-8 (byte {error.start} is not) nor an image, a PDF, a sound or a video "
+            "that is known here"
         ) from error
     if "\x00" in text:
         raise AttachError(f"{name!r} is not text: it has NUL bytes in it")

@@ -1,7 +1,7 @@
 """`callgate chat`: the words of its command line.
 
-A shell's words come in, an `Options` object goes on to `asking.py`, and its exit code goes out. Nothing slow is imported here:
-help and shell completion read this file.
+A shell's words come in, an `Options` object goes on to `asking.py`, and its exit code goes out. Nothing slow is imported
+here: help and shell completion read this file.
 """
 
 from __future__ import annotations

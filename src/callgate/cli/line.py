@@ -40,6 +40,9 @@ Choices = Mapping[str, Callable[[], Iterable[str]]]
 class Line(Protocol):
     """Whatever reads a text from the person at the prompt."""
 
+    ends_line: bool
+    """Whether the cursor is in a new line after Ctrl-C and Ctrl-D."""
+
     def read(self) -> str:
         """The next text.
 
@@ -56,6 +59,8 @@ class Line(Protocol):
 
 class PlainLine:
     """Lines by `input`, for terminals that cannot do more. A line that ends with a backslash goes on in the next one."""
+
+    ends_line = False
 
     def __init__(self) -> None:
         with contextlib.suppress(ImportError):
@@ -188,9 +193,11 @@ def _paths(typed: str, root: str) -> Iterator[str]:
         return
     found: list[str] = []
     with contextlib.suppress(OSError), os.scandir(os.path.join(root, folder)) as entries:
-        for entry in entries:
-            if entry.name.startswith(begun) and (begun or not entry.name.startswith(".")) and entry.name.isprintable():
-                found.append(f"{folder}{entry.name}{'/' if entry.is_dir(follow_symlinks=False) else ''}")
+        found = [
+            f"{folder}{entry.name}{'/' if entry.is_dir(follow_symlinks=False) else ''}"
+            for entry in entries
+            if entry.name.startswith(begun) and (begun or not entry.name.startswith(".")) and entry.name.isprintable()
+        ]
     yield from sorted(found)[:FILES_MAX]
 
 
@@ -204,10 +211,12 @@ class RichLine:
         ImportError: it is not installed.
     """
 
+    ends_line = True
+
     def __init__(self, talk: Talk, history: History, choices: Choices, show_last: Callable[[], None], root: str) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
-        from prompt_toolkit.output import ColorDepth, create_output
+        from prompt_toolkit.output import ColorDepth
 
         self._talk = talk
         self._history = history
@@ -223,7 +232,7 @@ class RichLine:
             prompt_continuation=". ",
             enable_suspend=True,
             reserve_space_for_menu=4,
-            output=create_output(stdout=sys.stderr),
+            output=_output(),
             color_depth=depth,
         )
 
@@ -288,6 +297,15 @@ class RichLine:
         for sequence, action in bound:
             keys.add(*sequence)(action)
         return keys
+
+
+def _output() -> Any:
+    from prompt_toolkit.output import create_output
+
+    output: Any = create_output(stdout=sys.stderr)
+    # Asking the terminal where its cursor is has an answer that may come late, as the answer to a question of ours.
+    output.enable_cpr = False
+    return output
 
 
 def _completer(choices: Choices, root: str) -> Any:

@@ -1,8 +1,8 @@
 """The lines at the end of a terminal that change while something is going on.
 
 Lines come in, escape sequences go out. The cursor waits at the beginning of the first of these lines, so that whatever
-happens (a resize, text from elsewhere) they are taken away with one "clear from here on": nothing is counted, nothing flickers.
-Knows nothing of calls.
+happens (a resize, text from elsewhere) they are taken away with one "clear from here on": nothing is counted, nothing
+flickers. Knows nothing of calls.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Markdown -> styled text for a terminal, while it arrives: what was written is never drawn again.
 
-Pieces of visible text come in, text with our own escape sequences goes out; the same however it was cut into pieces. A line is
-held back only as long as it could still become something else (a fence, a table, a rule), and a span only until it is closed.
-What is not closed, or is no Markdown that is known here, stays the text that it is. Knows no terminal but its width.
+Pieces of visible text come in, text with our own escape sequences goes out; the same however it was cut into pieces. A line
+is held back only as long as it could still become something else (a fence, a table, a rule), and a span only until it is
+closed. What is not closed, or is no Markdown that is known here, stays the text that it is. Knows no terminal but its width.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import shlex
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import click
@@ -17,8 +17,10 @@ from callgate.cli.convert import echo_json
 from callgate.cli.json_input import InputError
 from callgate.cli.render import escape
 from callgate.errors import UsageError
-from callgate.mcp import McpServer, ServersFile, read_servers
 from callgate.types import JsonObject
+
+if TYPE_CHECKING:
+    from callgate.mcp import McpServer, ServersFile
 
 __all__ = ["mcp"]
 
@@ -74,6 +76,8 @@ def test_servers(ctx: click.Context, file: str, name: str | None, output: str) -
 
 
 def _read(file: str) -> ServersFile:
+    from callgate.mcp import read_servers
+
     try:
         return read_servers(file)
     except UsageError as error:

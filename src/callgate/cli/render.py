@@ -274,10 +274,7 @@ class Terminal:
         now = time.monotonic()
         frames = self._symbols["spinner"]
         spinner = frames[int(now / TICK_S) % len(frames)]
-        lines = [
-            f"{spinner} {shown.name}({clipped(shown.args, 60, cut=self._symbols['cut'])}) {_elapsed(now - shown.since)} {shown.progress}"
-            for shown in self._running.values()
-        ]
+        lines = [f"{spinner} {shown.line(now, self._symbols['cut'])}" for shown in self._running.values()]
         if not lines and self._busy_since is not None:
             lines = [f"{spinner} {self._doing} {_elapsed(now - self._busy_since)}  (Ctrl-C stops)"]
         self._live.draw([line.rstrip() for line in lines])
@@ -306,6 +303,10 @@ class _Shown:
         self.args = args
         self.since = time.monotonic()
         self.progress = ""
+
+    def line(self, now: float, cut: str) -> str:
+        """How the call stands."""
+        return f"{self.name}({clipped(self.args, 60, cut=cut)}) {_elapsed(now - self.since)} {self.progress}"
 
 
 _ENDINGS = {

@@ -1,7 +1,7 @@
 """The conversation at a terminal: what is typed is a command or goes to the model, until somebody leaves.
 
-A talk comes in, an exit code goes out. How a line is read is `line.py`'s business, what commands do `slash.py`'s, how answers
-look `render.py`'s.
+A talk comes in, an exit code goes out. How a line is read is `line.py`'s business, what commands do `slash.py`'s, how
+answers look `render.py`'s.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ def _until_left(desk: Desk, line: Line) -> int:
         try:
             text = strict_json.without_surrogates(line.read()).strip()
         except EOFError:
-            terminal.line("")
+            _end_line(terminal, line)
             return OK
         except KeyboardInterrupt:
-            terminal.line("")
+            _end_line(terminal, line)
             if interrupted:
                 return OK
             interrupted = True
@@ -70,6 +70,11 @@ def _until_left(desk: Desk, line: Line) -> int:
         elif text and not _said(desk, text):
             return INTERRUPTED
     return OK
+
+
+def _end_line(terminal: Terminal, line: Line) -> None:
+    if not line.ends_line:
+        terminal.line("")
 
 
 def _said(desk: Desk, text: str) -> bool:
@@ -96,8 +101,8 @@ def _with_files(desk: Desk, text: str) -> Prompt | None:
         return None
     for word in words:
         desk.terminal.line(f"! There is no file {word!r} here, so it is sent as text.", color="notice")
-    if not isinstance(prompt, str):
-        desk.terminal.line(f"  {len(prompt) - 1} attached: {one_line(', '.join(mentions(text)), 500)}", color="quiet")
+    if attached := [name for name in mentions(text) if name not in words]:
+        desk.terminal.line(f"  attached: {one_line(', '.join(attached), 500)}", color="quiet")
     return prompt
 
 

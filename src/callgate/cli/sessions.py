@@ -21,8 +21,8 @@ from callgate import parts, strict_json
 from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
 from callgate.cli.file_undo import file_undo
 from callgate.cli.json_input import InputError, json_from
-from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.options import store_option
+from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.state import opened, store_place
 from callgate.conversation import is_user_turn, repaired
 from callgate.errors import JsonError, StoreError, UsageError

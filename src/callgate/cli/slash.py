@@ -6,14 +6,12 @@ session for the talk. What a command does to a session is the business of `callg
 
 from __future__ import annotations
 
-import asyncio
-import dataclasses
 import json
 import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -123,8 +121,10 @@ def _usage(desk: Desk, rest: str) -> None:
 
     loop = Loop(desk.talk.run(desk.kept.store.load(desk.talk.session)))
     used = loop.usage
-    desk.say(f"tokens   {used.total_tokens:,} in all: {used.prompt_tokens:,} in ({used.cached_tokens:,} from the cache), "
-             f"{used.output_tokens:,} out, {used.thought_tokens:,} for thoughts, {used.tool_tokens:,} for tools")  # fmt: skip
+    desk.say(
+        f"tokens   {used.total_tokens:,} in all: {used.prompt_tokens:,} in ({used.cached_tokens:,} from the cache), "
+        f"{used.output_tokens:,} out, {used.thought_tokens:,} for thoughts, {used.tool_tokens:,} for tools"
+    )
     desk.say(f"context  about {loop.reply(desk.talk.session).context_tokens:,} tokens, {len(loop.conversation)} contents")
     if loop.cost is not None:
         desk.say(f"cost     {loop.cost:.4f}")
@@ -301,7 +301,7 @@ def _from_file(desk: Desk, path: str) -> str:
     if not isinstance(value, dict):
         raise UsageError(f"{path!r} holds no session: /save writes one")
     session = f"import-{uuid.uuid4().hex[:12]}"
-    desk.talk.run(adopt(desk.kept.store, session, facts_of(value)))
+    desk.talk.run(adopt(desk.kept.store, session, facts_of(cast("dict[str, Any]", value))))
     return session
 
 

@@ -30,7 +30,7 @@ CLOSE_WAIT_S = 5.0
 
 
 class Talk:
-    """One conversation. While a turn runs, the first Ctrl-C cancels it and the second raises; at all other times the first."""
+    """One conversation. While a turn runs, the first Ctrl-C cancels it and the second raises; at other times the first."""
 
     def __init__(
         self,
@@ -158,4 +158,5 @@ async def _ended(task: asyncio.Task[Any]) -> None:
 
 async def _ticking(tick: Callable[[], float]) -> None:
     while True:
-        await asyncio.sleep(tick())
+        wait_s = tick()
+        await asyncio.sleep(wait_s)

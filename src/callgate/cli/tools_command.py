@@ -10,16 +10,19 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
 from callgate.cli.json_input import InputError, json_from
+from callgate.cli.options import APPROVAL_MODES
 from callgate.cli.render import escape, is_terminal
 from callgate.errors import ToolNotDeclarable, UsageError
-from callgate.permission import MODES, Mode
 from callgate.types import Loss, ToolDefinition, Verdict
+
+if TYPE_CHECKING:
+    from callgate.permission import Mode
 
 __all__ = ["tools"]
 
@@ -41,7 +44,7 @@ def tools(ctx: click.Context) -> None:
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
 @click.option("--root", metavar="DIR", help="Folder that the file tools work in; without -T the current one.")
 @click.option("--policy", metavar="FILE", help="Rules in TOML.")
-@click.option("--approval-mode", type=click.Choice(MODES), help="As in callgate chat.")
+@click.option("--approval-mode", type=click.Choice(APPROVAL_MODES), help="As in callgate chat.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
 def list_tools(
     tool: Sequence[str] = (),

@@ -90,7 +90,7 @@ class TroubleShooter(logging.Handler):
             self._terminal.show(
                 Notice("tool_failed", f"{record.getMessage()} at {place}; --debug shows the whole traceback")
             )
-        except Exception:  # noqa: BLE001 - as every handler: what cannot be told must not end the run
+        except Exception:
             self.handleError(record)
 
 

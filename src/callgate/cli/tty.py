@@ -1,7 +1,7 @@
 """The settings of the terminal: found, changed for a while, and always put back as they were found.
 
-A stream comes in; modes that end by themselves go out. Where there is no terminal, or no termios, nothing is changed. What is
-written to the terminal is not this file's business, but for the few words that undo what was written before.
+A stream comes in; modes that end by themselves go out. Where there is no terminal, or no termios, nothing is changed. What
+is written to the terminal is not this file's business, but for the few words that undo what was written before.
 """
 
 from __future__ import annotations
