@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from callgate import strict_json
 from callgate.cli.render import Terminal
@@ -26,9 +26,10 @@ from callgate.cli.tty import Tty
 from callgate.cli.visible import ascii_json, one_line, shown_args, shown_call, wrapped
 from callgate.errors import JsonError
 from callgate.events import ApprovalNeeded, Event
-from callgate.permission import Approval
-from callgate.permission.standing import session_rule
 from callgate.types import FunctionCall, JsonObject, ToolDefinition
+
+if TYPE_CHECKING:
+    from callgate.permission import Approval
 
 __all__ = ["Approver"]
 
@@ -151,10 +152,12 @@ class Approver:
 
 
 def _question(call: FunctionCall, definition: ToolDefinition) -> str:
+    from callgate.permission.standing import session_rule
+
     rule = session_rule(definition, call, digest="", raised_by="")
-    covered = "in this conversation"
+    covered = "in this session"
     if rule.exact is not None:
-        covered = "with just these arguments"
+        covered = "for exactly this"
     elif rule.paths:
         covered = f"for {ascii_json(', '.join(rule.paths))[1:-1]}"
     return f"Run it? [y]es, [n]o, [a]lways {covered}, [e]dit, [l]ater"

@@ -161,8 +161,12 @@ def take_turn(talk: Talk, terminal: Terminal, prompt: Prompt | None, *, show: Ca
         terminal.end()
         terminal.line(f"callgate: {one_line(with_advice(error), 1000)}", color="failed")
     except KeyboardInterrupt:
-        terminal.end()
         return False
+    except Exception as error:
+        # A model, a tool or callgate itself has a fault: the conversation is worth more than this turn of it.
+        logging.getLogger("callgate.cli").exception("a turn failed")
+        terminal.end()
+        terminal.line(f"callgate: {type(error).__name__}: {one_line(str(error), 1000)}", color="failed")
     finally:
         terminal.end()
     return True

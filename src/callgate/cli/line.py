@@ -6,6 +6,7 @@ missing, or the terminal can do too little for it, Python's own `input` reads. K
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import os
@@ -30,6 +31,7 @@ PASTES_KEPT = 20
 HISTORY_MAX = 1_000
 HISTORY_CHARS_MAX = 20_000
 """Longer texts are not remembered."""
+PREPARE_AFTER_S = 0.2
 FILES_MAX = 200
 """Names of files that are offered at once."""
 
@@ -220,6 +222,7 @@ class RichLine:
 
         self._talk = talk
         self._history = history
+        self._choices, self._root = choices, root
         self._pastes = Pastes()
         depth = ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None
         self._session: PromptSession[str] = PromptSession(
@@ -247,12 +250,17 @@ class RichLine:
         self._talk.on_interrupt = interrupt
         try:
             # Signals are the conversation's business: prompt_toolkit would put Python's own handler in the place of ours.
-            line = self._talk.run(self._session.prompt_async(handle_sigint=False, set_exception_handler=False))
+            line = self._talk.run(self._prompted())
         finally:
             self._talk.on_interrupt = None
         text = self._pastes.whole(line)
         self._history.add(text)
         return text
+
+    async def _prompted(self) -> str:
+        # Once the prompt stands there, what the first turn needs is made ready.
+        asyncio.get_running_loop().call_later(PREPARE_AFTER_S, self._talk.prepare)
+        return await self._session.prompt_async(handle_sigint=False, set_exception_handler=False)
 
     def forget_typed(self) -> None:
         """Drops keys that came together with the last text."""
@@ -277,6 +285,18 @@ class RichLine:
             else:
                 buffer.validate_and_handle()
 
+        def tab(event: KeyPressEvent) -> None:
+            buffer = event.current_buffer
+            offered = list(completions(buffer.document.text_before_cursor, self._choices, self._root))
+            if buffer.complete_state is not None and buffer.complete_state.completions:
+                buffer.complete_next()
+            elif len(offered) == 1:
+                text, length = offered[0]
+                buffer.delete_before_cursor(length)
+                buffer.insert_text(text)
+            else:
+                buffer.start_completion(insert_common_part=True)
+
         def newline(event: KeyPressEvent) -> None:
             event.current_buffer.newline(copy_margin=False)
 
@@ -289,8 +309,8 @@ class RichLine:
 
         bound: list[tuple[tuple[Keys | str, ...], Callable[[KeyPressEvent], None]]] = [
             (("enter",), enter),
+            (("tab",), tab),
             (("escape", "enter"), newline),
-            (("c-j",), newline),
             ((Keys.BracketedPaste,), paste),
             (("c-o",), look),
         ]

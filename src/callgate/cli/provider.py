@@ -14,7 +14,6 @@ from typing import Any
 
 import click
 
-from callgate.cli.demo_tools import DEMO_TOOLS, HONEST_TOOLS
 from callgate.errors import UsageError
 from callgate.models import Model
 from callgate.models.choice import choose_model, has_gemini_key, provider_of
@@ -37,6 +36,18 @@ EMBEDDED_LINE = (
 )
 
 
+def _honest_tools() -> Sequence[Callable[..., Any]]:
+    from callgate.cli.demo_tools import HONEST_TOOLS
+
+    return HONEST_TOOLS
+
+
+def _demo_tools() -> Sequence[Callable[..., Any]]:
+    from callgate.cli.demo_tools import DEMO_TOOLS
+
+    return DEMO_TOOLS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """The model of a conversation."""
@@ -44,7 +55,7 @@ class Chosen:
     model: Model
     line: str | None = None
     """What a person should know about the model before it answers."""
-    tools: Sequence[Callable[..., Any]] = HONEST_TOOLS
+    tools: Callable[[], Sequence[Callable[..., Any]]] = _honest_tools
     """The tools that it gets when nobody names any."""
     warm: Callable[[], None] = lambda: None
     """Gets the model ready while a person still types."""
@@ -81,7 +92,7 @@ def _can_embed() -> bool:
 def _demo(model: str | None, env: Mapping[str, str]) -> Chosen:
     if model is not None:
         raise click.UsageError("--provider demo has no models to choose from: leave out -m")
-    return Chosen(model=DemoModel(answer), line=DEMO_LINE, tools=DEMO_TOOLS)
+    return Chosen(model=DemoModel(answer), line=DEMO_LINE, tools=_demo_tools)
 
 
 def _remote(provider: str) -> Callable[[str | None, Mapping[str, str]], Chosen]:

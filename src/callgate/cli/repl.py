@@ -6,12 +6,12 @@ answers look `render.py`'s.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
 from callgate import strict_json
 from callgate.cli.asking import INTERRUPTED, OK, take_turn
-from callgate.cli.attach import AttachError, Attachments, mentions
 from callgate.cli.line import History, Line, line_reader
 from callgate.cli.options import Options
 from callgate.cli.render import Terminal, one_line
@@ -38,7 +38,9 @@ def converse(talk: Talk, terminal: Terminal, options: Options, kept: Kept) -> in
         terminal.line(f"! {one_line(history.problem, 500)}; what you type is not remembered.", color="notice")
     terminal.line("Ask something; /help lists the commands, Ctrl-D leaves.")
     try:
-        return _until_left(desk, line)
+        # Keys that are typed while nobody reads wait for the next prompt, unseen; a plain reader needs them shown.
+        with talk.tty.quiet() if line.ends_line else contextlib.nullcontext():
+            return _until_left(desk, line)
     finally:
         if kept.is_kept and talk.has_begun:
             terminal.line(f"To go on: callgate chat -r {talk.session}")
@@ -91,8 +93,10 @@ def _said(desk: Desk, text: str) -> bool:
 
 def _with_files(desk: Desk, text: str) -> Prompt | None:
     """The text with the files that it mentions; None if one of them cannot be attached, which is told."""
-    if not mentions(text):
+    if "@" not in text:
         return text
+    from callgate.cli.attach import AttachError, Attachments, mentions
+
     try:
         with Attachments(desk.options.root or ".", confirm=lambda name: _confirmed(desk, name)) as files:
             prompt, words = files.mentioned(text)
@@ -109,6 +113,7 @@ def _with_files(desk: Desk, text: str) -> Prompt | None:
 def _confirmed(desk: Desk, name: str) -> bool:
     desk.terminal.ask(f"? {one_line(name, 500)} may hold secrets. Show it to the model? [y]es, [n]o (Enter: no) ")
     try:
-        return input().strip().lower() in ("y", "yes")
+        with desk.talk.tty.cooked():
+            return input().strip().lower() in ("y", "yes")
     except (EOFError, KeyboardInterrupt):
         return False

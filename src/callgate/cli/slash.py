@@ -10,6 +10,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -18,7 +19,7 @@ import click
 from callgate import strict_json
 from callgate.cli.options import APPROVAL_MODES, CALL_MODES, Options
 from callgate.cli.render import Terminal, one_line
-from callgate.cli.state import Kept, new_id, store_place
+from callgate.cli.state import Kept, new_id, session_ids
 from callgate.cli.talk import Talk
 from callgate.cli.troubles import with_advice
 from callgate.cli.visible import ascii_json, shown_args, visible
@@ -248,7 +249,7 @@ def _sessions(desk: Desk, rest: str) -> None:
 
 def _save(desk: Desk, rest: str) -> None:
     if not rest:
-        where = store_place(None) if desk.kept.is_kept else "memory, and gone when you leave"
+        where = desk.kept.place or "memory, and gone when you leave"
         desk.say(f"This is the session {desk.talk.session}, kept in {where}. /save FILE writes it to a file.")
         return
     from callgate.sessions import document
@@ -337,10 +338,11 @@ def _exit(desk: Desk, rest: str) -> None:
 
 
 def _known_sessions(desk: Desk) -> list[str]:
-    # Asked for while the conversation's own loop is running, so on another one; a store in memory has no use for it.
-    from callgate.cli.state import session_ids
-
-    return [id for id, _ in session_ids(None)] if desk.kept.is_kept else []
+    if not desk.kept.is_kept:
+        return []
+    # Asked for while the loop of the conversation is running, so on another one, in another thread.
+    with ThreadPoolExecutor(1) as thread:
+        return [id for id, _ in thread.submit(session_ids, desk.kept.place).result()]
 
 
 def _known_models(desk: Desk) -> list[str]:

@@ -78,6 +78,8 @@ class Kept:
     """How it stood; None if it begins."""
     is_kept: bool = True
     """Whether it outlives the command."""
+    place: str | None = None
+    """The path or address of its store."""
 
     @property
     def is_unfinished(self) -> bool:
@@ -100,7 +102,8 @@ def kept_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Kept]
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with -r, -c or --store")
     in_memory = ephemeral or (not keep and place is None and resume is None)
     with opened(None if in_memory else store_place(place)) as store:
-        yield replace(asyncio.run(_found(store, resume)), is_kept=not in_memory)
+        kept = asyncio.run(_found(store, resume))
+        yield replace(kept, is_kept=not in_memory, place=None if in_memory else store_place(place))
 
 
 async def _found(store: Store, resume: str | None) -> Kept:

@@ -11,14 +11,16 @@ import contextlib
 import signal
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from types import FrameType
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from callgate.cli.approve import Approver
 from callgate.cli.tty import Tty
 from callgate.events import Event, RunEnded
-from callgate.parts import Prompt
-from callgate.runtime import Gate
 from callgate.types import Reply
+
+if TYPE_CHECKING:
+    from callgate.cli.approve import Approver
+    from callgate.parts import Prompt
+    from callgate.runtime import Gate
 
 __all__ = ["Talk"]
 
@@ -34,14 +36,15 @@ class Talk:
 
     def __init__(
         self,
-        gate: Gate,
+        build: Callable[[], Gate],
         session: str,
         approver: Approver | None = None,
         *,
-        tty: Tty | None = None,
+        tty: Tty,
         servers: Sequence[Any] = (),
     ) -> None:
-        self.gate = gate
+        self._build = build
+        self._gate: Gate | None = None
         self.session = session
         self.servers = servers
         """The MCP servers whose tools the gate has."""
@@ -49,7 +52,7 @@ class Talk:
         self.last: Reply | None = None
         self.on_interrupt: Callable[[], None] | None = None
         """Who hears of a Ctrl-C that comes as a signal while somebody types."""
-        self._tty = tty
+        self.tty = tty
         self.approver = approver
         self._runner = asyncio.Runner()
         self._entered: list[Gate] = []
@@ -61,9 +64,14 @@ class Talk:
     def __enter__(self) -> Talk:
         self._handler_before = signal.signal(signal.SIGINT, self._interrupted)
         self._runner.__enter__()
-        # Servers and connections live as long as the conversation, not as long as one turn of it.
-        self._enter(self.gate)
         return self
+
+    @property
+    def gate(self) -> Gate:
+        """The gate, built when it is first needed: a prompt can be typed before."""
+        if self._gate is None:
+            self._gate = self._build()
+        return self._gate
 
     def __exit__(self, *exc: object) -> None:
         try:
@@ -81,14 +89,20 @@ class Talk:
         finally:
             signal.signal(signal.SIGINT, self._handler_before)
 
+    def prepare(self) -> None:
+        """Builds the gate now, if it can be built; if not, whoever needs it hears why."""
+        with contextlib.suppress(Exception):
+            _ = self.gate
+
     def use(self, gate: Gate) -> None:
         """Goes on with another gate: one that has another model, mode or policy."""
-        self._enter(gate)
-        self.gate = gate
+        self._gate = gate
 
-    def _enter(self, gate: Gate) -> None:
-        self._runner.run(gate.__aenter__())
-        self._entered.append(gate)
+    async def _entered_gate(self) -> Gate:
+        # Servers and connections live as long as the conversation, not as long as one turn of it.
+        if self.gate not in self._entered:
+            self._entered.append(await self.gate.__aenter__())
+        return self.gate
 
     def begin(self, session: str) -> None:
         """Goes on with another session."""
@@ -109,7 +123,7 @@ class Talk:
             KeyboardInterrupt: Ctrl-C was pressed twice.
         """
         self.has_begun = True
-        with self._tty.quiet() if self._tty is not None else contextlib.nullcontext():
+        with self.tty.quiet():
             self.last = self.run(self._turn(prompt, show, tick))
         return self.last
 
@@ -120,7 +134,8 @@ class Talk:
 
     async def _turn(self, prompt: Prompt | None, show: Callable[[Event], None], tick: Callable[[], float] | None) -> Reply:
         reply: Reply | None = None
-        events = cast("AsyncGenerator[Event]", self.gate.stream(prompt, session=self.session))
+        gate = await self._entered_gate()
+        events = cast("AsyncGenerator[Event]", gate.stream(prompt, session=self.session))
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         ticking = None if tick is None else asyncio.create_task(_ticking(tick))
         try:

@@ -27,7 +27,7 @@ _FILE = re.compile(r"(?P<place>.+\.py)(?::(?P<name>[\w.]+))?")
 _MODULE = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::(?P<name>[\w.]+))?")
 
 
-class ToolLoadError(Exception):
+class ToolLoadError(UsageError):
     """A tool could not be loaded; the message is one sentence that says which and why."""
 
 

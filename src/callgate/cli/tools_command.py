@@ -61,13 +61,13 @@ def list_tools(
     """
     from callgate.cli.assemble import policy_of
     from callgate.cli.demo_tools import HONEST_TOOLS
-    from callgate.cli.tools import ToolLoadError, file_tools, load_tools
+    from callgate.cli.tools import file_tools, load_tools
     from callgate.execute import Executor
 
     rules = policy_of(policy, approval_mode)
     try:
         definitions = Executor([*(load_tools(tool) if tool else HONEST_TOOLS), *file_tools(root, tool)]).definitions
-    except (ToolLoadError, UsageError) as error:
+    except UsageError as error:
         raise InputError(str(error)) from error
     explained = [(definition, rules.explain(definition)) for definition in definitions]
     if output == "json":
