@@ -33,6 +33,7 @@ COMMANDS = {
     "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",
     "tools": "Look at tools before a model does.",
     "undo": "Look at what was written to files, and put back what was there before.",
+    "completion": "The script by which bash, zsh or fish completes what you type.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""
 

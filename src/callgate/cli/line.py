@@ -12,6 +12,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
@@ -274,49 +275,48 @@ class RichLine:
         from prompt_toolkit.keys import Keys
 
         keys = KeyBindings()
-
-        def enter(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
-            if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
-                buffer.complete_state = None  # Takes the completion; the next Enter sends.
-            elif buffer.document.char_before_cursor == "\\" and buffer.document.is_cursor_at_the_end:
-                buffer.delete_before_cursor()
-                buffer.newline(copy_margin=False)
-            else:
-                buffer.validate_and_handle()
-
-        def tab(event: KeyPressEvent) -> None:
-            buffer = event.current_buffer
-            offered = list(completions(buffer.document.text_before_cursor, self._choices, self._root))
-            if buffer.complete_state is not None and buffer.complete_state.completions:
-                buffer.complete_next()
-            elif len(offered) == 1:
-                text, length = offered[0]
-                buffer.delete_before_cursor(length)
-                buffer.insert_text(text)
-            else:
-                buffer.start_completion(insert_common_part=True)
-
-        def newline(event: KeyPressEvent) -> None:
-            event.current_buffer.newline(copy_margin=False)
-
-        def paste(event: KeyPressEvent) -> None:
-            text = event.data.replace("\r\n", "\n").replace("\r", "\n")
-            event.current_buffer.insert_text(self._pastes.word_for(text))
-
-        def look(event: KeyPressEvent) -> None:
-            run_in_terminal(show_last)
-
-        bound: list[tuple[tuple[Keys | str, ...], Callable[[KeyPressEvent], None]]] = [
-            (("enter",), enter),
-            (("tab",), tab),
-            (("escape", "enter"), newline),
-            ((Keys.BracketedPaste,), paste),
-            (("c-o",), look),
+        bound: list[tuple[tuple[Keys | str, ...], Callable[[KeyPressEvent], object]]] = [
+            (("enter",), self._enter),
+            (("tab",), self._tab),
+            (("escape", "enter"), lambda event: event.current_buffer.newline(copy_margin=False)),
+            ((Keys.BracketedPaste,), self._paste),
+            (("c-o",), lambda event: run_in_terminal(show_last)),
         ]
         for sequence, action in bound:
-            keys.add(*sequence)(action)
+            keys.add(*sequence)(partial(_done, action))
         return keys
+
+    def _enter(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None  # Takes the completion; the next Enter sends.
+        elif buffer.document.char_before_cursor == "\\" and buffer.document.is_cursor_at_the_end:
+            buffer.delete_before_cursor()
+            buffer.newline(copy_margin=False)
+        else:
+            buffer.validate_and_handle()
+
+    def _tab(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        offered = list(completions(buffer.document.text_before_cursor, self._choices, self._root))
+        if len(offered) == 1:
+            text, length = offered[0]
+            buffer.complete_state = None
+            buffer.delete_before_cursor(length)
+            buffer.insert_text(text)
+        elif buffer.complete_state is not None and buffer.complete_state.completions:
+            buffer.complete_next()
+        else:
+            buffer.start_completion(insert_common_part=True)
+
+    def _paste(self, event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        event.current_buffer.insert_text(self._pastes.word_for(text))
+
+
+def _done(action: Callable[[KeyPressEvent], object], event: KeyPressEvent) -> None:
+    """Does what a key stands for. What an action gives back is nobody's business, and would be awaited."""
+    action(event)
 
 
 def _output() -> Any:

@@ -14,6 +14,7 @@ from typing import Any
 
 import click
 
+from callgate.cli.troubles import in_words_of_the_command
 from callgate.errors import UsageError
 from callgate.models import Model
 from callgate.models.choice import choose_model, has_gemini_key, provider_of
@@ -100,7 +101,7 @@ def _remote(provider: str) -> Callable[[str | None, Mapping[str, str]], Chosen]:
         try:
             return Chosen(model=choose_model(model, provider=provider, env=env))
         except UsageError as error:
-            raise click.UsageError(str(error)) from error
+            raise click.UsageError(in_words_of_the_command(str(error))) from error
 
     return chosen
 

@@ -159,7 +159,7 @@ def _import_error(place: str, error: BaseException, file: str | None) -> ToolLoa
     else:
         where = _innermost(error, file)
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return ToolLoadError(f"{place!r} cannot be imported: {where}{what}")
+    return ToolLoadError(f"{place!r} cannot be imported: {where}{what}. Mend it there; --debug shows the whole traceback")
 
 
 def _innermost(error: BaseException, file: str | None) -> str:

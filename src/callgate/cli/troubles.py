@@ -20,7 +20,7 @@ from callgate.events import Notice
 if TYPE_CHECKING:
     from callgate.cli.render import Terminal
 
-__all__ = ["TroubleShooter", "port_in_use", "with_advice"]
+__all__ = ["TroubleShooter", "in_words_of_the_command", "place_of", "port_in_use", "with_advice"]
 
 KEY_PAGE = "https://aistudio.google.com/apikey"
 _KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY")
@@ -48,7 +48,7 @@ def _about_request(error: errors.CallgateError, env: Mapping[str, str]) -> str:
 
 def _about_network(error: errors.CallgateError, env: Mapping[str, str]) -> str:
     used = [name for name in _ADDRESSES if env.get(name)]
-    named = f", and at {' and '.join(used)}, which say where to connect to" if used else ""
+    named = f", and at {' and '.join(used)} in the environment" if used else ", and whether a proxy is needed (HTTPS_PROXY)"
     return f"Look at the network{named}; --provider embedded answers without one."
 
 
@@ -63,6 +63,16 @@ _ADVICE: dict[type[errors.CallgateError], Callable[[errors.CallgateError, Mappin
     errors.StoreError: _about_store,
 }
 """Kind of an error -> what can be done about it."""
+
+
+def in_words_of_the_command(sentence: str) -> str:
+    """The sentence of the library, with what a person at a shell can do in place of what a programmer can."""
+    if not sentence.startswith("no key for Gemini"):
+        return sentence
+    return (
+        "no key for Gemini: set GOOGLE_API_KEY or GEMINI_API_KEY in the environment to one "
+        f"(they are made at {KEY_PAGE}), or use --provider embedded, which needs none"
+    )
 
 
 def port_in_use(host: str, port: int) -> str:
