@@ -224,7 +224,8 @@ def test_a_real_shell_reads_its_script_and_completes_with_it(
     ).stdout
     (tmp_path / "script").write_text(script)
     asking = {
-        "bash": "source ./script; COMP_WORDS=(callgate ch); COMP_CWORD=1; _callgate_completion callgate; echo ${COMPREPLY[@]}; "
+        "bash": "source ./script; COMP_WORDS=(callgate ch); COMP_CWORD=1; _callgate_completion callgate; "
+        "echo ${COMPREPLY[@]}; "
         "COMP_WORDS=(callgate chat --approval-mode a); COMP_CWORD=3; _callgate_completion callgate; "
         "echo ${COMPREPLY[@]}",
         "zsh": "compdef() { :; }; source ./script; whence -w _callgate_completion; "

@@ -470,42 +470,40 @@ def begin_nothing(show: Screen) -> None:
 def begin_typing(show: Screen) -> None:
     show.prompt()
     show.type("half a line")
-    show.wait_for("> half a line")
+    show.wait_for(lambda text: text.endswith("> half a line"))
 
 
 def begin_stream(show: Screen) -> None:
     show.prompt()
     show.type("story\r")
-    show.wait_for("Once upon a")
+    show.wait_for(lambda text: "Once upon a" in text.rpartition("> story")[2])
 
 
 def begin_call(show: Screen) -> None:
     show.prompt()
     show.type("work\r")
-    show.wait_for("half way 50%")
+    show.wait_for(lambda text: text.endswith("half way 50%"))
 
 
 def begin_question(show: Screen) -> None:
     show.prompt()
     show.type("wipe it\r")
-    show.wait_for("(Enter: no)")
+    show.wait_for(lambda text: text.endswith("(Enter: no)"))
 
 
 STAGES = [begin_nothing, begin_typing, begin_stream, begin_call, begin_question]
 
 
-@pytest.mark.parametrize("begin", STAGES)
-def test_ctrl_c_at_every_stage_goes_back_to_the_prompt_and_twice_leaves(
-    screen: Callable[..., Screen], begin: Callable[[Screen], None]
-) -> None:
+def test_ctrl_c_at_every_stage_goes_back_to_the_prompt_and_twice_leaves(screen: Callable[..., Screen]) -> None:
     show = screen("-T", "tools.py", "-T", "tools.py:wipe")
-    begin(show)
-    show.type("\x03")
-    show.wait_for("can go on." if begin in STAGES[2:] else "Ctrl-C again leaves.")
-    show.prompt()
-    show.type("still there?\r")
-    show.wait_for("You said still there?")
-    show.prompt()
+    for number, begin in enumerate(STAGES):
+        begin(show)
+        show.type("\x03")
+        came = "can go on.\n>" if begin in STAGES[2:] else "Ctrl-C again leaves.\n>"
+        show.wait_for(lambda text, came=came: text.endswith(came))
+        show.type(f"still there {number}?\r")
+        show.wait_for(f"You said still there {number}?")
+        show.prompt()
     show.type("\x03")
     show.wait_for(lambda text: text.endswith("Ctrl-C again leaves.\n>"))
     show.type("\x03")
@@ -556,42 +554,22 @@ def test_a_tool_that_holds_up_everything_is_left_by_a_second_ctrl_c(screen: Call
 # --- commands ------------------------------------------------------------------------------------------------------------
 
 
-def test_the_commands_of_a_conversation(screen: Callable[..., Screen], tmp_path: Path) -> None:
+def test_commands_do_their_work_in_a_real_terminal_too(screen: Callable[..., Screen], tmp_path: Path) -> None:
     (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": {"gone": {"command": "no-such-program"}}}))
     show = screen("-T", "tools.py:wipe", "--mcp", "servers.json", rows=60, columns=120)
     show.prompt()
     for line, came in (
         ("/help", "/compact"),
-        ("/tools", "wipe    [ask]"),
         ("/mcp", "x gone  there is no program 'no-such-program'"),
-        ("/model", "scripted; /model NAME changes it"),
-        ("/model nonsense", "no key for Gemini"),
-        ("/mode sometimes", "/mode takes auto, native, prompted, not 'sometimes'"),
         ("/mode native", "in the mode native"),
-        ("/mode", "native; /mode"),
-        ("/approve never", "/approve takes default, auto_edit, yolo, plan, not 'never'"),
         ("/approve yolo", "The approval mode is now yolo."),
         ("wipe it", "It said: {'result': 'wiped a.txt'}"),
-        ("/call x", "/call takes the number of a call"),
         ("/call", "call 1: wipe, finished"),
-        ("/allowed", "nothing"),
-        ("/revoke", "0 taken back"),
-        ("/usage", "context  about"),
-        ("/save", "This is the session chat-"),
-        ("/save talk.json", "Written to talk.json"),
-        ("/save talk.json", "'talk.json' is there already"),
         ("second words", "You said second words"),
         ("/compact", "contents were summed up."),
-        ("/undo x", "/undo takes how many turns"),
         ("/undo", "taken back: second words"),
         ("/clear", "A new conversation begins. The one before is kept: /load chat-"),
-        ("/compact", "There is nothing to sum up"),
-        ("/sessions", "wipe it"),
-        ("/load talk.json", "This is now the session import-"),
         ("/load nothing-like-it", "there is no session 'nothing-like-it'"),
-        ("/load", "/load takes the id of a session"),
-        ("/load tools.py", "cannot be read"),
-        ("/nonsense", "there is no command '/nonsense'"),
     ):
         show.type(f"{line}\r")
         show.wait_for(lambda text, came=came, line=line: came in text.rpartition(f"> {line}\n")[2])
