@@ -21,11 +21,12 @@ from callgate.cli.json_input import InputError
 from callgate.cli.options import Options
 from callgate.cli.piped import PIPE_WAIT_S, piped, with_context
 from callgate.cli.provider import choose
-from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line
+from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal
 from callgate.cli.state import Kept
 from callgate.cli.talk import Talk
 from callgate.cli.troubles import TroubleShooter, with_advice
 from callgate.cli.tty import Tty, ending_signals
+from callgate.cli.turns import ERROR, INTERRUPTED, OK, TURN_LIMIT, take_turn
 from callgate.errors import CallgateError
 from callgate.events import Event, RunEnded, to_json
 from callgate.types import JsonObject, Reply
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
     from callgate.parts import Prompt
 
 __all__ = ["ask"]
-
-OK, ERROR, BAD_INPUT, TURN_LIMIT, INTERRUPTED = 0, 1, 42, 53, 130
 
 EXAMPLE_WAIT_S = 2.0
 """How long `--example` waits for somebody to write to a pipe before it shows the example."""
@@ -150,26 +149,6 @@ def _attached(options: Options, prompt: str) -> Prompt | None:
 
 
 # Answering ---------------------------------------------------------------------------------------------------------------
-
-
-def take_turn(talk: Talk, terminal: Terminal, prompt: Prompt | None, *, show: Callable[[Event], None] | None = None) -> bool:
-    """One turn; False when the person wants to leave. What fails is told, and the conversation goes on."""
-    terminal.begin()
-    try:
-        talk.turn(prompt, show or terminal.show, terminal.tick)
-    except CallgateError as error:
-        terminal.end()
-        terminal.line(f"callgate: {one_line(with_advice(error), 1000)}", color="failed")
-    except KeyboardInterrupt:
-        return False
-    except Exception as error:
-        # A model, a tool or callgate itself has a fault: the conversation is worth more than this turn of it.
-        logging.getLogger("callgate.cli").exception("a turn failed")
-        terminal.end()
-        terminal.line(f"callgate: {type(error).__name__}: {one_line(str(error), 1000)}", color="failed")
-    finally:
-        terminal.end()
-    return True
 
 
 def _answer(talk: Talk, terminal: Terminal, prompt: Prompt | None, output: str, session: Kept | None = None) -> int:

@@ -11,13 +11,13 @@ import os
 from typing import TYPE_CHECKING
 
 from callgate import strict_json
-from callgate.cli.asking import INTERRUPTED, OK, take_turn
 from callgate.cli.line import History, Line, line_reader
 from callgate.cli.options import Options
 from callgate.cli.render import Terminal, one_line
 from callgate.cli.slash import COMMANDS, Desk, perform, show_call
 from callgate.cli.state import Kept, state_dir
 from callgate.cli.talk import Talk
+from callgate.cli.turns import INTERRUPTED, OK, take_turn
 from callgate.errors import UsageError
 
 if TYPE_CHECKING:
