@@ -158,7 +158,9 @@ class Gate:
 
     @property
     def definitions(self) -> list[ToolDefinition]:
-        """The tools that the model is told of."""
+        """The tools that the model is told of: of servers, those that they have now."""
+        if self._setup.executor.is_live:
+            self._setup.executor.refresh()
         return list(self._setup.view().declared)
 
     @property

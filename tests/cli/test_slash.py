@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -215,3 +216,34 @@ def test_a_call_is_unfolded_whole_with_its_notes_and_a_very_long_result_is_cut()
     terminal.forget_calls()
     show_call(terminal, 1)
     assert "there is no call 1 here; there are none so far" in err.getvalue()
+
+
+def test_mcp_servers_are_shown_with_their_tools_or_what_is_wrong(session: Callable[..., Any], tmp_path: Path) -> None:
+    servers = {
+        "gone": {"command": "no-such-program"},
+        "time": {"command": sys.executable, "args": ["-m", "mcp_server_time"]},
+    }
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    pytest.importorskip("mcp_server_time", reason="mcp-server-time is not installed")
+    code, shown = session("/mcp", "/tools", words=("--mcp", "servers.json"))
+    assert code == 0
+    assert "x gone  there is no program 'no-such-program'" in shown
+    assert "+ time  2 tools: get_current_time, convert_time" in shown
+    assert "convert_time  Convert time between timezones" in shown
+
+
+def test_a_call_is_answered_later_and_then_asked_about_again(
+    session: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["l\n", "y\n"])
+
+    async def typed() -> str:
+        return next(answers)
+
+    monkeypatch.setattr("callgate.cli.approve._typed_line", typed)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    code, shown = session("write it", "/approve", words=("--root", str(tmp_path)))
+    assert code == 0
+    assert "/approve asks again; so does this session when it is taken up later." in shown
+    assert shown.count("Run it? [y]es, [n]o, [a]lways") == 2
+    assert (tmp_path / "made.txt").read_text() == "made\n"
