@@ -109,6 +109,15 @@ def test_too_much_and_what_is_no_text_are_bad_input(monkeypatch: pytest.MonkeyPa
     assert piped(None, wait_s=None) == ""
 
 
+class Unreadable(io.StringIO):
+    def read(self, size: int | None = -1) -> str:
+        raise OSError("nobody reads here")
+
+
+def test_a_stream_that_cannot_be_read_brings_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert piped(Unreadable(), wait_s=0.1) == ""
+
+
 def test_nobody_is_asked_where_nobody_sits(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("KEY=1")
     command = [sys.executable, "-m", "callgate", "chat", "-p", "look", "-a", ".env", "--no-stdin"]

@@ -35,6 +35,8 @@ def piped(stream: TextIO | None, *, wait_s: float | None) -> str | None:
         text = stream.read(PIPED_CHARS_MAX + 1)
     except UnicodeDecodeError as error:
         raise InputError(f"what is piped in is not text in {error.encoding} (byte {error.start})") from error
+    except OSError:  # Closed at its other end, or something that only looks like a stream: nothing comes through it.
+        return ""
     if len(text) > PIPED_CHARS_MAX:
         raise InputError(f"what is piped in is longer than {PIPED_CHARS_MAX:,} characters: pipe in a part of it")
     return text
