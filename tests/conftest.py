@@ -60,6 +60,9 @@ class Program:
 
 
 PROGRAMS = {
+    "bash": Program("bash", ("bash",), "bash"),
+    "fish": Program("fish", ("fish",), "fish"),
+    "zsh": Program("zsh", ("zsh",), "zsh"),
     "chromium": Program("Chromium", ("chromium", "chromium-browser", "google-chrome"), "chromium"),
     "node": Program("Node.js", ("node", "nodejs"), "nodejs"),
     "npm": Program("npm", ("npm",), "npm"),

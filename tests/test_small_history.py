@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, Limits, Price, ScriptedModel, UsageError
+from callgate import Gate, Limits, Policy, Price, ScriptedModel, UsageError
 from callgate.conversation import Conversation, validate
-from callgate.errors import ServerUnavailable
+from callgate.errors import ModelError, ServerUnavailable
 from callgate.events import Notice
 from callgate.testing import answer, call, text
 from callgate.testing.scripted import call_with
@@ -200,3 +200,56 @@ def test_a_tool_of_the_users_own_with_that_name_stays() -> None:
 
     gate = Gate(ScriptedModel(["Hi."]), [read_result])
     assert [definition.description for definition in gate.definitions] == ["Mine."]
+
+
+# When somebody asks for it ------------------------------------------------------------------------------------------------
+
+
+def test_everything_before_the_last_turn_is_summed_up_when_somebody_asks_for_it() -> None:
+    model = ScriptedModel([text("One."), text("Two."), text("They counted."), text("Three.")])
+    gate = Gate(model)
+    for said in ("1", "2"):
+        asyncio.run(gate.run(said, session="s"))
+    assert asyncio.run(gate.compact("s")) == 2
+    reply = asyncio.run(gate.run("3", session="s"))
+    assert "They counted." in str(reply.contents[0])
+    assert [content["parts"][0]["text"] for content in reply.contents[1:]] == ["2", "Two.", "3", "Three."]
+    assert validate(reply.contents) == []
+
+
+def test_where_there_is_no_summary_to_be_had_nothing_is_left_out() -> None:
+    for failing in (ServerUnavailable("no"), text(" ")):
+        model = ScriptedModel([text("One."), text("Two."), failing, text("Three.")])
+        gate = Gate(model)
+        for said in ("1", "2"):
+            asyncio.run(gate.run(said, session="s"))
+        with pytest.raises(ModelError):
+            asyncio.run(gate.compact("s"))
+        assert len(asyncio.run(gate.run("3", session="s")).contents) == 6
+
+
+def test_a_history_can_be_cut_without_a_summary_and_a_short_one_is_left_alone() -> None:
+    gate = Gate(ScriptedModel([text("One."), text("Two.")]), compaction="trim")
+    assert asyncio.run(gate.compact("s")) == 0
+    for said in ("1", "2"):
+        asyncio.run(gate.run(said, session="s"))
+    assert (asyncio.run(gate.compact("s")), asyncio.run(gate.compact("s"))) == (2, 0)
+
+
+def test_a_run_that_waits_is_not_summed_up() -> None:
+    async def later(*_: Any) -> Any:
+        return "later"
+
+    gate = Gate(ScriptedModel([call("look", city="x")]), [look], policy=Policy(default="ask"), approve=later)
+    assert asyncio.run(gate.run("1", session="s")).finish_reason == "approval_needed"
+    with pytest.raises(UsageError, match="in the middle of a run"):
+        asyncio.run(gate.compact("s"))
+
+
+def test_another_policy_holds_from_the_next_run_on_and_the_rest_is_shared() -> None:
+    model = ScriptedModel([call("look", city="x"), text("No."), call("look", city="x"), text("Yes.")])
+    strict = Gate(model, [look], policy=Policy(default="deny"))
+    assert [record.state for record in asyncio.run(strict.run("1", session="s")).calls] == ["denied"]
+    free = strict.using(policy=Policy(default="allow"))
+    assert (free.model_name, free.mode, strict.policy.default, free.policy.default) == ("scripted", "auto", "deny", "allow")
+    assert [record.state for record in asyncio.run(free.run("2", session="s")).calls] == ["finished"]

@@ -6,7 +6,19 @@ The public names, each loaded when it is first used: importing callgate imports 
 from __future__ import annotations
 
 import logging
+import os
+import sys
 from typing import TYPE_CHECKING, Any
+
+if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run with any Python; pip would have refused
+    _SENTENCE = (
+        f"callgate needs Python 3.11 or newer, and this is Python {sys.version_info[0]}.{sys.version_info[1]} "
+        f"({sys.executable}). Install a newer one, and with it: python3.11 -m pip install 'callgate[cli]'"
+    )
+    # Whoever runs the command is told in one line; whoever imports the package gets an error that can be caught.
+    if os.path.basename(sys.argv[0] if sys.argv else "") in ("-m", "callgate", "callgate.exe"):
+        raise SystemExit("callgate: " + _SENTENCE)
+    raise ImportError(_SENTENCE)
 
 if TYPE_CHECKING:
     from callgate.calls import Answer, function_calls

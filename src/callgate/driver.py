@@ -391,6 +391,16 @@ class Driver:
         await self.note(facts.HistoryShortened(dropped=dropped, summary=summary, usage=usage, cost=cost))
         await self.emit(Notice("history_shortened", f"The {dropped} oldest contents were {done} to save room."))
 
+    async def compact(self, dropped: int) -> None:
+        """As `shorten`, but for somebody who asked for it: where there is no summary, nothing is left out."""
+        summary, usage, cost = None, Usage(), None
+        if self.setup.compaction == "summary":
+            answer, who = await self.summed_up(dropped)
+            summary, usage, cost = answer.text.strip(), answer.usage, self.cost_of(answer.usage, who)
+            if not summary:
+                raise EmptyAnswer("the model gave no summary, so the history was left as it is", retryable=True)
+        await self.note(facts.HistoryShortened(dropped=dropped, summary=summary, usage=usage, cost=cost))
+
     async def summed_up(self, count: int) -> tuple[Answer, AnsweredBy]:
         """The model's summary of the first contents. No tool can be called meanwhile: none is declared."""
         conversation = Conversation(self.loop.conversation.contents[:count])

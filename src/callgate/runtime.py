@@ -139,8 +139,8 @@ class Gate:
         self._model: ModelLike = model
         self._mode: Mode = mode
 
-    def using(self, model: ModelLike = None, *, mode: Mode | None = None) -> Gate:
-        """The same gate with another model, another mode, or both: tools, policy, store and sessions are shared.
+    def using(self, model: ModelLike = None, *, mode: Mode | None = None, policy: Policy | None = None) -> Gate:
+        """The same gate with another model, another mode, another policy: everything else, sessions too, is shared.
 
         So a conversation can change its model at any turn.
 
@@ -150,19 +150,34 @@ class Gate:
         other = copy.copy(self)
         other._model = self._model if model is None else model
         other._mode = mode or self._mode
-        other._setup = replace(self._setup, model=open_model(other._model, mode=other._mode))
+        keeper = copy.copy(self._setup.keeper)
+        keeper.policy = policy or keeper.policy
+        opened = self._setup.model if model is None and mode is None else open_model(other._model, mode=other._mode)
+        other._setup = replace(self._setup, model=opened, keeper=keeper, views={})
         other._portal, other._portal_lock, other._users = None, threading.Lock(), 0
         return other
 
     @property
     def definitions(self) -> list[ToolDefinition]:
-        """The tools that the model is told of."""
+        """The tools that the model is told of: of servers, those that they have now."""
+        if self._setup.executor.is_live:
+            self._setup.executor.refresh()
         return list(self._setup.view().declared)
 
     @property
     def policy(self) -> Policy:
         """What decides about calls."""
         return self._setup.keeper.policy
+
+    @property
+    def model_name(self) -> str:
+        """What the model is called that answers."""
+        return self._setup.model.name
+
+    @property
+    def mode(self) -> Mode:
+        """How the model is told of tools, as it was asked for."""
+        return self._mode
 
     def budget(self) -> dict[str, Remaining]:
         """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
@@ -181,18 +196,36 @@ class Gate:
                 await known.journal(self._setup.store, lease, [facts.AlwaysRevoked(rule=rule)])
             return len(revoked)
 
-    async def prepare(self) -> None:
+    async def prepare(self, *, tools: bool = True) -> None:
         """Gets ready before anybody asks: tools are started, and a model that reads slowly reads the list of them.
 
-        Enter the gate (`async with gate`) before: what is started here is closed when nobody uses the gate any more.
+        Enter the gate (`async with gate`) before: what is started here is closed when nobody uses the gate any more. With
+        `tools=False` they are left alone, and it may be called on any event loop.
 
         Raises:
             UsageError: the model cannot be loaded.
         """
-        async with self._in_use():
+        async with self._in_use() if tools else contextlib.nullcontext():
             prepare = getattr(self._setup.model, "prepare", None)
             if prepare is not None:
                 await prepare(self._setup.request(self._setup.view(), Conversation(), facts.AskModel("auto"), stream=True))
+
+    async def compact(self, session: str) -> int:
+        """Shortens the history of a session now: all but the user's last turn is summed up by the model, or left out.
+
+        Which of the two, `compaction` says. Returns how many contents it was; 0 when there is nothing to shorten.
+
+        Raises:
+            ModelError: there is no summary to be had. Nothing was changed.
+            UsageError: a run of the session is not over.
+        """
+        async with self._held(session) as (known, lease):
+            if known.driver is not None or known.loop.phase not in ("idle", "done"):
+                raise UsageError(f"session {session!r} is in the middle of a run: let that end first")
+            dropped = known.loop.conversation.cut_for(0)
+            if dropped:
+                await Driver(self._setup, known, lease, None).compact(dropped)
+            return dropped
 
     # Running --------------------------------------------------------------------------------------------------------------
 

@@ -149,7 +149,7 @@ def test_the_question_shows_the_exact_call_and_comes_last(evil: str):
     screen = emulated(text)
     lines = text.split("\n")
     assert rows_of(screen)[: len(lines)] == plain_rows(text)
-    assert lines[-1] == "  Run it? [y]es, [n]o, [a]lways in this conversation, [e]dit (Enter: no) "
+    assert lines[-1] == "  Run it? [y]es, [n]o, [a]lways in this session, [e]dit, [l]ater (Enter: no) "
     # Nothing of the others stands at the beginning of a line but behind a mark.
     assert all(line.startswith(("? ", "  | ", "  why")) for line in lines[:-1])
     shown = "".join(line[4:] for line in lines[1:] if line.startswith("  | "))
@@ -206,6 +206,8 @@ def test_a_diff_is_coloured_and_a_long_one_is_cut():
         ("YES ", "yes"),
         ("a", "always"),
         ("always", "always"),
+        ("l", "later"),
+        ("Later", "later"),
         ("", "no"),
         ("n", "no"),
         ("yy", "no"),
@@ -221,7 +223,7 @@ def test_what_always_would_cover_is_said_in_the_question():
     write = ToolDefinition(name="w", kind="file")
     assert "[a]lways for /src/**," in asked(FunctionCall(name="w", args={"path": "src/a"}, id="1"), "n", definition=write)[1]
     command = ToolDefinition(name="c", kind="command")
-    assert "[a]lways with just these arguments," in asked(FunctionCall(name="c", id="1"), "n", definition=command)[1]
+    assert "[a]lways for exactly this," in asked(FunctionCall(name="c", id="1"), "n", definition=command)[1]
 
 
 def test_an_edit_is_typed_as_json_and_asked_about_until_it_is_one():

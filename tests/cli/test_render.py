@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 
 import pytest
 
@@ -164,3 +165,85 @@ def test_an_encoding_that_cannot_show_the_symbols_gets_plain_ones() -> None:
 def test_one_line_is_one_line() -> None:
     assert one_line("a\n\n b\t\r c", 100) == "a b c"
     assert one_line("abcdef", 3) == "abc..."
+
+
+# --- a terminal that can do more -----------------------------------------------------------------------------------------
+
+
+def moving(**environ: str) -> tuple[Terminal, Tty]:
+    both = Tty()
+    return Terminal(both, both, {"TERM": "xterm", **environ}, size=lambda: (80, 10)), both
+
+
+def on_screen(both: Tty) -> list[str]:
+    pyte = pytest.importorskip("pyte", reason="pyte is not installed")
+    screen = pyte.Screen(80, 30)
+    screen.set_mode(pyte.modes.LNM)
+    pyte.Stream(screen).feed(both.getvalue())
+    return "\n".join(row.rstrip() for row in screen.display).rstrip().split("\n")
+
+
+def test_a_running_call_moves_in_its_place_and_stays_as_one_line_with_its_number() -> None:
+    show, both = moving()
+    one, two = (FunctionCall(name=name, args={"path": "x" * 80}, id=name) for name in ("read", "copy"))
+    show.begin()
+    assert show.tick() > 0
+    assert on_screen(both)[0].endswith("waiting for the model 0.0 s  (Ctrl-C stops)")
+    show.show(ThoughtDelta("hm"))
+    assert "thinking" in on_screen(both)[0]
+    show.show(TextDelta("I will **look**"))
+    show.show(CallStarted(one))
+    show.show(CallStarted(two))
+    show.show(CallProgress("read", "half way\x1b[2J", 0.5))
+    show.show(CallProgress("nobody", "x"))
+    rows = on_screen(both)
+    assert (len(rows), rows[0]) == (3, "I will look")
+    assert rows[1][2:8] + rows[2][2:8] == "read({copy({"
+    show.show(
+        CallFinished(one, ToolResult(call_id="read", name="read", status="finished", value="v" * 90, duration_s=0.012))
+    )
+    show.show(CallFinished(two, ToolResult(call_id="copy", name="copy", status="failed", error="no room")))
+    show.show(TextDelta("Done.\n"))
+    show.show(RunEnded(reply("STOP")))
+    rows = on_screen(both)
+    assert re.fullmatch(r'✓ 1 read\(\{"path": "x+…\) 12 ms → "v+…', rows[1])
+    assert len(rows[1]) < 80
+    assert re.fullmatch(r'✗ 2 copy\(\{"path": "x+…\) 0 ms: no room', rows[2])
+    assert rows[3:] == ["Done."]
+    assert both.getvalue().rfind("\x1b[?25h") > both.getvalue().rfind("\x1b[?25l")
+    assert "\x1b[2J" not in both.getvalue()
+    show.clear()
+    assert both.getvalue().endswith("\x1b[H\x1b[2J")
+
+
+def test_without_colours_the_marks_of_markdown_stay() -> None:
+    show, both = moving(NO_COLOR="1")
+    show.show(TextDelta("**bold**\n"))
+    show.line("about", color="failed")
+    assert both.getvalue() == "**bold**\nabout\n"
+
+
+def test_while_a_question_is_open_nothing_moves() -> None:
+    show, both = moving()
+    show.begin()
+    show.show(CallStarted(FunctionCall(name="t", id="1")))
+    show.hold()
+    before = both.getvalue()
+    show.tick()
+    assert both.getvalue() == before
+    assert on_screen(both) == [""]
+    show.release()
+    show.tick()
+    assert "t({})" in on_screen(both)[0]
+    show.end()
+    assert on_screen(both) == [""]
+
+
+def test_only_so_many_calls_are_kept_to_be_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callgate.cli.render.CALLS_KEPT", 2)
+    show, both = moving()
+    for number in range(3):
+        call = FunctionCall(name=f"t{number}", id=str(number))
+        show.show(CallFinished(call, ToolResult(call_id=call.id, name=call.name, status="finished", value=1)))
+    assert (show.number_of_first, [call.name for call, _ in show.calls]) == (2, ["t1", "t2"])
+    assert "✓ 3 t2({})" in on_screen(both)[2]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import importlib
 import logging
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -36,6 +37,7 @@ COMMANDS = {
     "tools": "Look at tools before a model does.",
     "trace": "Show what a session did and when, in the terminal or as a picture.",
     "undo": "Look at what was written to files, and put back what was there before.",
+    "completion": "The script by which bash, zsh or fish completes what you type.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""
 
@@ -75,6 +77,15 @@ def cli(ctx: click.Context) -> None:
 
 def main(args: Sequence[str] | None = None) -> int:
     """Runs the command and gives its exit code."""
+    try:
+        return _run(args)
+    finally:
+        if args is None:
+            # The program is over: a Ctrl-C that comes while Python cleans up must not change its exit code any more.
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _run(args: Sequence[str] | None) -> int:
     try:
         code = cli.main(args=None if args is None else list(args), prog_name="callgate", standalone_mode=False)
     except click.UsageError as error:

@@ -15,19 +15,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from callgate import strict_json
 from callgate.cli.render import Terminal
+from callgate.cli.tty import Tty
 from callgate.cli.visible import ascii_json, one_line, shown_args, shown_call, wrapped
 from callgate.errors import JsonError
 from callgate.events import ApprovalNeeded, Event
-from callgate.permission import Approval
-from callgate.permission.standing import session_rule
 from callgate.types import FunctionCall, JsonObject, ToolDefinition
+
+if TYPE_CHECKING:
+    from callgate.permission import Approval
 
 __all__ = ["Approver"]
 
@@ -36,15 +38,20 @@ PREVIEW_LINES_MAX = 400
 MARK = "  | "
 """Stands before each line of what others wrote, so that none of it passes for a question."""
 _COLORS = {"+": "added", "-": "removed", "@": "place"}
-_ANSWERS: dict[str, Approval] = {"y": "yes", "yes": "yes", "a": "always", "always": "always"}
+_ANSWERS: dict[str, Approval] = {
+    "y": "yes", "yes": "yes", "a": "always", "always": "always", "l": "later", "later": "later",
+}  # fmt: skip
 
 
 class Approver:
     """Asks on the terminal; anything but a clear answer is no."""
 
-    def __init__(self, terminal: Terminal, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(self, terminal: Terminal, environ: Mapping[str, str] = os.environ, *, tty: Tty | None = None) -> None:
         self._terminal = terminal
         self._environ = environ
+        self._tty = tty
+        self.before_question: Callable[[], None] | None = None
+        """Drops keys that somebody else has read already, and that were typed before the question."""
         self._previews: dict[str, asyncio.Future[str | None]] = {}
         self._turn = asyncio.Lock()
 
@@ -70,21 +77,25 @@ class Approver:
                 preview.set_result(event.preview)
 
     async def __call__(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
-        """`yes`, `no`, `always`, or the call as it was edited."""
+        """`yes`, `no`, `always`, `later`, or the call as it was edited."""
         preview: str | None = None
         with contextlib.suppress(TimeoutError):
             # Whatever happened before has been shown by then.
             preview = await asyncio.wait_for(self._preview(call.id), PREVIEW_WAIT_S)
         self._previews.pop(call.id, None)
         async with self.asking():
-            self._show(call, definition, reason, preview)
-            while True:
-                typed = (await self._ask(_question(call, definition))).strip().lower()
-                if typed not in ("e", "edit"):
-                    return _ANSWERS.get(typed, "no")
-                edited = await self._edited(call)
-                if edited is not None:
-                    return edited
+            with self._tty.cooked() if self._tty is not None else contextlib.nullcontext():
+                self._show(call, definition, reason, preview)
+                return await self._answer(call, definition)
+
+    async def _answer(self, call: FunctionCall, definition: ToolDefinition) -> Approval:
+        while True:
+            typed = (await self._ask(_question(call, definition))).strip().lower()
+            if typed not in ("e", "edit"):
+                return _ANSWERS.get(typed, "no")
+            edited = await self._edited(call)
+            if edited is not None:
+                return edited
 
     def _preview(self, call_id: str) -> asyncio.Future[str | None]:
         if call_id not in self._previews:
@@ -119,6 +130,8 @@ class Approver:
         """Asks, and gives what was typed after the question stood there."""
         self._terminal.ask(f"  {question} ")
         _forget_typed()
+        if self.before_question is not None:
+            self.before_question()
         # What is typed from here on counts. This is written last, so whoever waits for it loses nothing.
         self._terminal.ask(f"(Enter: {enter}) ")
         return await _typed_line()
@@ -151,13 +164,15 @@ class Approver:
 
 
 def _question(call: FunctionCall, definition: ToolDefinition) -> str:
+    from callgate.permission.standing import session_rule
+
     rule = session_rule(definition, call, digest="", raised_by="")
-    covered = "in this conversation"
+    covered = "in this session"
     if rule.exact is not None:
-        covered = "with just these arguments"
+        covered = "for exactly this"
     elif rule.paths:
         covered = f"for {ascii_json(', '.join(rule.paths))[1:-1]}"
-    return f"Run it? [y]es, [n]o, [a]lways {covered}, [e]dit"
+    return f"Run it? [y]es, [n]o, [a]lways {covered}, [e]dit, [l]ater"
 
 
 def _forget_typed() -> None:

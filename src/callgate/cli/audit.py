@@ -20,7 +20,6 @@ import click
 from callgate.cli.render import is_terminal, one_line
 from callgate.cli.visible import ascii_json, visible
 from callgate.errors import AuditError
-from callgate.permission.audit import records_of, verify
 from callgate.types import JsonObject
 
 __all__ = ["audit"]
@@ -49,6 +48,8 @@ def audit() -> None:
 @click.pass_context
 def verify_command(ctx: click.Context, file: str, head: str | None, output: str) -> None:
     """Finds every record of FILE and its rotated files that was edited, deleted, moved or put in, and a cut-off end."""
+    from callgate.permission.audit import verify
+
     try:
         found = verify(file, head=head)
     except AuditError as error:
@@ -75,6 +76,8 @@ def verify_command(ctx: click.Context, file: str, head: str | None, output: str)
 @Output
 def show(file: str, session: str | None, tool: str | None, output: str) -> None:
     """Prints the records of FILE from the oldest on."""
+    from callgate.permission.audit import records_of
+
     try:
         _print(_wanted(records_of(file), session, tool), output)
     except AuditError as error:
@@ -88,6 +91,8 @@ def show(file: str, session: str | None, tool: str | None, output: str) -> None:
 @Output
 def tail(file: str, lines: int, follow: bool, output: str) -> None:
     """Prints the last records of FILE."""
+    from callgate.permission.audit import records_of
+
     try:
         last = deque(records_of(file), maxlen=lines)
     except AuditError as error:
@@ -98,6 +103,8 @@ def tail(file: str, lines: int, follow: bool, output: str) -> None:
 
 
 def _follow(path: Path, number: int, output: str) -> None:
+    from callgate.permission.audit import records_of
+
     size = -1
     while True:
         now = path.stat().st_size if path.exists() else -1

@@ -23,8 +23,9 @@ from callgate.cli import findings
 from callgate.cli.convert import echo_json
 from callgate.cli.findings import Answer, Finding, Level
 from callgate.cli.mcp import OWN_TOOLS
+from callgate.cli.options import store_option
 from callgate.cli.render import escape
-from callgate.cli.state import store_option, store_place
+from callgate.cli.state import store_place
 from callgate.errors import CallgateError, UsageError
 from callgate.types import JsonObject, ToolDefinition
 

@@ -8,7 +8,7 @@ own tools in `mcp_serve.py`.
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,8 +19,10 @@ from callgate.cli.mcp_login import login, logout
 from callgate.cli.mcp_serve import serve
 from callgate.cli.render import escape
 from callgate.errors import UsageError
-from callgate.mcp import McpServer, ServersFile, read_servers
 from callgate.types import JsonObject
+
+if TYPE_CHECKING:
+    from callgate.mcp import McpServer, ServersFile
 
 __all__ = ["OWN_TOOLS", "mcp"]
 
@@ -98,6 +100,8 @@ def test_servers(ctx: click.Context, file: str, name: str | None, output: str) -
 
 
 def _read(file: str) -> ServersFile:
+    from callgate.mcp import read_servers
+
     try:
         return read_servers(file)
     except UsageError as error:

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callgate.cli.json_input import InputError
-from callgate.cli.settings import set_option, settled
+from callgate.cli.options import set_option
+from callgate.cli.settings import settled
 from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools
 from callgate.cli.visible import one_line, visible
 from callgate.config import Settings
@@ -104,7 +105,7 @@ def _served(options: Options) -> int:
 
 
 def _server(options: Options) -> tuple[ToolServer, Sequence[Any]]:
-    from callgate.cli.chat import policy_of
+    from callgate.cli.assemble import policy_of
     from callgate.mcp.serve import ToolServer
 
     tools = [

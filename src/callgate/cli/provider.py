@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from callgate.cli.demo_tools import DEMO_TOOLS, HONEST_TOOLS
+from callgate.cli.troubles import in_words_of_the_command
 from callgate.errors import UsageError
 from callgate.models import Model
 from callgate.models.choice import choose_model, has_gemini_key, provider_of
@@ -38,6 +38,18 @@ EMBEDDED_LINE = (
 )
 
 
+def _honest_tools() -> Sequence[Callable[..., Any]]:
+    from callgate.cli.demo_tools import HONEST_TOOLS
+
+    return HONEST_TOOLS
+
+
+def _demo_tools() -> Sequence[Callable[..., Any]]:
+    from callgate.cli.demo_tools import DEMO_TOOLS
+
+    return DEMO_TOOLS
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
     """The model of a conversation."""
@@ -45,7 +57,7 @@ class Chosen:
     model: Model
     line: str | None = None
     """What a person should know about the model before it answers."""
-    tools: Sequence[Callable[..., Any]] = HONEST_TOOLS
+    tools: Callable[[], Sequence[Callable[..., Any]]] = _honest_tools
     """The tools that it gets when nobody names any."""
     warm: Callable[[], None] = lambda: None
     """Gets the model ready while a person still types."""
@@ -86,7 +98,7 @@ def _can_embed() -> bool:
 def _demo(model: str | None, env: Mapping[str, str], limits: Limits | None) -> Chosen:
     if model is not None:
         raise click.UsageError("--provider demo has no models to choose from: leave out -m")
-    return Chosen(model=DemoModel(answer), line=DEMO_LINE, tools=DEMO_TOOLS)
+    return Chosen(model=DemoModel(answer), line=DEMO_LINE, tools=_demo_tools)
 
 
 def _remote(provider: str) -> Open:
@@ -94,7 +106,7 @@ def _remote(provider: str) -> Open:
         try:
             return Chosen(model=choose_model(model, provider=provider, env=env, limits=limits))
         except UsageError as error:
-            raise click.UsageError(str(error)) from error
+            raise click.UsageError(in_words_of_the_command(str(error))) from error
 
     return chosen
 

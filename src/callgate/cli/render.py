@@ -1,18 +1,33 @@
 """Events -> what a person sees in a terminal: the answer on stdout, what is about the run on stderr.
 
 Events come in, lines go out. Everything passes through `visible`, so that no text of models, tools or files can steer the
-terminal. This file decides nothing and runs nothing.
+terminal. On a terminal that can do more, the answer is drawn as Markdown and running calls as lines that change; elsewhere
+both are plain lines. This file decides nothing and runs nothing.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+import shutil
+import time
+from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from callgate.cli.live import Live, clipped
+from callgate.cli.markdown import Markdown, width_of
 from callgate.cli.visible import CONTEXT_CHARS, one_line, shown_call, visible
-from callgate.events import CallFinished, CallProgress, CallStarted, Event, Notice, RunEnded, TextDelta
+from callgate.events import (
+    ApprovalNeeded,
+    CallFinished,
+    CallProgress,
+    CallStarted,
+    Event,
+    Notice,
+    RunEnded,
+    TextDelta,
+    ThoughtDelta,
+)
 from callgate.types import FunctionCall, Reply, ToolResult
 
 __all__ = ["Terminal", "ending_sentence", "escape", "is_terminal", "one_line", "shown_call"]
@@ -22,10 +37,15 @@ RESULT_CHARS_MAX = 120
 ERROR_CHARS_MAX = 500
 HELD_MAX = 1_000
 """Progress reports that wait for a question to be answered; further ones are dropped."""
+CALLS_KEPT = 1_000
+"""Calls that can be looked at again; older ones are in the session."""
+TICK_S = 0.1
 
-_SYMBOLS = {"call": "→", "done": "✓", "failed": "✗", "cut": "…"}
-_SYMBOLS_ASCII = {"call": "->", "done": "ok", "failed": "x", "cut": "..."}
-_COLORS = {"call": "36", "done": "32", "failed": "31", "notice": "33", "added": "32", "removed": "31", "place": "36"}
+_SYMBOLS = {"call": "→", "done": "✓", "failed": "✗", "cut": "…", "spinner": "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"}
+_SYMBOLS_ASCII = {"call": "->", "done": "ok", "failed": "x", "cut": "...", "spinner": "|/-\\"}
+_COLORS = {
+    "call": "36", "done": "32", "failed": "31", "notice": "33", "added": "32", "removed": "31", "place": "36", "quiet": "2",
+}  # fmt: skip
 
 
 escape = visible
@@ -43,19 +63,63 @@ def is_terminal(stream: TextIO | None) -> bool:
 class Terminal:
     """Shows a run while it goes on."""
 
-    def __init__(self, out: TextIO, err: TextIO, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        err: TextIO,
+        environ: Mapping[str, str] = os.environ,
+        *,
+        size: Callable[[], tuple[int, int]] = shutil.get_terminal_size,
+    ) -> None:
         self._out = out
         self._err = err
+        is_dumb = environ.get("TERM", "dumb") == "dumb"
         self._color = is_terminal(err) and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
-        self._symbols = _SYMBOLS if _can_write(err, "".join(_SYMBOLS.values())) else _SYMBOLS_ASCII
+        can_draw = _can_write(err, "".join(_SYMBOLS.values()))
+        self._symbols = _SYMBOLS if can_draw else _SYMBOLS_ASCII
+        self._size = size
+        self._live = Live(lambda text: self._put(self._err, text), size) if is_terminal(err) and not is_dumb else None
+        # Without colours, the marks of Markdown say more than their absence.
+        self._markdown = is_terminal(out) and not is_dumb and not environ.get("NO_COLOR")
+        self._prose = self._new_prose()
         self._in_line = False
         self._tail = ""
         """The end of the answer so far: what follows is judged by it."""
-        self._started: dict[str, str] = {}
+        self._running: dict[str, _Shown] = {}
+        """The calls that have started and are not over, in the order of their start."""
+        self._busy_since: float | None = None
+        """When somebody began to wait for the model; None while nobody does."""
+        self._doing = "waiting for the model"
+        self.calls: list[tuple[FunctionCall, ToolResult]] = []
+        """The calls that were shown, oldest first; `number_of_first` says which one the first is."""
+        self.number_of_first = 1
         self._held: list[Event] | None = None
+
+    def _new_prose(self) -> Markdown | None:
+        if not self._markdown:
+            return None
+        return Markdown(lambda: self._size()[0], ascii_only=not _can_write(self._out, "•│─┼"))
+
+    # A turn ---------------------------------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """A turn begins: somebody waits for the model."""
+        self._busy_since, self._doing = time.monotonic(), "waiting for the model"
+
+    def end(self) -> None:
+        """A turn is over, however it ended: nothing moves any more."""
+        self._busy_since = None
+        self._running.clear()
+        self.end_line()
+
+    def tick(self) -> float:
+        """Draws what changes by itself; says after how many seconds to do so again."""
+        self._draw_live()
+        return TICK_S
 
     def hold(self) -> None:
         """A question is being asked: nothing else is shown until it is answered."""
+        self.end_line()
         self._held = []
 
     def release(self) -> None:
@@ -64,34 +128,42 @@ class Terminal:
         for event in held:
             self.show(event)
 
+    def forget_calls(self) -> None:
+        """Another conversation begins: its calls are counted from 1."""
+        self.calls, self.number_of_first = [], 1
+
     def show(self, event: Event) -> None:
         """Shows one event, if there is anything to be seen of it."""
         if self._held is not None:
             if len(self._held) < HELD_MAX or not isinstance(event, CallProgress):
                 self._held.append(event)
             return
+        self._show(event)
+        self._draw_live()
+
+    def _show(self, event: Event) -> None:
         match event:
             case TextDelta(text):
-                self._write(self._out, visible(text, before=self._tail))
-                self._tail = (self._tail + text)[-CONTEXT_CHARS:]
-                self._in_line = not text.endswith("\n")
+                self._text(text)
+            case ThoughtDelta():
+                self._doing = "thinking"
             case CallStarted(call):
                 self._call(call)
             case CallFinished(call, result):
-                if call.id not in self._started:
-                    self._call(call)  # It never ran; what was asked for is still worth seeing.
-                self._started.pop(call.id)
-                self._result(call, result)
+                self._finished(call, result)
             case CallProgress(call_id, message, fraction):
-                done = "" if fraction is None else f" {fraction:.0%}"
-                self.line(f"  {self._started.get(call_id, '')}: {one_line(message, ERROR_CHARS_MAX)}{done}")
+                self._progress(call_id, message, fraction)
+            case ApprovalNeeded():
+                self.end_line()
             case Notice(_, message, _):
                 self.line(f"! {one_line(message, ERROR_CHARS_MAX)}", color="notice")
             case RunEnded(reply):
-                self.end_line()
+                self.end()
                 self._ending(reply)
             case _:
                 pass
+
+    # Lines ----------------------------------------------------------------------------------------------------------------
 
     def line(self, text: str, *, color: str | None = None) -> None:
         """One line about the run. Whatever it is made of cannot steer the terminal."""
@@ -110,29 +182,102 @@ class Terminal:
         self.end_line()
         self._write(self._out, f"{visible(text)}\n")
 
+    def clear(self) -> None:
+        """Empties the screen, if there is one."""
+        if self._live is not None:
+            self._write(self._err, "\x1b[H\x1b[2J")
+
     def end_line(self) -> None:
         """Ends the line of text that is being written, if there is one."""
+        if self._prose is not None:
+            if rest := self._prose.close():
+                self._write(self._out, rest)
+            self._prose, self._in_line = self._new_prose(), False
         if self._in_line:
             self._write(self._out, "\n")
             self._in_line = False
+        if self._live is not None:
+            self._live.erase()
+
+    def _text(self, text: str) -> None:
+        shown = visible(text, before=self._tail)
+        self._tail = (self._tail + text)[-CONTEXT_CHARS:]
+        if self._prose is None:
+            self._write(self._out, shown)
+            self._in_line = not text.endswith("\n")
+            return
+        if drawn := self._prose.feed(shown):
+            self._write(self._out, drawn)
+        self._in_line = self._prose.in_line
 
     def _call(self, call: FunctionCall) -> None:
         name = one_line(call.name, ARGS_CHARS_MAX)
-        self._started[call.id] = name
         args = one_line(_json(dict(call.args)), ARGS_CHARS_MAX, cut=self._symbols["cut"])
-        self.line(f"{self._symbols['call']} {name}({args})", color="call")
+        self._running[call.id] = _Shown(name, args)
+        if self._live is None:
+            self.line(f"{self._symbols['call']} {name}({args})", color="call")
+        else:
+            self.end_line()
 
-    def _result(self, call: FunctionCall, result: ToolResult) -> None:
-        name = one_line(call.name, ARGS_CHARS_MAX)
+    def _finished(self, call: FunctionCall, result: ToolResult) -> None:
+        if call.id not in self._running:
+            self._call(call)  # It never ran; what was asked for is still worth seeing.
+        shown = self._running.pop(call.id)
+        self.calls.append((call, result))
+        if len(self.calls) > CALLS_KEPT:
+            del self.calls[0]
+            self.number_of_first += 1
+        if self._busy_since is not None:
+            self.begin()
+        if self._live is None:
+            self._result(shown.name, result)
+        else:
+            self._result_in_one(shown, result, self.number_of_first + len(self.calls) - 1)
+
+    def _result(self, name: str, result: ToolResult) -> None:
         cut = self._symbols["cut"]
         if result.is_error:
             error = one_line(result.error or result.status, ERROR_CHARS_MAX, cut=cut)
             self.line(f"{self._symbols['failed']} {name}: {error}", color="failed")
             return
-        head = one_line(_json(result.value), RESULT_CHARS_MAX, cut=cut)
-        media = f" + {len(result.media)} media" if result.media else ""
-        duration = _duration(result.duration_s)
-        self.line(f"{self._symbols['done']} {name} {duration} {self._symbols['call']} {head}{media}", color="done")
+        head = one_line(_json(result.value), RESULT_CHARS_MAX, cut=cut) + _media(result)
+        self.line(
+            f"{self._symbols['done']} {name} {_duration(result.duration_s)} {self._symbols['call']} {head}", color="done"
+        )
+
+    def _result_in_one(self, shown: _Shown, result: ToolResult, number: int) -> None:
+        """The call and what came of it in one line; `/call` shows the whole."""
+        cut, columns = self._symbols["cut"], self._size()[0]
+        symbol = self._symbols["failed" if result.is_error else "done"]
+        args = clipped(shown.args, max(16, columns // 2 - width_of(shown.name)), cut=cut)
+        line = f"{symbol} {number} {shown.name}({args}) {_duration(result.duration_s)}"
+        if result.is_error:
+            error = one_line(result.error or result.status, ERROR_CHARS_MAX, cut=cut)
+            self.line(f"{line}: {error}", color="failed")
+            return
+        head = one_line(_json(result.value), RESULT_CHARS_MAX, cut=cut) + _media(result)
+        line = f"{line} {self._symbols['call']} "
+        self.line(line + clipped(head, max(16, columns - 1 - width_of(line)), cut=cut), color="done")
+
+    def _progress(self, call_id: str, message: str, fraction: float | None) -> None:
+        done = "" if fraction is None else f" {fraction:.0%}"
+        shown = self._running.get(call_id)
+        said = f"{one_line(message, ERROR_CHARS_MAX)}{done}"
+        if self._live is None:
+            self.line(f"  {shown.name if shown else ''}: {said}")
+        elif shown is not None:
+            shown.progress = said
+
+    def _draw_live(self) -> None:
+        if self._live is None or self._held is not None or self._in_line:
+            return
+        now = time.monotonic()
+        frames = self._symbols["spinner"]
+        spinner = frames[int(now / TICK_S) % len(frames)]
+        lines = [f"{spinner} {shown.line(now, self._symbols['cut'])}" for shown in self._running.values()]
+        if not lines and self._busy_since is not None:
+            lines = [f"{spinner} {self._doing} {_elapsed(now - self._busy_since)}  (Ctrl-C stops)"]
+        self._live.draw([line.rstrip() for line in lines])
 
     def _ending(self, reply: Reply) -> None:
         sentence = ending_sentence(reply)
@@ -140,9 +285,28 @@ class Terminal:
             self.line(f"! {sentence}", color="notice")
 
     def _write(self, stream: TextIO, text: str) -> None:
+        if self._live is not None:
+            self._live.erase()
+        self._put(stream, text)
+
+    def _put(self, stream: TextIO, text: str) -> None:
         encoding = stream.encoding or "utf-8"
         stream.write(text.encode(encoding, "backslashreplace").decode(encoding))
         stream.flush()
+
+
+class _Shown:
+    """A call that is running."""
+
+    def __init__(self, name: str, args: str) -> None:
+        self.name = name
+        self.args = args
+        self.since = time.monotonic()
+        self.progress = ""
+
+    def line(self, now: float, cut: str) -> str:
+        """How the call stands."""
+        return f"{self.name}({clipped(self.args, 60, cut=cut)}) {_elapsed(now - self.since)} {self.progress}"
 
 
 _ENDINGS = {
@@ -172,6 +336,14 @@ def _can_write(stream: TextIO, text: str) -> bool:
 
 def _json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, default=repr)
+
+
+def _media(result: ToolResult) -> str:
+    return f" + {len(result.media)} media" if result.media else ""
+
+
+def _elapsed(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 60 else f"{seconds // 60:.0f} min {seconds % 60:02.0f} s"
 
 
 def _duration(seconds: float) -> str:

@@ -21,8 +21,9 @@ from callgate import parts, strict_json
 from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
 from callgate.cli.file_undo import file_undo
 from callgate.cli.json_input import InputError, json_from
+from callgate.cli.options import store_option
 from callgate.cli.render import escape, is_terminal, one_line
-from callgate.cli.state import opened, store_option, store_place
+from callgate.cli.state import opened, store_place
 from callgate.conversation import is_user_turn, repaired
 from callgate.errors import JsonError, StoreError, UsageError
 from callgate.facts import Fact, HistoryGiven
@@ -31,7 +32,7 @@ from callgate.store import SessionInfo, Store
 from callgate.store.owner import shown
 from callgate.types import Content, JsonObject, Loss
 
-__all__ = ["sessions"]
+__all__ = ["session_rows", "sessions"]
 
 T = TypeVar("T")
 
@@ -70,21 +71,31 @@ def _with_store(place: str | None, work: Callable[[Store], Coroutine[Any, Any, T
 def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
     """Lists sessions: id, when it was last written to, turns, state and the first words of the user."""
 
-    async def work(store: Store) -> tuple[list[JsonObject], int]:
-        known = await store.sessions()
-        chosen = known if everything else known[:LISTED]
-        return [await _row(store, info) for info in chosen], len(known) - len(chosen)
-
-    rows, more = _with_store(store, work)
+    rows, more = _with_store(store, lambda store: _rows(store, None if everything else LISTED))
     if output == "json":
         echo_json(rows)
         return
     if not rows:
         click.echo("No session is kept.")
-    for line in _table([[str(row[key]) for key in ("id", "updated", "turns", "state", "title")] for row in rows]):
+    for line in _listed(rows):
         click.echo(line)
     if more:
         click.echo(f"... and {more} more; --all lists them")
+
+
+async def session_rows(store: Store, count: int) -> tuple[list[str], int]:
+    """The newest sessions as lines of a table, and how many there are beside them."""
+    rows, more = await _rows(store, count)
+    return list(_listed(rows)), more
+
+
+async def _rows(store: Store, count: int | None) -> tuple[list[JsonObject], int]:
+    known = await store.sessions()
+    return [await _row(store, info) for info in known[:count]], len(known[count:]) if count is not None else 0
+
+
+def _listed(rows: Sequence[JsonObject]) -> Iterator[str]:
+    yield from _table([[str(row[key]) for key in ("id", "updated", "turns", "state", "title")] for row in rows])
 
 
 async def _row(store: Store, info: SessionInfo) -> JsonObject:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import click
 
@@ -22,9 +22,7 @@ from callgate.errors import UsageError
 from callgate.permission import Mode, Policy
 from callgate.types import JsonObject, Limits, Price
 
-__all__ = ["limits_of", "policy_from", "prices_of", "secrets_of", "set_option", "settings_here", "settled"]
-
-F = TypeVar("F", bound="Callable[..., Any]")
+__all__ = ["limits_of", "policy_from", "prices_of", "secrets_of", "settings_here", "settled"]
 
 # Option of a command -> the setting that it gives.
 _OPTIONS = {
@@ -32,13 +30,6 @@ _OPTIONS = {
     "mcp": "mcp.files", "approval_mode": "approval_mode", "policy": "policy.file", "audit": "audit", "output": "output",
     "store": "store",
 }  # fmt: skip
-
-
-def set_option(command: F) -> F:
-    """Gives a command the option by which every setting can be given."""
-    return click.option(
-        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting, as `config show` lists them; repeatable."
-    )(command)
 
 
 def settled(given: dict[str, Any]) -> Settings:

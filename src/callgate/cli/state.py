@@ -10,37 +10,20 @@ import asyncio
 import contextlib
 import os
 import uuid
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from typing import Any
 
 import click
 
 from callgate import config
 from callgate.cli.json_input import InputError
+from callgate.cli.troubles import with_advice
 from callgate.errors import CallgateError, UsageError
 from callgate.sessions import LATEST, State, find, recall
 from callgate.store import Store, open_store
 
-__all__ = ["Kept", "kept_session", "opened", "session_options", "state_dir", "store_option", "store_place"]
-
-F = TypeVar("F", bound="Callable[..., Any]")
-
-store_option = click.option("--store", metavar="PATH|URL", help="Where sessions are kept: a SQLite file or postgresql://...")
-
-_OPTIONS = (
-    click.option("-r", "--resume", metavar="ID", help="Go on with this session ('latest', or the beginning of an id)."),
-    click.option("-c", "--continue", "go_on", is_flag=True, help="Go on with the newest session."),
-    click.option("--ephemeral", is_flag=True, help="Keep nothing of this conversation."),
-    store_option,
-)
-
-
-def session_options(command: F) -> F:
-    """Gives a command the options that say where its session is kept, and which one it is."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+__all__ = ["Kept", "kept_session", "new_id", "opened", "session_ids", "state_dir", "store_place"]
 
 
 def state_dir(env: Mapping[str, str] = os.environ) -> str:
@@ -72,7 +55,24 @@ def opened(place: str | None) -> Generator[Store]:
         finally:
             asyncio.run(store.aclose())
     except CallgateError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(with_advice(error)) from error
+
+
+def session_ids(place: str | None) -> list[tuple[str, str]]:
+    """Ids and titles of the sessions that are kept, the newest first; none where they cannot be read."""
+    place = store_place(place)
+    if "://" not in place and not os.path.exists(place):
+        return []  # Looking is no reason to make one.
+    try:
+        with opened(place) as store:
+            return [(info.id, info.title) for info in asyncio.run(store.sessions())]
+    except click.ClickException:
+        return []
+
+
+def new_id() -> str:
+    """The id of a conversation that begins."""
+    return f"chat-{uuid.uuid4().hex[:12]}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +85,8 @@ class Kept:
     """How it stood; None if it begins."""
     is_kept: bool = True
     """Whether it outlives the command."""
+    place: str | None = None
+    """The path or address of its store."""
 
     @property
     def is_unfinished(self) -> bool:
@@ -107,12 +109,13 @@ def kept_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Kept]
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with -r, -c or --store")
     in_memory = ephemeral or (not keep and place is None and resume is None)
     with opened(None if in_memory else store_place(place)) as store:
-        yield replace(asyncio.run(_found(store, resume)), is_kept=not in_memory)
+        kept = asyncio.run(_found(store, resume))
+        yield replace(kept, is_kept=not in_memory, place=None if in_memory else store_place(place))
 
 
 async def _found(store: Store, resume: str | None) -> Kept:
     if resume is None:
-        session = f"chat-{uuid.uuid4().hex[:12]}"
+        session = new_id()
         await store.load(session)  # A store that cannot be used is told before anything is asked.
         return Kept(store=store, id=session)
     try:

@@ -30,7 +30,7 @@ _FILE = re.compile(r"(?P<place>.+\.py)(?::(?P<name>[\w.]+))?")
 _MODULE = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::(?P<name>[\w.]+))?")
 
 
-class ToolLoadError(Exception):
+class ToolLoadError(UsageError):
     """A tool could not be loaded; the message is one sentence that says which and why."""
 
 
@@ -188,7 +188,7 @@ def _import_error(place: str, error: BaseException, file: str | None) -> ToolLoa
     else:
         where = _innermost(error, file)
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return ToolLoadError(f"{place!r} cannot be imported: {where}{what}")
+    return ToolLoadError(f"{place!r} cannot be imported: {where}{what}. Mend it there; --debug shows the whole traceback")
 
 
 def _innermost(error: BaseException, file: str | None) -> str:

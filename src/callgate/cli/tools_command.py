@@ -10,17 +10,20 @@ import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
 from callgate.cli.json_input import InputError, json_from
+from callgate.cli.options import APPROVAL_MODES, set_option
 from callgate.cli.render import escape, is_terminal
-from callgate.cli.settings import set_option, settled
+from callgate.cli.settings import settled
 from callgate.errors import ToolNotDeclarable, UsageError
-from callgate.permission import MODES, Mode
 from callgate.types import Loss, ToolDefinition, Verdict
+
+if TYPE_CHECKING:
+    from callgate.permission import Mode
 
 __all__ = ["tools"]
 
@@ -42,7 +45,7 @@ def tools(ctx: click.Context) -> None:
 @click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
 @click.option("--root", metavar="DIR", help="Folder that the file tools work in; without -T the current one.")
 @click.option("--policy", metavar="FILE", help="Rules in TOML.")
-@click.option("--approval-mode", type=click.Choice(MODES), help="As in callgate chat.")
+@click.option("--approval-mode", type=click.Choice(APPROVAL_MODES), help="As in callgate chat.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
 @set_option
 def list_tools(
@@ -59,9 +62,9 @@ def list_tools(
 
     Exit codes: 0, 2 wrong usage, 42 bad input.
     """
-    from callgate.cli.chat import policy_of
+    from callgate.cli.assemble import policy_of
     from callgate.cli.demo_tools import HONEST_TOOLS
-    from callgate.cli.tools import ToolLoadError, file_tools, load_tools
+    from callgate.cli.tools import file_tools, load_tools
     from callgate.execute import Executor
 
     given: dict[str, Any] = {
@@ -72,7 +75,7 @@ def list_tools(
     tool, root = given["tool"], given["root"]
     try:
         definitions = Executor([*(load_tools(tool) if tool else HONEST_TOOLS), *file_tools(root, tool)]).definitions
-    except (ToolLoadError, UsageError) as error:
+    except UsageError as error:
         raise InputError(str(error)) from error
     explained = [(definition, rules.explain(definition)) for definition in definitions]
     if output == "json":

@@ -18,8 +18,9 @@ import click
 
 from callgate.cli.convert import echo_json
 from callgate.cli.json_input import InputError
+from callgate.cli.options import store_option
 from callgate.cli.render import is_terminal, one_line
-from callgate.cli.state import opened, store_option, store_place
+from callgate.cli.state import opened, store_place
 from callgate.errors import UsageError
 from callgate.facts import Fact
 from callgate.sessions import find

@@ -10,15 +10,17 @@ import os
 import sys
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import click
 
 from callgate.cli.json_input import InputError
 from callgate.cli.render import escape, is_terminal
 from callgate.errors import UsageError
-from callgate.files import Change, FileTools
-from callgate.files.backups import Backups, default_state_dir
-from callgate.files.bounds import Bounds
+
+if TYPE_CHECKING:
+    from callgate.files import Change
+    from callgate.files.backups import Backups
 
 __all__ = ["undo"]
 
@@ -37,6 +39,9 @@ def undo(change: str | None, *, listing: bool, show: str | None, root: str | Non
 
     Exit codes: 0, 2 wrong usage, 42 it cannot be undone.
     """
+    from callgate.files.backups import Backups, default_state_dir
+    from callgate.files.bounds import Bounds
+
     backups = Backups(default_state_dir(), Bounds())
     below = os.path.abspath(root or ".")
     known = [found for found in backups.changes() if everywhere or _is_below(found, below)]
@@ -82,6 +87,8 @@ def _list(known: Sequence[Change], *, everywhere: bool) -> None:
 
 
 def _diff(change: Change) -> str:
+    from callgate.files import FileTools
+
     with FileTools(change.root) as files:
         text = escape(files.diff(change.id))
     return text if not is_terminal(sys.stdout) else "".join(map(_colored, text.splitlines(keepends=True)))
@@ -93,6 +100,8 @@ def _colored(line: str) -> str:
 
 
 def _restore(change: Change, *, force: bool) -> None:
+    from callgate.files import FileTools
+
     click.echo(_diff(change), nl=False)
     with FileTools(change.root) as files:
         done = files.undo(change.id, force=force)

@@ -6,21 +6,38 @@ one row of `FORMATS`.
 
 from __future__ import annotations
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
-from callgate.definitions.conversion import Converted, convert
-from callgate.definitions.detection import read
-from callgate.definitions.format import Format, Kind
-from callgate.definitions.formats import FORMATS, format_named
-from callgate.definitions.function import ArgumentsInvalid, FunctionTool, ToolOptions, function_tool, tool
-from callgate.definitions.reading import ShapeError, plain
 from callgate.errors import UsageError
 from callgate.types import ToolDefinition
+
+if TYPE_CHECKING:
+    from callgate.definitions.conversion import Converted, convert
+    from callgate.definitions.format import Format, Kind
+    from callgate.definitions.formats import FORMATS, format_named
+    from callgate.definitions.function import ArgumentsInvalid, FunctionTool, ToolOptions, function_tool, tool
+    from callgate.definitions.reading import ShapeError
 
 __all__ = [
     "FORMATS", "ArgumentsInvalid", "Converted", "Format", "FunctionTool", "Kind", "ShapeError", "ToolOptions", "convert",
     "definition_from", "definitions_from", "format_named", "function_tool", "tool",
 ]  # fmt: skip
+
+# Loaded when first used: whoever brings Python functions alone does not wait for eight formats to be imported.
+_PLACES = {
+    "ArgumentsInvalid": "function", "FunctionTool": "function", "ToolOptions": "function", "function_tool": "function",
+    "tool": "function", "Converted": "conversion", "convert": "conversion", "FORMATS": "formats", "format_named": "formats",
+    "Format": "format", "Kind": "format", "ShapeError": "reading",
+}  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f"{__name__}.{_PLACES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
@@ -33,6 +50,8 @@ def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
     """
     if isinstance(obj, ToolDefinition):
         return obj
+    from callgate.definitions.function import FunctionTool
+
     if isinstance(obj, FunctionTool):
         return obj.definition
     found = definitions_from(obj, format)
@@ -47,6 +66,10 @@ def definitions_from(obj: Any, format: str | None = None) -> list[ToolDefinition
     Raises:
         UsageError: as `definition_from`.
     """
+    from callgate.definitions.detection import read
+    from callgate.definitions.formats import format_named
+    from callgate.definitions.reading import plain
+
     if format is not None:
         format_named(format)
     return [item.definition for item in read(plain(obj), source=format, kind="tool", say="format").items]

@@ -1,0 +1,193 @@
+"""One prompt and its answer, and the way into a conversation: what `callgate chat` does once its options are read.
+
+Options come in; the answer goes to stdout as text, one JSON object or a line for each event, what is about the run to
+stderr, and an exit code to the shell. How a run goes is the gate's business, how it looks is `render.py`'s.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from callgate import strict_json
+from callgate.cli.assemble import talk_of
+from callgate.cli.json_input import InputError
+from callgate.cli.logs import start_logging
+from callgate.cli.options import Options
+from callgate.cli.piped import PIPE_WAIT_S, piped, with_context
+from callgate.cli.provider import choose
+from callgate.cli.render import Terminal, ending_sentence, is_terminal
+from callgate.cli.settings import limits_of, secrets_of, settings_here
+from callgate.cli.state import Kept
+from callgate.cli.talk import Talk
+from callgate.cli.troubles import TroubleShooter, with_advice
+from callgate.cli.tty import Tty, ending_signals
+from callgate.cli.turns import ERROR, INTERRUPTED, OK, TURN_LIMIT, take_turn
+from callgate.errors import CallgateError
+from callgate.events import Event, RunEnded, to_json
+from callgate.types import JsonObject, Reply
+
+if TYPE_CHECKING:
+    from callgate.parts import Prompt
+
+__all__ = ["ask"]
+
+EXAMPLE_WAIT_S = 2.0
+"""How long `--example` waits for somebody to write to a pipe before it shows the example."""
+
+EXAMPLE = (
+    "What is 12 * 7?",
+    "What is the weather in Oslo and in Rome?",
+    "What time is it in Atlantis?",
+)
+"""One call, two calls at once, and a call that fails and is made again in another way."""
+
+
+def ask(ctx: click.Context, options: Options, session: Kept) -> int:
+    """Answers the prompt, or begins a conversation; gives the exit code."""
+    terminal = Terminal(sys.stdout, sys.stderr)
+    settings = options.settings or settings_here()
+    start_logging(settings["log_level"], secrets=secrets_of(settings))
+    if settings["log_level"] != "debug":
+        logging.getLogger("callgate.execute").addHandler(TroubleShooter(terminal))
+    if settings.is_set("trace.content"):
+        from callgate.telemetry import record_content
+
+        record_content(settings["trace.content"])
+    chosen = choose(options.provider, options.model, settings.environment(os.environ), limits=limits_of(settings))
+    prompts = _prompts(options, terminal, may_be_empty=session.is_unfinished)
+    if prompts is None and options.output != "text":
+        raise click.UsageError(f"-o {options.output} needs a prompt: give one as an argument, or pipe it in", ctx)
+    with ending_signals(), Tty() as tty:
+        shows_example = prompts is not None and len(prompts) > 1
+        talk = talk_of(options, chosen, terminal, session, tty=tty, shows_example=shows_example)
+        if chosen.line:
+            terminal.line(chosen.line)
+        chosen.warm()
+        with talk:
+            if session.is_unfinished and (prompts is None or prompts[0] != ""):
+                # What was left open is ended before anything new is asked.
+                show = _shows(terminal)[options.output]
+                if not take_turn(talk, terminal, None, show=show):
+                    return INTERRUPTED
+            if prompts is None:
+                from callgate.cli.repl import converse
+
+                return converse(talk, terminal, options, session)
+            if len(prompts) > 1:
+                return _show_example(talk, terminal, prompts)
+            return _answer(talk, terminal, _attached(options, prompts[0]), options.output, session)
+
+
+# What is asked -----------------------------------------------------------------------------------------------------------
+
+
+def _prompts(options: Options, terminal: Terminal, *, may_be_empty: bool) -> Sequence[str] | None:
+    """What to answer; None when somebody sits there who can be asked. Empty: the session goes on where it stopped."""
+    prompt = options.prompt
+    if prompt is None:
+        if is_terminal(sys.stdin):
+            return None
+        prompt = piped(sys.stdin, wait_s=EXAMPLE_WAIT_S if options.example else None) or ""
+        if options.example and not prompt.strip():
+            return EXAMPLE
+    elif prompt.strip() and (context := _context(options, terminal)).strip():
+        prompt = with_context(prompt, context)
+    prompt = strict_json.without_surrogates(prompt)
+    if not prompt.strip():
+        if may_be_empty:
+            return [""]
+        raise InputError("there is no prompt: give one as an argument, or pipe it in")
+    return [prompt]
+
+
+def _context(options: Options, terminal: Terminal) -> str:
+    """What is piped in beside a prompt."""
+    if options.stdin is False or is_terminal(sys.stdin):
+        return ""
+    text = piped(sys.stdin, wait_s=None if options.stdin else PIPE_WAIT_S)
+    if text is None:
+        terminal.line(
+            f"! Nothing came through stdin within {PIPE_WAIT_S:g} seconds, so the prompt is answered without it. "
+            "--stdin waits for it, --no-stdin does not look at it.",
+            color="notice",
+        )
+    return text or ""
+
+
+def _attached(options: Options, prompt: str) -> Prompt | None:
+    """The prompt with the files that were named beside it."""
+    if not options.attach:
+        return prompt or None
+    from callgate.cli.attach import AttachError, Attachments
+
+    try:
+        with Attachments(options.root or ".") as files:
+            return files.prompt(prompt, options.attach)
+    except AttachError as error:
+        raise InputError(str(error)) from error
+
+
+# Answering ---------------------------------------------------------------------------------------------------------------
+
+
+def _answer(talk: Talk, terminal: Terminal, prompt: Prompt | None, output: str, session: Kept | None = None) -> int:
+    terminal.begin()
+    try:
+        reply = talk.turn(prompt, _shows(terminal)[output], terminal.tick)
+    except CallgateError as error:
+        terminal.end()
+        raise click.ClickException(with_advice(error)) from error
+    finally:
+        terminal.end()
+    if output == "json":
+        print(json.dumps(_summary(reply), default=repr), flush=True)
+    if output != "text" and (sentence := ending_sentence(reply)):
+        terminal.line(f"callgate: {sentence}")
+    if reply.approvals and session is not None and session.is_kept:
+        terminal.line(f"To answer: callgate chat -r {session.id}")
+    return _exit_code(reply)
+
+
+def _shows(terminal: Terminal) -> dict[str, Callable[[Event], None]]:
+    return {"text": terminal.show, "json": _ignore, "stream-json": _print_event}
+
+
+def _exit_code(reply: Reply) -> int:
+    if reply.limited or reply.finish_reason == "turn_limit":
+        return TURN_LIMIT
+    if reply.finish_reason == "cancelled":
+        return INTERRUPTED
+    return OK if reply.ok else ERROR
+
+
+def _show_example(talk: Talk, terminal: Terminal, prompts: Sequence[str]) -> int:
+    codes: list[int] = []
+    for prompt in prompts:
+        terminal.say(f"> {prompt}")
+        codes.append(_answer(talk, terminal, prompt, "text"))
+        if codes[-1] == INTERRUPTED:
+            break
+    return max(codes)
+
+
+def _ignore(event: Event) -> None:
+    """The summary at the end says it all."""
+
+
+def _print_event(event: Event) -> None:
+    line = to_json(event)
+    if isinstance(event, RunEnded):
+        line["reply"].pop("contents")
+    print(json.dumps(line, default=repr), flush=True)
+
+
+def _summary(reply: Reply) -> JsonObject:
+    plain: JsonObject = to_json(RunEnded(reply))["reply"]
+    return {"response": plain["text"]} | {key: plain[key] for key in ("calls", "usage", "finish_reason", "session")}

@@ -1,0 +1,144 @@
+"""From options to a conversation: the tools, the servers, the policy and the gate behind it.
+
+Options and a chosen model come in, a `Talk` goes out. What cannot be used is one sentence and the exit code for bad input.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import sys
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING
+
+from callgate.cli.approve import Approver
+from callgate.cli.json_input import InputError
+from callgate.cli.options import Options
+from callgate.cli.provider import Chosen
+from callgate.cli.render import Terminal, is_terminal, one_line
+from callgate.cli.settings import limits_of, policy_from, prices_of, settings_here
+from callgate.cli.state import Kept
+from callgate.cli.talk import Talk
+from callgate.cli.tools import mcp_tools
+from callgate.cli.tty import Tty
+from callgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from callgate.config import Settings
+    from callgate.mcp import Host
+    from callgate.permission import Mode, Policy
+    from callgate.runtime import Gate
+
+__all__ = ["in_mode", "policy_of", "talk_of"]
+
+NOBODY = "Nobody can be asked here: use a terminal, or a rule in a --policy file, or run it with --approval-mode yolo."
+NOBODY_IN_YOLO = "Nobody can be asked here, and no --approval-mode allows it: use a terminal."
+
+
+def talk_of(
+    options: Options,
+    chosen: Chosen,
+    terminal: Terminal,
+    session: Kept,
+    *,
+    tty: Tty,
+    shows_example: bool = False,
+) -> Talk:
+    """The conversation that was asked for.
+
+    Raises:
+        InputError: a tool, a folder, a server or the policy cannot be used.
+    """
+    # Whoever cannot see the question cannot answer it.
+    approve = Approver(terminal, tty=tty) if is_terminal(sys.stdin) and is_terminal(sys.stderr) else None
+    settings = options.settings or settings_here()
+    with _one_sentence():
+        host = partial(_host, terminal, approve) if approve is not None else None
+        servers = mcp_tools(options.mcp, _saying(terminal), host, settings["mcp.servers"])
+
+    def build() -> Gate:
+        policy = policy_of(options.policy, options.approval_mode, settings)
+        for problem in policy.problems:
+            terminal.line(f"! {one_line(problem, 1000)}", color="failed")
+        with _one_sentence():
+            return _gate(
+                options, chosen, session, policy=policy, approve=approve, servers=servers, shows_example=shows_example
+            )
+
+    talk = Talk(build, session.id, approve, tty=tty, servers=servers)
+    if options.tool or options.root or options.mcp or options.policy or options.audit or options.prompt or shows_example:
+        _ = talk.gate  # What somebody named and cannot be used is told before anything is asked.
+    return talk
+
+
+@contextlib.contextmanager
+def _one_sentence() -> Generator[None]:
+    """What cannot be used becomes a sentence of the command."""
+    try:
+        yield
+    except UsageError as error:
+        logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)
+        raise InputError(str(error)) from error
+
+
+def _gate(
+    options: Options,
+    chosen: Chosen,
+    session: Kept,
+    *,
+    policy: Policy,
+    approve: Approver | None,
+    servers: Sequence[object],
+    shows_example: bool,
+) -> Gate:
+    from callgate.cli.demo_tools import DEMO_TOOLS
+    from callgate.cli.tools import file_tools, load_tools
+    from callgate.runtime import Gate
+
+    settings = options.settings or settings_here()
+    # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
+    unnamed = DEMO_TOOLS if shows_example else chosen.tools()
+    named = load_tools(options.tool) if options.tool else [] if servers else unnamed
+    return Gate(
+        chosen.model,
+        [*named, *file_tools(options.root, [*options.tool, *options.mcp, *(settings["mcp.servers"] or ())]), *servers],
+        mode=options.mode,
+        system=options.system,
+        policy=policy,
+        approve=approve,
+        audit=options.audit,
+        store=session.store,
+        limits=limits_of(settings),
+        settings=settings["settings"],
+        prices=prices_of(settings),
+        tools_shown=settings["tools_shown"],
+        compaction=settings["compaction"],
+    )
+
+
+def _saying(terminal: Terminal) -> Callable[[str], None]:
+    return lambda said: terminal.line(f"callgate: {one_line(said, 1000)}")
+
+
+def _host(terminal: Terminal, approver: Approver) -> Host:
+    """Servers may ask the person at the terminal."""
+    from callgate.cli.mcp_asking import ServerAsker
+
+    return ServerAsker(terminal.line, approver).host()
+
+
+def policy_of(file: str | None, mode: Mode | None, settings: Settings) -> Policy:
+    """The policy of the settings and of a file, in the mode that was asked for.
+
+    Raises:
+        InputError: the file cannot be read.
+    """
+    policy = policy_from(settings, file, mode)
+    return in_mode(policy, policy.mode)
+
+
+def in_mode(policy: Policy, mode: Mode) -> Policy:
+    """The policy in another mode, with the sentence for where nobody can be asked."""
+    return replace(policy, mode=mode, nobody=NOBODY_IN_YOLO if mode == "yolo" else NOBODY)

@@ -1,0 +1,183 @@
+"""`@file` in a prompt, and `-a FILE`: files that a person shows to the model.
+
+Text and names come in, a prompt with the files' contents goes out. Files are opened below the root only, by the same door as
+the file tools use; a sensitive one is asked about, and refused where nobody can be. A text is labelled as data.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from callgate.cli.piped import labelled
+from callgate.errors import ToolError
+from callgate.files.beneath import let_go
+from callgate.files.root import Root
+from callgate.permission.sensitive import is_sensitive
+from callgate.types import Media
+
+if TYPE_CHECKING:
+    from callgate.parts import Prompt
+
+__all__ = ["AttachError", "Attachments", "mentions"]
+
+MIB = 1024 * 1024
+TEXT_BYTES_MAX = MIB
+MEDIA_BYTES_MAX = 10 * MIB
+TOTAL_BYTES_MAX = 15 * MIB
+"""What all files of one prompt may have: a request with more than 20 MB is refused, and media grow by a third on the way."""
+FILES_MAX = 50
+
+# At the beginning of a word: an e-mail address is no file. Blanks in a name are quoted, or escaped as in a shell.
+_MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|((?:\\.|[^\s\\"])+))')
+_ESCAPED = re.compile(r"\\(.)")
+_ENDING = re.compile(r"[.,;:!?)\]}']+$")
+
+_KINDS: tuple[tuple[int, bytes, str], ...] = (
+    (0, b"\x89PNG\r\n\x1a\n", "image/png"),
+    (0, b"\xff\xd8\xff", "image/jpeg"),
+    (8, b"WEBP", "image/webp"),
+    (0, b"GIF8", "image/gif"),
+    (4, b"ftypheic", "image/heic"),
+    (4, b"ftypmif1", "image/heif"),
+    (0, b"%PDF-", "application/pdf"),
+    (8, b"WAVE", "audio/wav"),
+    (0, b"ID3", "audio/mp3"),
+    (0, b"\xff\xfb", "audio/mp3"),
+    (0, b"OggS", "audio/ogg"),
+    (0, b"fLaC", "audio/flac"),
+    (4, b"ftyp", "video/mp4"),
+    (0, b"\x1aE\xdf\xa3", "video/webm"),
+)
+"""Where in a file which bytes stand, and what it is then; the first row that fits counts."""
+
+
+class AttachError(Exception):
+    """A file cannot be attached; the message says which, why, and what to do."""
+
+
+def mentions(text: str) -> list[str]:
+    """The names behind an @ in a text, in order, each once."""
+    return list(dict.fromkeys(_ESCAPED.sub(r"\1", found[1] or found[2]) for found in _MENTION.finditer(text)))
+
+
+class Attachments:
+    """The files below one folder, as far as a person shows them."""
+
+    def __init__(self, root: str, *, confirm: Callable[[str], bool] | None = None) -> None:
+        self.root = os.path.abspath(root)
+        self._folder = Root(root, links=False, hard_links=False, back_end="auto")
+        self._confirm = confirm
+
+    def __enter__(self) -> Attachments:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._folder.close()
+
+    def mentioned(self, text: str) -> tuple[Prompt, list[str]]:
+        """The text with the files that it mentions, and the mentions that are no files: these stay text.
+
+        Raises:
+            AttachError: a file cannot be attached.
+        """
+        named: list[str] = []
+        words: list[str] = []
+        for name in mentions(text):
+            found = next((one for one in (name, _ENDING.sub("", name)) if one and self._exists(one)), None)
+            if found is not None:
+                named.append(found)
+            elif "/" in name or "." in _ENDING.sub("", name):
+                self._open(name)  # It looks like a path: says what is wrong with it.
+            else:
+                words.append(name)
+        return self.prompt(text, named), words
+
+    def prompt(self, text: str, names: Sequence[str]) -> Prompt:
+        """The text with these files.
+
+        Raises:
+            AttachError: a file cannot be attached.
+        """
+        names = list(dict.fromkeys(names))
+        if not names:
+            return text
+        if len(names) > FILES_MAX:
+            raise AttachError(f"{len(names)} files are more than the {FILES_MAX} that one prompt may have: attach fewer")
+        items: list[str | Media] = [text]
+        total = 0
+        for name in names:
+            data = self._data(name)
+            total += len(data)
+            if total > TOTAL_BYTES_MAX:
+                raise AttachError(f"the files have more than {_size(TOTAL_BYTES_MAX)} together: attach fewer of them")
+            items.append(_item(name, data))
+        return items
+
+    def _exists(self, name: str) -> bool:
+        try:
+            return os.path.lexists(os.path.join(self.root, name))
+        except ValueError:
+            return False
+
+    def _open(self, name: str) -> tuple[int, os.stat_result]:
+        try:
+            return self._folder.open_file(self._folder.names(self._inside(name)))
+        except ToolError as error:
+            raise AttachError(
+                f"{name!r} is not attached: {error} To write an @ that means no file, put a blank behind it."
+            ) from error
+
+    def _inside(self, name: str) -> str:
+        """A path as the root knows it: one that is given in full, or with `./`, is the user's own way of naming it."""
+        absolute = os.path.normpath(os.path.join(self.root, os.path.expanduser(name)))
+        return os.path.relpath(absolute, self.root) if absolute.startswith(self.root.rstrip(os.sep) + os.sep) else name
+
+    def _data(self, name: str) -> bytes:
+        if is_sensitive(self._inside(name).replace(os.sep, "/")):
+            self._ask(name)
+        descriptor, known = self._open(name)
+        try:
+            if known.st_size > MEDIA_BYTES_MAX:
+                raise AttachError(
+                    f"{name!r} has {_size(known.st_size)}, and at most {_size(MEDIA_BYTES_MAX)} can be attached"
+                )
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read(MEDIA_BYTES_MAX)
+        except OSError as error:
+            raise AttachError(f"{name!r} cannot be read: {error.strerror}") from error
+        finally:
+            let_go(descriptor)
+
+    def _ask(self, name: str) -> None:
+        if self._confirm is None:
+            raise AttachError(f"{name!r} may hold secrets, and nobody can be asked here: attach it in a terminal")
+        if not self._confirm(name):
+            raise AttachError(f"{name!r} was not attached: it may hold secrets, and you did not say yes")
+
+
+def _item(name: str, data: bytes) -> str | Media:
+    for place, mark, kind in _KINDS:
+        if data[place : place + len(mark)] == mark:
+            return Media(data=data, mime_type=kind, name=os.path.basename(name))
+    if len(data) > TEXT_BYTES_MAX:
+        raise AttachError(
+            f"{name!r} has {_size(len(data))}, and of a text at most {_size(TEXT_BYTES_MAX)} can be attached: "
+            "ask the model to read parts of it with its file tools"
+        )
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise AttachError(
+            f"{name!r} is neither text in UTF-8 (byte {error.start} is not) nor an image, a PDF, a sound or a video "
+            "that is known here"
+        ) from error
+    if "\x00" in text:
+        raise AttachError(f"{name!r} is not text: it has NUL bytes in it")
+    return labelled(text, f"the file {name!r}")
+
+
+def _size(count: int) -> str:
+    return f"{count / MIB:.1f} MiB"

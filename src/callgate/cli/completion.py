@@ -1,0 +1,35 @@
+"""`callgate completion`: the script by which a shell completes commands, options, sessions and files.
+
+The name of a shell comes in, its script goes to stdout. The script asks `callgate` itself, so it never gets out of date.
+"""
+
+from __future__ import annotations
+
+import click
+
+__all__ = ["completion"]
+
+SHELLS = {
+    "bash": "callgate completion bash > ~/.local/share/bash-completion/completions/callgate",
+    "zsh": "callgate completion zsh > ~/.zfunc/_callgate   (with ~/.zfunc in fpath, before compinit)",
+    "fish": "callgate completion fish > ~/.config/fish/completions/callgate.fish",
+}
+"""Name of a shell -> how its script is usually kept."""
+
+_WHERE = "\n\n".join(f"{name}: {where}" for name, where in SHELLS.items())
+
+
+@click.command(
+    short_help="The script by which bash, zsh or fish completes what you type.",
+    help=f"Prints the script by which SHELL completes commands, options, sessions and files.\n\n{_WHERE}",
+)
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+def completion(shell: str) -> None:
+    """Prints the script of a shell."""
+    from click.shell_completion import get_completion_class
+
+    from callgate.cli import cli
+
+    kind = get_completion_class(shell)
+    assert kind is not None
+    click.echo(kind(cli, {}, "callgate", "_CALLGATE_COMPLETE").source())

@@ -1,0 +1,341 @@
+"""Reading what a person types at the prompt: history, several lines, completion, large pastes.
+
+Keys come in, one text goes out. prompt_toolkit is imported when the first prompt is shown, and draws on stderr; where it is
+missing, or the terminal can do too little for it, Python's own `input` reads. Knows no commands but their names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from prompt_toolkit.document import Document
+    from prompt_toolkit.key_binding import KeyPressEvent
+
+    from callgate.cli.talk import Talk
+
+__all__ = ["History", "Line", "Pastes", "PlainLine", "completions", "line_reader"]
+
+PROMPT = "> "
+PASTE_CHARS_MAX = 2_000
+PASTE_LINES_MAX = 12
+"""A paste with more than this is shown as one word, and sent whole: a terminal cannot draw a megabyte at each key."""
+PASTES_KEPT = 20
+"""Pastes that a line which is called back may still mean."""
+HISTORY_MAX = 1_000
+HISTORY_CHARS_MAX = 20_000
+"""Longer texts are not remembered."""
+PREPARE_AFTER_S = 0.2
+FILES_MAX = 200
+"""Names of files that are offered at once."""
+
+Choices = Mapping[str, Callable[[], Iterable[str]]]
+"""Name of a command -> what may stand behind it."""
+
+
+class Line(Protocol):
+    """Whatever reads a text from the person at the prompt."""
+
+    ends_line: bool
+    """Whether the cursor is in a new line after Ctrl-C and Ctrl-D."""
+
+    def read(self) -> str:
+        """The next text.
+
+        Raises:
+            EOFError: Ctrl-D in an empty line.
+            KeyboardInterrupt: Ctrl-C.
+        """
+        ...
+
+    def forget_typed(self) -> None:
+        """Drops keys that were read already, and belong to no text yet."""
+        ...
+
+
+class PlainLine:
+    """Lines by `input`, for terminals that cannot do more. A line that ends with a backslash goes on in the next one."""
+
+    ends_line = False
+
+    def __init__(self) -> None:
+        with contextlib.suppress(ImportError):
+            import readline  # noqa: F401 # pyright: ignore[reportUnusedImport] - gives input() its editing and its memory
+
+    def read(self) -> str:
+        """The next text."""
+        line = input(PROMPT)
+        while line.endswith("\\") and not line.endswith("\\\\"):
+            line = line[:-1] + "\n" + input(". ")
+        return line
+
+    def forget_typed(self) -> None:
+        """Nothing is read ahead here."""
+
+
+def line_reader(talk: Talk, history: History, choices: Choices, show_last: Callable[[], None], root: str) -> Line:
+    """The best reader that this terminal has."""
+    able = sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if not able:
+        return PlainLine()
+    try:
+        return RichLine(talk, history, choices, show_last, root)
+    except ImportError:
+        return PlainLine()
+
+
+# What is remembered ------------------------------------------------------------------------------------------------------
+
+
+class History:
+    """What was typed before, in a file of one JSON text a line, for its owner alone. Without a path, in memory."""
+
+    def __init__(self, path: str | None) -> None:
+        self.path = path
+        self.texts: list[str] = []
+        """Oldest first."""
+        self.problem: str | None = None
+        """Why the file cannot be used."""
+        if path is not None:
+            self._load(path)
+
+    def _load(self, path: str) -> None:
+        try:
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines = file.readlines()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            self.problem = f"the history {path} cannot be read: {error.strerror}"
+            return
+        for line in lines[-HISTORY_MAX:]:
+            with contextlib.suppress(ValueError):  # Half a line of a process that was killed.
+                text = json.loads(line)
+                if isinstance(text, str):
+                    self.texts.append(text)
+        if len(lines) > 2 * HISTORY_MAX:
+            self._write([*self.texts], os.O_TRUNC)
+
+    def add(self, text: str) -> None:
+        """Remembers a text, unless it begins with a blank (as in a shell), is very long, or was the last one already."""
+        if not text.strip() or text[0] == " " or len(text) > HISTORY_CHARS_MAX or self.texts[-1:] == [text]:
+            return
+        self.texts.append(text)
+        self._write([text], os.O_APPEND)
+
+    def _write(self, texts: list[str], flag: int) -> None:
+        if self.path is None or self.problem is not None:
+            return
+        try:
+            os.makedirs(os.path.dirname(self.path), mode=0o700, exist_ok=True)
+            descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | flag, 0o600)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(b"".join(json.dumps(text).encode("ascii") + b"\n" for text in texts))
+        except OSError as error:
+            self.problem = f"the history {self.path} cannot be written: {error.strerror}"
+
+
+class Pastes:
+    """Large pastes, each behind the word that stands for it in the line."""
+
+    def __init__(self) -> None:
+        self._texts: dict[str, str] = {}
+        self._count = 0
+
+    def word_for(self, text: str) -> str:
+        """What to put into the line for a paste: the text itself, or a word that stands for it."""
+        lines = text.count("\n") + 1
+        if len(text) <= PASTE_CHARS_MAX and lines <= PASTE_LINES_MAX:
+            return text
+        self._count += 1
+        word = f"[paste {self._count}: {lines} lines, {len(text)} characters]"
+        self._texts[word] = text
+        while len(self._texts) > PASTES_KEPT:
+            del self._texts[next(iter(self._texts))]
+        return word
+
+    def whole(self, line: str) -> str:
+        """The line with every paste in its place."""
+        for word, text in self._texts.items():
+            line = line.replace(word, text)
+        return line
+
+
+# Completion --------------------------------------------------------------------------------------------------------------
+
+
+def completions(before: str, choices: Choices, root: str) -> Iterator[tuple[str, int]]:
+    """What may stand at the end of a text: each with how many characters of the text it takes the place of."""
+    word = before.rpartition("\n")[2].rpartition(" ")[2]
+    if before.startswith("/") and "\n" not in before:
+        name, blank, rest = before.partition(" ")
+        if not blank:
+            yield from ((command, len(name)) for command in choices if command.startswith(name))
+            return
+        offered = choices.get(name, lambda: ())()
+        yield from ((one, len(rest)) for one in offered if one.startswith(rest) and one != rest)
+        return
+    if word.startswith("@"):
+        typed = word[1:].removeprefix('"')
+        for path in _paths(typed, root):
+            yield (f'@"{path}"' if " " in path and not path.endswith("/") else f"@{path}"), len(word)
+
+
+def _paths(typed: str, root: str) -> Iterator[str]:
+    """Files and folders whose path begins so; those that begin with a dot only if the dot was typed."""
+    folder, _, begun = typed.rpartition("/")
+    folder = f"{folder}/" if folder else ""
+    if folder.startswith(("/", "~")) or ".." in folder.split("/"):
+        return
+    found: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(os.path.join(root, folder)) as entries:
+        found = [
+            f"{folder}{entry.name}{'/' if entry.is_dir(follow_symlinks=False) else ''}"
+            for entry in entries
+            if entry.name.startswith(begun) and (begun or not entry.name.startswith(".")) and entry.name.isprintable()
+        ]
+    yield from sorted(found)[:FILES_MAX]
+
+
+# prompt_toolkit ----------------------------------------------------------------------------------------------------------
+
+
+class RichLine:
+    """Lines by prompt_toolkit, on the event loop of the conversation: its servers are attended to meanwhile.
+
+    Raises:
+        ImportError: it is not installed.
+    """
+
+    ends_line = True
+
+    def __init__(self, talk: Talk, history: History, choices: Choices, show_last: Callable[[], None], root: str) -> None:
+        from prompt_toolkit import PromptSession
+        from prompt_toolkit.history import InMemoryHistory
+        from prompt_toolkit.output import ColorDepth
+
+        self._talk = talk
+        self._history = history
+        self._choices, self._root = choices, root
+        self._pastes = Pastes()
+        depth = ColorDepth.DEPTH_1_BIT if os.environ.get("NO_COLOR") else None
+        self._session: PromptSession[str] = PromptSession(
+            PROMPT,
+            multiline=True,
+            history=InMemoryHistory(history.texts),
+            completer=_completer(choices, root),
+            complete_while_typing=True,
+            key_bindings=self._keys(show_last),
+            prompt_continuation=". ",
+            enable_suspend=True,
+            reserve_space_for_menu=4,
+            output=_output(),
+            color_depth=depth,
+        )
+
+    def read(self) -> str:
+        """The next text."""
+        app = self._session.app
+
+        def interrupt() -> None:
+            if app.is_running and app.loop is not None:
+                app.loop.call_soon_threadsafe(lambda: app.exit(exception=KeyboardInterrupt()) if app.is_running else None)
+
+        self._talk.on_interrupt = interrupt
+        try:
+            # Signals are the conversation's business: prompt_toolkit would put Python's own handler in the place of ours.
+            line = self._talk.run(self._prompted())
+        finally:
+            self._talk.on_interrupt = None
+        text = self._pastes.whole(line)
+        self._history.add(text)
+        return text
+
+    async def _prompted(self) -> str:
+        # Once the prompt stands there, what the first turn needs is made ready.
+        asyncio.get_running_loop().call_later(PREPARE_AFTER_S, self._talk.prepare)
+        return await self._session.prompt_async(handle_sigint=False, set_exception_handler=False)
+
+    def forget_typed(self) -> None:
+        """Drops keys that came together with the last text."""
+        from prompt_toolkit.input.typeahead import clear_typeahead
+
+        clear_typeahead(self._session.app.input)
+
+    def _keys(self, show_last: Callable[[], None]) -> Any:
+        from prompt_toolkit.application import run_in_terminal
+        from prompt_toolkit.key_binding import KeyBindings
+        from prompt_toolkit.keys import Keys
+
+        keys = KeyBindings()
+        bound: list[tuple[tuple[Keys | str, ...], Callable[[KeyPressEvent], object]]] = [
+            (("enter",), self._enter),
+            (("tab",), self._tab),
+            (("escape", "enter"), lambda event: event.current_buffer.newline(copy_margin=False)),
+            ((Keys.BracketedPaste,), self._paste),
+            (("c-o",), lambda event: run_in_terminal(show_last)),
+        ]
+        for sequence, action in bound:
+            keys.add(*sequence)(partial(_done, action))
+        return keys
+
+    def _enter(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        if buffer.complete_state is not None and buffer.complete_state.current_completion is not None:
+            buffer.complete_state = None  # Takes the completion; the next Enter sends.
+        elif buffer.document.char_before_cursor == "\\" and buffer.document.is_cursor_at_the_end:
+            buffer.delete_before_cursor()
+            buffer.newline(copy_margin=False)
+        else:
+            buffer.validate_and_handle()
+
+    def _tab(self, event: KeyPressEvent) -> None:
+        buffer = event.current_buffer
+        offered = list(completions(buffer.document.text_before_cursor, self._choices, self._root))
+        if len(offered) == 1:
+            text, length = offered[0]
+            buffer.complete_state = None
+            buffer.delete_before_cursor(length)
+            buffer.insert_text(text)
+        elif buffer.complete_state is not None and buffer.complete_state.completions:
+            buffer.complete_next()
+        else:
+            buffer.start_completion(insert_common_part=True)
+
+    def _paste(self, event: KeyPressEvent) -> None:
+        text = event.data.replace("\r\n", "\n").replace("\r", "\n")
+        event.current_buffer.insert_text(self._pastes.word_for(text))
+
+
+def _done(action: Callable[[KeyPressEvent], object], event: KeyPressEvent) -> None:
+    """Does what a key stands for. What an action gives back is nobody's business, and would be awaited."""
+    action(event)
+
+
+def _output() -> Any:
+    from prompt_toolkit.output import create_output
+
+    output: Any = create_output(stdout=sys.stderr)
+    # Asking the terminal where its cursor is has an answer that may come late, as the answer to a question of ours.
+    output.enable_cpr = False
+    return output
+
+
+def _completer(choices: Choices, root: str) -> Any:
+    from prompt_toolkit.completion import Completer, Completion
+
+    class Offered(Completer):
+        """Commands, what they take, and files behind an @."""
+
+        def get_completions(self, document: Document, complete_event: Any) -> Iterator[Completion]:
+            for text, length in completions(document.text_before_cursor, choices, root):
+                yield Completion(text, start_position=-length)
+
+    return Offered()

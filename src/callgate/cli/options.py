@@ -1,0 +1,113 @@
+"""What may be said on the command line of a chat, in one place: the words, their choices, and the object they become.
+
+Flags come in as click reads them, one frozen `Options` goes out. Whoever has other sources of settings (a file, the
+environment) fills in `given` before `options_of` is called; nothing behind it looks anywhere else. This file imports nothing
+that is slow, because help and shell completion need it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from callgate.config import Settings
+
+__all__ = [
+    "APPROVAL_MODES", "CALL_MODES", "OUTPUTS", "PROVIDER_NAMES", "Options", "options_of", "session_options", "set_option",
+    "store_option",
+]  # fmt: skip
+
+F = TypeVar("F", bound="Callable[..., Any]")
+
+# Here once more, so that help needs no import of what they belong to; a test compares.
+PROVIDER_NAMES = ("demo", "gemini", "openai", "embedded")
+CALL_MODES = ("auto", "native", "prompted")
+APPROVAL_MODES = ("default", "auto_edit", "yolo", "plan")
+OUTPUTS = ("text", "json", "stream-json")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for."""
+
+    prompt: str | None = None
+    tool: tuple[str, ...] = ()
+    root: str | None = None
+    mcp: tuple[str, ...] = ()
+    attach: tuple[str, ...] = ()
+    provider: str | None = None
+    model: str | None = None
+    mode: Literal["auto", "native", "prompted"] = "auto"
+    system: str | None = None
+    approval_mode: Literal["default", "auto_edit", "yolo", "plan"] | None = None
+    policy: str | None = None
+    audit: str | None = None
+    output: Literal["text", "json", "stream-json"] = "text"
+    stdin: bool | None = None
+    """Whether what is piped in is waited for; None: if it comes soon."""
+    example: bool = False
+    debug: bool = False
+    settings: Settings | None = None
+    """Everything else that files, the environment and `--set` say."""
+
+
+def options_of(given: Mapping[str, Any], settings: Settings | None = None) -> Options:
+    """The options that were given.
+
+    Raises:
+        click.UsageError: the prompt was given twice.
+    """
+    known = {field.name: given[field.name] for field in fields(Options) if field.name in given and field.name != "settings"}
+    option = given.get("prompt_option")
+    if option is not None:
+        if known.get("prompt") is not None:
+            raise click.UsageError("the prompt is given twice: use -p, or an argument")
+        known["prompt"] = option
+    return Options(**known, settings=settings)
+
+
+# Options of several commands ---------------------------------------------------------------------------------------------
+
+
+def _sessions_here(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[Any]:
+    """The ids of sessions, for a shell that completes them. What cannot be read has none."""
+    from click.shell_completion import CompletionItem
+
+    from callgate.cli.state import session_ids
+
+    found = session_ids(ctx.params.get("store"))
+    return [CompletionItem(id, help=title) for id, title in found if id.startswith(incomplete)]
+
+
+store_option = click.option("--store", metavar="PATH|URL", help="Where sessions are kept: a SQLite file or postgresql://...")
+
+_OPTIONS = (
+    click.option(
+        "-r",
+        "--resume",
+        metavar="ID",
+        shell_complete=_sessions_here,
+        help="Go on with this session ('latest', or the beginning of an id).",
+    ),
+    click.option("-c", "--continue", "go_on", is_flag=True, help="Go on with the newest session."),
+    click.option("--ephemeral", is_flag=True, help="Keep nothing of this conversation."),
+    store_option,
+)
+
+
+def session_options(command: F) -> F:
+    """Gives a command the options that say where its session is kept, and which one it is."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def set_option(command: F) -> F:
+    """Gives a command the option by which every setting can be given."""
+    return click.option(
+        "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting, as `config show` lists them; repeatable."
+    )(command)

@@ -1,0 +1,189 @@
+"""One conversation on one event loop, with Ctrl-C in good order.
+
+A gate and the id of a session come in; turns go out, as events while they happen. How they look is `render.py`'s business,
+what is typed is `repl.py`'s.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from functools import partial
+from types import FrameType
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from callgate.cli.tty import Tty
+from callgate.errors import CallgateError
+from callgate.events import Event, RunEnded
+from callgate.types import Reply
+
+if TYPE_CHECKING:
+    from callgate.cli.approve import Approver
+    from callgate.parts import Prompt
+    from callgate.runtime import Gate
+
+__all__ = ["Talk"]
+
+T = TypeVar("T")
+
+CANCEL_AGAIN_S = 0.01
+CLOSE_WAIT_S = 5.0
+"""How long a turn that was given up may take to clean up before the program ends without it."""
+
+
+class Talk:
+    """One conversation. While a turn runs, the first Ctrl-C cancels it and the second raises; at other times the first."""
+
+    def __init__(
+        self,
+        build: Callable[[], Gate],
+        session: str,
+        approver: Approver | None = None,
+        *,
+        tty: Tty,
+        servers: Sequence[Any] = (),
+    ) -> None:
+        self._build = build
+        self._gate: Gate | None = None
+        self.session = session
+        self.servers = servers
+        """The MCP servers whose tools the gate has."""
+        self.has_begun = False
+        self.last: Reply | None = None
+        self.on_interrupt: Callable[[], None] | None = None
+        """Who hears of a Ctrl-C that comes as a signal while somebody types."""
+        self.tty = tty
+        self.approver = approver
+        self._runner = asyncio.Runner()
+        self._entered: list[Gate] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[Any] | None = None
+        self._interrupts = 0
+        self._handler_before: Any = None
+
+    def __enter__(self) -> Talk:
+        self._handler_before = signal.signal(signal.SIGINT, self._interrupted)
+        self._runner.__enter__()
+        return self
+
+    @property
+    def gate(self) -> Gate:
+        """The gate, built when it is first needed: a prompt can be typed before."""
+        if self._gate is None:
+            self._gate = self._build()
+        return self._gate
+
+    def __exit__(self, *exc: object) -> None:
+        try:
+            if self._task is not None and not self._task.done():
+                # A second Ctrl-C left the turn in mid-flight. It must be ended by itself: closing the loop cancels all
+                # tasks at once, those too that the run waits for.
+                self._task.cancel()
+                self._runner.run(_ended(self._task))
+            if self._task is None or self._task.done():
+                for server in self.servers:
+                    self._runner.run(server.aclose(self))
+                for gate in reversed(self._entered):
+                    self._runner.run(gate.__aexit__(None, None, None))
+                self._runner.close()
+        finally:
+            signal.signal(signal.SIGINT, self._handler_before)
+
+    def prepare(self) -> None:
+        """Builds the gate now, if it can be built; if not, whoever needs it hears why."""
+        with contextlib.suppress(Exception):
+            gate = self.gate
+            if not self.servers:  # Their tools are not known before they run.
+                work = partial(asyncio.run, _quietly(gate.prepare(tools=False)))
+                threading.Thread(target=work, name="callgate-prepare", daemon=True).start()
+
+    def use(self, gate: Gate) -> None:
+        """Goes on with another gate: one that has another model, mode or policy."""
+        self._gate = gate
+
+    async def _entered_gate(self) -> Gate:
+        # Servers and connections live as long as the conversation, not as long as one turn of it.
+        if self.gate not in self._entered:
+            self._entered.append(await self.gate.__aenter__())
+        return self.gate
+
+    def begin(self, session: str) -> None:
+        """Goes on with another session."""
+        self.session, self.has_begun, self.last = session, False, None
+
+    def start_servers(self) -> None:
+        """Starts the servers that are not running yet, so that one can look at them."""
+
+        async def start() -> None:
+            await asyncio.gather(*(server.start(self) for server in self.servers))
+
+        self.run(start())
+
+    def turn(self, prompt: Prompt | None, show: Callable[[Event], None], tick: Callable[[], float] | None = None) -> Reply:
+        """Runs one turn of the conversation and shows its events. `tick` is called from time to time: it says when again.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C was pressed twice.
+        """
+        self.has_begun = True
+        with self.tty.quiet():
+            self.last = self.run(self._turn(prompt, show, tick))
+        return self.last
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Runs something on the loop of the conversation. What is no turn is simply left at the first Ctrl-C."""
+        self._interrupts = 0
+        return self._runner.run(work)
+
+    async def _turn(self, prompt: Prompt | None, show: Callable[[Event], None], tick: Callable[[], float] | None) -> Reply:
+        reply: Reply | None = None
+        gate = await self._entered_gate()
+        events = cast("AsyncGenerator[Event]", gate.stream(prompt, session=self.session))
+        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        ticking = None if tick is None else asyncio.create_task(_ticking(tick))
+        try:
+            async with contextlib.aclosing(events):
+                async for event in events:
+                    show(event)
+                    if self.approver is not None:
+                        self.approver.see(event)
+                    reply = event.reply if isinstance(event, RunEnded) else reply
+        finally:
+            self._loop = None
+            if ticking is not None:
+                ticking.cancel()
+        assert reply is not None, "a run that did not raise ends with RunEnded"
+        return reply
+
+    def _interrupted(self, signum: int, frame: FrameType | None) -> None:
+        self._interrupts += 1
+        if self._loop is None and self.on_interrupt is not None and self._interrupts == 1:
+            self.on_interrupt()
+        elif self._loop is None or self._interrupts > 1:
+            raise KeyboardInterrupt
+        else:
+            self._loop.call_soon_threadsafe(self._cancel)
+
+    def _cancel(self) -> None:
+        # A run that is only about to begin cannot be stopped yet; one that is over ends the turn by itself.
+        if self._loop is not None and not self.gate.cancel(self.session):
+            self._loop.call_later(CANCEL_AGAIN_S, self._cancel)
+
+
+async def _ended(task: asyncio.Task[Any]) -> None:
+    await asyncio.wait({task}, timeout=CLOSE_WAIT_S)
+
+
+async def _ticking(tick: Callable[[], float]) -> None:
+    while True:
+        wait_s = tick()
+        await asyncio.sleep(wait_s)
+
+
+async def _quietly(work: Coroutine[Any, Any, None]) -> None:
+    """Does something in advance; what goes wrong is said when it is needed."""
+    with contextlib.suppress(CallgateError):
+        await work

@@ -1,0 +1,114 @@
+"""What people meet in their first hour, said in full: what happened, where, and what to do about it.
+
+Errors come in, sentences go out. The error itself says what happened and where; what a person at a shell can do about it is
+known here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sysconfig
+import traceback
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from callgate import errors
+from callgate.events import Notice
+
+if TYPE_CHECKING:
+    from callgate.cli.render import Terminal
+
+__all__ = ["TroubleShooter", "in_words_of_the_command", "place_of", "port_in_use", "with_advice"]
+
+KEY_PAGE = "https://aistudio.google.com/apikey"
+_KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY")
+_ADDRESSES = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "OPENAI_BASE_URL", "HTTPS_PROXY", "https_proxy")
+
+
+def with_advice(error: errors.CallgateError, env: Mapping[str, str] = os.environ) -> str:
+    """The sentence of an error, and what a person at a shell can do about it."""
+    advice = next((advise(error, env) for kind, advise in _ADVICE.items() if isinstance(error, kind)), "")
+    sentence = str(error)
+    return f"{sentence}{'' if sentence.endswith('.') else '.'} {advice}" if advice else sentence
+
+
+def _about_key(error: errors.CallgateError, env: Mapping[str, str]) -> str:
+    used = [name for name in _KEYS if env.get(name)]
+    where = f"The key comes from {' or '.join(used)}: look at it" if used else "Set GEMINI_API_KEY"
+    return f"{where}, or make a new one at {KEY_PAGE} (for other servers, where they hand out theirs)."
+
+
+def _about_request(error: errors.CallgateError, env: Mapping[str, str]) -> str:
+    if isinstance(error, errors.InvalidRequest) and error.status == "NOT_FOUND":
+        return "Name a model that the server has, as in -m gemini-flash-latest."
+    return ""
+
+
+def _about_network(error: errors.CallgateError, env: Mapping[str, str]) -> str:
+    used = [name for name in _ADDRESSES if env.get(name)]
+    named = f", and at {' and '.join(used)} in the environment" if used else ", and whether a proxy is needed (HTTPS_PROXY)"
+    return f"Look at the network{named}; --provider embedded answers without one."
+
+
+def _about_store(error: errors.CallgateError, env: Mapping[str, str]) -> str:
+    return "Keep sessions elsewhere with --store PATH, or keep nothing with --ephemeral."
+
+
+_ADVICE: dict[type[errors.CallgateError], Callable[[errors.CallgateError, Mapping[str, str]], str]] = {
+    errors.AuthError: _about_key,
+    errors.InvalidRequest: _about_request,
+    errors.ConnectionLost: _about_network,
+    errors.StoreError: _about_store,
+}
+"""Kind of an error -> what can be done about it."""
+
+
+def in_words_of_the_command(sentence: str) -> str:
+    """The sentence of the library, with what a person at a shell can do in place of what a programmer can."""
+    if not sentence.startswith("no key for Gemini"):
+        return sentence
+    return (
+        "no key for Gemini: set GOOGLE_API_KEY or GEMINI_API_KEY in the environment to one "
+        f"(they are made at {KEY_PAGE}), or use --provider embedded, which needs none"
+    )
+
+
+def port_in_use(host: str, port: int) -> str:
+    """The sentence for a service whose port is taken."""
+    return (
+        f"port {port} of {host} is in use by another program, so nothing was started there. "
+        f"End that program, or choose another port: callgate serve --port {port + 1}"
+    )
+
+
+class TroubleShooter(logging.Handler):
+    """Tells a person where a tool failed. The model is told only what, and the log of `--debug` has the whole traceback."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        super().__init__(logging.ERROR)
+        self._terminal = terminal
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Shows the place in one line, if the record is about an exception."""
+        _, error, trace = record.exc_info or (None, None, None)
+        if error is None or trace is None:
+            return
+        try:
+            place = place_of(trace)
+            self._terminal.show(
+                Notice("tool_failed", f"{record.getMessage()} at {place}; --debug shows the whole traceback")
+            )
+        except Exception:
+            self.handleError(record)
+
+
+def place_of(trace: TracebackType) -> str:
+    """The last line of somebody's own code that was being run: not a package's, not Python's."""
+    frames = traceback.extract_tb(trace)
+    others = (os.path.dirname(os.path.dirname(__file__)), *sysconfig.get_paths().values())
+    own = [frame for frame in frames if not frame.filename.startswith(others)]
+    frame = (own or list(frames))[-1]
+    path = os.path.relpath(frame.filename) if frame.filename.startswith(os.getcwd() + os.sep) else frame.filename
+    return f"{path} line {frame.lineno}, in {frame.name}"

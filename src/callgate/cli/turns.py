@@ -1,0 +1,44 @@
+"""One turn at the terminal, and the exit codes of a chat.
+
+What the person said comes in; the turn is shown while it happens, and whether to go on goes out. Nothing that a turn does
+wrong ends the conversation.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from callgate.cli.render import Terminal, one_line
+from callgate.cli.talk import Talk
+from callgate.cli.troubles import with_advice
+from callgate.errors import CallgateError
+from callgate.events import Event
+
+if TYPE_CHECKING:
+    from callgate.parts import Prompt
+
+__all__ = ["ERROR", "INTERRUPTED", "OK", "TURN_LIMIT", "take_turn"]
+
+OK, ERROR, TURN_LIMIT, INTERRUPTED = 0, 1, 53, 130
+
+
+def take_turn(talk: Talk, terminal: Terminal, prompt: Prompt | None, *, show: Callable[[Event], None] | None = None) -> bool:
+    """One turn; False when the person wants to leave. What fails is told, and the conversation goes on."""
+    terminal.begin()
+    try:
+        talk.turn(prompt, show or terminal.show, terminal.tick)
+    except CallgateError as error:
+        terminal.end()
+        terminal.line(f"callgate: {one_line(with_advice(error), 1000)}", color="failed")
+    except KeyboardInterrupt:
+        return False
+    except Exception as error:
+        # A model, a tool or callgate itself has a fault: the conversation is worth more than this turn of it.
+        logging.getLogger("callgate.cli").exception("a turn failed")
+        terminal.end()
+        terminal.line(f"callgate: {type(error).__name__}: {one_line(str(error), 1000)}", color="failed")
+    finally:
+        terminal.end()
+    return True

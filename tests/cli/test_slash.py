@@ -1,0 +1,249 @@
+"""The commands of a conversation, typed at a plain prompt: what each says, and what it does to the session."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callgate import ScriptedModel, parts
+from callgate.cli import main
+from callgate.cli.render import Terminal
+from callgate.cli.slash import COMMANDS, show_call
+from callgate.errors import ModelError
+from callgate.events import CallFinished
+from callgate.testing import call, text
+from callgate.types import FunctionCall, ToolResult
+
+
+class Typist(io.StringIO):
+    """A terminal at which somebody types lines; the screen beside it is captured by pytest."""
+
+    def isatty(self) -> bool:
+        return True
+
+    def fileno(self) -> int:
+        raise OSError("no descriptor")
+
+
+@pytest.fixture
+def session(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., tuple[int, str]]:
+    """Types lines into a conversation; gives the exit code and what was shown on stderr."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("TERM", "dumb")
+
+    def reply(request: Any) -> Any:
+        last = request.contents[-1]
+        said = parts.text_of(last)
+        if any(map(parts.is_response, parts.parts_of(last))):
+            return text("Done.")
+        if said == "fail":
+            raise ModelError("the model is asleep")
+        if said == "break":
+            raise RuntimeError("a fault of the model's own")
+        if said.startswith("write"):
+            return call("write_file", path="made.txt", content="made\n")
+        if said.startswith("Sum up"):
+            return text("A summary.")
+        return text(f"You said {said.splitlines()[0]}")
+
+    monkeypatch.setattr("callgate.cli.provider.DemoModel", lambda _: ScriptedModel([reply], repeat_last=True))
+
+    def talk(*typed: str | BaseException, words: tuple[str, ...] = ()) -> tuple[int, str]:
+        given = iter(typed)
+
+        def typed_line(prompt: str = "") -> str:
+            item: Any = next(given, EOFError())
+            if isinstance(item, BaseException):
+                raise item
+            return item
+
+        monkeypatch.setattr("builtins.input", typed_line)
+        monkeypatch.setattr("sys.stdin", Typist())
+        code = main(["chat", *words])
+        out, err = capsys.readouterr()
+        return code, out + err
+
+    return talk
+
+
+def test_every_command_is_in_the_help_and_in_the_page(session: Callable[..., Any]) -> None:
+    code, shown = session("/help")
+    page = (Path(__file__).resolve().parent.parent.parent / "docs" / "cli.md").read_text()
+    assert code == 0
+    assert [name for name in COMMANDS if f"{name} " not in shown or f"`{name}" not in page] == []
+    asked_for = "/help /tools /mcp /model /mode /approve /usage /sessions /save /load /undo /compact /clear /exit"
+    assert set(asked_for.split()) <= set(COMMANDS)
+
+
+def test_commands_that_look(session: Callable[..., Any]) -> None:
+    code, shown = session(
+        "hello", "/tools", "/mcp", "/usage", "/call", "/call 3", "/call x", "/allowed", "/revoke", "/sessions"
+    )
+    assert code == 0
+    assert "calculate  Works out a sum" in shown
+    assert "There are no MCP servers" in shown
+    assert "tokens   " in shown
+    assert "context  about" in shown
+    assert "there is no call 0 here; there are none so far" in shown
+    assert "/call takes the number of a call, not 'x'" in shown
+    assert "nothing\n0 taken back" in shown
+    assert "idle" in shown.partition("taken back")[2]
+    assert "To go on: callgate chat -r chat-" in shown
+
+
+def test_model_mode_and_approval_change_for_what_follows(session: Callable[..., Any], tmp_path: Path) -> None:
+    _, shown = session(
+        "/model", "/model nonsense", "/mode", "/mode native", "/mode x", "/approve", "/approve x", "/approve auto_edit",
+        "write it", "/call", "/model demo:", words=("--root", str(tmp_path)),
+    )  # fmt: skip
+    assert "scripted; /model NAME changes it" in shown
+    assert "no key for Gemini" in shown
+    assert "auto; /mode auto|native|prompted changes" in shown
+    assert "told of tools in the mode native" in shown
+    assert "/mode takes auto, native, prompted, not 'x'" in shown
+    assert "No call waits for an answer. The approval mode is default" in shown
+    assert "/approve takes default, auto_edit, yolo, plan, not 'x'" in shown
+    assert (tmp_path / "made.txt").read_text() == "made\n"
+    assert "call 1: write_file, finished" in shown
+    assert '  | "content": "made\\n"' in shown
+
+
+def test_a_turn_is_taken_back_with_its_files(session: Callable[..., Any], tmp_path: Path) -> None:
+    _, shown = session("write it", "/undo", "/undo x", "/undo 9", words=("--root", str(tmp_path), "--approval-mode", "yolo"))
+    assert not (tmp_path / "made.txt").exists()
+    assert "made.txt was removed. To take this back: callgate undo" in shown
+    assert "taken back: write it" in shown
+    assert "/undo takes how many turns to take back, not 'x'" in shown
+    assert "9 of them cannot be taken back" in shown
+
+
+def test_a_conversation_is_written_to_a_file_and_taken_up_again(session: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text("[1]")
+    (tmp_path / "broken.json").write_text("{")
+    _, shown = session(
+        "/save talk.json", "hello", "/save", "/save talk.json", "/save talk.json", "/save no/folder.json", "/clear",
+        "/load talk.json", "/load gone", "/load", "/load other.json", "/load broken.json", "/load latest",
+    )  # fmt: skip
+    assert "nothing was said yet, so there is nothing to keep" in shown
+    assert f"kept in {tmp_path / 'state'}" in shown
+    assert "Written to talk.json. /load talk.json takes it up again." in shown
+    assert "'talk.json' is there already: choose another name" in shown
+    assert "'no/folder.json' cannot be written: No such file or directory" in shown
+    assert "A new conversation begins. The one before is kept: /load chat-" in shown
+    assert shown.count("This is now the session import-") == 2
+    assert "there is no session 'gone'" in shown
+    assert "/load takes the id of a session, or a file" in shown
+    assert "'other.json' holds no session" in shown
+    assert "'broken.json' cannot be read: " in shown
+    assert (tmp_path / "talk.json").stat().st_mode & 0o777 == 0o600
+    assert json.loads((tmp_path / "talk.json").read_text())["callgate"] == 1
+
+
+def test_a_history_is_summed_up_when_there_is_something_to(session: Callable[..., Any]) -> None:
+    _, shown = session("/compact", "one", "/compact", "two", "/compact", "three")
+    assert shown.count("There is nothing to sum up before your last words.") == 2
+    assert "2 contents were summed up." in shown
+    assert "You said three" in shown
+
+
+def test_what_fails_is_told_and_the_conversation_goes_on(session: Callable[..., Any]) -> None:
+    code, shown = session(
+        "fail", "break", "", "/nonsense", KeyboardInterrupt(), "still", UnicodeDecodeError("utf-8", b"x", 0, 1, "bad")
+    )
+    assert code == 0
+    assert "callgate: the model is asleep" in shown
+    assert "callgate: RuntimeError: a fault of the model's own" in shown
+    assert "there is no command '/nonsense'; /help lists them" in shown
+    assert "Ctrl-C again leaves." in shown
+    assert "You said still" in shown
+    assert "is not text in this terminal's encoding" in shown
+
+
+def test_ctrl_c_twice_and_exit_leave_and_nothing_is_kept_of_an_ephemeral_one(
+    session: Callable[..., Any], tmp_path: Path
+) -> None:
+    assert session(KeyboardInterrupt(), KeyboardInterrupt(), "never")[0] == 0
+    code, shown = session("hello", "/save", "/clear", "/quit", "never", words=("--ephemeral",))
+    assert code == 0
+    assert "gone when you leave" in shown
+    assert "To go on" not in shown
+    assert "You said never" not in shown
+    assert not list((tmp_path / "state" / "callgate").glob("history"))
+
+
+def test_files_are_attached_where_they_are_mentioned(session: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("alpha")
+    (tmp_path / ".env").write_text("KEY=1")
+    _, shown = session(
+        "see @a.txt and @who", "see @gone.txt", "see @.env", "n", "see @.env", "y", "see @.env", EOFError(), "bye"
+    )
+    assert "attached: a.txt" in shown
+    assert "There is no file 'who' here, so it is sent as text." in shown
+    assert "'gone.txt' is not attached" in shown
+    assert shown.count("'.env' was not attached: it may hold secrets, and you did not say yes") == 2
+    assert shown.count("attached: .env") == 1
+    assert "You said bye" in shown
+
+
+def test_a_call_is_unfolded_whole_with_its_notes_and_a_very_long_result_is_cut() -> None:
+    err = io.StringIO()
+    terminal = Terminal(io.StringIO(), err, {})
+    value = "\n".join(f"row {n}" for n in range(3_000))
+    shown = FunctionCall(name="t", args={"a": "\x1b"}, id="1")
+    for result in (
+        ToolResult(call_id="1", name="t", status="finished", value=value, notes=("cut",), duration_s=1.5),
+        ToolResult(call_id="1", name="t", status="failed", error="no \x1b[2J"),
+    ):
+        terminal.show(CallFinished(shown, result))
+    show_call(terminal, 1)
+    show_call(terminal)
+    text = err.getvalue()
+    assert "call 1: t, finished after 1.500 s" in text
+    assert '  | "a": "\\u001b"' in text
+    assert "  | row 1999\n" in text
+    assert "1000 more lines are not shown." in text
+    assert "  note: cut" in text
+    assert "  error: no <U+001B>[2J" in text
+    terminal.forget_calls()
+    show_call(terminal, 1)
+    assert "there is no call 1 here; there are none so far" in err.getvalue()
+
+
+def test_mcp_servers_are_shown_with_their_tools_or_what_is_wrong(session: Callable[..., Any], tmp_path: Path) -> None:
+    servers = {
+        "gone": {"command": "no-such-program"},
+        "time": {"command": sys.executable, "args": ["-m", "mcp_server_time"]},
+    }
+    (tmp_path / "servers.json").write_text(json.dumps({"mcpServers": servers}))
+    pytest.importorskip("mcp_server_time", reason="mcp-server-time is not installed")
+    code, shown = session("/mcp", "/tools", words=("--mcp", "servers.json"))
+    assert code == 0
+    assert "x gone  there is no program 'no-such-program'" in shown
+    assert "+ time  2 tools: get_current_time, convert_time" in shown
+    assert "convert_time  Convert time between timezones" in shown
+
+
+def test_a_call_is_answered_later_and_then_asked_about_again(
+    session: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = iter(["l\n", "y\n"])
+
+    async def typed() -> str:
+        return next(answers)
+
+    monkeypatch.setattr("callgate.cli.approve._typed_line", typed)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    code, shown = session("write it", "/approve", words=("--root", str(tmp_path)))
+    assert code == 0
+    assert "/approve asks again; so does this session when it is taken up later." in shown
+    assert shown.count("Run it? [y]es, [n]o, [a]lways") == 2
+    assert (tmp_path / "made.txt").read_text() == "made\n"
