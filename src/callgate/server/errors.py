@@ -113,12 +113,6 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     )
 
 
-async def on_unforeseen(request: Request, error: Exception) -> Response:
-    """Answers what nobody foresaw; the log has the traceback."""
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return error_response(problem_of(error))
-
-
 def problem_schema() -> JsonObject:
     """The JSON Schema of every error."""
     return {

@@ -10,11 +10,13 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callgate.server.errors import HttpError, error_response, problem_of
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from callgate.server.service import Service
 
 __all__ = ["Guard", "is_loopback"]
+
+logger = logging.getLogger("callgate.server")
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/health"})
@@ -104,8 +108,22 @@ class Guard:
         except HttpError as error:
             await self._refuse(error, scope, receive, _answering(send, origin, self.service, scope))
             return
-        body = _Body(receive, self.options)
-        await self.app(scope, body.receive, _answering(send, origin, self.service, scope))
+        answering = _answering(send, origin, self.service, scope)
+        has_begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await answering(message)
+
+        try:
+            await self.app(scope, _Body(receive, self.options).receive, sending)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            logger.exception("%s %s failed", head.method, head.path)
+            if not has_begun:
+                await error_response(problem_of(error))(scope, receive, answering)
 
     async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
         problem = problem_of(error)
