@@ -142,7 +142,7 @@ class Stream:
                 event = json.loads(fields["data"])
                 assert fields["event"] == event["type"]
                 return {"id": fields.get("id"), **event}
-            if self._over or not self._more():
+            if self._over or not self.read_more():
                 return None
 
     def until(self, kind: str) -> dict[str, Any]:
@@ -155,7 +155,8 @@ class Stream:
     def close(self) -> None:
         self._file.close()
 
-    def _more(self) -> bool:
+    def read_more(self) -> bool:
+        """Waits for more bytes; False at the end."""
         line = self._file.readline()
         size = int(line, 16) if line.strip() else 0
         if size == 0:

@@ -98,6 +98,7 @@ class Guard:
         origin: str | None = None
         try:
             _check_framing(head)
+            self._check_size(head, scope)
             host = self._check_host(head)
             origin = self._check_origin(head, host)
             if origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
@@ -130,6 +131,13 @@ class Guard:
         # What is still on the way of a refused body must not be taken for another request.
         problem.headers = {**problem.headers, "Connection": "close"}
         await error_response(problem)(scope, receive, send)
+
+    def _check_size(self, head: Head, scope: Scope) -> None:
+        """What came in one piece was never too large for whoever reads pieces."""
+        size = sum(len(name) + len(value) + 4 for name, value in head.headers)
+        size += len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        if size > self.options.header_bytes:
+            raise HttpError(431, "headers_too_large", f"The head may have at most {self.options.header_bytes} bytes.")
 
     def _check_host(self, head: Head) -> str:
         hosts = head.all(b"host")

@@ -84,7 +84,7 @@ class Connection(H11Protocol):
         if self.transport.is_closing():
             return
         cycle: Any = self.cycle  # None before the first request.
-        if cycle is None or cycle.response_complete:
+        if cycle is None or cycle.response_complete or not cycle.response_started:
             word, message = WORDS[status]
             body = strict_json.dump({"error": word, "message": message, "code": status})
             more = "Retry-After: 1\r\n" if status == 503 else ""
@@ -93,6 +93,9 @@ class Connection(H11Protocol):
                 f"{more}Connection: close\r\n\r\n"
             )
             self.transport.write(head.encode() + body)
+            if cycle is not None:  # The application may still wait for the rest of a body that will not come.
+                cycle.disconnected = True
+                cycle.message_event.set()
         self.transport.close()
 
 

@@ -141,7 +141,7 @@ def _answers(operation: Operation) -> JsonObject:
 
 
 def _name(operation: Operation) -> str:
-    words = re.sub(r"\W+", "_", operation.path.replace("/api/v1", "")).strip("_")
+    words = re.sub(r"\W+", "_", operation.path.replace("/api/v1/", "api_")).strip("_")
     return f"{operation.method.lower()}_{words or 'root'}"
 
 
