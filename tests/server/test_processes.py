@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import itertools
 import json
 import os
 import shlex
@@ -111,10 +112,11 @@ class Served:
 def launch(tmp_path: Path) -> Iterator[Callable[..., Served]]:
     """`launch(*words, **environment)`: `callgate serve` on a free port."""
     running: list[subprocess.Popen[bytes]] = []
+    numbers = itertools.count()
 
     def start(*words: str, **environment: str) -> Served:
         command = [sys.executable, "-m", "callgate", "serve", "--port", "0", *words]
-        log = tmp_path / f"log-{len(running)}"
+        log = tmp_path / f"log-{next(numbers)}"
         with log.open("w") as file:
             process = subprocess.Popen(command, stderr=file, cwd=tmp_path, env={**os.environ, **environment})
         running.append(process)
