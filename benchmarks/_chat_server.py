@@ -1,6 +1,6 @@
 """The processes that benchmarks/service.py measures: a bare echo, the service, and a model server of a few lines.
 
-    python benchmarks/_chat_server.py echo|service|model PORT [MODEL_URL]
+python benchmarks/_chat_server.py echo|service|model PORT [MODEL_URL]
 """
 
 from __future__ import annotations
@@ -31,6 +31,14 @@ CALLING = _chunk(
 PIECES = [_chunk([{"text": f"piece {n} "}], last=n == CHUNKS - 1) for n in range(CHUNKS)]
 
 
+OPENAI = json.dumps({
+    "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ANSWER}}],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 22},
+}).encode()  # fmt: skip
+"""The same for whoever speaks the other language."""
+
+
 async def _model(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answers without looking closer than it must."""
     try:
@@ -41,6 +49,12 @@ async def _model(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             streams = b":streamgeneratecontent" in head
             if b"Trickle" in body:
                 await _trickle(writer)
+                continue
+            if b"/chat/completions" in head:
+                writer.write(
+                    b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(OPENAI)
+                )
+                writer.write(OPENAI)
                 continue
             answer = CALLING if b"Use tools" in body and b"functionResponse" not in body else WHOLE
             kind = b"text/event-stream" if streams else b"application/json"
@@ -105,7 +119,8 @@ def serve_service(port: int, model_url: str) -> None:
 
     surface = Surface(kind="developer", base_url=model_url, version="v1beta", api_key="k")
     gate = Gate(GeminiModel("gemini-3.8-flash", surface=surface), [look_up], limits=Limits())
-    serve(Service(gate, options=ServiceOptions(runs=5000, connections=5000)), [socket.create_server(("127.0.0.1", port), backlog=2048)])
+    service = Service(gate, options=ServiceOptions(runs=5000, connections=5000))
+    serve(service, [socket.create_server(("127.0.0.1", port), backlog=2048)])
 
 
 if __name__ == "__main__":
