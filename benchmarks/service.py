@@ -196,6 +196,7 @@ def compare(*, rounds: int, seconds: float, litellm: str | None) -> bool:
         direct = request({"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}, "/v1beta/models/m:generateContent")
         rows: dict[str, tuple[Server, bytes]] = {
             "bare ASGI echo": (echo, plain),
+            "bare proxy, httpx2": (stack.enter_context(own("proxy", url)), plain),
             "plain chat": (service, plain),
             "chat, 2 turns, 4 calls": (service, tools),
         }
