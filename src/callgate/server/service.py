@@ -23,9 +23,9 @@ from callgate.models import Mode
 from callgate.parts import Prompt
 from callgate.permission import Approval
 from callgate.runtime import Gate
+from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import Keys
-from callgate.server.metrics import Metrics
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
 from callgate.server.runs import CURRENT, Run, Waiting
