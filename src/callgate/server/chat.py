@@ -164,11 +164,10 @@ async def outcome(request: Request, run: Run) -> Reply | None:
     with run.attended():
         if not run.is_over:
             wake = asyncio.Event()
+            run.also_wake.add(wake)
             async with gone(request.receive, wake) as left:
-                done = asyncio.create_task(run.done.wait())
-                done.add_done_callback(lambda _: wake.set())
                 await wake.wait()
-                done.cancel()
+            run.also_wake.discard(wake)
             if left.is_set() and not run.is_over:
                 return None
     return await run.outcome()
