@@ -223,15 +223,15 @@ def test_an_answer_can_have_words_that_the_model_is_told_and_other_arguments():
     tool = Save()
     answers = (
         Answered(answer="no", message="The folder is locked."),
-        Answered(answer="yes", args={"path": "b"}, message="Rather there."),
-        Answered(answer="yes"),
+        Answered(answer="yes", args={"path": "b"}),
+        Answered(answer="yes", message="That is fine."),
     )
     script = [[call("save", path="a"), call("save", path="a"), call("save", path="c")], "Done."]
     gate = Gate(ScriptedModel(script), [tool], approve=Asked(*answers))
     refused, moved, plain = run(gate.run("Go.")).calls
     assert refused.result.error == "The user did not allow this call. The folder is locked."
-    assert (moved.call.args, moved.edited, moved.decision.reason) == ({"path": "b"}, True, "Rather there.")
-    assert (plain.edited, plain.decision.reason) == (False, "")
+    assert (moved.call.args, moved.edited) == ({"path": "b"}, True)
+    assert (plain.edited, plain.decision.reason) == (False, "That is fine.")
     assert tool.ran == [{"path": "b"}, {"path": "c"}]
 
 
