@@ -6,6 +6,7 @@ environment or from a file, never from the command line, where others could read
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import os
@@ -38,6 +39,7 @@ PORT = 8081
 TOKEN_VARIABLE = "CALLGATE_TOKEN"
 TOKEN_CHARS_MIN = 16
 BACKLOG = 2048
+FILES_MAX = 16_384
 SESSION_WAIT_S = 0.5
 """A client waits better than a server: a session that another process holds is answered with 409 soon."""
 
@@ -136,6 +138,7 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"callgate serves at http://{shown}:{port} (documentation: /docs); Ctrl-C stops it", err=True)
         chosen.warm()
+        _allow_many_connections()
         listen(service, [listener])
 
 
@@ -214,6 +217,17 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except (OSError, ValueError) as error:
         raise click.ClickException(f"cannot listen on {host} port {port}: {error}") from error
+
+
+def _allow_many_connections() -> None:
+    """Systems let a program have few open files unless it asks for more."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+        if soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _say(sentence: str) -> None:

@@ -56,7 +56,12 @@ CHAT: JsonObject = {
         "provider": {"type": "string", "minLength": 1, "maxLength": 100},
         "model": {"type": "string", "minLength": 1, "maxLength": 200},
         "mode": {"enum": ["auto", "native", "prompted"]},
-        "session": {"type": "string", "minLength": 1, "maxLength": 200, "description": "The conversation to go on with."},
+        "session": {
+            "type": "string",
+            "maxLength": 200,
+            "pattern": "^[^/]*[^/.][^/]*$",
+            "description": "The conversation to go on with, or the name of a new one; without '/', since it is in paths.",
+        },
         "context": {"type": "object", "description": "Given to the model as data."},
         "answers": {"type": "object", "additionalProperties": ANSWER, "description": "Call id -> answer."},
         "stream": {"type": "boolean", "description": "As `Accept: text/event-stream`."},
