@@ -17,7 +17,7 @@ from typing import Any
 
 import click
 
-from callgate.cli.chat import InputError, policy_of
+from callgate.cli.chat import InputError, log_handler, policy_of
 from callgate.cli.file_undo import file_undo
 from callgate.cli.gather import gather_tools
 from callgate.cli.provider import PROVIDERS, Chosen, choose
@@ -106,8 +106,9 @@ def serve(ctx: click.Context, **given: Any) -> None:
     if options.ephemeral and options.store is not None:
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with --store", ctx)
     if options.debug:
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        logging.getLogger("callgate").setLevel(logging.DEBUG)
+        for name, level in (("callgate", logging.DEBUG), ("uvicorn", logging.INFO)):
+            logging.getLogger(name).addHandler(log_handler())
+            logging.getLogger(name).setLevel(level)
     with opened(None if options.ephemeral else store_place(options.store)) as store:
         _serve(options, token, store)
 
