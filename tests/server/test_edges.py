@@ -237,3 +237,20 @@ def test_a_client_that_leaves_in_the_middle_of_its_body_is_no_failure(serve, cap
 def test_every_error_has_its_status() -> None:
     assert problem_of(HttpError(418, "teapot", "No coffee.")) == {"error": "teapot", "message": "No coffee.", "code": 418}
     assert isinstance(RunFailed(problem_of(ValueError("x"))).problem["code"], int)
+
+
+def test_a_run_of_the_program_itself_beside_the_service_pauses_where_somebody_must_be_asked() -> None:
+    async def main() -> None:
+        gate = Gate(ScriptedModel([call("add", a=1, b=2), "Done."]), [add], policy=Policy(default="ask"))
+        async with Service(gate):
+            assert (await gate.run("Add.")).finish_reason == "approval_needed"
+
+    asyncio.run(main())
+
+
+def test_a_gate_that_has_somebody_to_ask_goes_on_asking_them(serve) -> None:
+    async def approve(call, definition, reason):
+        return "yes"
+
+    gate = Gate(ScriptedModel([call("add", a=1, b=2), "Done."]), [add], policy=Policy(default="ask"), approve=approve)
+    assert serve(gate).chat({"prompt": "Add."}).json["response"] == "Done."

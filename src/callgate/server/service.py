@@ -299,7 +299,9 @@ class Service:
 
     async def ask_somebody(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
         """Waits for an answer where somebody follows the run; where nobody does, the run pauses."""
-        run = CURRENT.get()
+        run = CURRENT.get(None)
+        if run is None:  # A run of the program's own, beside the service.
+            return "later"
         if call.id in run.early:
             return run.early.pop(call.id)
         if self.stopping or not (run.waits or run.followers):
