@@ -35,6 +35,8 @@ STREAMS = 500
 RATIO_MIN = 0.35
 SLOPE_MAX_MIB_MIN = 1.0
 CHAT = "/api/v1/chat"
+KEY = "sk-" + "0123456789abcdef" * 4
+"""LiteLLM's proxy does not start without one."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 
@@ -114,7 +116,7 @@ def own(what: str, *words: str) -> Iterator[Server]:
 
 def request(body: Any, path: str, accept: str = "*/*") -> bytes:
     data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nAuthorization: Bearer sk-1234\r\n"
+    head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAccept: {accept}\r\nAuthorization: Bearer {KEY}\r\n"
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
 
 
@@ -237,7 +239,8 @@ def litellm_proxy(program: str, url: str) -> Iterator[Server]:
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.yaml")
         parameters = {"model": "openai/m", "api_base": f"{url}/v1", "api_key": "k"}
-        config.write_text(json.dumps({"model_list": [{"model_name": "m", "litellm_params": parameters}]}))
+        models = [{"model_name": "m", "litellm_params": parameters}]
+        config.write_text(json.dumps({"model_list": models, "general_settings": {"master_key": KEY}}))
         words = [program, "--config", str(config), "--port", str(port), "--host", "127.0.0.1", "--num_workers", "1"]
         with started(words, port) as server:
             yield server
