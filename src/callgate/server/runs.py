@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TypeAlias
 
 from callgate.errors import CallgateError
@@ -74,6 +75,8 @@ class Follower:
 
     after: int
     wake: asyncio.Event = field(default_factory=asyncio.Event)
+    is_quiet: bool = False
+    """Whether nothing was sent to it for a while."""
 
 
 class EventsGone(CallgateError):
@@ -200,9 +203,10 @@ class Run:
         """
         if number + 1 < self.first:
             raise EventsGone(f"events {number + 1} to {self.first - 1} of this run are not kept any more")
-        if number >= self.last:
-            return []
-        return [item for item in self.ring if item.number > number] if number else list(self.ring)
+        # From the newest backwards: mostly there is one, and the ring is long.
+        found = list(islice(reversed(self.ring), max(0, self.last - number)))
+        found.reverse()
+        return found
 
     @property
     def followers(self) -> int:

@@ -7,7 +7,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Mapping
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from callgate import strict_json
 from callgate.errors import JsonError
@@ -84,11 +84,18 @@ class EventStream(Response):
         """Sends the stream."""
         with self.run.followed(self.after) as follower:
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            pulse = _Pulse(follower, self.options)
             async with gone(receive, follower.wake) as left:
                 try:
-                    await self._send_events(follower, left, send)
-                except (TimeoutError, OSError):
-                    return  # The client does not read any more. The run may go on without it.
+                    await self._send_events(follower, left, pulse.sending(send))
+                except OSError:
+                    return  # The client has left.
+                except asyncio.CancelledError:
+                    # The client does not read any more. The run may go on without it.
+                    if not pulse.is_stalled or pulse.task.uncancel() > 0:
+                        raise
+                finally:
+                    pulse.stop()
 
     async def _send_events(self, follower: Follower, left: asyncio.Event, send: Send) -> None:
         run = self.run
@@ -98,27 +105,65 @@ class EventStream(Response):
                 items = run.after(follower.after)
             except EventsGone as error:
                 body = strict_json.dump({"type": "error", "error": "events_gone", "message": str(error), "code": 410})
-                await self._send(send, b"event: error\ndata: %b\n\n" % body, more=False)
+                await _send(send, b"event: error\ndata: %b\n\n" % body, more=False)
                 return
             is_last = run.is_over
             if items:
                 follower.after = items[-1].number
-                await self._send(send, b"".join(wire_of(run, item) for item in items), more=not is_last)
+                await _send(send, b"".join([wire_of(run, item) for item in items]), more=not is_last)
+            elif is_last:
+                await _send(send, b"", more=False)
+            elif follower.is_quiet:
+                follower.is_quiet = False
+                await _send(send, PING, more=True)
             if is_last:
-                if not items:
-                    await self._send(send, b"", more=False)
                 return
-            if not items and not await self._woken(follower):
-                await self._send(send, PING, more=True)
+            await follower.wake.wait()
 
-    async def _woken(self, follower: Follower) -> bool:
-        try:
-            async with asyncio.timeout(self.options.ping_s):
-                await follower.wake.wait()
-        except TimeoutError:
-            return False
-        return True
 
-    async def _send(self, send: Send, body: bytes, *, more: bool) -> None:
-        async with asyncio.timeout(self.options.stalled_s):
-            await send({"type": "http.response.body", "body": body, "more_body": more})
+class _Pulse:
+    """One timer for a whole stream: wakes it when it was quiet for a while, and ends it when its client does not read."""
+
+    def __init__(self, follower: Follower, options: ServiceOptions) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self.task = task
+        self.is_stalled = False
+        self._follower = follower
+        self._options = options
+        self._loop = asyncio.get_running_loop()
+        self._sent_s = self._loop.time()
+        self._is_sending = False
+        self._timer = self._loop.call_later(min(options.ping_s, options.stalled_s), self._beat)
+
+    def sending(self, send: Send) -> Send:
+        """`send`, watched."""
+
+        async def watched(message: Message) -> None:
+            self._is_sending = True
+            await send(message)
+            self._is_sending = False
+            self._sent_s = self._loop.time()
+
+        return watched
+
+    def stop(self) -> None:
+        """The stream is over."""
+        self._timer.cancel()
+
+    def _beat(self) -> None:
+        passed_s = self._loop.time() - self._sent_s
+        if self._is_sending and passed_s >= self._options.stalled_s:
+            self.is_stalled = True
+            self.task.cancel()
+            return
+        left_s = self._options.ping_s - passed_s
+        if left_s <= 0:
+            left_s = self._options.ping_s
+            self._follower.is_quiet = not self._is_sending
+            self._follower.wake.set()
+        self._timer = self._loop.call_later(min(left_s, self._options.stalled_s), self._beat)
+
+
+async def _send(send: Send, body: bytes, *, more: bool) -> None:
+    await send({"type": "http.response.body", "body": body, "more_body": more})
