@@ -169,6 +169,8 @@ async def open_streams(port: int, count: int) -> dict[str, float]:
         while b"event: run_ended" not in seen[-4000:]:
             more = await reader.read(65536)
             assert more, "the stream broke off"
+            assert b"event: error" not in more, more[:1000]
+            assert seen or b" 200 " in more[:20], more[:1000]
             if b"event: text_delta" in more and b"event: text_delta" not in seen:
                 firsts.append(1000 * (time.perf_counter() - begun))
             pieces += more.count(b"event: text_delta")
