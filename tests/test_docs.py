@@ -38,6 +38,7 @@ BLOCKS = [
         "permission.md",
         "prompted.md",
         "schemas.md",
+        "service.md",
         "testing.md",
         "typed.md",
         "workers.md",

@@ -33,6 +33,7 @@ COMMANDS = {
     "mcp": "Servers with tools: list, test, add, remove, login, logout, serve.",
     "model": "The model that runs on this machine: fetch, list, path.",
     "audit": "Look at the log of calls, and see whether it was changed.",
+    "serve": "Serve conversations over HTTP.",
     "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",
     "tools": "Look at tools before a model does.",
     "trace": "Show what a session did and when, in the terminal or as a picture.",

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
 import click
@@ -55,6 +55,8 @@ class Chosen:
     """The model of a conversation."""
 
     model: Model
+    provider: str = ""
+    """Whose model it is."""
     line: str | None = None
     """What a person should know about the model before it answers."""
     tools: Callable[[], Sequence[Callable[..., Any]]] = _honest_tools
@@ -78,7 +80,7 @@ def choose(provider: str | None, model: str | None, env: Mapping[str, str], *, l
     provider = provider or _at_hand(env)
     if provider not in PROVIDERS:
         raise click.UsageError(f"there is no provider {provider!r}; there are {', '.join(PROVIDERS)}")
-    return PROVIDERS[provider](model, env, limits)
+    return replace(PROVIDERS[provider](model, env, limits), provider=provider)
 
 
 def _at_hand(env: Mapping[str, str]) -> str:

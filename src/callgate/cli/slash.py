@@ -218,7 +218,7 @@ def _call_lines(number: int, call: FunctionCall, result: ToolResult) -> Iterator
 
 def _model(desk: Desk, rest: str) -> None:
     if not rest:
-        desk.say(f"{desk.talk.gate.model_name}; /model NAME changes it")
+        desk.say(f"{desk.talk.gate.model.name}; /model NAME changes it")
         return
     from callgate.cli.provider import choose
     from callgate.cli.settings import limits_of, settings_here
@@ -226,7 +226,7 @@ def _model(desk: Desk, rest: str) -> None:
     settings = settings_here()
     chosen = choose(None, rest, settings.environment(os.environ), limits=limits_of(settings))
     desk.talk.use(desk.talk.gate.using(chosen.model))
-    desk.say(f"From now on {desk.talk.gate.model_name} answers.")
+    desk.say(f"From now on {desk.talk.gate.model.name} answers.")
     if chosen.line:
         desk.say(chosen.line)
 

@@ -1,0 +1,91 @@
+"""`/metrics`: what was counted, as text that Prometheus reads."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, TypeVar
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callgate.server.counters import BOUNDS_S, Histogram
+from callgate.server.openapi import Operation, table
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["routes", "text_of"]
+
+T = TypeVar("T", bound="tuple[object, ...]")
+
+
+def text_of(service: Service) -> str:
+    """Everything that was counted, as lines."""
+    counted = service.metrics
+    followers = sum(run.followers for run in service.live)
+    waiting = sum(len(run.waiting) for run in service.live)
+    lines = [
+        *_counter("callgate_http_requests_total", counted.requests, ("method", "route", "status")),
+        *_counter("callgate_runs_total", counted.runs, ("outcome",)),
+        *_counter("callgate_calls_total", counted.calls, ("tool", "state")),
+        *_counter("callgate_tokens_total", counted.tokens, ("kind",)),
+        *_gauge("callgate_runs_live", len(service.live)),
+        *_gauge("callgate_followers", followers),
+        *_gauge("callgate_approvals_waiting", waiting),
+        *_gauge("callgate_abandoned_threads", service.gate.tools.abandoned()),
+        *_histogram("callgate_run_seconds", counted.run_s),
+        *_histogram("callgate_call_seconds", counted.call_s),
+        *_gauge("process_start_time_seconds", service.began_s),
+        *_process_lines(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _counter(name: str, counts: Mapping[T, int], labels: tuple[str, ...]) -> Iterator[str]:
+    yield f"# TYPE {name} counter"
+    for key, count in sorted(counts.items(), key=repr):
+        pairs = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in zip(labels, key, strict=True))
+        yield f"{name}{{{pairs}}} {count}"
+
+
+def _histogram(name: str, histogram: Histogram) -> Iterator[str]:
+    yield f"# TYPE {name} histogram"
+    count = 0
+    for bound, number in zip((*map(str, BOUNDS_S), "+Inf"), histogram.buckets, strict=True):
+        count += number
+        yield f'{name}_bucket{{le="{bound}"}} {count}'
+    yield f"{name}_sum {histogram.sum_s:.6f}"
+    yield f"{name}_count {count}"
+
+
+def _gauge(name: str, value: float) -> Iterator[str]:
+    yield f"# TYPE {name} gauge"
+    yield f"{name} {value}"
+
+
+def _process_lines() -> Iterator[str]:
+    with contextlib.suppress(OSError, ValueError, IndexError):  # Other systems do not tell.
+        with open("/proc/self/statm", encoding="ascii") as file:
+            pages = int(file.read().split()[1])
+        yield from _gauge("process_resident_memory_bytes", pages * os.sysconf("SC_PAGE_SIZE"))
+        yield from _gauge("process_open_fds", len(os.listdir("/proc/self/fd")))
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+async def _metrics(service: Service, request: Request) -> Response:
+    """Counters, gauges and durations for Prometheus."""
+    return Response(text_of(service), media_type="text/plain; version=0.0.4")
+
+
+OPERATIONS = (Operation("GET", "/metrics", _metrics, gives={200: {"type": "string"}}, media_type="text/plain"),)
+
+
+def routes(service: Service) -> list[Route]:
+    """The route of the counters."""
+    return table(service, OPERATIONS)
