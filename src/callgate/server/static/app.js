@@ -1,0 +1,512 @@
+// The page: puts the conversation, the list, the panel and the keys together, and says what happens to those who cannot see it.
+
+import { api, ask, watchers } from "./api.js";
+import { button, byId, el, icon, refill } from "./dom.js";
+import { askToken, confirm, help } from "./dialogs.js";
+import { Choice, drawTheme, nextTheme, settings } from "./settings.js";
+import { SessionList } from "./sessions.js";
+import { Talk } from "./talk.js";
+import { drawTools } from "./tools.js";
+import { listen } from "./keys.js";
+import { timelineView } from "./timeline.js";
+import { picturesOf } from "./trace.js";
+import { cost, count, many, oneLine, plain } from "./text.js";
+
+const HEALTH_MS = 15_000;
+const PICTURE_MS = 250;
+const NARROW = matchMedia("(max-width: 1100px)");
+
+const prompt = byId("prompt");
+let tools = { tools: [], servers: [] };
+
+// Saying ------------------------------------------------------------------------------------------------------------------
+
+const say = (words) => (byId("say").textContent = words);
+const sayNow = (words) => (byId("say-now").textContent = words);
+
+function banner(words, ...actions) {
+  const box = byId("banner");
+  box.hidden = !words;
+  refill(box, words ? [icon("warning"), el("p", {}, words), actions] : []);
+}
+
+function drawLink(state, words) {
+  const box = byId("link");
+  if (box.dataset.state === state && box.textContent === words) return;
+  box.dataset.state = state;
+  refill(box, state === "ok" ? null : [icon("warning"), el("span", {}, words)]);
+}
+
+let countdown = 0;
+const link = {
+  isLost: false,
+  lost(seconds, retry) {
+    this.isLost = true;
+    clearInterval(countdown);
+    const until = Date.now() + seconds * 1000;
+    const draw = () => {
+      const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
+      drawLink("lost", "No connection");
+      banner(left ? `The connection is lost. Trying again in ${left} s.` : "The connection is lost. Trying again.", button("Try now", { class: "link", onclick: retry }));
+    };
+    draw();
+    countdown = setInterval(draw, 1000);
+  },
+  found() {
+    clearInterval(countdown);
+    drawLink("ok", "");
+    if (this.isLost) {
+      banner("");
+      say("Connected again.");
+    }
+    this.isLost = false;
+  },
+};
+
+function failed(error) {
+  if (error.status === undefined && !error.message.startsWith("The service")) throw error;
+  if (error.status !== 401) banner(error.message, button("Close", { class: "link", onclick: () => banner("") }));
+}
+
+/** A deed of a person; what goes wrong is said on the page. */
+const deed = (work) => async (...given) => {
+  try {
+    return await work(...given);
+  } catch (error) {
+    return failed(error);
+  }
+};
+
+// The conversation --------------------------------------------------------------------------------------------------------
+
+const page = {
+  changed() {
+    byId("title").textContent = plain(talk.title);
+    document.title = talk.id ? `${oneLine(talk.title, 60)} · callgate` : "callgate";
+    byId("stop").hidden = !talk.isLive;
+    byId("send").hidden = talk.isLive;
+    drawSpent();
+    list.mark(talk.id);
+    const hash = talk.id && (talk.session || talk.isLive) ? `#${encodeURIComponent(talk.id)}` : "";
+    if (hash && location.hash !== hash) history.replaceState(null, "", hash);
+    drawPicture();
+  },
+  heard(event, view) {
+    link.found();
+    HEARD[event.type]?.(event, view);
+  },
+  lost: (seconds, retry) => link.lost(seconds, retry),
+  found: () => link.found(),
+  failed,
+  pinned: (isPinned) => (byId("latest").hidden = isPinned || !talk.views.length),
+  standing(state) {
+    const act = (words) => button(words, { class: "primary", onclick: deed(() => goOn()) });
+    if (state === "interrupted") banner("This conversation stopped in the middle of a run.", act("Go on"));
+    else if (!link.isLost) banner("");
+    if (talk.asking.length) sayNow(`${many(talk.asking.length, "call")} wait for your answer.`);
+  },
+  // The service goes on with a paused conversation when it is answered; from here it is watched again.
+  answered: deed(() => talk.again(true)),
+  refused(error, said) {
+    if (said !== null && !prompt.value) prompt.value = said;
+    grow();
+    failed(error);
+  },
+  fork: deed(async (id, turn) => {
+    const { session } = await api.fork(id, turn);
+    list.load();
+    await go(session);
+    say("This is a new conversation that begins as the other one did.");
+  }),
+  undo: deed(() => undo()),
+  look(view) {
+    looked = view;
+    showPanel(true);
+    selectTab("run");
+    drawPicture();
+  },
+};
+
+const HEARD = {
+  run_started: () => list.load(),
+  approval_needed: ({ call }) => sayNow(`${plain(call.name)} needs your answer. Press n to go there.`),
+  call_finished: ({ call, result }) => say(`${plain(call.name)}: ${result.status.replace("_", " ")}.`),
+  run_ended: ({ reply }, view) => {
+    say(`Answer: ${oneLine(view.text || reply.text || reply.finish_reason, 600)}`);
+    list.load();
+  },
+  error: ({ message }) => {
+    sayNow(plain(message));
+    list.load();
+  },
+};
+
+const list = new SessionList(byId("sessions"), byId("sessions-status"), byId("find"), {
+  failed,
+  remove: deed(async (session) => {
+    if (!(await confirm("Delete this conversation?", [`“${oneLine(session.title || "Untitled", 80)}” is gone for good then.`], "Delete"))) return;
+    await api.remove(session.id);
+    if (session.id === talk.id) fresh();
+    await list.load();
+  }),
+});
+const talk = new Talk(byId("talk"), byId("scroll"), page);
+const choice = new Choice(byId("provider"), byId("model"), byId("mode"));
+
+function drawSpent() {
+  const { usage, cost: spent } = talk.session || {};
+  const words = [usage?.total_tokens && `${count(usage.total_tokens)} tokens`, typeof spent === "number" && `cost ${cost(spent)}`].filter(Boolean);
+  byId("spent").textContent = words.join(" · ");
+}
+
+function fresh() {
+  looked = null;
+  talk.reset(null);
+  banner("");
+  welcome();
+  history.replaceState(null, "", location.pathname + location.search);
+  page.changed();
+  drawPicture();
+  if (!NARROW.matches) prompt.focus();
+}
+
+function welcome() {
+  if (!talk.views.length && !talk.id) talk.welcome(many(tools.tools.length, "tool"));
+}
+
+const go = deed(async (id) => {
+  looked = null;
+  closeSidebar();
+  banner("");
+  try {
+    await talk.open(id);
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    fresh();
+    banner("That conversation is not there any more.", button("Close", { class: "link", onclick: () => banner("") }));
+  }
+});
+
+function ask_(event) {
+  event?.preventDefault();
+  const said = prompt.value.trim();
+  if (!said || talk.isLive) return;
+  if (!talk.views.length) byId("talk").replaceChildren();
+  prompt.value = "";
+  grow();
+  banner("");
+  looked = null;
+  talk.send(said, choice.value);
+  say("Sent.");
+}
+
+function goOn() {
+  banner("");
+  talk.goOn(choice.value);
+}
+
+const stop = deed(async () => {
+  if (!talk.isLive || !talk.id) return;
+  byId("stop").disabled = true;
+  try {
+    await api.cancel(talk.id);
+  } finally {
+    byId("stop").disabled = false;
+  }
+});
+
+async function undo() {
+  if (talk.isLive || !talk.id || !talk.views.length) return;
+  const said = talk.last.said;
+  const text = [`“${oneLine(said ?? "", 120)}” and all that came of it is taken back.`, "Files that its calls wrote are put back as they were before."];
+  if (!(await confirm("Undo the last exchange?", text, "Undo"))) return;
+  const { files = [], notes = [] } = await api.undo(talk.id);
+  await talk.again();
+  if (said && !prompt.value) prompt.value = said;
+  grow();
+  prompt.focus();
+  const done = [...files, ...notes].map((each) => oneLine(typeof each === "string" ? each : (each.message ?? each.path ?? ""), 200));
+  banner(done.length ? `Taken back. ${done.join(" ")}` : "Taken back; no file had been changed.", button("Close", { class: "link", onclick: () => banner("") }));
+  list.load();
+}
+
+// The panel ---------------------------------------------------------------------------------------------------------------
+
+let looked = null;
+let drawnAt = 0;
+
+async function drawPicture() {
+  const pane = byId("pane-run");
+  if (pane.hidden || pane.offsetParent === null) return;
+  const view = looked ?? talk.last;
+  const width = Math.max(220, pane.clientWidth - 40);
+  drawnAt = performance.now();
+  const title = el("h3", {}, view?.said ? oneLine(view.said, 80) : "Timeline");
+  if (!view) {
+    refill(pane, title, el("p", { class: "quiet" }, "What ran when, and what waited, shows here once something has."));
+    return;
+  }
+  if (!view.clock && talk.id) {
+    const { id } = talk;
+    // While it goes on, its times are read again and again; afterwards they stay as they are.
+    if (!view.past || talk.isLive) view.past = api.trace(id).then(({ spans }) => pastOf(spans, view), () => null);
+    const past = await view.past;
+    if (talk.id !== id || view !== (looked ?? talk.last) || view.clock) return;
+    refill(pane, title, past ? timelineView(past, width) : el("p", { class: "quiet" }, "No times are kept of this exchange."), usageView());
+    return;
+  }
+  const isOpen = pane.querySelector(".astable")?.open;
+  refill(pane, title, view.clock ? timelineView(view.clock.picture(), width) : null, usageView());
+  if (isOpen) pane.querySelector(".astable").open = true;
+}
+
+/** The times of an exchange that was not watched from its beginning; exchanges that are not drawn yet count as without calls. */
+function pastOf(spans, view) {
+  const drawn = talk.views.map((each) => new Set(each.cards.keys()));
+  return picturesOf(spans, drawn)[talk.views.indexOf(view)] ?? null;
+}
+
+setInterval(() => talk.isLive && (looked ?? talk.last) === talk.last && performance.now() - drawnAt >= (talk.last.clock ? PICTURE_MS : 4 * PICTURE_MS) && drawPicture(), PICTURE_MS);
+
+const USAGE = [
+  ["prompt_tokens", "Prompt"],
+  ["cached_tokens", "of these cached"],
+  ["output_tokens", "Answer"],
+  ["thought_tokens", "Thoughts"],
+  ["tool_tokens", "Tools"],
+  ["total_tokens", "In all"],
+];
+
+function usageView() {
+  const { usage, cost: spent } = talk.session || {};
+  if (!usage?.total_tokens) return null;
+  const rows = USAGE.filter(([key]) => usage[key]).map(([key, words]) => [el("dt", {}, words), el("dd", {}, count(usage[key]))]);
+  if (typeof spent === "number") rows.push([el("dt", {}, "Cost"), el("dd", {}, cost(spent))]);
+  return [el("h3", {}, "Tokens of this conversation"), el("dl", { class: "usage" }, rows)];
+}
+
+function selectTab(name) {
+  for (const each of ["run", "tools"]) {
+    const isIt = each === name;
+    byId(`tab-${each}`).setAttribute("aria-selected", String(isIt));
+    byId(`tab-${each}`).tabIndex = isIt ? 0 : -1;
+    byId(`pane-${each}`).hidden = !isIt;
+  }
+  if (name === "tools") loadTools();
+  else drawPicture();
+}
+
+const isTab = (name) => byId(`tab-${name}`).getAttribute("aria-selected") === "true";
+
+const loadTools = deed(async () => {
+  tools = await api.tools();
+  drawTools(byId("pane-tools"), tools);
+  welcome();
+});
+
+function showPanel(isShown, keep = true) {
+  document.body.classList.toggle("with-panel", isShown);
+  byId("panel-open").setAttribute("aria-expanded", String(isShown));
+  if (keep && !NARROW.matches) settings.panel = isShown;
+  shade();
+  if (isShown) {
+    if (isTab("tools")) loadTools();
+    else drawPicture();
+    if (NARROW.matches && keep) byId("panel-close").focus();
+  } else if (byId("panel").contains(document.activeElement)) byId("panel-open").focus();
+}
+
+const isPanel = () => document.body.classList.contains("with-panel");
+
+function openSidebar() {
+  document.body.classList.add("with-sidebar");
+  byId("sidebar-open").setAttribute("aria-expanded", "true");
+  shade();
+}
+
+function closeSidebar() {
+  if (byId("sidebar").contains(document.activeElement) && document.body.classList.contains("with-sidebar")) byId("sidebar-open").focus();
+  document.body.classList.remove("with-sidebar");
+  byId("sidebar-open").setAttribute("aria-expanded", "false");
+  shade();
+}
+
+function shade() {
+  byId("shade").hidden = !(NARROW.matches && (isPanel() || document.body.classList.contains("with-sidebar")));
+}
+
+// The frame ---------------------------------------------------------------------------------------------------------------
+
+function grow() {
+  prompt.style.height = "auto";
+  prompt.style.height = `${Math.min(prompt.scrollHeight, innerHeight * 0.4)}px`;
+}
+
+function stepTurn(by) {
+  const nodes = talk.views.map((view) => view.node);
+  const at = nodes.findIndex((node) => node.contains(document.activeElement));
+  const next = nodes[at < 0 ? nodes.length - 1 : Math.max(0, Math.min(nodes.length - 1, at + by))];
+  if (!next) return;
+  next.tabIndex = -1;
+  next.focus({ preventScroll: true });
+  next.scrollIntoView({ block: "start" });
+}
+
+function nextAsked() {
+  const forms = talk.asking.map((card) => card.form);
+  const at = forms.findIndex((form) => form.node.contains(document.activeElement));
+  const next = forms[(at + 1) % forms.length];
+  next?.node.focus();
+  next?.node.scrollIntoView({ block: "nearest" });
+}
+
+function onAsked(key) {
+  const card = talk.asking.find((each) => each.node.contains(document.activeElement));
+  return card ? card.form.press(key) : false;
+}
+
+function toggleCalls() {
+  const view = talk.views.find((each) => each.node.contains(document.activeElement)) ?? talk.last;
+  const cards = [...(view?.cards.values() ?? [])];
+  const isOpen = cards.some((card) => card.body.hidden);
+  for (const card of cards) card.open(isOpen);
+}
+
+function escape() {
+  if (document.querySelector("dialog[open]")) return;
+  if (document.body.classList.contains("with-sidebar")) closeSidebar();
+  else if (NARROW.matches && isPanel()) showPanel(false);
+  else if (document.activeElement === prompt) byId("scroll").focus();
+  else document.activeElement?.blur();
+}
+
+function bind() {
+  refill(byId("new"), icon("plus"), el("span", {}, "New conversation"));
+  refill(byId("send"), icon("send"), el("span", {}, "Send"));
+  refill(byId("stop"), icon("stop"), el("span", {}, "Stop"));
+  refill(byId("sidebar-open"), icon("menu"));
+  refill(byId("sidebar-close"), icon("close"));
+  refill(byId("panel-open"), icon("panel"));
+  refill(byId("panel-close"), icon("close"));
+  drawTheme(byId("theme"));
+  const clicks = {
+    new: () => {
+      closeSidebar();
+      fresh();
+    },
+    stop,
+    theme: () => nextTheme(byId("theme")),
+    latest: () => talk.toEnd(),
+    shade: () => {
+      closeSidebar();
+      showPanel(false);
+    },
+    "sidebar-open": () => {
+      openSidebar();
+      byId("find").focus();
+    },
+    "sidebar-close": closeSidebar,
+    "panel-open": () => showPanel(!isPanel()),
+    "panel-close": () => showPanel(false),
+    "help-open": () => help(settings),
+    "tab-run": () => selectTab("run"),
+    "tab-tools": () => selectTab("tools"),
+  };
+  for (const [id, act] of Object.entries(clicks)) byId(id).addEventListener("click", act);
+  byId("composer").addEventListener("submit", ask_);
+  prompt.addEventListener("input", grow);
+  prompt.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) ask_(event);
+  });
+  for (const [id, other] of [["tab-run", "tools"], ["tab-tools", "run"]]) {
+    byId(id).addEventListener("keydown", (event) => {
+      if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
+      selectTab(other);
+      byId(`tab-${other}`).focus();
+    });
+  }
+  NARROW.addEventListener("change", () => {
+    closeSidebar();
+    showPanel(!NARROW.matches && settings.panel, false);
+  });
+  addEventListener("hashchange", fromAddress);
+  addEventListener("resize", () => drawPicture());
+}
+
+function fromAddress() {
+  let id = "";
+  try {
+    id = decodeURIComponent(location.hash.slice(1));
+  } catch {
+    // An address that is no address is no conversation.
+  }
+  if (id === (talk.id ?? "")) return null;
+  return id ? go(id) : fresh();
+}
+
+listen({
+  Escape: escape,
+  "?": () => void help(settings),
+  i: () => prompt.focus(),
+  "/": () => prompt.focus(),
+  n: nextAsked,
+  s: () => void stop(),
+  j: () => stepTurn(1),
+  k: () => stepTurn(-1),
+  o: toggleCalls,
+  u: () => void page.undo(),
+  c: fresh,
+  l: () => nextTheme(byId("theme")),
+  f: () => {
+    if (NARROW.matches) openSidebar();
+    byId("find").focus();
+  },
+  t: () => {
+    if (!isPanel()) showPanel(true);
+    else selectTab(isTab("run") ? "tools" : "run");
+  },
+  y: () => onAsked("y"),
+  a: () => onAsked("a"),
+  e: () => onAsked("e"),
+  d: () => onAsked("d"),
+});
+
+// The service -------------------------------------------------------------------------------------------------------------
+
+let wasThere = true;
+watchers.add((isThere) => {
+  if (isThere === wasThere) return;
+  wasThere = isThere;
+  if (isThere) {
+    link.found();
+    load();
+    if (talk.id && !talk.isLive) deed(() => talk.again())();
+  } else if (!talk.isLive) link.lost(HEALTH_MS / 1000, () => api.health().catch(() => null));
+});
+
+async function health() {
+  if (document.hidden || talk.isLive) return;
+  try {
+    const { status } = await api.health();
+    drawLink(status === "ok" ? "ok" : "degraded", status === "ok" ? "" : `The service is ${plain(status)}`);
+  } catch {
+    if (!wasThere) link.lost(HEALTH_MS / 3000, () => health());
+  }
+}
+
+/** What the frame shows: lists that may be loaded again at any time. */
+const load = deed(async () => {
+  const [models] = await Promise.all([api.models(), list.load(), loadTools()]);
+  choice.offer(models);
+});
+
+ask.token = askToken;
+bind();
+showPanel(!NARROW.matches && settings.panel, false);
+await load();
+if (location.hash.length > 1) await fromAddress();
+else fresh();
+setInterval(() => health(), HEALTH_MS);
+// While the service is away it is asked more often: it should be found again soon.
+setInterval(() => !wasThere && health(), HEALTH_MS / 3);
+document.documentElement.dataset.ready = "yes";
