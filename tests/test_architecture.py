@@ -43,8 +43,8 @@ EDGES = (
     "files", "mcp", "toolsets", "workers",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
-LAYERS = (WORDS, PURE, EDGES, ("setup",), ("driver",), ("runtime",), ("server", "cli"), ("__main__",))
-TOP = (*LAYERS[-2], *LAYERS[-1])
+LAYERS = (WORDS, PURE, EDGES, ("setup",), ("driver",), ("runtime",), ("server",), ("cli",), ("__main__",))
+TOP = ("server", "cli", "__main__")
 
 # Words have an order of their own: each may import those before it.
 WORD_ORDER = (("types",), ("errors",), ("strict_json",), ("events", "parts", "config"))

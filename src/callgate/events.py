@@ -14,7 +14,7 @@ from callgate.types import FunctionCall, JsonObject, Reply, ToolResult, Usage
 
 __all__ = [
     "EVENTS", "ApprovalNeeded", "CallArgsDelta", "CallFinished", "CallProgress", "CallProposed", "CallStarted", "Event",
-    "Notice", "RunEnded", "TextDelta", "ThoughtDelta", "TurnEnded", "UsageReported", "to_json",
+    "Notice", "RunEnded", "TextDelta", "ThoughtDelta", "TurnEnded", "UsageReported", "plain", "to_json",
 ]  # fmt: skip
 
 
@@ -129,14 +129,15 @@ EVENTS: tuple[type[Event], ...] = (
 
 def to_json(event: Event) -> JsonObject:
     """The event as a JSON object: its fields, and `type` with the name of its class in snake_case."""
-    return {"type": _NAMES[type(event)], **_plain(event)}
+    return {"type": _NAMES[type(event)], **plain(event)}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """Words of callgate as the JSON that events are made of: an object for each, with the names of its fields."""
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
+        return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
 
 

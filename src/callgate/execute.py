@@ -67,6 +67,8 @@ class Executor:
         """Tools that are there or were: a call that was checked may outlive the place of its tool in the list."""
         self._digests: dict[str, str] = {}
         self._names: dict[str, str] = {}
+        self.toolsets: list[Toolset] = []
+        """The places that tools come from, functions of the program left out."""
         self.register(*tools)
 
     def register(self, *tools: object) -> None:
@@ -84,6 +86,7 @@ class Executor:
             added[name] = runnable
         declared_names([tool.definition for tool in (*self._own.values(), *added.values())])
         self._own |= added
+        self.toolsets += [item for item in tools if isinstance(item, Toolset) and not isinstance(item, Runnable)]
         for toolset in live:
             self._live.add(toolset)
         self._take_in(self._own if not self._live else self._own | self._live.runnables(self._own))

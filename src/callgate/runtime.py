@@ -12,7 +12,7 @@ import copy
 import threading
 import uuid
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from os import PathLike
 from typing import Any, Literal
@@ -20,14 +20,14 @@ from typing import Any, Literal
 from callgate import facts, parts
 from callgate.calls import Answer, Collector
 from callgate.conversation import Conversation
-from callgate.declaration import DECLARATIONS_MAX, split_built_in, tool_config
+from callgate.declaration import DECLARATIONS_MAX, Declaration, split_built_in, tool_config
 from callgate.driver import Driver, Emit, Opening, Session
 from callgate.errors import SessionBusy, StoreError, UsageError
 from callgate.events import (
     Event,
 )
 from callgate.execute import Executor
-from callgate.models import Mode, answering
+from callgate.models import Mode, Model, answering
 from callgate.models.choice import ModelLike, open_model
 from callgate.parts import Prompt
 from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
@@ -40,6 +40,7 @@ from callgate.store.memory import ANONYMOUS_PREFIX
 from callgate.store.owner import new_owner
 from callgate.turn import Loop
 from callgate.types import (
+    CallRecord,
     Content,
     Limits,
     Price,
@@ -163,6 +164,45 @@ class Gate:
         """What decides about calls."""
         return self._setup.keeper.policy
 
+    @property
+    def model(self) -> Model:
+        """The model that answers."""
+        return self._setup.model
+
+    @property
+    def mode(self) -> Mode:
+        """How the model is told of tools."""
+        return self._mode
+
+    @property
+    def limits(self) -> Limits:
+        """Every bound of its runs."""
+        return self._setup.limits
+
+    @property
+    def store(self) -> Store:
+        """Where its sessions are kept."""
+        return self._setup.store
+
+    @property
+    def tools(self) -> Executor:
+        """What runs its tools."""
+        return self._setup.executor
+
+    @property
+    def declaration(self) -> Declaration:
+        """The tools as the model is told of them, with everything that got lost on the way."""
+        return self._setup.view().declaration
+
+    @property
+    def approve(self) -> Approve | None:
+        """Whoever is asked about calls; set it to let others be asked from the next run on."""
+        return self._setup.keeper.approve
+
+    @approve.setter
+    def approve(self, approve: Approve | None) -> None:
+        self._setup.keeper.approve = approve
+
     def budget(self) -> dict[str, Remaining]:
         """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
         return self._setup.keeper.budget()
@@ -190,6 +230,7 @@ class Gate:
         history: Iterable[Mapping[str, Any]] | None = None,
         tool_choice: ToolChoice = "auto",
         answers: Mapping[str, Approval] | None = None,
+        watch: Callable[[Event], Awaitable[None]] | None = None,
     ) -> Reply:
         """Runs until the model has answered, a limit is reached, or somebody must be asked.
 
@@ -199,12 +240,13 @@ class Gate:
             history: Contents to begin from instead, repaired where they break a rule.
             tool_choice: `auto`, `required`, `none`, `validated` or a tool's name; holds for the first request.
             answers: Answers to the approvals that a paused session waits for, by call id.
+            watch: Is told of every event while it happens, and waited for; the model is then asked for a stream.
 
         Raises:
             ModelError: the model could not be reached, or did not give a usable answer.
             UsageError: the arguments cannot be used.
         """
-        return await self._drive(Opening(prompt, session, history, tool_choice, answers or {}), None)
+        return await self._drive(Opening(prompt, session, history, tool_choice, answers or {}), watch)
 
     async def stream(
         self,
@@ -268,6 +310,11 @@ class Gate:
         """
         known = self._sessions.get(session)
         return known is not None and known.driver is not None and known.driver.request_cancel(reason)
+
+    def open_calls(self, session: str) -> list[CallRecord]:
+        """The calls of a session's run that are not over yet; none if no run of it goes on here."""
+        known = self._sessions.get(session)
+        return [] if known is None or known.driver is None else known.loop.open_calls
 
     def __enter__(self) -> Gate:
         self._users += 1

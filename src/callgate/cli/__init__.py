@@ -30,6 +30,7 @@ COMMANDS = {
     "mcp": "Servers with tools: list, test.",
     "model": "The model that runs on this machine: fetch, list, path.",
     "audit": "Look at the log of calls, and see whether it was changed.",
+    "serve": "Serve conversations over HTTP.",
     "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",
     "tools": "Look at tools before a model does.",
     "undo": "Look at what was written to files, and put back what was there before.",

@@ -24,10 +24,11 @@ import click
 from callgate import strict_json
 from callgate.cli.approve import Approver
 from callgate.cli.demo_tools import DEMO_TOOLS
+from callgate.cli.gather import gather_tools
 from callgate.cli.provider import PROVIDERS, Chosen, choose
 from callgate.cli.render import Terminal, ending_sentence, escape, is_terminal, one_line
 from callgate.cli.state import Kept, kept_session, session_options
-from callgate.cli.tools import ToolLoadError, file_tools, load_tools
+from callgate.cli.tools import ToolLoadError
 from callgate.cli.visible import ascii_json
 from callgate.errors import CallgateError, UsageError
 from callgate.events import Event, RunEnded, to_json
@@ -177,11 +178,17 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *
     try:
         # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
         unnamed = DEMO_TOOLS if shows_example else chosen.tools
-        servers = _mcp_servers(options.mcp, terminal)
-        named = load_tools(options.tool) if options.tool else [] if servers else unnamed
+        tools = gather_tools(
+            options.tool,
+            root=options.root,
+            mcp=options.mcp,
+            unnamed=unnamed,
+            here=True,
+            say=lambda sentence: terminal.line(f"callgate: {one_line(sentence, 1000)}"),
+        )
         gate = Gate(
             chosen.model,
-            [*named, *file_tools(options.root, [*options.tool, *options.mcp]), *servers],
+            tools,
             mode=options.mode,
             system=options.system,
             policy=policy,
@@ -193,18 +200,6 @@ def _talk(options: Options, chosen: Chosen, terminal: Terminal, session: Kept, *
         logging.getLogger("callgate.cli").debug("a tool cannot be used", exc_info=error)
         raise InputError(str(error)) from error
     return Talk(gate, session.id, approve)
-
-
-def _mcp_servers(files: Sequence[str], terminal: Terminal) -> list[object]:
-    """The servers of the files; what is not understood in them is said, and harms nobody else."""
-    if not files:
-        return []
-    from callgate.mcp import read_servers
-
-    read = [read_servers(file) for file in files]
-    for sentence in (sentence for one in read for sentence in one.warnings):
-        terminal.line(f"callgate: {one_line(sentence, 1000)}")
-    return [server for one in read for server in one.servers]
 
 
 NOBODY = "Nobody can be asked here: use a terminal, or a rule in a --policy file, or run it with --approval-mode yolo."

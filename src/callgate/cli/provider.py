@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
@@ -42,6 +42,8 @@ class Chosen:
     """The model of a conversation."""
 
     model: Model
+    provider: str = ""
+    """Whose model it is."""
     line: str | None = None
     """What a person should know about the model before it answers."""
     tools: Sequence[Callable[..., Any]] = HONEST_TOOLS
@@ -61,7 +63,7 @@ def choose(provider: str | None, model: str | None, env: Mapping[str, str]) -> C
     provider = provider or _at_hand(env)
     if provider not in PROVIDERS:
         raise click.UsageError(f"there is no provider {provider!r}; there are {', '.join(PROVIDERS)}")
-    return PROVIDERS[provider](model, env)
+    return replace(PROVIDERS[provider](model, env), provider=provider)
 
 
 def _at_hand(env: Mapping[str, str]) -> str:

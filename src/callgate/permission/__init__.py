@@ -6,7 +6,7 @@ done by whoever was given to the gate as `approve`.
 
 from __future__ import annotations
 
-from callgate.permission.approval import Approval, Approve
+from callgate.permission.approval import Answered, Approval, Approve
 from callgate.permission.audit import AuditLog
 from callgate.permission.cache import ResultCache
 from callgate.permission.hooks import Hook
@@ -16,6 +16,6 @@ from callgate.permission.rules import MODES, Mode, Rule
 from callgate.permission.sensitive import SENSITIVE
 
 __all__ = [
-    "MODES", "SENSITIVE", "Approval", "Approve", "AuditLog", "Explanation", "Hook", "Mode", "Policy", "Rate", "RateLimits",
+    "MODES", "SENSITIVE", "Answered", "Approval", "Approve", "AuditLog", "Explanation", "Hook", "Mode", "Policy", "Rate", "RateLimits",
     "Remaining", "ResultCache", "Rule",
 ]  # fmt: skip

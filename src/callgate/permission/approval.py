@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Literal, Protocol, TypeAlias
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
 
 from callgate.types import FunctionCall, ToolDefinition
 
-__all__ = ["Approval", "Approve"]
+__all__ = ["Answered", "Approval", "Approve"]
 
-Approval: TypeAlias = "Literal['yes', 'no', 'always', 'later'] | FunctionCall"
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """An answer with words to it, or with other arguments."""
+
+    answer: Literal["yes", "no", "always"]
+    args: Mapping[str, Any] | None = None
+    """What the call is to run with instead; only with a yes."""
+    message: str = ""
+    """Why. With a no the model is told of it."""
+
+
+Approval: TypeAlias = "Literal['yes', 'no', 'always', 'later'] | FunctionCall | Answered"
 """An answer: `always` also allows later calls like it in this session, `later` pauses the run until somebody answers, and a
 call with other arguments means "yes, but like this"."""
 

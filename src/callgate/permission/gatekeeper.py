@@ -15,7 +15,7 @@ from typing import Protocol
 from callgate import facts
 from callgate.errors import AuditError, UsageError
 from callgate.events import Notice
-from callgate.permission.approval import Approval, Approve
+from callgate.permission.approval import Answered, Approval, Approve
 from callgate.permission.audit import AuditLog
 from callgate.permission.cache import ResultCache, Slot
 from callgate.permission.hooks import HookOutcome, run_after, run_before
@@ -75,6 +75,12 @@ class Gatekeeper:
         Raises:
             UsageError: it is no answer.
         """
+        if isinstance(answer, Answered):
+            if answer.args is not None and answer.answer != "yes":
+                raise UsageError(f"approve answered {answer.answer!r} with other arguments: these go with 'yes' alone")
+            plain = answer.answer if answer.args is None else replace(call, args=answer.args)
+            fact = self.answer(call, plain)
+            return replace(fact, reason=" ".join(filter(None, [answer.message.strip(), fact.reason])))
         if isinstance(answer, FunctionCall):
             changed = dict(answer.args) if dict(answer.args) != dict(call.args) else None
             return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)

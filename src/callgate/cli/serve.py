@@ -1,0 +1,220 @@
+"""`callgate serve`: the service on a port of this machine.
+
+Options come in; a running service goes out, and the exit code when a signal has ended it. The token comes from the
+environment or from a file, never from the command line, where others could read it.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+import stat
+from dataclasses import dataclass
+from typing import Any
+
+import click
+
+from callgate.cli.chat import InputError, policy_of
+from callgate.cli.file_undo import file_undo
+from callgate.cli.gather import gather_tools
+from callgate.cli.provider import PROVIDERS, Chosen, choose
+from callgate.cli.render import one_line
+from callgate.cli.state import opened, store_option, store_place
+from callgate.cli.tools import ToolLoadError
+from callgate.errors import UsageError
+from callgate.models import Mode as CallMode
+from callgate.models.demo import DemoModel
+from callgate.permission import MODES, Mode
+from callgate.runtime import Gate
+from callgate.store import Store
+from callgate.testing import answer
+from callgate.types import Limits
+
+__all__ = ["serve"]
+
+PORT = 8081
+TOKEN_VARIABLE = "CALLGATE_TOKEN"
+TOKEN_CHARS_MIN = 16
+BACKLOG = 2048
+SESSION_WAIT_S = 0.5
+"""A client waits better than a server: a session that another process holds is answered with 409 soon."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for on the command line."""
+
+    host: str
+    port: int
+    tool: tuple[str, ...]
+    root: str | None
+    mcp: tuple[str, ...]
+    provider: str | None
+    model: str | None
+    mode: CallMode
+    system: str | None
+    approval_mode: Mode | None
+    policy: str | None
+    audit: str | None
+    store: str | None
+    ephemeral: bool
+    token_file: str | None
+    allow_host: tuple[str, ...]
+    allow_origin: tuple[str, ...]
+    runs: int
+    stop_s: float
+    debug: bool
+
+
+@click.command(short_help="Serve conversations over HTTP.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on; others need a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
+@click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
+@click.option("--root", metavar="DIR", help="Folder that the file tools work in; without it there are none.")
+@click.option("--mcp", multiple=True, metavar="FILE", help="A file with mcpServers, whose tools can be called; repeatable.")
+@click.option("--provider", type=click.Choice(list(PROVIDERS)), help="Whose model answers when a request names none.")
+@click.option("-m", "--model", metavar="NAME", help="The model that answers when a request names none.")
+@click.option("--mode", type=click.Choice(["auto", "native", "prompted"]), default="auto", help="How it is told of tools.")
+@click.option("--system", metavar="TEXT", help="An instruction for all conversations.")
+@click.option("--approval-mode", type=click.Choice(MODES), help="What is asked about; see `callgate chat --help`.")
+@click.option("--policy", metavar="FILE", help="Rules in TOML: what is allowed, asked about and denied.")
+@click.option("--audit", metavar="FILE", help="Write down every call in this log.")
+@store_option
+@click.option("--ephemeral", is_flag=True, help="Keep conversations in memory only.")
+@click.option(
+    "--token-file", metavar="FILE", help=f"A file (mode 600) with the token that clients must send; or set {TOKEN_VARIABLE}."
+)
+@click.option("--allow-host", multiple=True, metavar="NAME", help="Another name that the service is called by; repeatable.")
+@click.option("--allow-origin", multiple=True, metavar="URL", help="A web page's origin that may call it; repeatable.")
+@click.option("--runs", type=click.IntRange(1), default=600, show_default=True, help="Runs at the same time.")
+@click.option("--stop-s", type=click.FloatRange(0), default=10.0, show_default=True, help="How long runs may take to end.")
+@click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
+@click.pass_context
+def serve(ctx: click.Context, **given: Any) -> None:
+    """Serves conversations over HTTP: POST /api/v1/chat, a page at /, documentation at /docs."""
+    options = Options(**given)
+    token = token_of(options)
+    if token is None and not _is_own(options.host):
+        raise click.UsageError(
+            f"--host {options.host} can be reached by others, so a token is needed: set {TOKEN_VARIABLE} or --token-file",
+            ctx,
+        )
+    if options.ephemeral and options.store is not None:
+        raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with --store", ctx)
+    if options.debug:
+        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+        logging.getLogger("callgate").setLevel(logging.DEBUG)
+    with opened(None if options.ephemeral else store_place(options.store)) as store:
+        _serve(options, token, store)
+
+
+def _serve(options: Options, token: str | None, store: Store) -> None:
+    try:
+        from callgate.server import Service
+        from callgate.server.listen import serve as listen
+        from callgate.server.options import ServiceOptions
+    except ImportError as error:
+        raise click.ClickException(
+            f"the service needs {error.name}; install it with: pip install 'callgate[server]'"
+        ) from error
+    chosen = choose(options.provider, options.model, os.environ)
+    gate = _gate(options, chosen, store)
+    service_options = ServiceOptions(
+        token=token,
+        hosts=(*options.allow_host, *_names(options.host)),
+        origins=options.allow_origin,
+        runs=options.runs,
+        stop_s=options.stop_s,
+    )
+    service = Service(gate, options=service_options, providers=_providers(chosen, options.provider), undo=file_undo())
+    with _listening(options.host, options.port) as listener:
+        if chosen.line:
+            click.echo(chosen.line, err=True)
+        host, port = listener.getsockname()[:2]
+        shown = f"[{host}]" if ":" in host else host
+        click.echo(f"callgate serves at http://{shown}:{port} (documentation: /docs); Ctrl-C stops it", err=True)
+        chosen.warm()
+        listen(service, [listener])
+
+
+def _gate(options: Options, chosen: Chosen, store: Store) -> Gate:
+    policy = policy_of(options.policy, options.approval_mode)
+    for problem in policy.problems:
+        _say(problem)
+    try:
+        tools = gather_tools(options.tool, root=options.root, mcp=options.mcp, unnamed=chosen.tools, here=False, say=_say)
+        return Gate(
+            chosen.model,
+            tools,
+            mode=options.mode,
+            system=options.system,
+            policy=policy,
+            audit=options.audit,
+            store=store,
+            limits=Limits(session_wait_s=SESSION_WAIT_S),
+        )
+    except (ToolLoadError, UsageError) as error:
+        raise InputError(str(error)) from error
+
+
+def _providers(chosen: Chosen, named: str | None) -> Any:
+    """The usual providers, and the demo; `default` is the one that answers."""
+    from callgate.server.providers import Provider, Providers, usual_providers
+
+    demo = Provider(name="demo", open=lambda _: DemoModel(answer), default="demo", models=("demo",))
+    default = chosen.provider
+    return Providers({**usual_providers(), "demo": demo}, default=named or default)
+
+
+def token_of(options: Options) -> str | None:
+    """The token that clients must send, from the file or the environment.
+
+    Raises:
+        InputError: the file can be read by others, or there is no token in it.
+    """
+    if options.token_file is None:
+        token = os.environ.get(TOKEN_VARIABLE, "").strip() or None
+        where = TOKEN_VARIABLE
+    else:
+        where = options.token_file
+        try:
+            with open(where, encoding="utf-8") as file:
+                if os.name == "posix" and stat.S_IMODE(os.fstat(file.fileno()).st_mode) & 0o077:
+                    raise InputError(f"{where} can be read by others: chmod 600 {where}")
+                token = file.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise InputError(f"the token cannot be read from {where}: {error}") from error
+    if token is not None and (len(token) < TOKEN_CHARS_MIN or not token.isascii() or not token.isprintable()):
+        raise InputError(f"the token in {where} must have at least {TOKEN_CHARS_MIN} printable ASCII characters")
+    return token
+
+
+def _is_own(host: str) -> bool:
+    from callgate.server.guard import is_loopback
+
+    return is_loopback(host)
+
+
+def _names(host: str) -> tuple[str, ...]:
+    """The names that clients may call an address by."""
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return (host,)
+    if address.is_unspecified:
+        return ()
+    return (f"[{address}]" if address.version == 6 else str(address),)
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(f"cannot listen on {host} port {port}: {error}") from error
+
+
+def _say(sentence: str) -> None:
+    click.echo(f"callgate: {one_line(sentence, 1000)}", err=True)

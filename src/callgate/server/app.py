@@ -1,0 +1,64 @@
+"""The application: the tables of routes joined, the guard around them."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import AsyncGenerator
+from importlib import import_module
+from types import ModuleType
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+
+from callgate.errors import CallgateError
+from callgate.server import approvals, chat, health, metrics, openapi, sessions, tools
+from callgate.server.errors import on_callgate_error, on_http_error, on_unforeseen
+from callgate.server.guard import Guard
+from callgate.server.service import Service
+
+__all__ = ["create_app"]
+
+MODULES: tuple[ModuleType, ...] = (chat, sessions, approvals, tools, health, metrics, openapi)
+"""Each has `routes(service)`."""
+
+OPTIONAL = (
+    "callgate.server.compat.gemini",
+    "callgate.server.compat.openai",
+    "callgate.server.compat.ui_stream",
+    "callgate.server.compat.mcp",
+    "callgate.server.page",
+)
+
+
+def create_app(service: Service) -> Starlette:
+    """The service as an ASGI application, for uvicorn or any other server."""
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncGenerator[None]:
+        async with service:
+            yield
+
+    routes = [route for module in (*MODULES, *_others()) for route in module.routes(service)]
+    return Starlette(
+        routes=routes,
+        lifespan=lifespan,
+        middleware=[Middleware(Guard, service=service)],
+        exception_handlers={
+            CallgateError: on_callgate_error,
+            HTTPException: on_http_error,
+            Exception: on_unforeseen,
+        },
+    )
+
+
+def _others() -> list[ModuleType]:
+    return [import_module(name) for name in OPTIONAL if _is_there(name)]
+
+
+def _is_there(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

@@ -1,0 +1,74 @@
+"""The body of a request: bytes in, a JSON object that fits its schema out."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from typing import Any
+
+from starlette.requests import Request
+
+from callgate import strict_json
+from callgate.server.errors import HttpError
+from callgate.types import JsonObject
+
+__all__ = ["int_of", "read_json"]
+
+OFF_LOOP_BYTES = 1024 * 1024
+"""Larger bodies are parsed in a thread, so that nobody else waits for them."""
+SHOWN_CHARS = 300
+
+
+@functools.lru_cache(maxsize=64)
+def _validator(schema: bytes) -> Any:
+    import jsonschema_rs
+
+    return jsonschema_rs.Draft202012Validator(strict_json.parse(schema))
+
+
+@functools.lru_cache(maxsize=64)
+def _encoded(identity: int) -> bytes:
+    return strict_json.dump(_SCHEMAS[identity])
+
+
+_SCHEMAS: dict[int, JsonObject] = {}
+"""Schemas are constants of their modules, so what they are is who they are."""
+
+
+async def read_json(request: Request, schema: JsonObject, *, required: bool = True) -> JsonObject:
+    """The body as an object that fits the schema.
+
+    Raises:
+        HttpError: it is not JSON, or does not fit.
+    """
+    data = await request.body()
+    if not data.strip():
+        if not required:
+            return {}
+        raise HttpError(400, "invalid_json", "The body is empty: send a JSON object.")
+    parse = functools.partial(strict_json.parse, data)
+    value = await asyncio.to_thread(parse) if len(data) > OFF_LOOP_BYTES else parse()
+    _SCHEMAS[id(schema)] = schema
+    error = next(iter(_validator(_encoded(id(schema))).iter_errors(value)), None)
+    if error is not None:
+        where = "/".join(map(str, error.instance_path)) or "the body"
+        raise HttpError(422, "invalid_request", f"{where}: {_short(str(error.message))}")
+    return value
+
+
+def _short(sentence: str) -> str:
+    return sentence if len(sentence) <= SHOWN_CHARS else f"{sentence[:SHOWN_CHARS]}..."
+
+
+def int_of(request: Request, name: str, *, default: int, lowest: int, highest: int) -> int:
+    """A number in the query.
+
+    Raises:
+        HttpError: it is not one, or out of bounds.
+    """
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if not text.isascii() or not text.isdigit() or len(text) > 9 or not lowest <= int(text) <= highest:
+        raise HttpError(422, "invalid_request", f"{name}: {text!r} is not a whole number from {lowest} to {highest}")
+    return int(text)

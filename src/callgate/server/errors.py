@@ -1,0 +1,128 @@
+"""What went wrong, as HTTP says it: `{error, message, code}` with the right status, everywhere.
+
+Errors of callgate come in, statuses and bodies go out; a sentence never holds a path, a key or a traceback of ours.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from http import HTTPStatus
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from callgate import errors, strict_json
+from callgate.errors import CallgateError
+from callgate.types import JsonObject
+
+__all__ = ["STATUSES", "HttpError", "Problem", "error_response", "json_response", "problem_of"]
+
+logger = logging.getLogger("callgate.server")
+
+BUSY_RETRY_S = 1
+OVERLOAD_RETRY_S = 1
+
+STATUSES: dict[type[Exception], tuple[int, str]] = {
+    errors.JsonError: (400, "invalid_json"),
+    errors.UsageError: (422, "invalid_request"),
+    errors.ConversationInvalid: (422, "invalid_history"),
+    errors.SessionBusy: (409, "session_busy"),
+    errors.SessionLost: (409, "session_lost"),
+    errors.StoreError: (503, "store_unavailable"),
+    errors.AuditError: (503, "audit_unavailable"),
+    errors.Blocked: (422, "prompt_blocked"),
+    errors.InvalidRequest: (502, "model_refused"),
+    errors.AuthError: (502, "model_auth"),
+    errors.RateLimited: (429, "model_rate_limited"),
+    errors.ServerUnavailable: (502, "model_unavailable"),
+    errors.ConnectionLost: (502, "model_unreachable"),
+    errors.RequestTimeout: (504, "model_timeout"),
+    errors.ModelError: (502, "model_error"),
+    CallgateError: (500, "processing_error"),
+}
+"""Kind of error -> status and short code; the nearest kind counts."""
+
+
+class HttpError(CallgateError):
+    """A request that is answered with a status of its own."""
+
+    def __init__(self, code: int, error: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.error = error
+        self.headers = dict(headers or {})
+
+
+class Problem(dict[str, str | int]):
+    """The body of an error: `error`, `message`, `code`."""
+
+    headers: Mapping[str, str]
+
+    def __init__(self, code: int, error: str, message: str, *, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(error=error, message=message, code=code)
+        self.code = code
+        self.headers = dict(headers or {})
+
+
+def problem_of(error: BaseException) -> Problem:
+    """What a client is told of an error. What nobody foresaw is in the log, and only there."""
+    if isinstance(error, HttpError):
+        return Problem(error.code, error.error, str(error), headers=error.headers)
+    for kind in type(error).__mro__:
+        if kind in STATUSES:
+            code, word = STATUSES[kind]
+            return Problem(code, word, str(error), headers=_retry_after(error, code))
+    return Problem(500, "internal_error", "Something went wrong in the service; its log says what.")
+
+
+def _retry_after(error: BaseException, code: int) -> dict[str, str]:
+    if isinstance(error, errors.RateLimited):
+        return {"Retry-After": str(max(1, round(error.retry_after or BUSY_RETRY_S)))}
+    return {"Retry-After": str(BUSY_RETRY_S)} if code in (409, 503) else {}
+
+
+def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """A value as JSON."""
+    return Response(strict_json.dump(value), status, dict(headers or {}), media_type="application/json")
+
+
+def error_response(problem: Problem) -> Response:
+    """The answer that tells of a problem."""
+    return json_response(dict(problem), problem.code, problem.headers)
+
+
+async def on_callgate_error(request: Request, error: Exception) -> Response:
+    """Answers an error that callgate raised."""
+    problem = problem_of(error)
+    if problem.code >= 500:
+        logger.warning("%s %s: %s", request.method, request.url.path, error)
+    return error_response(problem)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Answers what the router found wrong: no such path, no such method."""
+    code = int(getattr(error, "status_code", 500))
+    phrase = HTTPStatus(code).phrase
+    what = {
+        404: f"There is nothing at {request.url.path}; /docs lists what there is.",
+        405: f"{request.method} is not something that {request.url.path} can do.",
+    }.get(code, str(getattr(error, "detail", phrase)))
+    return error_response(
+        Problem(code, phrase.lower().replace(" ", "_"), what, headers=getattr(error, "headers", None) or {})
+    )
+
+
+async def on_unforeseen(request: Request, error: Exception) -> Response:
+    """Answers what nobody foresaw; the log has the traceback."""
+    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
+    return error_response(problem_of(error))
+
+
+def problem_schema() -> JsonObject:
+    """The JSON Schema of every error."""
+    return {
+        "type": "object",
+        "required": ["error", "message", "code"],
+        "properties": {"error": {"type": "string"}, "message": {"type": "string"}, "code": {"type": "integer"}},
+    }

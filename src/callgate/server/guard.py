@@ -1,0 +1,270 @@
+"""The door: who may talk to the service, from where, and how much at a time. Nothing behind it runs before all is checked.
+
+Requests come in; they go on to the application, or are answered here with `{error, message, code}`. What a request wants is
+not looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+import ipaddress
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from callgate.server.errors import HttpError, error_response, problem_of
+from callgate.server.options import ServiceOptions
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["Guard", "is_loopback"]
+
+LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
+PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/health"})
+"""Paths that need no token: they show nothing of any conversation."""
+PUBLIC_FOLDERS = ("/static/",)
+WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+_HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
+_JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?;?', re.IGNORECASE)
+SAFE_HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"x-frame-options", b"DENY"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
+DEFAULT_CSP = b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+PREFLIGHT = {
+    "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
+    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
+    "Access-Control-Max-Age": "600",
+}
+
+
+@dataclass(slots=True)
+class Head:
+    """What the guard looks at of a request."""
+
+    method: str
+    path: str
+    scheme: str
+    headers: list[tuple[bytes, bytes]]
+
+    def all(self, name: bytes) -> list[str]:
+        """Every value of a header."""
+        return [value.decode("latin-1") for key, value in self.headers if key == name]
+
+    def one(self, name: bytes) -> str | None:
+        """The value of a header; None if it is not there.
+
+        Raises:
+            HttpError: it is there twice.
+        """
+        values = self.all(name)
+        if len(values) > 1:
+            raise HttpError(400, "bad_request", f"The header {name.decode()!r} is there {len(values)} times.")
+        return values[0] if values else None
+
+
+class Guard:
+    """Lets through what may come in."""
+
+    def __init__(self, app: ASGIApp, service: Service) -> None:
+        self.app = app
+        self.service = service
+        self.options: ServiceOptions = service.options
+        self._hosts = LOCAL | {host.lower() for host in self.options.hosts}
+        self._origins = frozenset(origin.lower() for origin in self.options.origins)
+        self._token = _digest(self.options.token) if self.options.token else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Checks one request."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":
+            await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
+            return
+        head = Head(scope["method"], scope["path"], scope.get("scheme", "http"), scope["headers"])
+        origin: str | None = None
+        try:
+            _check_framing(head)
+            host = self._check_host(head)
+            origin = self._check_origin(head, host)
+            if origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
+                await _preflight(origin, send)
+                return
+            self._check_token(head, scope)
+            self._check_body(head)
+        except HttpError as error:
+            await self._refuse(error, scope, receive, _answering(send, origin, self.service, scope))
+            return
+        body = _Body(receive, self.options)
+        await self.app(scope, body.receive, _answering(send, origin, self.service, scope))
+
+    async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
+        problem = problem_of(error)
+        # What is still on the way of a refused body must not be taken for another request.
+        problem.headers = {**problem.headers, "Connection": "close"}
+        await error_response(problem)(scope, receive, send)
+
+    def _check_host(self, head: Head) -> str:
+        hosts = head.all(b"host")
+        found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
+        if found is None or found[1].lower() not in self._hosts:
+            named = ", ".join(map(repr, hosts))[:100] or "none"
+            raise HttpError(
+                421, "wrong_host", f"This service does not answer for the host {named}; --allow-host adds a name."
+            )
+        return hosts[0].lower()
+
+    def _check_origin(self, head: Head, host: str) -> str | None:
+        """Refuses other web pages; gives the origin of a page that is allowed by name."""
+        origin = head.one(b"origin")
+        if origin is not None and origin.lower() in self._origins:
+            return origin
+        if origin is not None and origin.lower() != f"{head.scheme}://{host}":
+            raise HttpError(403, "wrong_origin", "Web pages of other origins may not use this service.")
+        if origin is None and head.one(b"sec-fetch-site") in ("cross-site", "same-site") and not _is_visit(head):
+            raise HttpError(403, "cross_site", "Other web sites may not use this service.")
+        return None
+
+    def _check_token(self, head: Head, scope: Scope) -> None:
+        if self._token is None:
+            return
+        authorized = any(hmac.compare_digest(_digest(given), self._token) for given in _given_tokens(head))
+        scope["callgate.authorized"] = authorized
+        if not authorized and head.path not in PUBLIC and not head.path.startswith(PUBLIC_FOLDERS):
+            raise HttpError(
+                401, "unauthorized", "Send the token as 'Authorization: Bearer ...'.", headers={"WWW-Authenticate": "Bearer"}
+            )
+
+    def _check_body(self, head: Head) -> None:
+        length = head.one(b"content-length")
+        if length is not None and int(length) > self.options.body_bytes:
+            raise _too_large(self.options.body_bytes)
+        if head.method not in WITH_BODY:
+            return
+        kind = head.one(b"content-type")
+        is_empty = head.one(b"transfer-encoding") is None and length in (None, "0")
+        if kind is None and is_empty:
+            return
+        if kind is None or not _JSON_TYPE.fullmatch(kind.strip()):
+            raise HttpError(415, "unsupported_media_type", "Send JSON, and say so: 'Content-Type: application/json'.")
+        if head.one(b"content-encoding") not in (None, "identity"):
+            raise HttpError(415, "unsupported_media_type", "Send the body as it is: no Content-Encoding.")
+
+
+def is_loopback(host: str) -> bool:
+    """Whether an address to listen on is this machine's own."""
+    try:
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return host.lower() == "localhost"
+
+
+def _check_framing(head: Head) -> None:
+    """Two ways to say where a body ends are one way to smuggle a second request in."""
+    lengths, codings = head.all(b"content-length"), head.all(b"transfer-encoding")
+    if lengths and codings:
+        raise HttpError(400, "bad_request", "Content-Length and Transfer-Encoding exclude each other.")
+    if len(set(lengths)) > 1 or any(not length.isascii() or not length.isdigit() or len(length) > 15 for length in lengths):
+        raise HttpError(400, "bad_request", "Content-Length must be one whole number.")
+    if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
+        raise HttpError(400, "bad_request", "The only Transfer-Encoding here is chunked.")
+
+
+def _is_visit(head: Head) -> bool:
+    """A person who follows a link to a page: it is shown in a window of its own, and nothing is done."""
+    is_window = (head.one(b"sec-fetch-mode"), head.one(b"sec-fetch-dest")) == ("navigate", "document")
+    return is_window and head.method in ("GET", "HEAD") and head.path in ("/", "/docs")
+
+
+def _given_tokens(head: Head) -> Iterable[str]:
+    """What may be the token: a bearer's, or the key that Google's clients send."""
+    scheme, _, token = (head.one(b"authorization") or "").partition(" ")
+    if scheme.lower() == "bearer":
+        yield token.strip()
+    yield from head.all(b"x-goog-api-key")
+
+
+def _digest(token: str) -> bytes:
+    """So that a comparison takes as long for any two tokens."""
+    return hashlib.sha256(token.encode("utf-8", "surrogateescape")).digest()
+
+
+def _too_large(bytes_max: int) -> HttpError:
+    return HttpError(413, "too_large", f"The body may have at most {bytes_max} bytes.")
+
+
+class _Body:
+    """The body of one request, counted while it comes."""
+
+    def __init__(self, receive: Receive, options: ServiceOptions) -> None:
+        self._receive = receive
+        self._options = options
+        self._bytes = 0
+        self._is_whole = False
+
+    async def receive(self) -> Message:
+        """The next piece.
+
+        Raises:
+            HttpError: it took too long, or the body is too large.
+        """
+        if self._is_whole:
+            return await self._receive()
+        try:
+            async with asyncio.timeout(self._options.body_idle_s):
+                message = await self._receive()
+        except TimeoutError:
+            message = f"The body did not go on for {self._options.body_idle_s:g} s."
+            raise HttpError(408, "request_timeout", message, headers={"Connection": "close"}) from None
+        if message["type"] != "http.request":
+            self._is_whole = True
+            return message
+        self._bytes += len(message.get("body", b""))
+        if self._bytes > self._options.body_bytes:
+            error = _too_large(self._options.body_bytes)
+            error.headers["Connection"] = "close"
+            raise error
+        self._is_whole = not message.get("more_body", False)
+        return message
+
+
+def _answering(send: Send, origin: str | None, service: Service, scope: Scope) -> Send:
+    """Adds what every answer says, and counts it."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers: list[tuple[bytes, bytes]] = list(message["headers"])
+            names = {name for name, _ in headers}
+            headers += [pair for pair in SAFE_HEADERS if pair[0] not in names]
+            if b"cache-control" not in names:
+                headers.append((b"cache-control", b"no-store"))
+            if b"content-security-policy" not in names:
+                headers.append((b"content-security-policy", DEFAULT_CSP))
+            if origin is not None:
+                headers += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
+            message = {**message, "headers": headers}
+            route = getattr(scope.get("route"), "path", "other")
+            service.metrics.answered(_method(scope["method"]), route, message["status"])
+        await send(message)
+
+    return sending
+
+
+def _method(method: str) -> str:
+    return method if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS") else "other"
+
+
+async def _preflight(origin: str, send: Send) -> None:
+    headers = {"Access-Control-Allow-Origin": origin, "Vary": "Origin", **PREFLIGHT}
+    pairs = [(name.lower().encode(), value.encode("latin-1")) for name, value in headers.items()]
+    await send({"type": "http.response.start", "status": 204, "headers": pairs})
+    await send({"type": "http.response.body", "body": b""})

@@ -1,0 +1,104 @@
+"""`/health` and `/api/v1/health`: how the parts of the service really are."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callgate import __version__
+from callgate.errors import CallgateError
+from callgate.server.errors import json_response
+from callgate.server.openapi import Operation, table
+from callgate.server.tools import servers_json
+from callgate.types import JsonObject
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["routes", "state_of"]
+
+STORE_S = 2.0
+"""How long the store may take to answer before it counts as down."""
+PROBE = "health-probe"
+"""A session that nobody has: reading it tells whether the store can be read."""
+HEALTH: JsonObject = {
+    "type": "object",
+    "required": ["status"],
+    "properties": {"status": {"enum": ["ok", "degraded", "down"]}},
+}
+
+
+async def _store_state(service: Service) -> JsonObject:
+    try:
+        async with asyncio.timeout(STORE_S):
+            await service.store.load(PROBE)
+    except TimeoutError:
+        return {"state": "down", "error": f"no answer within {STORE_S:g} s"}
+    except CallgateError as error:
+        return {"state": "down", "error": str(error)}
+    return {"state": "ok", "error": None}
+
+
+async def state_of(service: Service) -> JsonObject:
+    """The whole state: the worst of its parts decides."""
+    store = await _store_state(service)
+    servers = servers_json(service)
+    pools = [(toolset, getattr(toolset, "health", None)) for toolset in service.gate.tools.toolsets]
+    workers = [{"name": str(getattr(pool, "name", "workers")), **state} for pool, state in pools if isinstance(state, dict)]
+    trouble = service.model_trouble
+    is_degraded = trouble is not None or any(server["error"] for server in servers)
+    is_degraded |= any(not pool.get("ready") and not pool.get("starting") for pool in workers)
+    status = "down" if store["state"] == "down" or service.stopping else "degraded" if is_degraded else "ok"
+    ready = all(server["error"] is None for server in servers)
+    return {
+        "status": status,
+        "version": __version__,
+        "stopping": service.stopping,
+        "uptime_s": round(time.time() - service.began_s, 3),
+        "runs": len(service.live),
+        "model": {
+            "provider": service.providers.default_provider(service.gate),
+            "name": service.gate.model.name,
+            "state": "failing" if trouble else "ok",
+            "error": trouble,
+        },
+        "store": store,
+        "servers": servers,
+        "workers": workers,
+        # The words of an older service, for whoever watches it by them.
+        "mcp_server_ready": ready,
+        "services": {
+            "mcp_client": "connected" if ready else "degraded",
+            "ai_provider": service.providers.default_provider(service.gate),
+            "tools_count": str(len(service.gate.definitions)),
+        },
+    }
+
+
+async def health(service: Service, request: Request) -> Response:
+    """How the model, the servers of tools, the store and the workers are."""
+    state = await state_of(service)
+    return json_response(state, 503 if state["status"] == "down" else 200)
+
+
+async def brief(service: Service, request: Request) -> Response:
+    """The same; without the token just the one word, for whoever only watches whether it lives."""
+    state = await state_of(service)
+    shown = state if request.scope.get("callgate.authorized", True) else {"status": state["status"]}
+    return json_response(shown, 503 if state["status"] == "down" else 200)
+
+
+OPERATIONS = (
+    Operation("GET", "/api/v1/health", health, gives={200: HEALTH, 503: HEALTH}),
+    Operation("GET", "/health", brief, gives={200: HEALTH, 503: HEALTH}),
+)
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of health."""
+    return table(service, OPERATIONS)

@@ -1,0 +1,135 @@
+"""The service on a port: uvicorn with a stricter door and an end in good order.
+
+A socket and a service come in; nothing goes out until a signal ends it. Heads of requests are bounded in size and time here,
+because an application sees a request only when its head is whole.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from types import FrameType
+from typing import Any, cast
+
+import h11
+import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from callgate import strict_json
+from callgate.server.app import create_app
+from callgate.server.options import ServiceOptions
+from callgate.server.service import Service
+
+__all__ = ["serve"]
+
+KEEP_ALIVE_S = 15
+LAST_S = 10.0
+"""How much longer than its runs the service may take to end."""
+PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
+WORDS = {
+    400: ("bad_request", "This is not a valid HTTP request."),
+    408: ("request_timeout", "The head of the request took too long."),
+    431: ("headers_too_large", "The head of the request is too large."),
+    503: ("too_many_connections", "There are too many connections: try again soon."),
+}
+
+
+class Connection(H11Protocol):
+    """One connection: its heads come whole, in time, and not too large."""
+
+    options = ServiceOptions()
+    _head_timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Turns away one connection too many, and gives the others a while to say what they want."""
+        super().connection_made(transport)
+        if len(self.connections) > self.options.connections:
+            self._refuse(503)
+            return
+        self._watch_head()
+
+    def data_received(self, data: bytes) -> None:
+        """Takes in bytes."""
+        super().data_received(data)
+        self._watch_head()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forgets the connection."""
+        self._unwatch()
+        super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers what is no request, in the shape of every other error."""
+        error = sys.exc_info()[1]
+        hint = getattr(error, "error_status_hint", 400)
+        self._refuse(hint if hint in WORDS else 400)
+
+    def _watch_head(self) -> None:
+        # A keep-alive connection that rests has a timer of its own; this one is for heads that do not come to an end.
+        if self.conn.their_state is not h11.IDLE or self.timeout_keep_alive_task is not None or self.transport.is_closing():
+            self._unwatch()
+        elif self._head_timer is None:
+            self._head_timer = self.loop.call_later(self.options.header_s, self._refuse, 408)
+
+    def _unwatch(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
+
+    def _refuse(self, status: int) -> None:
+        self._unwatch()
+        if self.transport.is_closing():
+            return
+        if self.cycle is None or self.cycle.response_complete:
+            word, message = WORDS[status]
+            body = strict_json.dump({"error": word, "message": message, "code": status})
+            more = "Retry-After: 1\r\n" if status == 503 else ""
+            head = (
+                f"HTTP/1.1 {status} {PHRASES[status]}\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n"
+                f"{more}Connection: close\r\n\r\n"
+            )
+            self.transport.write(head.encode() + body)
+        self.transport.close()
+
+
+class Server(uvicorn.Server):
+    """A server that ends in good order: no new runs, and those that go on are brought to an end before it leaves."""
+
+    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+        super().__init__(config)
+        self._service = service
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """The first signal ends it in good order, a second Ctrl-C at once."""
+        if self.should_exit and sig == signal.SIGINT:
+            self.force_exit = True
+        self.should_exit = True
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Ends."""
+        stopping = asyncio.create_task(self._service.stop())
+        await super().shutdown(sockets)
+        await stopping
+
+
+def serve(service: Service, sockets: list[socket.socket]) -> None:
+    """Serves until a signal comes."""
+    options = service.options
+    protocol = type("Connection", (Connection,), {"options": options})
+    config = uvicorn.Config(
+        create_app(service),
+        http=cast("Any", protocol),
+        ws="none",
+        lifespan="on",
+        h11_max_incomplete_event_size=options.header_bytes,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=round(options.stop_s + LAST_S),
+        server_header=False,
+        proxy_headers=False,
+        access_log=False,
+        log_config=None,
+        log_level="warning",
+    )
+    Server(config, service).run(sockets)

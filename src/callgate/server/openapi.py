@@ -1,0 +1,168 @@
+"""One table of operations: what is routed is what is documented.
+
+Operations come in; routes, an OpenAPI 3.1 document and a page that shows it without help from elsewhere go out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Route
+
+from callgate import __version__
+from callgate.server.errors import json_response, problem_schema
+from callgate.types import JsonObject
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["Operation", "document", "table"]
+
+Endpoint: TypeAlias = "Callable[[Service, Request], Awaitable[Response]]"
+_PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
+ALWAYS = (400, 401, 403, 404, 405, 413, 415, 421, 422, 429, 503)
+"""Statuses that any operation may answer with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operation:
+    """One thing that a client can ask for. The endpoint's docstring says what it is."""
+
+    method: str
+    path: str
+    endpoint: Endpoint
+    takes: JsonObject | None = None
+    """JSON Schema of the body, if there is one."""
+    body_required: bool = True
+    query: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    headers: Mapping[str, JsonObject] = field(default_factory=dict[str, JsonObject])
+    gives: Mapping[int, JsonObject] = field(default_factory=dict[int, JsonObject])
+    """Status -> JSON Schema of the answer."""
+    media_type: str = "application/json"
+    streams: bool = False
+    """Whether the answer is, or can be, a stream of events."""
+    fails: tuple[int, ...] = ()
+    """Further statuses of errors."""
+
+
+class TableRoute(Route):
+    """A path with all that can be done there."""
+
+    operations: Sequence[Operation] = ()
+
+
+def table(service: Service, operations: Iterable[Operation]) -> list[Route]:
+    """The routes of some operations: one for each path, so that a wrong method is told which ones there are."""
+    by_path: dict[str, list[Operation]] = {}
+    for operation in operations:
+        by_path.setdefault(operation.path, []).append(operation)
+    return [_route(service, path, found) for path, found in by_path.items()]
+
+
+def _route(service: Service, path: str, operations: Sequence[Operation]) -> Route:
+    endpoints = {operation.method: operation.endpoint for operation in operations}
+    if "GET" in endpoints:
+        endpoints["HEAD"] = endpoints["GET"]
+    route = TableRoute(path, partial(_dispatch, service, endpoints), methods=list(endpoints), name=path)
+    route.operations = operations
+    return route
+
+
+async def _dispatch(service: Service, endpoints: Mapping[str, Endpoint], request: Request) -> Response:
+    return await endpoints[request.method](service, request)
+
+
+# The document ------------------------------------------------------------------------------------------------------------
+
+
+def document(routes: Iterable[BaseRoute]) -> JsonObject:
+    """The OpenAPI document of everything in the table."""
+    paths: dict[str, JsonObject] = {}
+    for route in routes:
+        if isinstance(route, TableRoute):
+            path = _PARAMETER.sub(r"{\1}", route.path)
+            paths[path] = {operation.method.lower(): _described(operation) for operation in route.operations}
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "callgate", "version": __version__, "description": "Conversations in which a model calls tools."},
+        "paths": paths,
+        "components": {
+            "schemas": {"Error": problem_schema()},
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _described(operation: Operation) -> JsonObject:
+    doc = (operation.endpoint.__doc__ or "").strip()
+    summary, _, rest = doc.partition("\n")
+    places = (
+        *(("path", name, {"type": "string", "minLength": 1}, True) for name in _PARAMETER.findall(operation.path)),
+        *(("query", name, schema, False) for name, schema in operation.query.items()),
+        *(("header", name, schema, False) for name, schema in operation.headers.items()),
+    )
+    described: JsonObject = {
+        "summary": summary.rstrip("."),
+        "operationId": _name(operation),
+        "parameters": [
+            {"in": place, "name": name, "schema": schema, "required": required} for place, name, schema, required in places
+        ],
+        "responses": _answers(operation),
+    }
+    if rest.strip():
+        described["description"] = " ".join(rest.split())
+    if operation.takes is not None:
+        content = {"application/json": {"schema": operation.takes}}
+        described["requestBody"] = {"required": operation.body_required, "content": content}
+    return described
+
+
+def _answers(operation: Operation) -> JsonObject:
+    problem: JsonObject = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    answers: JsonObject = {}
+    for status, schema in operation.gives.items():
+        content: dict[str, Any] = {operation.media_type: {"schema": schema}}
+        if operation.streams:
+            content["text/event-stream"] = {"schema": {"type": "string"}}
+        answers[str(status)] = {"description": "Done." if status < 300 else "Not in order.", "content": content}
+    for status in sorted({*ALWAYS, *operation.fails} - set(operation.gives)):
+        answers[str(status)] = {"description": "What went wrong.", "content": problem}
+    return answers
+
+
+def _name(operation: Operation) -> str:
+    words = re.sub(r"\W+", "_", operation.path.replace("/api/v1", "")).strip("_")
+    return f"{operation.method.lower()}_{words or 'root'}"
+
+
+# Its routes --------------------------------------------------------------------------------------------------------------
+
+
+async def _openapi(service: Service, request: Request) -> Response:
+    """This document."""
+    return json_response(document(request.app.routes))
+
+
+async def _docs(service: Service, request: Request) -> Response:
+    """The same for people."""
+    from callgate.server.docs_page import page
+
+    return Response(page(document(request.app.routes)), media_type="text/html")
+
+
+OPERATIONS = (
+    Operation("GET", "/openapi.json", _openapi, gives={200: {"type": "object"}}),
+    Operation("GET", "/docs", _docs, gives={200: {"type": "string"}}, media_type="text/html"),
+)
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of the documentation."""
+    return table(service, OPERATIONS)

@@ -1,0 +1,43 @@
+"""Every bound and every door of the service in one frozen object. This file decides nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+__all__ = ["ServiceOptions"]
+
+MIB = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceOptions:
+    """How the service behaves towards its clients."""
+
+    token: str | None = field(default=None, repr=False)
+    """What a client must send as `Authorization: Bearer`; None: whoever reaches the port may use it."""
+    hosts: tuple[str, ...] = ()
+    """Names by which the service may be called besides those of this machine."""
+    origins: tuple[str, ...] = ()
+    """Web pages of other origins that may call it, such as `https://chat.example`."""
+    body_bytes: int = 10 * MIB
+    """The size of one request's body."""
+    header_bytes: int = 32 * 1024
+    """The size of one request's head."""
+    header_s: float = 10.0
+    """How long a request's head may take to arrive."""
+    body_idle_s: float = 30.0
+    """How long a request's body may pause."""
+    connections: int = 2000
+    """Connections at the same time; further ones are turned away."""
+    runs: int = 600
+    """Runs at the same time; further ones are answered with 503."""
+    linger_s: float = 60.0
+    """How long a run of a named session goes on after its last client has left."""
+    approval_s: float = 600.0
+    """How long a streamed run waits for an answer about a call before it pauses."""
+    ping_s: float = 15.0
+    """How often a quiet stream shows that it is still there."""
+    stalled_s: float = 60.0
+    """How long a client may not read before its stream is closed."""
+    stop_s: float = 10.0
+    """How long runs may take to end by themselves when the service stops."""

@@ -1,0 +1,108 @@
+"""Whose models a request may ask for: names in, models out.
+
+A request names a provider and a model, never a file or an address: what the service may reach is decided where it is
+started.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from callgate.errors import UsageError
+from callgate.models import Model
+from callgate.models.choice import MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
+from callgate.runtime import Gate
+
+__all__ = ["Provider", "Providers", "usual_providers"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Provider:
+    """Somebody whose models can be asked for."""
+
+    name: str
+    open: Callable[[str | None], Model]
+    """Opens a model by its name, or the usual one. Raises UsageError where it cannot be used."""
+    default: str | None = None
+    """The model that answers when none is named."""
+    models: tuple[str, ...] = ()
+    """The only names that may be asked for; empty: any."""
+    why_not: Callable[[], str | None] = lambda: None
+    """Why it cannot be used now; None if it can."""
+
+
+class Providers:
+    """The providers of a service, by name."""
+
+    def __init__(self, providers: Mapping[str, Provider] | None = None, *, default: str | None = None) -> None:
+        self.known = dict(usual_providers() if providers is None else providers)
+        self._default = default
+
+    def default_provider(self, gate: Gate) -> str:
+        """What the gate's own model is called in answers."""
+        return self._default or str(getattr(gate.model, "provider", "") or "default")
+
+    def open(self, provider: str | None, model: str | None) -> Model:
+        """The model that a request names.
+
+        Raises:
+            UsageError: there is no such provider or model, or it cannot be used here.
+        """
+        if provider is None:
+            assert model is not None
+            if ":" in model and model.partition(":")[0] in self.known:
+                provider, _, rest = model.partition(":")
+                model = rest or None
+            else:
+                provider = self._default if self._default in self.known else provider_of(model)[0]
+        if provider not in self.known:
+            raise UsageError(f"there is no provider {provider!r}; there are {', '.join(sorted(self.known))}")
+        chosen = self.known[provider]
+        if chosen.models and model is not None and model not in chosen.models:
+            raise UsageError(f"provider {provider!r} has no model {model!r} here; it has {', '.join(chosen.models)}")
+        if (why := chosen.why_not()) is not None:
+            raise UsageError(f"provider {provider!r} cannot be used: {why}")
+        return chosen.open(model)
+
+
+def usual_providers(env: Mapping[str, str] | None = None) -> dict[str, Provider]:
+    """Gemini, an OpenAI-compatible server, and the embedded model, as the environment says."""
+    env = os.environ if env is None else env
+    from callgate.embedded.weights import MODEL_NAME
+
+    def why_no_gemini() -> str | None:
+        return None if has_gemini_key(env) else "GEMINI_API_KEY is not set"
+
+    def why_no_openai() -> str | None:
+        return None if env.get("OPENAI_API_KEY") or env.get("OPENAI_BASE_URL") else "OPENAI_API_KEY is not set"
+
+    return {
+        "gemini": Provider(
+            name="gemini",
+            open=lambda model: choose_model(model, provider="gemini", env=env),
+            default=env.get("GEMINI_MODEL") or MODEL_DEFAULT,
+            why_not=why_no_gemini,
+        ),
+        "openai": Provider(
+            name="openai", open=lambda model: choose_model(model, provider="openai", env=env), why_not=why_no_openai
+        ),
+        # A name here could be a path to a file, so there is just the one.
+        "embedded": Provider(
+            name="embedded",
+            open=lambda model: choose_model(None, provider="embedded", env=env),
+            default=MODEL_NAME,
+            models=(MODEL_NAME,),
+            why_not=_why_not_embedded,
+        ),
+    }
+
+
+def _why_not_embedded() -> str | None:
+    from callgate.embedded.weights import has_files
+
+    if importlib.util.find_spec("xllamacpp") is None:
+        return "it needs xllamacpp: pip install 'callgate[local]'"
+    return None if has_files() else "its files are not there: callgate model fetch"

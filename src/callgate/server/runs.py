@@ -1,0 +1,286 @@
+"""A live run: its events numbered in a bounded ring, and whoever follows them.
+
+The work of a run comes in; numbered events go out to any number of followers, each at its own pace. A slow follower never
+holds up the run: what it has missed for too long is gone for it. When nobody is left, a run that belongs to no session is
+cancelled at once, and one that does goes on for a while. This file knows nothing of HTTP.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+import uuid
+from collections import deque
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from callgate.errors import CallgateError
+from callgate.events import Event
+from callgate.permission import Approval
+from callgate.server.errors import Problem, problem_of
+from callgate.types import FunctionCall, Reply
+
+__all__ = ["CURRENT", "EventsGone", "Follower", "Numbered", "Run", "RunBegan", "RunEvent", "RunFailed", "Waiting"]
+
+EVENTS_MAX = 4096
+"""Events of one run that can be read again; a follower that is further behind has lost them."""
+CANCEL_REASON = "Nobody was listening any more."
+
+
+@dataclass(frozen=True, slots=True)
+class RunBegan:
+    """The first event of a run."""
+
+    run: str
+    session: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFailed:
+    """The last event of a run that came to no reply."""
+
+    problem: Problem
+
+
+RunEvent: TypeAlias = "Event | RunBegan | RunFailed"
+
+
+@dataclass(slots=True)
+class Numbered:
+    """An event and its place in the run."""
+
+    number: int
+    event: RunEvent
+    at_s: float
+    wire: bytes | None = None
+    """The event as it is sent, once somebody has needed it."""
+
+
+@dataclass(slots=True)
+class Waiting:
+    """A call that somebody is being asked about right now."""
+
+    call: FunctionCall
+    reason: str
+    answer: asyncio.Future[Approval]
+
+
+@dataclass(slots=True, eq=False)
+class Follower:
+    """Somebody who reads the events of a run."""
+
+    after: int
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class EventsGone(CallgateError):
+    """The events that were asked for are not kept any more."""
+
+
+CURRENT: ContextVar[Run] = ContextVar("callgate_run")
+"""The run that the code at hand belongs to."""
+
+Work: TypeAlias = "Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]"
+
+
+class Run:
+    """One run of the service.
+
+    `named` says whether the client named the session, `waits` whether a call that needs approval is waited for.
+    """
+
+    def __init__(self, session: str, work: Work, *, named: bool, waits: bool, linger_s: float = 60.0) -> None:
+        self.id = uuid.uuid4().hex[:16]
+        self.session = session
+        self.named = named
+        self.waits = waits
+        self.detached = False
+        """Whether it goes on without anybody."""
+        self.provider = self.model = ""
+        self.began_s = time.time()
+        self.ended_s: float | None = None
+        self.reply: Reply | None = None
+        self.error: BaseException | None = None
+        self.problem: Problem | None = None
+        """What followers are told of the error."""
+        self.waiting: dict[str, Waiting] = {}
+        self.early: dict[str, Approval] = {}
+        """Answers to calls that nobody has been asked about yet."""
+        self.done = asyncio.Event()
+        self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
+        self.last = 0
+        self.on_end: Callable[[Run], None] = lambda run: None
+        self.stop: Callable[[str], bool] = lambda reason: False
+        """Stops the work in good order."""
+        self._work = work
+        self._linger_s = linger_s
+        self._followers: set[Follower] = set()
+        self._present = 0
+        self._leaving: asyncio.TimerHandle | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    # The work -------------------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Begins."""
+        self._task = asyncio.create_task(self._run(), name=f"callgate-run-{self.id}")
+
+    async def _run(self) -> None:
+        CURRENT.set(self)
+        self.add(RunBegan(self.id, self.session))
+        try:
+            self.reply = await self._work(self._heard)
+        except asyncio.CancelledError as error:
+            self.error = error
+            self._fail(Problem(499, "cancelled", CANCEL_REASON))
+        except Exception as error:
+            self.error = error
+            self._fail(problem_of(error))
+        finally:
+            self._end()
+
+    async def _heard(self, event: Event) -> None:
+        self.add(event)
+
+    def _fail(self, problem: Problem) -> None:
+        self.problem = problem
+        self.add(RunFailed(problem))
+
+    def _end(self) -> None:
+        self.ended_s = time.time()
+        if self._leaving is not None:
+            self._leaving.cancel()
+        for waiting in self.waiting.values():
+            waiting.answer.cancel()
+        self.done.set()
+        for follower in self._followers:
+            follower.wake.set()
+        self.on_end(self)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has come to its end."""
+        return self.done.is_set()
+
+    async def cancel(self, reason: str) -> bool:
+        """Stops it: in good order if it has begun, at once if it still waits for its session."""
+        if self.is_over or self._task is None:
+            return False
+        if not self.stop(reason):
+            self._task.cancel()
+        return True
+
+    # Its events -----------------------------------------------------------------------------------------------------------
+
+    def add(self, event: RunEvent) -> None:
+        """Notes an event for everybody who follows."""
+        self.last += 1
+        self.ring.append(Numbered(self.last, event, time.time()))
+        for follower in self._followers:
+            follower.wake.set()
+
+    @property
+    def first(self) -> int:
+        """The oldest event that is still kept."""
+        return self.ring[0].number if self.ring else 1
+
+    def after(self, number: int) -> list[Numbered]:
+        """The events behind that number.
+
+        Raises:
+            EventsGone: some of them are not kept any more.
+        """
+        if number + 1 < self.first:
+            raise EventsGone(f"events {number + 1} to {self.first - 1} of this run are not kept any more")
+        if number >= self.last:
+            return []
+        return [item for item in self.ring if item.number > number] if number else list(self.ring)
+
+    @property
+    def followers(self) -> int:
+        """How many read its events."""
+        return len(self._followers)
+
+    @contextlib.contextmanager
+    def followed(self, after: int = 0) -> Generator[Follower]:
+        """Follows the events; when the last one leaves, the run may end."""
+        follower = Follower(after)
+        self._followers.add(follower)
+        try:
+            with self.attended():
+                yield follower
+        finally:
+            self._followers.discard(follower)
+
+    async def follow(self, after: int = 0) -> AsyncGenerator[Numbered]:
+        """The events behind that number as they come, to the last one.
+
+        Raises:
+            EventsGone: the reader was too slow, or too late.
+        """
+        with self.followed(after) as follower:
+            while True:
+                follower.wake.clear()
+                for item in self.after(follower.after):
+                    follower.after = item.number
+                    yield item
+                if self.is_over and follower.after >= self.last:
+                    return
+                await follower.wake.wait()
+
+    # Who is there ---------------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def attended(self) -> Generator[None]:
+        """Somebody is there who wants the outcome."""
+        self._present += 1
+        if self._leaving is not None:
+            self._leaving.cancel()
+            self._leaving = None
+        try:
+            yield
+        finally:
+            self._present -= 1
+            if self._present == 0 and not self.is_over and not self.detached:
+                wait_s = self._linger_s if self.named else 0.0
+                self._leaving = asyncio.get_running_loop().call_later(wait_s, self.abandon)
+
+    def abandon(self) -> None:
+        """Nobody is left: what waits for an answer is paused, everything else is stopped."""
+        if not self.pause():
+            self.stop(CANCEL_REASON) or (self._task and self._task.cancel())
+
+    def pause(self) -> bool:
+        """Lets calls that wait for an answer be answered later; whether there were any."""
+        self.waits = False
+        asked = [waiting for waiting in self.waiting.values() if not waiting.answer.done()]
+        for waiting in asked:
+            waiting.answer.set_result("later")
+        return bool(asked)
+
+    async def settled(self, within_s: float) -> None:
+        """Waits until something has happened, or the run has failed at the start; not longer than so."""
+        with self.followed(1) as follower, contextlib.suppress(TimeoutError):
+            if self.last < 2 and not self.is_over:
+                async with asyncio.timeout(within_s):
+                    await follower.wake.wait()
+
+    @property
+    def never_began(self) -> bool:
+        """Whether it failed before anything happened."""
+        return self.problem is not None and self.last == 2
+
+    async def outcome(self) -> Reply:
+        """The reply, when it is there.
+
+        Raises:
+            CallgateError: the run failed.
+        """
+        with self.attended():
+            await self.done.wait()
+        if self.reply is None:
+            raise self.error or AssertionError("a run ends with a reply or an error")
+        return self.reply

@@ -1,0 +1,299 @@
+"""What the service has in hand: the gate and its other models, the runs that go on now, and the ones that just ended.
+
+Requests to run come in, `Run`s go out. What a run does is the gate's business; how it is told is that of the modules with
+routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from callgate.errors import ModelError, SessionBusy
+from callgate.events import Event
+from callgate.facts import Fact
+from callgate.models import Mode
+from callgate.parts import Prompt
+from callgate.permission import Approval
+from callgate.runtime import Gate
+from callgate.server.errors import HttpError
+from callgate.server.idempotency import Keys
+from callgate.server.metrics import Metrics
+from callgate.server.options import ServiceOptions
+from callgate.server.providers import Providers
+from callgate.server.runs import CURRENT, Run, Waiting
+from callgate.sessions import Standing, State, Undo, standing
+from callgate.store import SessionInfo
+from callgate.store.protocol import check_id
+from callgate.types import CallRecord, FunctionCall, Reply, ToolChoice, ToolDefinition
+
+__all__ = ["Ask", "Service"]
+
+logger = logging.getLogger("callgate.server")
+
+GATES_MAX = 32
+"""Models other than the usual one that are kept ready."""
+ENDED_MAX = 128
+"""Runs whose events can still be read after their end."""
+SUMMARIES_MAX = 2000
+STOPPING = "The service is stopping."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ask:
+    """What a client wants to be run."""
+
+    prompt: Prompt | None = None
+    session: str | None = None
+    history: Iterable[Mapping[str, Any]] | None = None
+    tool_choice: ToolChoice = "auto"
+    answers: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
+    provider: str | None = None
+    model: str | None = None
+    mode: Mode | None = None
+    waits: bool = False
+    """Whether a call that needs approval is waited for, as in a stream; otherwise the run pauses."""
+    detached: bool = False
+    """Whether the run goes on when nobody listens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """What a list shows of a session."""
+
+    facts: int
+    state: State
+    turns: int
+    approvals: tuple[CallRecord, ...]
+
+
+class Service:
+    """A gate that several clients use at once.
+
+    ```python
+    app = create_app(Service(Gate(model, tools=[get_weather])))
+    ```
+    """
+
+    def __init__(
+        self,
+        gate: Gate,
+        *,
+        options: ServiceOptions | None = None,
+        providers: Providers | None = None,
+        undo: Undo | None = None,
+    ) -> None:
+        self.gate = gate
+        self.store = gate.store
+        self.options = options or ServiceOptions()
+        self.providers = providers or Providers()
+        self.undo = undo
+        self.metrics = Metrics()
+        self.began_s = time.time()
+        self.stopping = False
+        self.model_trouble: str | None = None
+        """What the model said when it last failed; None if it answered since."""
+        self.runs: OrderedDict[str, Run] = OrderedDict()
+        """Runs that go on, and the newest that ended."""
+        self._live: dict[str, Run] = {}
+        self._of_session: dict[str, Run] = {}
+        self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
+        self._summaries: OrderedDict[str, Summary] = OrderedDict()
+        self.keys = Keys()
+        self._opened = contextlib.AsyncExitStack()
+        if gate.approve is None:
+            gate.approve = self.ask_somebody
+
+    # Its life -------------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Service:
+        # MCP servers and connections live as long as the service, not as long as one run.
+        await self._opened.enter_async_context(self.gate)
+        await self.gate.tools.start_tools(self.gate)
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self.stop()
+        for other in self._gates.values():
+            await other.__aexit__(None, None, None)
+        self._gates.clear()
+        await self._opened.aclose()
+
+    def begin_stop(self) -> None:
+        """Takes no new runs; those that wait for a person pause."""
+        self.stopping = True
+        for run in self._live.values():
+            run.pause()
+
+    async def stop(self, within_s: float | None = None) -> None:
+        """Lets the runs end by themselves for a while, then stops them in good order: their calls are journalled."""
+        self.begin_stop()
+        live = list(self._live.values())
+        within_s = self.options.stop_s if within_s is None else within_s
+        for wait_s, then in ((within_s, self._stop_run), (5.0, None)):
+            left = [run for run in live if not run.is_over]
+            if not left:
+                return
+            await asyncio.wait([asyncio.ensure_future(run.done.wait()) for run in left], timeout=wait_s)
+            for run in left:
+                if not run.is_over and then is not None:
+                    await then(run)
+
+    async def _stop_run(self, run: Run) -> None:
+        await run.cancel(STOPPING)
+
+    # Running --------------------------------------------------------------------------------------------------------------
+
+    async def start(self, ask: Ask) -> Run:
+        """Begins a run.
+
+        Raises:
+            HttpError: the service stops, or has too much to do.
+            SessionBusy: the session has a run already.
+            UsageError: the model or the session cannot be used.
+        """
+        if self.stopping:
+            raise HttpError(503, "stopping", STOPPING, headers={"Retry-After": "5", "Connection": "close"})
+        if len(self._live) >= self.options.runs:
+            message = f"{len(self._live)} runs are under way, which is as many as are allowed: try again soon"
+            raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
+        session = ask.session or f"web-{uuid.uuid4().hex[:12]}"
+        check_id(session)
+        if (held := self.run_of(session)) is not None and not held.is_over:
+            raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
+        gate = await self.gate_for(ask.provider, ask.model, ask.mode)
+        run = Run(
+            session,
+            self._work(gate, ask, session),
+            named=ask.session is not None,
+            waits=ask.waits,
+            linger_s=self.options.linger_s,
+        )
+        run.detached = ask.detached
+        run.provider = ask.provider or self.providers.default_provider(self.gate)
+        run.model = gate.model.name
+        run.stop = lambda reason: gate.cancel(session, reason)
+        run.on_end = self._ended
+        self.runs[run.id] = self._live[run.id] = self._of_session[session] = run
+        self.metrics.run_began()
+        run.start()
+        return run
+
+    def _work(self, gate: Gate, ask: Ask, session: str) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
+        def work(watch: Callable[[Event], Awaitable[None]]) -> Awaitable[Reply]:
+            return gate.run(
+                ask.prompt,
+                session=session,
+                history=ask.history,
+                tool_choice=ask.tool_choice,
+                answers=ask.answers,
+                watch=watch,
+            )
+
+        return work
+
+    def _ended(self, run: Run) -> None:
+        self._live.pop(run.id, None)
+        self.metrics.run_ended(run)
+        if run.reply is not None or isinstance(run.error, ModelError):
+            self.model_trouble = str(run.error) if run.error is not None else None
+        if run.problem is not None and run.problem.code == 500:
+            logger.error("run %s of session %r failed", run.id, run.session, exc_info=run.error)
+        while len(self.runs) - len(self._live) > ENDED_MAX:
+            oldest = next(run for run in self.runs.values() if run.is_over)
+            del self.runs[oldest.id]
+            if self._of_session.get(oldest.session) is oldest:
+                del self._of_session[oldest.session]
+
+    def run_of(self, session: str) -> Run | None:
+        """The run of a session that goes on in this process, or the last one that is still known."""
+        return self._of_session.get(session)
+
+    @property
+    def live(self) -> list[Run]:
+        """The runs that go on."""
+        return list(self._live.values())
+
+    async def gate_for(self, provider: str | None, model: str | None, mode: Mode | None) -> Gate:
+        """The gate with that model and mode; kept ready, since the next turn will want it too.
+
+        Raises:
+            UsageError: there is no such provider, model or mode, or it cannot be used.
+        """
+        key = (provider, model, mode)
+        if key == (None, None, None) or (provider is None and model is None and mode == self.gate.mode):
+            return self.gate
+        if key in self._gates:
+            self._gates.move_to_end(key)
+            return self._gates[key]
+        named = None if provider is None and model is None else self.providers.open(provider, model)
+        gate = self.gate.using(named, mode=mode)
+        await gate.__aenter__()
+        self._gates[key] = gate
+        if len(self._gates) > GATES_MAX:
+            _, oldest = self._gates.popitem(last=False)
+            await oldest.__aexit__(None, None, None)
+        return gate
+
+    # Sessions -------------------------------------------------------------------------------------------------------------
+
+    async def standing(self, session: str) -> Standing:
+        """How a session stands.
+
+        Raises:
+            HttpError: there is none.
+        """
+        facts = await self.facts(session)
+        return standing(session, facts)
+
+    async def facts(self, session: str) -> list[Fact]:
+        """The journal of a session.
+
+        Raises:
+            HttpError: there is none.
+        """
+        found = await self.store.load(session)
+        if not found:
+            raise HttpError(404, "no_such_session", f"there is no session {session!r}")
+        return found
+
+    async def summary(self, info: SessionInfo) -> Summary:
+        """What a list shows of a session; worked out once for each state of it."""
+        held = self._summaries.get(info.id)
+        if held is None or held.facts != info.facts:
+            found = standing(info.id, await self.store.load(info.id))
+            held = Summary(info.facts, found.state, found.turns, tuple(found.reply.approvals))
+            self._summaries[info.id] = held
+            while len(self._summaries) > SUMMARIES_MAX:
+                self._summaries.popitem(last=False)
+        return held
+
+    def awaiting(self, session: str) -> set[str]:
+        """The calls of a run that goes on here which somebody has to answer."""
+        return {record.call.id for record in self.gate.open_calls(session) if record.state == "awaiting"}
+
+    # Asking somebody ------------------------------------------------------------------------------------------------------
+
+    async def ask_somebody(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
+        """Waits for an answer where somebody follows the run; where nobody does, the run pauses."""
+        run = CURRENT.get()
+        if call.id in run.early:
+            return run.early.pop(call.id)
+        if self.stopping or not (run.waits or run.followers):
+            return "later"
+        waiting = Waiting(call, reason, asyncio.get_running_loop().create_future())
+        run.waiting[call.id] = waiting
+        try:
+            async with asyncio.timeout(self.options.approval_s):
+                return await waiting.answer
+        except TimeoutError:
+            return "later"
+        finally:
+            run.waiting.pop(call.id, None)

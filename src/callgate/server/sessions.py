@@ -1,0 +1,262 @@
+"""`/api/v1/sessions`: the conversations that are kept, and what can be done with them."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import uuid
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callgate import sessions as whole
+from callgate.errors import SessionBusy
+from callgate.events import plain
+from callgate.facts import Fact
+from callgate.server.body import int_of, read_json
+from callgate.server.errors import HttpError, json_response
+from callgate.server.openapi import Operation, table
+from callgate.server.runs import Run
+from callgate.server.sse import EventStream
+from callgate.server.trace import spans_of
+from callgate.server.views import APPROVAL, approval_json, record_json
+from callgate.store import SessionInfo
+from callgate.turn import Loop
+from callgate.types import CallRecord, JsonObject
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["routes"]
+
+SUMMARY: JsonObject = {
+    "type": "object",
+    "required": ["id", "title", "created", "updated", "turns", "state", "running"],
+    "properties": {
+        "id": {"type": "string"},
+        "title": {"type": "string"},
+        "created": {"type": "number"},
+        "updated": {"type": "number"},
+        "turns": {"type": "integer"},
+        "state": {"enum": ["idle", "waiting", "interrupted", "running"]},
+        "running": {"type": "boolean"},
+    },
+}
+SESSION: JsonObject = {
+    "type": "object",
+    "required": ["id", "title", "state", "contents", "turns", "calls", "usage", "cost", "approvals", "rules", "run"],
+    "properties": {"approvals": {"type": "array", "items": APPROVAL}, "run": {"type": ["string", "null"]}},
+}
+FORK: JsonObject = {
+    "type": "object",
+    "properties": {"turn": {"type": "integer", "minimum": 0, "maximum": 1_000_000}},
+    "additionalProperties": False,
+}
+UNDO: JsonObject = {
+    "type": "object",
+    "properties": {"turns": {"type": "integer", "minimum": 1, "maximum": 1_000_000}},
+    "additionalProperties": False,
+}
+
+
+# Looking -----------------------------------------------------------------------------------------------------------------
+
+
+async def listed(service: Service, request: Request) -> Response:
+    """The sessions, the one that was written to last first."""
+    limit = int_of(request, "limit", default=50, lowest=1, highest=200)
+    query = request.query_params.get("query", "").casefold()
+    known = [info for info in await service.store.sessions() if query in f"{info.title} {info.id}".casefold()]
+    known.sort(key=_place, reverse=True)
+    if (cursor := request.query_params.get("cursor")) is not None:
+        after = _read_cursor(cursor)
+        known = [info for info in known if _place(info) < after]
+    page = known[:limit]
+    rows = [await _row(service, info) for info in page]
+    return json_response({"sessions": rows, "next": _cursor(page[-1]) if len(known) > limit else None})
+
+
+async def _row(service: Service, info: SessionInfo) -> JsonObject:
+    summary = await service.summary(info)
+    running = info.owner is not None or _live_run(service, info.id) is not None
+    return {
+        "id": info.id,
+        "title": info.title,
+        "created": info.created_s,
+        "updated": info.updated_s,
+        "turns": summary.turns,
+        "state": "running" if running else summary.state,
+        "running": running,
+    }
+
+
+def _place(info: SessionInfo) -> tuple[float, str]:
+    return info.updated_s, info.id
+
+
+def _cursor(info: SessionInfo) -> str:
+    return base64.urlsafe_b64encode(f"{info.updated_s!r} {info.id}".encode()).decode()
+
+
+def _read_cursor(cursor: str) -> tuple[float, str]:
+    try:
+        updated, _, session = base64.b64decode(cursor, b"-_", validate=True).decode().partition(" ")
+        return float(updated), session
+    except (binascii.Error, ValueError):
+        raise HttpError(422, "invalid_request", "cursor: use the `next` of the page before") from None
+
+
+def _live_run(service: Service, session: str) -> Run | None:
+    run = service.run_of(session)
+    return None if run is None or run.is_over else run
+
+
+async def shown(service: Service, request: Request) -> Response:
+    """A session: its history, its calls, what it waits for and what was allowed in it."""
+    session = request.path_params["id"]
+    facts = await service.facts(session)
+    loop, calls = _replayed(facts)
+    standing = whole.standing(session, facts)
+    run = _live_run(service, session)
+    info = next((info for info in await service.store.sessions() if info.id == session), None)
+    return json_response({
+        "id": session,
+        "title": info.title if info else "",
+        "created": info.created_s if info else None,
+        "updated": info.updated_s if info else None,
+        "state": "running" if run or (info and info.owner) else standing.state,
+        "contents": standing.reply.contents,
+        "turns": standing.turns,
+        "said": [turn.said for turn in whole.turns_of(facts)],
+        "calls": [record_json(record) for record in calls],
+        "usage": plain(loop.usage),
+        "cost": loop.cost,
+        "approvals": [await approval_json(service, session, record) for record in standing.reply.approvals],
+        "rules": plain(list(loop.always.values())),
+        "run": run.id if run else None,
+    })  # fmt: skip
+
+
+def _replayed(facts: list[Fact]) -> tuple[Loop, list[CallRecord]]:
+    """The machine as the facts left it, and every call there ever was."""
+    loop = Loop()
+    settled = [record for fact in facts for record in loop.apply(fact)]
+    over = {record.call.id for record in settled}
+    return loop, settled + [record for record in loop.open_calls if record.call.id not in over]
+
+
+async def traced(service: Service, request: Request) -> Response:
+    """What took how long in the runs of a session that this process remembers."""
+    session = request.path_params["id"]
+    await service.facts(session)
+    return json_response({"spans": spans_of(run for run in service.runs.values() if run.session == session)})
+
+
+async def events(service: Service, request: Request) -> Response:
+    """The events of the session's run as they come; `Last-Event-ID` or `after` goes on behind an event."""
+    session = request.path_params["id"]
+    mark = request.query_params.get("after") or request.headers.get("last-event-id") or ""
+    run_id, _, number = mark.rpartition(":")
+    run = service.runs.get(run_id) if run_id else service.run_of(session)
+    if run is None or run.session != session:
+        await service.facts(session)
+        raise HttpError(410, "run_gone", "The run is not known here any more: read the session instead.")
+    if number and (not number.isascii() or not number.isdigit() or len(number) > 12):
+        raise HttpError(422, "invalid_request", f"{mark!r} is not the id of an event")
+    after = min(int(number or 0), run.last)
+    if after + 1 < run.first:
+        raise HttpError(410, "events_gone", "Some of these events are not kept any more: read the session instead.")
+    return EventStream(run, service.options, after=after, headers={"Callgate-Run": run.id})
+
+
+# Changing ----------------------------------------------------------------------------------------------------------------
+
+
+async def deleted(service: Service, request: Request) -> Response:
+    """Forgets a session."""
+    session = request.path_params["id"]
+    if _live_run(service, session) is not None:
+        raise SessionBusy(f"session {session!r} has a run; cancel it first")
+    if not await service.store.delete(session):
+        raise HttpError(404, "no_such_session", f"there is no session {session!r}")
+    return json_response({"deleted": session})
+
+
+async def cancelled(service: Service, request: Request) -> Response:
+    """Stops the run of a session in good order; `cancelled` says whether there was one."""
+    session = request.path_params["id"]
+    run = _live_run(service, session)
+    if run is None:
+        await service.facts(session)
+        info = next((info for info in await service.store.sessions() if info.id == session), None)
+        if info is not None and info.owner is not None:
+            raise SessionBusy(f"session {session!r} has a run in another process; cancel it there")
+        return json_response({"cancelled": False, "run": None})
+    done = await run.cancel("The user cancelled the run.")
+    return json_response({"cancelled": done, "run": run.id})
+
+
+async def forked(service: Service, request: Request) -> Response:
+    """Makes a new session that goes on from this one, or from its first `turn` turns."""
+    session = request.path_params["id"]
+    body = await read_json(request, FORK, required=False)
+    await service.facts(session)
+    target = f"web-{uuid.uuid4().hex[:12]}"
+    await whole.fork(service.store, session, target, turn=body.get("turn"))
+    return json_response({"session": target}, 201)
+
+
+async def undone(service: Service, request: Request) -> Response:
+    """Takes back the last things that the user said, and what tools wrote to files since."""
+    session = request.path_params["id"]
+    body = await read_json(request, UNDO, required=False)
+    await service.facts(session)
+    taken = await whole.rewind(service.store, session, turns=body.get("turns", 1), undo=service.undo)
+    return json_response({"taken_back": [turn.said for turn in taken.turns], "files": taken.notes})
+
+
+_ID = "/api/v1/sessions/{id}"
+_DONE: JsonObject = {"type": "object"}
+
+OPERATIONS = (
+    Operation(
+        "GET",
+        "/api/v1/sessions",
+        listed,
+        query={
+            "query": {"type": "string"},
+            "limit": {"type": "integer", "minimum": 1, "maximum": 200},
+            "cursor": {"type": "string", "contentEncoding": "base64url"},
+        },
+        gives={
+            200: {
+                "type": "object",
+                "required": ["sessions", "next"],
+                "properties": {"sessions": {"type": "array", "items": SUMMARY}, "next": {"type": ["string", "null"]}},
+            }
+        },
+    ),
+    Operation("GET", _ID, shown, gives={200: SESSION}),
+    Operation("DELETE", _ID, deleted, gives={200: _DONE}, fails=(409,)),
+    Operation("POST", f"{_ID}/cancel", cancelled, gives={200: _DONE}, fails=(409,)),
+    Operation("POST", f"{_ID}/fork", forked, takes=FORK, body_required=False, gives={201: _DONE}, fails=(409,)),
+    Operation("POST", f"{_ID}/undo", undone, takes=UNDO, body_required=False, gives={200: _DONE}, fails=(409,)),
+    Operation(
+        "GET",
+        f"{_ID}/events",
+        events,
+        query={"after": {"type": "string"}},
+        headers={"Last-Event-ID": {"type": "string"}},
+        gives={200: {"type": "string"}},
+        media_type="text/event-stream",
+        fails=(410,),
+    ),
+    Operation("GET", f"{_ID}/trace", traced, gives={200: {"type": "object", "required": ["spans"]}}),
+)
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes of sessions."""
+    return table(service, OPERATIONS)

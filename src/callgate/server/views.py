@@ -1,0 +1,67 @@
+"""How tools, calls and sessions look in answers: callgate's words in, plain JSON out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from callgate.events import plain
+from callgate.types import CallRecord, FunctionCall, JsonObject, Loss, ToolDefinition
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["APPROVAL", "approval_json", "asked_json", "record_json", "tool_json"]
+
+APPROVAL: JsonObject = {
+    "type": "object",
+    "required": ["session", "call_id", "call", "reason"],
+    "properties": {
+        "session": {"type": "string"},
+        "call_id": {"type": "string"},
+        "call": {"type": "object"},
+        "reason": {"type": "string"},
+        "preview": {"type": ["string", "null"]},
+        "tool": {"type": ["object", "null"]},
+    },
+}
+
+
+def tool_json(service: Service, definition: ToolDefinition, losses: list[Loss] | None = None) -> JsonObject:
+    """A tool as clients see it."""
+    explained = service.gate.policy.explain(definition)
+    return {
+        "name": definition.name,
+        "title": definition.title,
+        "description": definition.description,
+        "schema": dict(definition.input_schema),
+        "source": definition.server or definition.kind,
+        "kind": definition.kind,
+        "read_only": definition.read_only,
+        "losses": plain(losses or []),
+        "permission": explained.verdict,
+        "permission_reason": explained.reason,
+    }
+
+
+def record_json(record: CallRecord) -> JsonObject:
+    """A call and what became of it."""
+    return plain(record) | {"duration_s": record.duration_s}
+
+
+async def approval_json(service: Service, session: str, record: CallRecord) -> JsonObject:
+    """A call that waits for an answer."""
+    reason = record.decision.reason if record.decision else ""
+    return await asked_json(service, session, record.call, reason)
+
+
+async def asked_json(service: Service, session: str, call: FunctionCall, reason: str) -> JsonObject:
+    """A call that somebody is asked about, with all that they should see first."""
+    known = call.name in service.gate.tools
+    return {
+        "session": session,
+        "call_id": call.id,
+        "call": plain(call),
+        "reason": reason,
+        "preview": await service.gate.tools.preview(call) if known else None,
+        "tool": tool_json(service, service.gate.tools.definition(call.name)) if known else None,
+    }
