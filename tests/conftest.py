@@ -14,6 +14,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
@@ -101,6 +102,23 @@ def _missing(sentence: str, environ: Mapping[str, str]) -> NoReturn:
 def needs() -> Callable[[str], str]:
     """`needs("node")`: the path of a program of the system, or the end of this test with a sentence that says why."""
     return lambda name: need(name, environ=os.environ)
+
+
+NPM_FOLDER = Path(__file__).resolve().parent.parent / ".venv" / "npm" / "node_modules"
+
+
+@pytest.fixture(scope="session")
+def npm_program(needs: Callable[[str], str]) -> Callable[[str], str]:
+    """`npm_program("mcp-inspector")`: the path of a program that scripts/npm-packages installed, or the end of this test."""
+
+    def find(name: str) -> str:
+        needs("node")
+        path = NPM_FOLDER / ".bin" / name
+        if not path.exists():
+            _missing(f"{name} is not installed (scripts/npm-packages does it); this part was not tested", os.environ)
+        return str(path)
+
+    return find
 
 
 @pytest.fixture(scope="session")
