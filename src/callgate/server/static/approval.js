@@ -66,6 +66,8 @@ export class ApprovalForm {
 
   async give(body) {
     if (performance.now() - this.since < GUARD_MS) return;
+    // A button that is switched off loses the focus: whoever pressed it is to find it again.
+    this.isAnsweredHere = this.node.contains(document.activeElement);
     this.busy(true);
     this.status.textContent = "";
     try {
@@ -81,7 +83,7 @@ export class ApprovalForm {
   }
 
   press(key) {
-    const found = this.buttons.find((each) => each.dataset.key === key && !each.disabled);
+    const found = this.buttons.find((each) => each.dataset.key === key && !each.disabled && !each.hidden);
     found?.click();
     return Boolean(found);
   }
@@ -91,7 +93,11 @@ export class ApprovalForm {
   edit() {
     const isOpen = this.editor.hidden;
     this.editor.hidden = !isOpen;
-    this.buttons[2].setAttribute("aria-expanded", String(isOpen));
+    const [yes, always, edit] = this.buttons;
+    edit.setAttribute("aria-expanded", String(isOpen));
+    edit.lastChild.textContent = isOpen ? "Leave as it was" : "Edit";
+    // One way to say yes at a time: with the changes, or without any.
+    yes.hidden = always.hidden = isOpen;
     if (!isOpen) return;
     this.fields = Object.entries(this.call.args ?? {}).map(([name, value]) => new Field(name, value));
     const send = button("Approve with changes", { class: "primary", onclick: () => this.giveEdited() }, "finished");

@@ -38,6 +38,7 @@ export class CallCard {
     this.summary = el("span", { class: "brief" });
     this.name = el("span", { class: "name" });
     this.time = el("span", { class: "time" });
+    this.tag = el("span", { class: "tag", hidden: true }, "edited");
     this.line = el("p", { class: "line" });
     this.meter = el("progress", { max: "1", "aria-label": "Progress of the call", hidden: true });
     this.args = el("div", { class: "args" });
@@ -47,7 +48,7 @@ export class CallCard {
       "button",
       { type: "button", class: "head", "aria-expanded": "false", "aria-controls": `${id}-body`, onclick: () => this.open(this.body.hidden) },
       icon("tool"),
-      el("span", { class: "what" }, this.name, this.summary),
+      el("span", { class: "what" }, this.name, this.tag, this.summary),
       this.stateBox,
       this.time,
     );
@@ -92,13 +93,16 @@ export class CallCard {
   ask(asked) {
     this.describe(asked.call);
     this.become("awaiting");
-    this.form = new ApprovalForm({ ...asked, call: this.call }, (body) => this.answerWith(this.call.id, body));
+    this.form = new ApprovalForm({ ...asked, call: this.call }, async (body) => {
+      await this.answerWith(this.call.id, body);
+      this.tag.hidden = !body.arguments;
+    });
     refill(this.asking, this.form.node);
   }
 
   settle() {
     if (!this.form) return;
-    const hadFocus = this.form.node.contains(document.activeElement);
+    const hadFocus = this.form.node.contains(document.activeElement) || (this.form.isAnsweredHere && document.activeElement === document.body);
     this.form = null;
     this.asking.replaceChildren();
     if (hadFocus) this.toggle.focus();

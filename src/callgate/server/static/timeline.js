@@ -31,7 +31,7 @@ export class Clock {
   /** A row goes over into a kind of work; what it did before ends. */
   enter(id, label, kind) {
     if (!this.isLive) return;
-    const row = this.rows.get(id) || { label, spans: [], state: "" };
+    const row = this.rows.get(id) || { label, spans: [] };
     this.rows.set(id, row);
     row.label = label || row.label;
     this.leave(id);
@@ -41,6 +41,16 @@ export class Clock {
   leave(id) {
     const open = this.rows.get(id)?.spans.at(-1);
     if (open && open.end === null) open.end = this.at();
+  }
+
+  /** Events of a quick call arrive together: how long it ran, the service knows better. */
+  stretch(id, seconds) {
+    const spans = this.rows.get(id)?.spans || [];
+    const ran = spans.at(-1);
+    if (ran?.kind !== "running" || !(seconds > ran.end - ran.start)) return;
+    const before = spans.at(-2);
+    ran.start = Math.max(before ? before.start : 0, ran.end - seconds);
+    if (before) before.end = Math.min(before.end, ran.start);
   }
 
   /** An event of the run, put into its row. */
@@ -57,8 +67,7 @@ export class Clock {
         return this.enter(call.id, call.name, "running");
       case "call_finished":
         this.leave(call.id);
-        if (this.rows.has(call.id)) this.rows.get(call.id).state = event.result.status;
-        return null;
+        return this.stretch(call.id, event.result.duration_s);
       case "usage_reported":
         return this.leave("model");
       case "text_delta":
@@ -124,7 +133,7 @@ export function sentence({ rows, end }) {
 }
 
 function ticks(end) {
-  const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600].find((each) => end / each <= 5) || end / 5;
+  const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 60, 120, 300, 600, 1800, 3600].find((each) => end / each <= 4) || end / 4;
   return Array.from({ length: Math.floor(end / step) + 1 }, (_, i) => i * step);
 }
 
@@ -140,7 +149,7 @@ export function timelineView(picture, width) {
   const shots = rows.map((row, at) => rowView(row, TOP + at * ROW, x, labels));
   const grid = ticks(span).map((at) => [
     svg("line", { x1: x(at), x2: x(at), y1: TOP - 6, y2: height, class: "grid" }),
-    svg("text", { x: x(at), y: 11, class: "tick", "text-anchor": x(at) > width - 30 ? "end" : "middle" }, duration(at).replace("0 ms", "0")),
+    svg("text", { x: x(at), y: 11, class: "tick", "text-anchor": x(at) > width - 30 ? "end" : "middle" }, at ? duration(at) : "0"),
   ]);
   const image = svg(
     "svg",

@@ -46,7 +46,7 @@ export class TurnView {
   begin(isFromStart = true) {
     this.clock = isFromStart && !this.cards.size ? new Clock() : null;
     this.past = null;
-    this.busy = el("p", { class: "busy" }, el("span", { class: "dots", "aria-hidden": "true" }), el("span", {}, "Working"));
+    this.busy = el("p", { class: "busy" }, el("span", { class: "dots", "aria-hidden": "true" }), (this.doing = el("span", {}, "Thinking")));
     this.node.append(this.busy);
     this.node.classList.add("live");
   }
@@ -55,7 +55,16 @@ export class TurnView {
     this.clock?.take(event);
     if (event.type !== "text_delta") this.flush();
     TAKES[event.type]?.call(this, event);
-    if (event.type !== "text_delta") this.does.grew();
+    if (event.type === "text_delta") return;
+    if (this.busy) this.doing.textContent = this.activity();
+    this.does.grew();
+  }
+
+  /** What goes on, in a few words. */
+  activity() {
+    const running = [...this.cards.values()].filter((card) => card.state === "started").length;
+    if (this.asking.length) return "Waiting for your answer";
+    return running ? `Running ${many(running, "call")}` : "Thinking";
   }
 
   card(call) {
@@ -149,6 +158,7 @@ export class TurnView {
     this.work.append(card.node);
     if (record?.result) card.finish(call, record.result);
     else if (record) card.become(record.state);
+    card.tag.hidden = !record?.edited;
     return card;
   }
 

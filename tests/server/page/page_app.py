@@ -1,13 +1,12 @@
-"""A service for the tests of the page: a real one, with a model that does what the prompt says and tools that can be held up.
+"""A service for the tests of the page: a real one; its model does what the prompt says, and its tools can be held up.
 
-Run as a program: `python page_app.py FOLDER PORT`. Conversations are kept in FOLDER/sessions.db, file tools work in FOLDER/root.
-Whatever waits, waits for a file in FOLDER/signals, so that a test decides when it goes on.
+Run as a program: `python page_app.py FOLDER PORT`. Conversations are kept in FOLDER/sessions.db, file tools work in
+FOLDER/root. Whatever waits, waits for a file in FOLDER/signals, so that a test decides when it goes on.
 """
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import struct
 import sys
@@ -74,7 +73,7 @@ async for event in gate.stream("Which files changed?"):
 
 async def signal(name: str) -> None:
     """Waits until the test says so."""
-    while not (SIGNALS / name).exists():
+    while not (SIGNALS / name).exists():  # noqa: ASYNC110 - the test is another process
         await asyncio.sleep(0.02)
 
 
@@ -114,7 +113,7 @@ async def chart() -> Media:
 @tool(read_only=True)
 async def big_text() -> str:
     """Gives a megabyte."""
-    return "".join(f"line {number:06d} of a long text that goes on and on\n" for number in range(21_000))
+    return "".join(f"line {number:06d} of a long text that goes on and on\n" for number in range(23_000))
 
 
 @tool(read_only=True)
@@ -148,14 +147,20 @@ def write(path: str = "notes.md", content: str = NEW_NOTES) -> Any:
     return call("write_file", path=path, content=content)
 
 
-def hostile(number: int) -> list[Any]:
-    payload = PAYLOADS[number]
-    return [text(payload), call("echo", value=payload), call("broken", value=payload), call_with(payload[:60], {payload[:40]: payload})]
+def hostile(done: int) -> Any:
+    """First every payload as text and as the result of a call; then as errors; then as names; then as the answer."""
+    if not done:
+        return [part for payload in PAYLOADS for part in (text(payload), call("echo", value=payload))]
+    if done == len(PAYLOADS):
+        return [call("broken", value=payload) for payload in PAYLOADS[:60]]
+    if done == len(PAYLOADS) + 60:
+        return [call_with(payload[:60], {payload[:40]: payload}) for payload in PAYLOADS[60:90]]
+    return "\n\n".join(payload for payload in PAYLOADS if "```" not in payload and "~~~" not in payload)
 
 
 SCRIPTS: dict[str, Callable[[str, int], Any]] = {
     "hello": lambda said, done: [thought("They want to know what the gate is made of."), text(ANSWER)],
-    "write": lambda said, done: [text("I will write that down."), write()] if not done else "I have added it to **notes.md**.",
+    "write": lambda said, done: [text("I will write it."), write()] if not done else "I have added it to **notes.md**.",
     "again": lambda said, done: [write("plan.md", "1. read\n2. write\n")] if not done else "The plan is there.",
     "weather": lambda said, done: [
         call("weather", city="Graz", delay_s=0.25), call("weather", city="Ljubljana", delay_s=0.45),
@@ -166,14 +171,14 @@ SCRIPTS: dict[str, Callable[[str, int], Any]] = {
     "big": lambda said, done: call("big_text") if not done else "That was a lot.",
     "list": lambda said, done: call("list_files", path=".") if not done else "That is all.",
     "bidi": lambda said, done: write("invoice\u202etxt.exe", "pay\u200bme\n") if not done else "Done.",
-    "xss": lambda said, done: hostile(int(said.split()[1])) if not done else PAYLOADS[int(said.split()[1])],
+    "xss": lambda said, done: hostile(done),
     "slow": lambda said, done: "One two three four five six seven eight nine ten. " * 4,
 }  # fmt: skip
 
 
 def script(request: ModelRequest) -> Any:
     prompt, done = said(request)
-    word = prompt.split()[0].strip(".,?!").lower() if prompt.split() else ""
+    word = prompt.split()[0].strip(".,:?!").lower() if prompt.split() else ""
     item = SCRIPTS.get(word, lambda said, done: f"You said: {said}")(prompt, done)
     parts = item if isinstance(item, list) else [item]
     return answer(*parts, usage=USAGE)
@@ -195,8 +200,8 @@ class Puppet(ScriptedModel):
 class Oddly:
     """A place of tools whose name is not to be trusted."""
 
-    name = PAYLOADS[0]
-    problem = PAYLOADS[1]
+    def __init__(self, name: str) -> None:
+        self.name = self.problem = name
 
     def runnables(self) -> list[Any]:
         return []
@@ -209,7 +214,7 @@ def main() -> None:
         (ROOT / "notes.md").write_text(NOTES, "utf-8")
     gate = Gate(
         Puppet([script], repeat_last=True, name="puppet"),
-        tools=[FileTools(ROOT), weather, count_lines, chart, big_text, echo, broken],
+        tools=[FileTools(ROOT), *map(Oddly, PAYLOADS), weather, count_lines, chart, big_text, echo, broken],
         store=str(FOLDER / "sessions.db"),
         prices={"puppet": Price(input=0.3, output=2.5)},
     )
@@ -218,5 +223,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    assert base64
     main()
