@@ -16,6 +16,6 @@ from callgate.permission.rules import MODES, Mode, Rule
 from callgate.permission.sensitive import SENSITIVE
 
 __all__ = [
-    "MODES", "SENSITIVE", "Answered", "Approval", "Approve", "AuditLog", "Explanation", "Hook", "Mode", "Policy", "Rate", "RateLimits",
-    "Remaining", "ResultCache", "Rule",
+    "MODES", "SENSITIVE", "Answered", "Approval", "Approve", "AuditLog", "Explanation", "Hook", "Mode", "Policy", "Rate",
+    "RateLimits", "Remaining", "ResultCache", "Rule",
 ]  # fmt: skip

@@ -14,7 +14,7 @@ from starlette.middleware import Middleware
 
 from callgate.errors import CallgateError
 from callgate.server import approvals, chat, health, metrics, openapi, sessions, tools
-from callgate.server.errors import on_callgate_error, on_http_error, on_unforeseen
+from callgate.server.errors import on_callgate_error, on_http_error
 from callgate.server.guard import Guard
 from callgate.server.service import Service
 
@@ -48,7 +48,6 @@ def create_app(service: Service) -> Starlette:
         exception_handlers={
             CallgateError: on_callgate_error,
             HTTPException: on_http_error,
-            Exception: on_unforeseen,
         },
     )
 

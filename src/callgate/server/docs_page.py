@@ -43,7 +43,8 @@ def _parts(operation: JsonObject) -> Iterator[str]:
     if "description" in operation:
         yield f"<p>{escape(operation['description'])}</p>"
     for parameter in operation["parameters"]:
-        yield f"<p><code>{escape(parameter['name'])}</code> in the {escape(parameter['in'])}: {_shown(parameter['schema'])}</p>"
+        name, place = escape(parameter["name"]), escape(parameter["in"])
+        yield f"<p><code>{name}</code> in the {place}: {_shown(parameter['schema'])}</p>"
     if "requestBody" in operation:
         yield "<h4>Takes</h4>" + _block(operation["requestBody"]["content"]["application/json"]["schema"])
     for status, answer in operation["responses"].items():

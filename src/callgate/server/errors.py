@@ -21,7 +21,7 @@ __all__ = ["STATUSES", "HttpError", "Problem", "error_response", "json_response"
 logger = logging.getLogger("callgate.server")
 
 BUSY_RETRY_S = 1
-OVERLOAD_RETRY_S = 1
+PATH_CHARS = 200
 
 STATUSES: dict[type[Exception], tuple[int, str]] = {
     errors.JsonError: (400, "invalid_json"),
@@ -104,19 +104,14 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     """Answers what the router found wrong: no such path, no such method."""
     code = int(getattr(error, "status_code", 500))
     phrase = HTTPStatus(code).phrase
+    path = request.url.path if len(request.url.path) <= PATH_CHARS else f"{request.url.path[:PATH_CHARS]}..."
     what = {
-        404: f"There is nothing at {request.url.path}; /docs lists what there is.",
-        405: f"{request.method} is not something that {request.url.path} can do.",
+        404: f"There is nothing at {path}; /docs lists what there is.",
+        405: f"{request.method} is not something that {path} can do.",
     }.get(code, str(getattr(error, "detail", phrase)))
     return error_response(
         Problem(code, phrase.lower().replace(" ", "_"), what, headers=getattr(error, "headers", None) or {})
     )
-
-
-async def on_unforeseen(request: Request, error: Exception) -> Response:
-    """Answers what nobody foresaw; the log has the traceback."""
-    logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
-    return error_response(problem_of(error))
 
 
 def problem_schema() -> JsonObject:

@@ -10,11 +10,13 @@ import asyncio
 import hashlib
 import hmac
 import ipaddress
+import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callgate.server.errors import HttpError, error_response, problem_of
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from callgate.server.service import Service
 
 __all__ = ["Guard", "is_loopback"]
+
+logger = logging.getLogger("callgate.server")
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/health"})
@@ -94,6 +98,7 @@ class Guard:
         origin: str | None = None
         try:
             _check_framing(head)
+            self._check_size(head, scope)
             host = self._check_host(head)
             origin = self._check_origin(head, host)
             if origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
@@ -104,14 +109,35 @@ class Guard:
         except HttpError as error:
             await self._refuse(error, scope, receive, _answering(send, origin, self.service, scope))
             return
-        body = _Body(receive, self.options)
-        await self.app(scope, body.receive, _answering(send, origin, self.service, scope))
+        answering = _answering(send, origin, self.service, scope)
+        has_begun = False
+
+        async def sending(message: Message) -> None:
+            nonlocal has_begun
+            has_begun = True
+            await answering(message)
+
+        try:
+            await self.app(scope, _Body(receive, self.options).receive, sending)
+        except ClientDisconnect:
+            return
+        except Exception as error:
+            logger.exception("%s %s failed", head.method, head.path)
+            if not has_begun:
+                await error_response(problem_of(error))(scope, receive, answering)
 
     async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
         problem = problem_of(error)
         # What is still on the way of a refused body must not be taken for another request.
         problem.headers = {**problem.headers, "Connection": "close"}
         await error_response(problem)(scope, receive, send)
+
+    def _check_size(self, head: Head, scope: Scope) -> None:
+        """What came in one piece was never too large for whoever reads pieces."""
+        size = sum(len(name) + len(value) + 4 for name, value in head.headers)
+        size += len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        if size > self.options.header_bytes:
+            raise HttpError(431, "headers_too_large", f"The head may have at most {self.options.header_bytes} bytes.")
 
     def _check_host(self, head: Head) -> str:
         hosts = head.all(b"host")

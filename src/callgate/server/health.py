@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -48,8 +48,11 @@ async def state_of(service: Service) -> JsonObject:
     """The whole state: the worst of its parts decides."""
     store = await _store_state(service)
     servers = servers_json(service)
-    pools = [(toolset, getattr(toolset, "health", None)) for toolset in service.gate.tools.toolsets]
-    workers = [{"name": str(getattr(pool, "name", "workers")), **state} for pool, state in pools if isinstance(state, dict)]
+    workers: list[dict[str, Any]] = [
+        {"name": str(getattr(toolset, "name", "workers")), **cast("JsonObject", state)}
+        for toolset in service.gate.tools.toolsets
+        if isinstance(state := getattr(toolset, "health", None), dict)
+    ]
     trouble = service.model_trouble
     is_degraded = trouble is not None or any(server["error"] for server in servers)
     is_degraded |= any(not pool.get("ready") and not pool.get("starting") for pool in workers)

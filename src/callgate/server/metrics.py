@@ -9,9 +9,9 @@ import contextlib
 import os
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from callgate.server.service import Service
 
 __all__ = ["Metrics", "routes"]
+
+T = TypeVar("T", bound="tuple[object, ...]")
 
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LABELS_MAX = 500
@@ -60,9 +62,9 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
-        self.runs: Counter[str] = Counter()
+        self.runs: Counter[tuple[str]] = Counter()
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.tokens: Counter[str] = Counter()
+        self.tokens: Counter[tuple[str]] = Counter()
         self.began = 0
         self.run_s = Histogram()
         self.call_s = Histogram()
@@ -75,11 +77,11 @@ class Metrics:
         """Counts what a run came to."""
         self.run_s.add((run.ended_s or run.began_s) - run.began_s)
         if run.reply is None:
-            self.runs[str(run.problem["error"]) if run.problem else "cancelled"] += 1
+            self.runs[str(run.problem["error"]) if run.problem else "cancelled",] += 1
             return
-        self.runs[run.reply.finish_reason] += 1
+        self.runs[run.reply.finish_reason,] += 1
         for name in TOKENS:
-            self.tokens[name] += getattr(run.reply.usage, f"{name}_tokens")
+            self.tokens[name,] += getattr(run.reply.usage, f"{name}_tokens")
         for record in run.reply.calls:
             key = (record.call.name, record.state)
             self.calls[key if key in self.calls or len(self.calls) < LABELS_MAX else ("other", record.state)] += 1
@@ -110,11 +112,10 @@ class Metrics:
         return "\n".join(lines) + "\n"
 
 
-def _counter(name: str, counts: Mapping[object, int], labels: tuple[str, ...]) -> Iterator[str]:
+def _counter(name: str, counts: Mapping[T, int], labels: tuple[str, ...]) -> Iterator[str]:
     yield f"# TYPE {name} counter"
     for key, count in sorted(counts.items(), key=repr):
-        values: Iterable[object] = key if isinstance(key, tuple) else (key,)  # pyright: ignore[reportUnknownVariableType]
-        pairs = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in zip(labels, values, strict=True))
+        pairs = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in zip(labels, key, strict=True))
         yield f"{name}{{{pairs}}} {count}"
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -67,7 +68,7 @@ def table(service: Service, operations: Iterable[Operation]) -> list[Route]:
 
 def _route(service: Service, path: str, operations: Sequence[Operation]) -> Route:
     endpoints = {operation.method: operation.endpoint for operation in operations}
-    if "GET" in endpoints:
+    if "GET" in endpoints and all(operation.media_type != "text/event-stream" for operation in operations):
         endpoints["HEAD"] = endpoints["GET"]
     route = TableRoute(path, partial(_dispatch, service, endpoints), methods=list(endpoints), name=path)
     route.operations = operations
@@ -75,6 +76,8 @@ def _route(service: Service, path: str, operations: Sequence[Operation]) -> Rout
 
 
 async def _dispatch(service: Service, endpoints: Mapping[str, Endpoint], request: Request) -> Response:
+    if request.method not in endpoints:  # HEAD, where a GET never ends.
+        raise HTTPException(405, headers={"Allow": ", ".join(endpoints)})
     return await endpoints[request.method](service, request)
 
 
@@ -138,7 +141,7 @@ def _answers(operation: Operation) -> JsonObject:
 
 
 def _name(operation: Operation) -> str:
-    words = re.sub(r"\W+", "_", operation.path.replace("/api/v1", "")).strip("_")
+    words = re.sub(r"\W+", "_", operation.path.replace("/api/v1/", "api_")).strip("_")
     return f"{operation.method.lower()}_{words or 'root'}"
 
 

@@ -117,7 +117,9 @@ class Run:
         """Stops the work in good order."""
         self._work = work
         self._linger_s = linger_s
-        self._followers: set[Follower] = set()
+        self._listeners: set[Follower] = set()
+        """Who is woken by events: followers, and those who wait for a sign of life."""
+        self._followers = 0
         self._present = 0
         self._leaving: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
@@ -156,7 +158,7 @@ class Run:
         for waiting in self.waiting.values():
             waiting.answer.cancel()
         self.done.set()
-        for follower in self._followers:
+        for follower in self._listeners:
             follower.wake.set()
         self.on_end(self)
 
@@ -165,7 +167,7 @@ class Run:
         """Whether it has come to its end."""
         return self.done.is_set()
 
-    async def cancel(self, reason: str) -> bool:
+    def cancel(self, reason: str) -> bool:
         """Stops it: in good order if it has begun, at once if it still waits for its session."""
         if self.is_over or self._task is None:
             return False
@@ -179,7 +181,7 @@ class Run:
         """Notes an event for everybody who follows."""
         self.last += 1
         self.ring.append(Numbered(self.last, event, time.time()))
-        for follower in self._followers:
+        for follower in self._listeners:
             follower.wake.set()
 
     @property
@@ -202,18 +204,20 @@ class Run:
     @property
     def followers(self) -> int:
         """How many read its events."""
-        return len(self._followers)
+        return self._followers
 
     @contextlib.contextmanager
     def followed(self, after: int = 0) -> Generator[Follower]:
         """Follows the events; when the last one leaves, the run may end."""
         follower = Follower(after)
-        self._followers.add(follower)
+        self._listeners.add(follower)
+        self._followers += 1
         try:
             with self.attended():
                 yield follower
         finally:
-            self._followers.discard(follower)
+            self._followers -= 1
+            self._listeners.discard(follower)
 
     async def follow(self, after: int = 0) -> AsyncGenerator[Numbered]:
         """The events behind that number as they come, to the last one.
@@ -251,7 +255,7 @@ class Run:
     def abandon(self) -> None:
         """Nobody is left: what waits for an answer is paused, everything else is stopped."""
         if not self.pause():
-            self.stop(CANCEL_REASON) or (self._task and self._task.cancel())
+            self.cancel(CANCEL_REASON)
 
     def pause(self) -> bool:
         """Lets calls that wait for an answer be answered later; whether there were any."""
@@ -263,10 +267,19 @@ class Run:
 
     async def settled(self, within_s: float) -> None:
         """Waits until something has happened, or the run has failed at the start; not longer than so."""
-        with self.followed(1) as follower, contextlib.suppress(TimeoutError):
-            if self.last < 2 and not self.is_over:
-                async with asyncio.timeout(within_s):
+        if self.last >= 2 or self.is_over:
+            return
+        follower = Follower(1)
+        self._listeners.add(follower)
+        try:
+            async with asyncio.timeout(within_s):
+                while self.last < 2 and not self.is_over:
+                    follower.wake.clear()
                     await follower.wake.wait()
+        except TimeoutError:
+            return
+        finally:
+            self._listeners.discard(follower)
 
     @property
     def never_began(self) -> bool:

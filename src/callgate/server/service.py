@@ -31,6 +31,7 @@ from callgate.server.providers import Providers
 from callgate.server.runs import CURRENT, Run, Waiting
 from callgate.sessions import Standing, State, Undo, standing
 from callgate.store import SessionInfo
+from callgate.store.memory import ANONYMOUS_PREFIX
 from callgate.store.protocol import check_id
 from callgate.types import CallRecord, FunctionCall, Reply, ToolChoice, ToolDefinition
 
@@ -43,6 +44,8 @@ GATES_MAX = 32
 ENDED_MAX = 128
 """Runs whose events can still be read after their end."""
 SUMMARIES_MAX = 2000
+CANCEL_S = 5.0
+"""How long a run that was cancelled may take to leave its session in order."""
 STOPPING = "The service is stopping."
 
 
@@ -135,19 +138,21 @@ class Service:
     async def stop(self, within_s: float | None = None) -> None:
         """Lets the runs end by themselves for a while, then stops them in good order: their calls are journalled."""
         self.begin_stop()
-        live = list(self._live.values())
         within_s = self.options.stop_s if within_s is None else within_s
-        for wait_s, then in ((within_s, self._stop_run), (5.0, None)):
-            left = [run for run in live if not run.is_over]
-            if not left:
-                return
-            await asyncio.wait([asyncio.ensure_future(run.done.wait()) for run in left], timeout=wait_s)
-            for run in left:
-                if not run.is_over and then is not None:
-                    await then(run)
+        left = await self._ended_within(within_s)
+        for run in left:
+            run.cancel(STOPPING)
+        for run in await self._ended_within(CANCEL_S) if left else ():
+            logger.error("run %s of session %r did not end; its journal says how far it came", run.id, run.session)
 
-    async def _stop_run(self, run: Run) -> None:
-        await run.cancel(STOPPING)
+    async def _ended_within(self, wait_s: float) -> list[Run]:
+        """Waits for the runs that go on, but not longer than so; gives those that still do."""
+        if self._live:
+            ends = [asyncio.create_task(run.done.wait()) for run in self._live.values()]
+            _, pending = await asyncio.wait(ends, timeout=wait_s)
+            for task in pending:
+                task.cancel()
+        return self.live
 
     # Running --------------------------------------------------------------------------------------------------------------
 
@@ -164,7 +169,7 @@ class Service:
         if len(self._live) >= self.options.runs:
             message = f"{len(self._live)} runs are under way, which is as many as are allowed: try again soon"
             raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
-        session = ask.session or f"web-{uuid.uuid4().hex[:12]}"
+        session = ask.session or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
         check_id(session)
         if (held := self.run_of(session)) is not None and not held.is_over:
             raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
@@ -237,9 +242,10 @@ class Service:
         gate = self.gate.using(named, mode=mode)
         await gate.__aenter__()
         self._gates[key] = gate
-        if len(self._gates) > GATES_MAX:
-            _, oldest = self._gates.popitem(last=False)
-            await oldest.__aexit__(None, None, None)
+        # A gate without a model of its own shares that of the usual one, which is not to be closed.
+        named_keys = [key for key in self._gates if key[:2] != (None, None)]
+        if len(named_keys) > GATES_MAX:
+            await self._gates.pop(named_keys[0]).__aexit__(None, None, None)
         return gate
 
     # Sessions -------------------------------------------------------------------------------------------------------------

@@ -194,7 +194,7 @@ async def cancelled(service: Service, request: Request) -> Response:
         if info is not None and info.owner is not None:
             raise SessionBusy(f"session {session!r} has a run in another process; cancel it there")
         return json_response({"cancelled": False, "run": None})
-    done = await run.cancel("The user cancelled the run.")
+    done = run.cancel("The user cancelled the run.")
     return json_response({"cancelled": done, "run": run.id})
 
 
@@ -203,7 +203,7 @@ async def forked(service: Service, request: Request) -> Response:
     session = request.path_params["id"]
     body = await read_json(request, FORK, required=False)
     await service.facts(session)
-    target = f"web-{uuid.uuid4().hex[:12]}"
+    target = f"chat-{uuid.uuid4().hex[:12]}"
     await whole.fork(service.store, session, target, turn=body.get("turn"))
     return json_response({"session": target}, 201)
 

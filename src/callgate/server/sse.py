@@ -42,7 +42,10 @@ def wire_of(run: Run, item: Numbered) -> bytes:
             data = strict_json.dump(plain)
         except JsonError:
             data = strict_json.dump({"type": plain["type"], "unreadable": repr(item.event)[:1000]})
-        item.wire = b"id: %b:%d\nevent: %b\ndata: %b\n\n" % (run.id.encode(), item.number, plain["type"].encode(), data)
+        wire = b"id: %b:%d\nevent: %b\ndata: %b\n\n" % (run.id.encode(), item.number, plain["type"].encode(), data)
+        if run.followers < 2:
+            return wire  # Nobody else will need it.
+        item.wire = wire
     return item.wire
 
 

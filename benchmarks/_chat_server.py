@@ -1,0 +1,118 @@
+"""The processes that benchmarks/service.py measures: a bare echo, the service, and a model server of a few lines.
+
+    python benchmarks/_chat_server.py echo|service|model PORT [MODEL_URL]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import sys
+from typing import Any
+
+ANSWER = "The answer is forty-two, and it took no time at all to find it."
+CALLS = 4
+CHUNKS = 100
+
+
+def _chunk(parts: list[dict[str, Any]], *, last: bool) -> bytes:
+    candidate: dict[str, Any] = {"index": 0, "content": {"role": "model", "parts": parts}}
+    if last:
+        candidate["finishReason"] = "STOP"
+    usage = {"promptTokenCount": 10, "candidatesTokenCount": 12, "totalTokenCount": 22}
+    return json.dumps({"candidates": [candidate], "usageMetadata": usage}).encode()
+
+
+WHOLE = _chunk([{"text": ANSWER}], last=True)
+CALLING = _chunk(
+    [{"functionCall": {"id": f"c{n}", "name": "look_up", "args": {"number": n}}} for n in range(CALLS)], last=True
+)
+PIECES = [_chunk([{"text": f"piece {n} "}], last=n == CHUNKS - 1) for n in range(CHUNKS)]
+
+
+async def _model(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answers without looking closer than it must."""
+    try:
+        while True:
+            head = (await reader.readuntil(b"\r\n\r\n")).lower()
+            length = int(head.split(b"content-length:")[1].split(b"\r\n")[0])
+            body = await reader.readexactly(length)
+            streams = b":streamgeneratecontent" in head
+            if b"Trickle" in body:
+                await _trickle(writer)
+                continue
+            answer = CALLING if b"Use tools" in body and b"functionResponse" not in body else WHOLE
+            kind = b"text/event-stream" if streams else b"application/json"
+            data = b"data: " + answer + b"\r\n\r\n" if streams else answer
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (kind, len(data), data))
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+async def _trickle(writer: asyncio.StreamWriter) -> None:
+    """A hundred pieces in about ten seconds."""
+    writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n")
+    for piece in PIECES:
+        data = b"data: " + piece + b"\r\n\r\n"
+        writer.write(b"%x\r\n%b\r\n" % (len(data), data))
+        await writer.drain()
+        await asyncio.sleep(0.1)
+    writer.write(b"0\r\n\r\n")
+    await writer.drain()
+
+
+async def serve_model(port: int) -> None:
+    server = await asyncio.start_server(_model, "127.0.0.1", port, backlog=2048)
+    async with server:
+        await server.serve_forever()
+
+
+async def echo(scope: Any, receive: Any, send: Any) -> None:
+    """The least that an ASGI application can do with a chat request."""
+    if scope["type"] == "lifespan":
+        for kind in ("startup", "shutdown"):
+            await receive()
+            await send({"type": f"lifespan.{kind}.complete"})
+        return
+    body = b""
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if not message.get("more_body"):
+            break
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def serve_echo(port: int) -> None:
+    import uvicorn
+
+    uvicorn.run(echo, host="127.0.0.1", port=port, http="h11", access_log=False, log_level="error", ws="none")
+
+
+def serve_service(port: int, model_url: str) -> None:
+    from callgate import Gate, GeminiModel, Limits
+    from callgate.gemini.surface import Surface
+    from callgate.server import Service, ServiceOptions
+    from callgate.server.listen import serve
+
+    async def look_up(number: int) -> dict[str, Any]:
+        """Looks a number up."""
+        return {"number": number, "found": True, "text": "a line of some length, as tools return it"}
+
+    surface = Surface(kind="developer", base_url=model_url, version="v1beta", api_key="k")
+    gate = Gate(GeminiModel("gemini-3.8-flash", surface=surface), [look_up], limits=Limits())
+    serve(Service(gate, options=ServiceOptions(runs=5000, connections=5000)), [socket.create_server(("127.0.0.1", port), backlog=2048)])
+
+
+if __name__ == "__main__":
+    what, port = sys.argv[1], int(sys.argv[2])
+    if what == "model":
+        asyncio.run(serve_model(port))
+    elif what == "echo":
+        serve_echo(port)
+    else:
+        serve_service(port, sys.argv[3])

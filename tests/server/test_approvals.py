@@ -1,0 +1,163 @@
+"""Calls that need somebody: paused and answered later, or waited for while a stream goes on."""
+
+from __future__ import annotations
+
+import pytest
+
+from callgate import Gate, Policy, ScriptedModel, tool
+from callgate.server.options import ServiceOptions
+from callgate.testing import call
+
+ASK = Policy(default="ask")
+
+
+@pytest.fixture
+def ran() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def delete(ran: list[str]):
+    @tool
+    def delete(name: str) -> str:
+        """Deletes something."""
+        ran.append(name)
+        return f"{name} is gone"
+
+    return delete
+
+
+def script(*names: str) -> ScriptedModel:
+    return ScriptedModel([[call("delete", name=name) for name in names], "Done.", "More."])
+
+
+def test_a_call_that_needs_approval_pauses_with_202_and_all_that_a_person_should_see(serve, delete, ran) -> None:
+    site = serve(Gate(script("a"), [delete], policy=ASK))
+    answer = site.chat({"prompt": "Delete a."})
+    assert answer.status == 202
+    assert answer.json["metadata"]["finish_reason"] == "approval_needed"
+    (approval,) = answer.json["approvals"]
+    assert approval["session"] == answer.json["session"]
+    assert approval["call_id"] == answer.json["tool_calls"][0]["id"]
+    assert (approval["call"]["name"], approval["call"]["args"]) == ("delete", {"name": "a"})
+    assert approval["reason"]
+    assert approval["tool"]["description"] == "Deletes something."
+    assert site.get("/api/v1/approvals").json == {"approvals": [approval]}
+    assert site.get(f"/api/v1/sessions/{approval['session']}").json["state"] == "waiting"
+    assert ran == []
+
+
+def test_answers_in_the_next_chat_request_go_on_with_the_run(serve, delete, ran) -> None:
+    site = serve(Gate(script("a", "b", "c"), [delete], policy=ASK))
+    paused = site.chat({"prompt": "Delete them."}).json
+    a, b, c = (approval["call_id"] for approval in paused["approvals"])
+    answers = {
+        a: "yes",
+        b: {"answer": "no", "message": "b is still needed."},
+        c: {"answer": "yes", "arguments": {"name": "d"}},
+    }
+    answer = site.chat({"session": paused["session"], "answers": answers})
+    assert (answer.status, answer.json["response"], ran) == (200, "Done.", ["a", "d"])
+    first, second, third = answer.json["tool_results"]
+    assert (first["content"], third["content"]) == ("a is gone", "d is gone")
+    assert second == {
+        "tool_call_id": b, "name": "delete", "content": "The user did not allow this call. b is still needed.",
+        "is_error": True,
+    }  # fmt: skip
+    assert answer.json["tool_calls"][2]["arguments"] == {"name": "d"}
+
+
+def test_an_answer_by_the_approvals_route_goes_on_in_the_background(serve, delete, ran) -> None:
+    site = serve(Gate(script("a", "b"), [delete], policy=ASK))
+    paused = site.chat({"prompt": "Delete them."}).json
+    session = paused["session"]
+    for approval in paused["approvals"]:
+        told = site.post(f"/api/v1/approvals/{session}/{approval['call_id']}", {"answer": "yes"})
+        assert told.status == 200
+        site.until(lambda: not site.service.live, "the end of the run")
+    assert ran == ["a", "b"]
+    shown = site.get(f"/api/v1/sessions/{session}").json
+    assert (shown["state"], shown["approvals"]) == ("idle", [])
+    assert [record["state"] for record in shown["calls"]] == ["finished", "finished"]
+    assert shown["contents"][-1]["parts"] == [{"text": "Done."}]
+
+
+def test_always_is_a_rule_of_the_session_that_shows_and_holds(serve, delete, ran) -> None:
+    model = ScriptedModel([call("delete", name="a"), "One.", call("delete", name="a"), "Two."])
+    site = serve(Gate(model, [delete], policy=ASK))
+    paused = site.chat({"prompt": "Delete a.", "session": "s"}).json
+    site.chat({"session": "s", "answers": {paused["approvals"][0]["call_id"]: "always"}})
+    assert site.chat({"prompt": "Again.", "session": "s"}).status == 200
+    assert ran == ["a", "a"]
+    (rule,) = site.get("/api/v1/sessions/s").json["rules"]
+    assert rule["tool"] == "delete"
+
+
+def test_a_stream_waits_for_the_answer_and_then_goes_on(serve, delete, ran) -> None:
+    site = serve(Gate(script("a", "b"), [delete], policy=ASK))
+    with site.stream_chat({"prompt": "Delete them."}) as stream:
+        session = stream.next()["session"]
+        first = stream.until("approval_needed")
+        (held,) = site.get("/api/v1/approvals").json["approvals"]
+        assert held["call_id"] == first["call"]["id"]
+        # The second call is not asked about yet, and can be answered all the same.
+        waiting = site.get(f"/api/v1/sessions/{session}").json["approvals"]
+        second = next(item["call_id"] for item in waiting if item["call_id"] != held["call_id"])
+        early = site.post(f"/api/v1/approvals/{session}/{second}", {"answer": "no", "message": "Not b."})
+        assert early.status == 200
+        answered = site.post(f"/api/v1/approvals/{session}/{held['call_id']}", {"answer": "yes", "arguments": {"name": "z"}})
+        assert answered.json["run"] == first["id"].partition(":")[0]
+        assert stream.until("run_ended")["reply"]["text"] == "Done."
+    assert ran == ["z"]
+    assert site.post(f"/api/v1/approvals/{session}/{second}", {"answer": "yes"}).error == (404, "not_waiting")
+
+
+@pytest.mark.parametrize("path", ["/api/v1/approvals/no-session/c1", "/api/v1/approvals/s/no-call"])
+def test_an_answer_that_nothing_waits_for_is_told_so(serve, delete, path) -> None:
+    site = serve(Gate(script("a"), [delete], policy=ASK))
+    site.chat({"prompt": "a", "session": "s"})
+    assert site.post(path, {"answer": "yes"}).status == 404
+    assert site.post(path, {"answer": "maybe"}).error == (422, "invalid_request")
+    assert site.post(path, {"answer": "no", "arguments": {"name": "x"}}).error == (422, "invalid_request")
+
+
+def test_an_answer_that_never_comes_pauses_the_run_and_can_still_be_given(serve, delete, ran) -> None:
+    site = serve(Gate(script("a"), [delete], policy=ASK), approval_s=0.05)
+    with site.stream_chat({"prompt": "Delete a."}) as stream:
+        end = stream.until("run_ended")
+    assert end["reply"]["finish_reason"] == "approval_needed"
+    call_id, session = end["reply"]["approvals"][0]["call"]["id"], end["reply"]["session"]
+    assert site.chat({"session": session, "answers": {call_id: "yes"}}).json["response"] == "Done."
+    assert ran == ["a"]
+
+
+def test_a_client_that_leaves_while_it_is_asked_leaves_a_paused_session(serve, delete, ran) -> None:
+    site = serve(Gate(script("a"), [delete], policy=ASK), linger_s=0.05)
+    with site.stream_chat({"prompt": "Delete a.", "session": "s"}) as stream:
+        stream.until("approval_needed")
+        stream.close()
+    site.until(lambda: not site.service.live, "the end of the run")
+    assert site.get("/api/v1/sessions/s").json["state"] == "waiting"
+    (approval,) = site.get("/api/v1/approvals").json["approvals"]
+    assert site.chat({"session": "s", "answers": {approval["call_id"]: "yes"}}).json["response"] == "Done."
+    assert ran == ["a"]
+
+
+def test_a_follower_of_a_background_run_is_asked_and_waited_for(serve, delete, ran) -> None:
+    model = ScriptedModel([call("delete", name="a"), call("delete", name="b"), "Done."])
+    site = serve(Gate(model, [delete], policy=ASK))
+    with site.stream_chat({"prompt": "Delete.", "session": "s"}) as stream:
+        first = stream.until("approval_needed")["call"]["id"]
+        with site.stream("GET", "/api/v1/sessions/s/events") as follower:
+            assert follower.next()["type"] == "run_started"
+            site.post(f"/api/v1/approvals/s/{first}", {"answer": "yes"})
+            assert follower.until("approval_needed")["call"]["id"] == first
+            second = follower.until("approval_needed")["call"]["id"]
+            site.post(f"/api/v1/approvals/s/{second}", {"answer": "yes"})
+            assert follower.until("run_ended") == stream.until("run_ended")
+    assert ran == ["a", "b"]
+
+
+def test_the_options_say_how_long_an_answer_is_waited_for() -> None:
+    assert ServiceOptions().approval_s == 600.0
+    assert "secret" not in repr(ServiceOptions(token="secret"))

@@ -1,0 +1,171 @@
+"""`/api/v1/sessions`: what is kept, and what can be done with it; and the other things that a client can look at."""
+
+from __future__ import annotations
+
+import pytest
+
+from callgate import FileTools, Gate, Policy, ScriptedModel, tool
+from callgate.cli.file_undo import file_undo
+from callgate.mcp import McpServer
+from callgate.testing import call
+
+from .conftest import add
+
+
+def test_sessions_are_listed_newest_first_by_pages_and_by_words(serve) -> None:
+    site = serve(Gate(ScriptedModel(["ok"], repeat_last=True)))
+    for name in ("red", "green", "blue"):
+        site.chat({"prompt": f"Paint it {name}.", "session": name})
+    rows = site.get("/api/v1/sessions").json
+    assert [row["id"] for row in rows["sessions"]] == ["blue", "green", "red"]
+    assert {key: rows["sessions"][0][key] for key in ("title", "turns", "state", "running")} == {
+        "title": "Paint it blue.", "turns": 1, "state": "idle", "running": False,
+    }  # fmt: skip
+    first = site.get("/api/v1/sessions?limit=2").json
+    second = site.get(f"/api/v1/sessions?limit=2&cursor={first['next']}").json
+    assert [row["id"] for row in first["sessions"] + second["sessions"]] == ["blue", "green", "red"]
+    assert second["next"] is None
+    assert [row["id"] for row in site.get("/api/v1/sessions?query=GREEN").json["sessions"]] == ["green"]
+    for query in ("limit=0", "limit=x", "limit=201", "limit=-1", "limit=%D9%A3", "cursor=x", "cursor=eA=="):
+        assert site.get(f"/api/v1/sessions?{query}").error == (422, "invalid_request")
+
+
+def test_a_session_shows_its_history_its_calls_and_what_it_used(serve) -> None:
+    site = serve(Gate(ScriptedModel([call("add", a=1, b=2), "Three.", "Bye."]), [add]))
+    site.chat({"prompt": "Add.", "session": "s"})
+    site.chat({"prompt": "Bye.", "session": "s"})
+    shown = site.get("/api/v1/sessions/s").json
+    assert (shown["title"], shown["state"], shown["turns"], shown["said"]) == ("Add.", "idle", 2, ["Add.", "Bye."])
+    assert len(shown["contents"]) == 6
+    (record,) = shown["calls"]
+    assert (record["call"]["args"], record["state"], record["result"]["value"]) == ({"a": 1, "b": 2}, "finished", 3)
+    assert record["duration_s"] == record["result"]["duration_s"] > 0
+    assert (shown["run"], shown["approvals"], shown["rules"]) == (None, [], [])
+    spans = site.get("/api/v1/sessions/s/trace").json["spans"]
+    assert [(span["kind"], span["state"]) for span in spans] == [
+        ("run", "STOP"), ("model", "finished"), ("call", "finished"), ("model", "finished"),
+        ("run", "STOP"), ("model", "finished"),
+    ]  # fmt: skip
+    assert all(span["end_s"] >= span["start_s"] for span in spans)
+
+
+def test_a_session_can_be_copied_taken_back_and_forgotten(serve, tmp_path) -> None:
+    model = ScriptedModel([call("write_file", path="a.txt", content="new"), "Written.", "Again.", "Bye."])
+    policy = Policy(mode="auto_edit")
+    site = serve(Gate(model, [FileTools(tmp_path)], policy=policy), undo=file_undo())
+    (tmp_path / "a.txt").write_text("old")
+    site.chat({"prompt": "Write.", "session": "s"})
+    copy = site.post("/api/v1/sessions/s/fork", {"turn": 1})
+    assert copy.status == 201
+    assert (tmp_path / "a.txt").read_text() == "new"
+    undone = site.post("/api/v1/sessions/s/undo").json
+    assert undone["taken_back"] == ["Write."]
+    assert "a.txt is as it was before" in undone["files"][0]
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert site.get("/api/v1/sessions/s").json["contents"] == []
+    assert len(site.get(f"/api/v1/sessions/{copy.json['session']}").json["contents"]) == 4
+    assert site.chat({"prompt": "And?", "session": "s"}).json["response"] == "Again."
+    assert site.request("DELETE", "/api/v1/sessions/s").json == {"deleted": "s"}
+    assert site.get("/api/v1/sessions/s").error == (404, "no_such_session")
+    assert site.chat({"prompt": "New.", "session": "s"}).json["response"] == "Bye."
+    for path, body in (("undo", {"turns": 9}), ("fork", {"turn": 9})):
+        assert site.post(f"/api/v1/sessions/s/{path}", body).error == (422, "invalid_request")
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", ""), ("DELETE", ""), ("POST", "/cancel"), ("POST", "/fork"), ("POST", "/undo"), ("GET", "/events"),
+        ("GET", "/trace"),
+    ],
+)  # fmt: skip
+def test_a_session_that_is_not_there_is_not_found(serve, method, path) -> None:
+    site = serve(Gate(ScriptedModel([])))
+    assert site.request(method, f"/api/v1/sessions/none{path}").error == (404, "no_such_session")
+
+
+def test_a_run_can_be_cancelled_and_its_session_goes_on(serve, slow) -> None:
+    site = serve(Gate(ScriptedModel([call("slow"), "After."]), [slow.tool]))
+    with site.stream_chat({"prompt": "Wait.", "session": "s"}) as stream:
+        stream.until("call_started")
+        row = site.get("/api/v1/sessions").json["sessions"][0]
+        assert (row["running"], row["state"]) == (True, "running")
+        assert site.get("/api/v1/sessions/s").json["run"] == stream.headers["callgate-run"]
+        assert site.request("DELETE", "/api/v1/sessions/s").error == (409, "session_busy")
+        assert site.post("/api/v1/sessions/s/undo").error == (409, "session_busy")
+        assert site.post("/api/v1/sessions/s/cancel").json == {"cancelled": True, "run": stream.headers["callgate-run"]}
+        assert stream.until("run_ended")["reply"]["finish_reason"] == "cancelled"
+    assert slow.states == ["cancelled"]
+    assert site.post("/api/v1/sessions/s/cancel").json == {"cancelled": False, "run": None}
+    assert site.chat({"prompt": "And now?", "session": "s"}).json["response"] == "After."
+
+
+def test_tools_are_shown_with_their_schema_permission_and_losses(serve, tmp_path) -> None:
+    @tool
+    def paint(color: str = "red") -> str:
+        """Paints."""
+        return color
+
+    missing = McpServer("away", command=["/no/such/program"], start_s=0.5)
+    site = serve(Gate(ScriptedModel(["ok"]), [paint, FileTools(tmp_path), missing]))
+    shown = site.get("/api/v1/tools").json
+    by_name = {item["name"]: item for item in shown["tools"]}
+    assert by_name["paint"]["schema"]["properties"]["color"]["type"] == "string"
+    assert [loss["keyword"] for loss in by_name["paint"]["losses"]] == ["default"]
+    assert (by_name["paint"]["permission"], by_name["write_file"]["permission"]) == ("allow", "ask")
+    assert (by_name["read_file"]["source"], by_name["read_file"]["read_only"]) == ("file", True)
+    away = next(server for server in shown["servers"] if server["name"] == "away")
+    assert (away["state"], away["tools"]) == ("unavailable", [])
+    assert away["error"]
+    health = site.get("/api/v1/health").json
+    assert (health["status"], health["mcp_server_ready"], health["store"]["state"]) == ("degraded", False, "ok")
+
+
+def test_health_is_down_when_the_store_is(serve, tmp_path) -> None:
+    folder = tmp_path / "state"
+    folder.mkdir()
+    (folder / "sessions.db").write_text("this is no database, and it is long enough to be looked at as one" * 100)
+    site = serve(Gate(ScriptedModel(["ok"]), store=str(folder / "sessions.db")))
+    answer = site.get("/health")
+    assert (answer.status, answer.json["status"], answer.json["store"]["state"]) == (503, "down", "down")
+    assert site.chat({"prompt": "a"}).error == (503, "store_unavailable")
+
+
+def test_models_say_who_can_be_asked(serve) -> None:
+    site = serve(Gate(ScriptedModel(["ok"])))
+    shown = site.get("/api/v1/models").json
+    gemini = next(item for item in shown["providers"] if item["name"] == "gemini")
+    assert (gemini["available"], gemini["why"]) == (False, "GEMINI_API_KEY is not set")
+    assert shown["default"] == {"provider": "default", "model": "scripted", "mode": "auto"}
+
+
+def test_metrics_count_what_happened(serve) -> None:
+    site = serve(Gate(ScriptedModel([call("add", a=1, b=2), "Three."]), [add]))
+    site.chat({"prompt": "Add."})
+    site.get("/nowhere")
+    answer = site.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    lines = answer.body.decode().splitlines()
+    for line in (
+        'callgate_runs_total{outcome="STOP"} 1',
+        'callgate_calls_total{tool="add",state="finished"} 1',
+        'callgate_http_requests_total{method="POST",route="/api/v1/chat",status="200"} 1',
+        'callgate_http_requests_total{method="GET",route="other",status="404"} 1',
+        "callgate_run_seconds_count 1",
+        "callgate_runs_live 0",
+    ):
+        assert line in lines
+    assert any(line.startswith("process_resident_memory_bytes ") for line in lines)
+
+
+def test_the_document_has_every_operation_and_the_page_needs_nothing_from_elsewhere(serve) -> None:
+    site = serve(Gate(ScriptedModel([])))
+    document = site.get("/openapi.json").json
+    assert document["openapi"] == "3.1.0"
+    assert set(document["paths"]["/api/v1/sessions/{id}"]) == {"get", "delete"}
+    ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
+    assert len(ids) == len(set(ids))
+    page = site.get("/docs").body.decode()
+    assert "/api/v1/approvals/{session}/{call_id}" in page
+    assert "://" not in page
+    assert "<script" not in page
