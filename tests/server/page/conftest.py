@@ -95,8 +95,10 @@ class Served:
 
 
 @pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+def served(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Iterator[Served]:
     service = Served(tmp_path_factory.mktemp("page"), Served.free_port())
+    if getattr(request.module, "HOSTILE", False):
+        (service.folder / "hostile").touch()
     service.start()
     yield service
     service.kill()

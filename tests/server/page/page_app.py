@@ -214,7 +214,16 @@ def main() -> None:
         (ROOT / "notes.md").write_text(NOTES, "utf-8")
     gate = Gate(
         Puppet([script], repeat_last=True, name="puppet"),
-        tools=[FileTools(ROOT), *map(Oddly, PAYLOADS), weather, count_lines, chart, big_text, echo, broken],
+        tools=[
+            FileTools(ROOT),
+            *map(Oddly, PAYLOADS if (FOLDER / "hostile").exists() else PAYLOADS[:1]),
+            weather,
+            count_lines,
+            chart,
+            big_text,
+            echo,
+            broken,
+        ],
         store=str(FOLDER / "sessions.db"),
         prices={"puppet": Price(input=0.3, output=2.5)},
     )

@@ -1,15 +1,13 @@
-"""What the page must withstand: text that wants to be a program, people who see or type differently, and a great deal."""
+"""What the page must withstand: text that wants to be a program, in any place, and a great deal of it."""
 
 from __future__ import annotations
 
 import asyncio
 import http.client
 import json
-import os
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
@@ -19,6 +17,8 @@ from callgate.sessions import adopt
 from callgate.store import open_store
 
 pytestmark = pytest.mark.slow
+HOSTILE = True
+"""The service of this module has places of tools that are called like payloads."""
 
 HERE = Path(__file__).parent
 PAYLOADS: list[str] = json.loads((HERE / "xss.json").read_text("utf-8"))
@@ -47,8 +47,8 @@ def post(served: Any, path: str, body: Any) -> Any:
 # What no text may ever become. Icons and timelines are drawn by the page itself, and its links and pictures are these.
 TRACES = """() => ({
   ran: window.__xss ?? 0,
-  tags: [...document.querySelectorAll("body script, iframe, object, embed, style, body link, base, body meta, video, audio, " +
-    "source, marquee, math, foreignObject, animate, use, [srcdoc], [style]:not(#prompt), [formaction], [action]")]
+  tags: [...document.querySelectorAll("body script, iframe, object, embed, style, body link, base, body meta, video, " +
+    "audio, source, marquee, math, foreignObject, animate, use, [srcdoc], [style]:not(#prompt), [formaction], [action]")]
     .map((node) => node.outerHTML.slice(0, 80)),
   attributes: [...document.querySelectorAll("*")].flatMap((node) => node.getAttributeNames())
     .filter((name) => name.startsWith("on")),
@@ -207,81 +207,6 @@ def test_events_cut_anywhere_are_read_whole(person: Any) -> None:
     assert wrong == []
 
 
-# --- everybody -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def axe(home: ModuleType) -> str:
-    path = home.NPM_FOLDER / "axe-core" / "axe.min.js"
-    if not path.exists():
-        home._missing("axe-core is not installed (scripts/npm-packages does it); this part was not tested", os.environ)
-    return path.read_text("utf-8")
-
-
-JUDGE = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
-  .filter(({ impact }) => ["serious", "critical"].includes(impact))
-  .map(({ id, nodes }) => [id, nodes.map((node) => node.html.slice(0, 120) + " " + node.failureSummary)])"""
-
-
-def judged(person: Any, axe: str) -> Any:
-    person.page.evaluate("() => { window.__breaches.length = 0; }")
-    person.page.evaluate(axe)
-    return person.page.evaluate(JUDGE)
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
-def test_axe_finds_no_serious_fault(visitor: Callable[..., Any], axe: str, width: int, scheme: str) -> None:
-    person = visitor(width=width, height=844 if width == 390 else 860, scheme=scheme, bypass_csp=True)
-    person.open()
-    person.shot(f"{width}-{scheme}-new")
-    assert judged(person, axe) == []
-    person.ask("hello, what is the gate made of?")
-    person.ask("weather in Graz, Ljubljana and Wien")
-    person.say("write that I need butter and a train")
-    person.page.wait_for_selector(".ask")
-    person.page.wait_for_timeout(400)
-    person.shot(f"{width}-{scheme}-approval")
-    person.page.locator(".ask [data-key=e]").click()
-    person.page.get_by_label("content", exact=True).fill("other\n")
-    assert judged(person, axe) == []
-    person.page.keyboard.press("Escape")
-    person.decide("no")
-    person.rest()
-    person.page.keyboard.press("Escape")
-    person.page.keyboard.press("o")
-    if width == 390:
-        assert person.page.evaluate("document.documentElement.scrollWidth") == 390
-        person.page.click("#panel-open")
-    person.page.wait_for_selector(".timeline")
-    person.shot(f"{width}-{scheme}-timeline")
-    assert judged(person, axe) == []
-    person.page.click("#tab-tools")
-    person.page.locator(".toollist summary").first.click()
-    person.shot(f"{width}-{scheme}-tools")
-    assert judged(person, axe) == []
-    if width == 390:
-        person.page.click("#panel-close")
-        person.page.click("#sidebar-open")
-        person.shot(f"{width}-{scheme}-conversations")
-        assert judged(person, axe) == []
-        person.page.keyboard.press("Escape")
-    person.page.click("#help-open")
-    assert judged(person, axe) == []
-
-
-def test_what_happens_is_said_to_those_who_cannot_see_it(person: Any) -> None:
-    person.ask("hello")
-    assert person.page.locator("#say").inner_text().startswith("Answer: ")
-    person.say("write that down")
-    person.page.wait_for_selector(".ask")
-    assert "write_file needs your answer" in person.page.locator("#say-now").inner_text()
-    names = person.page.locator(".turn h2").all_inner_texts()
-    assert [name.strip() for name in names] == ["You asked: hello", "You asked: write that down"]
-    person.decide("no")
-    person.rest()
-    assert person.page.evaluate("document.activeElement.classList.contains('head')")  # the focus did not fall off the page
-
-
 # --- a great deal --------------------------------------------------------------------------------------------------------
 
 FRAMES = """() => {
@@ -344,8 +269,8 @@ def test_two_thousand_messages_and_a_megabyte_leave_the_page_responsive(visitor:
     person.page.locator(".call .head").last.click()
     assert person.page.locator(".call .result pre").evaluate("pre => pre.textContent.length") < 10_000
     person.page.locator(".call .result .more").click()
-    person.page.wait_for_function("() => document.querySelector('.result pre').textContent.length > 1000000")
-    assert person.page.locator(".result pre").evaluate("pre => pre.textContent.includes('line 022999 of')")
+    person.page.wait_for_function("() => document.querySelector('.result pre').textContent.includes('line 022999 of')")
+    assert person.page.locator(".result pre").evaluate("pre => pre.textContent.length") > 1_000_000
     measured["longest_task_megabyte_ms"] = max(person.page.evaluate("window.__tasks"), default=0)
     measured["typing_with_megabyte_ms"] = person.page.evaluate(TYPED)
     MEASURES.parent.mkdir(exist_ok=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -331,3 +333,78 @@ def test_a_service_with_a_token_asks_for_it_once_a_tab(visitor: Callable[..., An
         assert "sesame" not in json.dumps(kept)
     finally:
         locked.kill()
+
+
+# --- everybody -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def axe(home: ModuleType) -> str:
+    path = home.NPM_FOLDER / "axe-core" / "axe.min.js"
+    if not path.exists():
+        home._missing("axe-core is not installed (scripts/npm-packages does it); this part was not tested", os.environ)
+    return path.read_text("utf-8")
+
+
+JUDGE = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
+  .filter(({ impact }) => ["serious", "critical"].includes(impact))
+  .map(({ id, nodes }) => [id, nodes.map((node) => node.html.slice(0, 120) + " " + node.failureSummary)])"""
+
+
+def judged(person: Any, axe: str) -> Any:
+    if not person.page.evaluate("() => 'axe' in window"):
+        person.page.evaluate(axe)
+    return person.page.evaluate(JUDGE)
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")])
+def test_axe_finds_no_serious_fault(visitor: Callable[..., Any], axe: str, width: int, scheme: str) -> None:
+    person = visitor(width=width, height=844 if width == 390 else 860, scheme=scheme, bypass_csp=True)
+    person.open()
+    person.shot(f"{width}-{scheme}-new")
+    assert judged(person, axe) == []
+    person.ask("hello, what is the gate made of?")
+    person.ask("weather in Graz, Ljubljana and Wien")
+    person.say("write that I need butter and a train")
+    person.page.wait_for_selector(".ask")
+    person.page.wait_for_timeout(400)
+    person.shot(f"{width}-{scheme}-approval")
+    person.page.locator(".ask [data-key=e]").click()
+    person.page.get_by_label("content", exact=True).fill("other\n")
+    assert judged(person, axe) == []
+    person.page.keyboard.press("Escape")
+    person.decide("no")
+    person.rest()
+    person.page.keyboard.press("Escape")
+    person.page.keyboard.press("o")
+    if width == 390:
+        assert person.page.evaluate("document.documentElement.scrollWidth") == 390
+        person.page.click("#panel-open")
+    person.page.wait_for_selector(".timeline")
+    person.shot(f"{width}-{scheme}-timeline")
+    assert judged(person, axe) == []
+    person.page.click("#tab-tools")
+    person.page.locator(".toollist summary").first.click()
+    person.shot(f"{width}-{scheme}-tools")
+    assert judged(person, axe) == []
+    if width == 390:
+        person.page.click("#panel-close")
+        person.page.click("#sidebar-open")
+        person.shot(f"{width}-{scheme}-conversations")
+        assert judged(person, axe) == []
+        person.page.keyboard.press("Escape")
+    person.page.click("#help-open")
+    assert judged(person, axe) == []
+
+
+def test_what_happens_is_said_to_those_who_cannot_see_it(person: Any) -> None:
+    person.ask("hello")
+    assert person.page.locator("#say").inner_text().startswith("Answer: ")
+    person.say("write that down")
+    person.page.wait_for_selector(".ask")
+    assert "write_file needs your answer" in person.page.locator("#say-now").inner_text()
+    names = person.page.locator(".turn h2").all_inner_texts()
+    assert [name.strip() for name in names] == ["You asked: hello", "You asked: write that down"]
+    person.decide("no")
+    person.rest()
+    assert person.page.evaluate("document.activeElement.classList.contains('head')")  # the focus did not fall off the page

@@ -2,7 +2,7 @@
 
 import { api, ask, watchers } from "./api.js";
 import { button, byId, el, icon, refill } from "./dom.js";
-import { askToken, confirm, help } from "./dialogs.js";
+import { askText, askToken, confirm, help } from "./dialogs.js";
 import { Choice, drawTheme, nextTheme, settings } from "./settings.js";
 import { SessionList } from "./sessions.js";
 import { Talk } from "./talk.js";
@@ -102,6 +102,7 @@ const page = {
   standing(state) {
     const act = (words) => button(words, { class: "primary", onclick: deed(() => goOn()) });
     if (state === "interrupted") banner("This conversation stopped in the middle of a run.", act("Go on"));
+    else if (state === "running" && !talk.isLive) banner("Another process is at work on this conversation.");
     else if (!link.isLost) banner("");
     if (talk.asking.length) sayNow(`${many(talk.asking.length, "call")} wait for your answer.`);
   },
@@ -112,8 +113,10 @@ const page = {
     grow();
     failed(error);
   },
-  fork: deed(async (id, turn) => {
-    const { session } = await api.fork(id, turn);
+  fork: deed(async (id, after) => {
+    // Counted from the end: of a history that was shortened, the beginning is not on the page.
+    const { turns } = await api.session(id);
+    const { session } = await api.fork(id, turns - after);
     list.load();
     await go(session);
     say("This is a new conversation that begins as the other one did.");
@@ -151,7 +154,7 @@ const list = new SessionList(byId("sessions"), byId("sessions-status"), byId("fi
   }),
 });
 const talk = new Talk(byId("talk"), byId("scroll"), page);
-const choice = new Choice(byId("provider"), byId("model"), byId("mode"));
+const choice = new Choice(byId("provider"), byId("model"), byId("mode"), () => askText("Another model", "Its name, as the provider calls it"));
 
 function drawSpent() {
   const { usage, cost: spent } = talk.session || {};
@@ -489,9 +492,12 @@ async function health() {
   try {
     const { status } = await api.health();
     drawLink(status === "ok" ? "ok" : "degraded", status === "ok" ? "" : `The service is ${plain(status)}`);
-  } catch {
-    if (!wasThere) link.lost(HEALTH_MS / 3000, () => health());
+  } catch (error) {
+    if (error.status) drawLink("degraded", error.status === 503 ? "The service is down" : "The service is not well");
+    else link.lost(HEALTH_MS / 3000, () => health());
+    return;
   }
+  list.load();
 }
 
 /** What the frame shows: lists that may be loaded again at any time. */

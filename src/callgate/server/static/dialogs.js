@@ -49,6 +49,27 @@ export async function confirm(title, text, yes) {
   return answer === "yes";
 }
 
+/** Asks for a line of text; nothing if there is none. */
+export async function askText(title, label) {
+  const dialog = byId("confirm");
+  dialog.returnValue = "";
+  const input = el("input", { type: "text", id: "text-input", autocomplete: "off", spellcheck: "false", maxlength: "200", autofocus: true });
+  const form = el(
+    "form",
+    {
+      onsubmit: (event) => {
+        event.preventDefault();
+        dialog.close("given");
+      },
+    },
+    el("h2", { id: "confirm-title" }, title),
+    el("label", { for: "text-input" }, label),
+    input,
+    el("div", { class: "answers" }, button("Cancel", { onclick: () => dialog.close("") }), el("button", { type: "submit", class: "primary" }, "Use it")),
+  );
+  return (await show(dialog, form)) === "given" ? input.value.trim() : "";
+}
+
 let asking = null;
 /** Asks for the token; the same question for everybody who needs it at once. */
 export function askToken(wasWrong) {

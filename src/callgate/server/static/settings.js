@@ -3,6 +3,7 @@
 import { el, icon, refill } from "./dom.js";
 
 const KEPT = "callgate.settings";
+const OTHER = " other"; // no model is called so
 const THEMES = { auto: ["auto", "As the system says"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
 
 function read() {
@@ -66,13 +67,18 @@ export function nextTheme(button) {
 
 /** Provider, model and mode: selects that know what the service offers. */
 export class Choice {
-  constructor(provider, model, mode) {
+  /** `askName` asks a person for the name of a model that is not in the list. */
+  constructor(provider, model, mode, askName) {
     Object.assign(this, { provider, model, mode, providers: [] });
     provider.addEventListener("change", () => {
       this.drawModels();
       this.keep();
     });
-    for (const select of [model, mode]) select.addEventListener("change", () => this.keep());
+    model.addEventListener("change", async () => {
+      if (model.value === OTHER) this.drawModels(await askName());
+      this.keep();
+    });
+    mode.addEventListener("change", () => this.keep());
   }
 
   offer({ providers = [], default: first = {} }) {
@@ -88,18 +94,18 @@ export class Choice {
     const usable = providers.filter((each) => each.available !== false).map((each) => each.name);
     this.provider.value = usable.includes(kept.provider) ? kept.provider : usable.includes(first.provider) ? first.provider : (usable[0] ?? "");
     this.first = first;
-    this.drawModels();
-    if (kept.model && [...this.model.options].some((option) => option.value === kept.model)) this.model.value = kept.model;
+    this.drawModels(this.provider.value === kept.provider ? kept.model : "");
     this.mode.value = ["auto", "native", "prompted"].includes(kept.mode) ? kept.mode : first.mode || "auto";
   }
 
-  drawModels() {
+  drawModels(wanted = "") {
     const found = this.providers.find((each) => each.name === this.provider.value) || {};
     const names = (found.models || []).map((each) => (typeof each === "string" ? each : each.name));
     const first = this.first?.provider === found.name && this.first?.model ? this.first.model : found.default;
-    if (first && !names.includes(first)) names.unshift(first);
-    refill(this.model, names.map((name) => el("option", { value: name }, name)));
-    if (first) this.model.value = first;
+    for (const name of [wanted, first]) if (name && !names.includes(name)) names.unshift(name);
+    if (!names.length) names.push("");
+    refill(this.model, names.map((name) => el("option", { value: name }, name || "its usual model")), el("option", { value: OTHER }, "another…"));
+    this.model.value = wanted || first || names[0];
   }
 
   keep() {

@@ -18,7 +18,7 @@ export class Talk {
     this.page = page;
     this.does = {
       answer: (call, body) => this.answer(call, body),
-      fork: (view) => page.fork(this.id, this.views.indexOf(view) + 1 + this.undrawn.length),
+      fork: (view) => page.fork(this.id, this.views.length - 1 - this.views.indexOf(view)),
       undo: () => page.undo(),
       look: (view) => page.look(view),
       grew: () => this.follow(),
@@ -62,12 +62,23 @@ export class Talk {
     this.draw(session, isGoingOn);
     if (session.run) this.join(session);
     else this.standing();
+    if (!session.run && session.state === "running") this.timer = setTimeout(() => this.lookAgain(session.updated), AGAIN_MS);
+  }
+
+  /** Another process is at work on the conversation: it is read again whenever something was written to it. */
+  async lookAgain(updated) {
+    const ticket = this.ticket;
+    const session = await api.session(this.id).catch(() => null);
+    if (ticket !== this.ticket) return;
+    if (session && (session.updated !== updated || session.state !== "running")) this.again().catch((error) => this.page.failed(error));
+    else this.timer = setTimeout(() => this.lookAgain(updated), AGAIN_MS);
   }
 
   async read(id) {
     const isOther = id !== this.id;
     if (isOther) this.reset(id);
     const ticket = (this.ticket += 1);
+    clearTimeout(this.timer);
     this.watch?.leave();
     this.watch = null;
     const session = await api.session(id);
@@ -85,6 +96,8 @@ export class Talk {
     // The events of a run that goes on say all of it, from the first on; what an earlier run did of the same exchange they don't.
     if (session.run && found.length && !isGoingOn) found.at(-1).steps = [];
     const opened = this.openCards();
+    const { scrollTop } = this.scroll;
+    const wasPinned = this.isPinned;
     this.place.replaceChildren();
     this.undrawn = found.slice(0, -FIRST_DRAWN);
     this.views = found.slice(-FIRST_DRAWN).map((exchange) => this.made(exchange));
@@ -92,7 +105,8 @@ export class Talk {
     for (const card of this.views.flatMap((view) => [...view.cards.values()])) if (opened.has(card.call.id)) card.open(true);
     this.feet();
     this.page.changed();
-    this.toEnd();
+    if (wasPinned) this.toEnd();
+    else this.scroll.scrollTop = scrollTop;
     if (this.undrawn.length) this.later(() => this.drawMore(this.ticket));
   }
 
@@ -245,6 +259,8 @@ export class Talk {
         this.views.pop();
       }
       this.page.refused(error, view.said);
+      // Somebody else's run is under way: it is shown instead.
+      if (error.status === 409) this.again().catch(() => null);
     }
     this.page.changed();
   }

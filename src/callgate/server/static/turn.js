@@ -9,6 +9,9 @@ import { cost, count, duration, many, oneLine, shown } from "./text.js";
 
 const LONG_ANSWER = 200_000; // an answer beyond this is shown as text: marks in it would cost more than they are worth
 
+const LONG_BLOCK = 20_000;
+const LONG_BLOCK_MS = 150;
+
 const ENDS = {
   turn_limit: "Stopped: the limit of turns is reached.",
   call_limit: "Stopped: the limit of calls is reached.",
@@ -80,6 +83,7 @@ export class TurnView {
 
   flush() {
     cancelAnimationFrame(this.frame);
+    clearTimeout(this.pause);
     this.frame = 0;
     if (!this.pending) return;
     if (!this.answer) {
@@ -145,6 +149,7 @@ export class TurnView {
     if (part.inlineData) return this.work.append(mediaView(part));
     if (typeof part.text !== "string" || !part.text) return null;
     if (part.thought) return TAKES.thought_delta.call(this, { text: part.text });
+    this.thought = null;
     this.text += part.text;
     const view = part.text.length > LONG_ANSWER ? textView(part.text, "Answer") : markdown(part.text);
     return this.work.append(el("div", { class: "answer" }, view));
@@ -180,8 +185,13 @@ export class TurnView {
 const TAKES = {
   text_delta({ text }) {
     this.pending += text;
-    // A hidden page gets no frames; what has arrived is put in by the next event that is no text.
-    this.frame ||= requestAnimationFrame(() => this.flush());
+    if (this.frame) return;
+    // A hidden page gets no frames; what has arrived is put in by the next event that is no text. A long block is drawn anew
+    // with each piece of it, so its pieces are taken together.
+    this.frame = requestAnimationFrame(() => {
+      if (this.answer?.text.length > LONG_BLOCK) this.pause = setTimeout(() => this.flush(), LONG_BLOCK_MS);
+      else this.flush();
+    });
   },
   thought_delta({ text }) {
     if (!this.thought) {
@@ -236,12 +246,12 @@ export function exchanges(contents, records) {
   const match = matcher(records || []);
   for (const content of contents) {
     const parts = content.parts || [];
-    const isSaid = content.role === "user" && parts.some((part) => !part.functionResponse);
-    if (isSaid) found.push({ said: parts.map((part) => part.text || "").join(""), parts, steps: [] });
-    else {
-      if (!found.length) found.push({ said: null, parts: [], steps: [] });
-      found.at(-1).steps.push(...parts.map((part) => ({ part, record: part.functionCall ? match(part.functionCall) : null })));
-    }
+    // Answers of tools may stand in the same content as what a person said after them.
+    const said = content.role === "user" ? parts.filter((part) => !part.functionResponse) : [];
+    const steps = content.role === "user" ? parts.filter((part) => part.functionResponse) : parts;
+    if (steps.length && !found.length) found.push({ said: null, parts: [], steps: [] });
+    found.at(-1)?.steps.push(...steps.map((part) => ({ part, record: part.functionCall ? match(part.functionCall) : null })));
+    if (said.length) found.push({ said: said.map((part) => part.text || "").join(""), parts: said, steps: [] });
   }
   return found;
 }
