@@ -88,6 +88,7 @@ export const api = {
   cancel: (id) => json("POST", session(id, "/cancel"), {}),
   fork: (id, turn) => json("POST", session(id, "/fork"), turn === undefined ? {} : { turn }),
   undo: (id) => json("POST", session(id, "/undo"), { turns: 1 }),
+  approvals: () => json("GET", "/api/v1/approvals"),
   answer: (id, call, answer) => json("POST", `/api/v1/approvals/${part(id)}/${part(call)}`, answer),
 };
 

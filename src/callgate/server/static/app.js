@@ -81,8 +81,7 @@ const deed = (work) => async (...given) => {
 
 const page = {
   changed() {
-    byId("title").textContent = plain(talk.title);
-    document.title = talk.id ? `${oneLine(talk.title, 60)} · callgate` : "callgate";
+    drawTitle();
     byId("stop").hidden = !talk.isLive;
     byId("send").hidden = talk.isLive;
     drawSpent();
@@ -106,8 +105,12 @@ const page = {
     else if (!link.isLost) banner("");
     if (talk.asking.length) sayNow(`${many(talk.asking.length, "call")} wait for your answer.`);
   },
-  // The service goes on with a paused conversation when it is answered; from here it is watched again.
-  answered: deed(() => talk.again(true)),
+  answered: deed(async (wasLive) => {
+    list.load();
+    drawTitle();
+    // The service goes on with a paused conversation when it is answered; from here on it is watched again.
+    if (!wasLive) await talk.again(true);
+  }),
   refused(error, said) {
     if (said !== null && !prompt.value) prompt.value = said;
     grow();
@@ -132,7 +135,11 @@ const page = {
 
 const HEARD = {
   run_started: () => list.load(),
-  approval_needed: ({ call }) => sayNow(`${plain(call.name)} needs your answer. Press n to go there.`),
+  approval_needed: ({ call }) => {
+    sayNow(`${plain(call.name)} needs your answer. Press n to go there.`);
+    list.load();
+    drawTitle();
+  },
   call_finished: ({ call, result }) => say(`${plain(call.name)}: ${result.status.replace("_", " ")}.`),
   run_ended: ({ reply }, view) => {
     say(`Answer: ${oneLine(view.text || reply.text || reply.finish_reason, 600)}`);
@@ -155,6 +162,12 @@ const list = new SessionList(byId("sessions"), byId("sessions-status"), byId("fi
 });
 const talk = new Talk(byId("talk"), byId("scroll"), page);
 const choice = new Choice(byId("provider"), byId("model"), byId("mode"), () => askText("Another model", "Its name, as the provider calls it"));
+
+function drawTitle() {
+  byId("title").textContent = plain(talk.title);
+  const waits = talk.asking.length ? `(${talk.asking.length}) ` : "";
+  document.title = talk.id ? `${waits}${oneLine(talk.title, 60)} · callgate` : "callgate";
+}
 
 function drawSpent() {
   const { usage, cost: spent } = talk.session || {};

@@ -200,13 +200,14 @@ export function inline(text, depth = 0) {
   const nodes = [];
   let start = 0;
   let at = 0;
+  const dead = {}; // how far it is known that a mark has no end: nobody looks there twice
   const flush = (end) => end > start && nodes.push(...shown(text.slice(start, end)));
   while (at < text.length) {
     SPECIAL.lastIndex = at;
     const found = depth > DEPTH_MAX ? null : SPECIAL.exec(text);
     if (!found) break;
     at = found.index;
-    const mark = MARKS[text[at]](text, at, depth);
+    const mark = MARKS[text[at]](text, at, depth, dead);
     if (!mark) {
       at += 1;
       continue;
@@ -233,9 +234,9 @@ const MARKS = {
   },
   "*": emphasis,
   _: emphasis,
-  "~": (text, at, depth) => paired(text, at, "~~", "del", depth),
+  "~": (text, at, depth, dead) => paired(text, at, "~~", "del", { depth, dead }),
   "[": link,
-  "!": (text, at, depth) => (text[at + 1] === "[" ? picture(text, at, depth) : null),
+  "!": (text, at, depth, dead) => (text[at + 1] === "[" ? picture(text, at, dead) : null),
   "<": (text, at) => {
     const found = /^<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/.exec(text.slice(at, at + 2048));
     return found && { nodes: [anchor(found[1], shown(found[1]))], end: at + found[0].length };
@@ -255,22 +256,22 @@ const MARKS = {
   },
 };
 
-function emphasis(text, at, depth) {
+function emphasis(text, at, depth, dead) {
   const mark = text[at];
   if (mark === "_" && at > 0 && /\w/.test(text[at - 1])) return null;
   return (
-    (text.startsWith(mark.repeat(3), at) && paired(text, at, mark.repeat(3), "strong", depth, "em")) ||
-    (text.startsWith(mark.repeat(2), at) && paired(text, at, mark.repeat(2), "strong", depth)) ||
-    paired(text, at, mark, "em", depth)
+    (text.startsWith(mark.repeat(3), at) && paired(text, at, mark.repeat(3), "strong", { depth, dead, inside: "em" })) ||
+    (text.startsWith(mark.repeat(2), at) && paired(text, at, mark.repeat(2), "strong", { depth, dead })) ||
+    paired(text, at, mark, "em", { depth, dead })
   );
 }
 
-function paired(text, at, mark, tag, depth, inside = null) {
+function paired(text, at, mark, tag, { depth, dead, inside = null }) {
   if (!text.startsWith(mark, at)) return null;
   const from = at + mark.length;
   if (/^\s/.test(text[from] || " ")) return null;
   const reach = Math.min(text.length, from + REACH);
-  let close = from;
+  let close = Math.max(from, dead[mark] ?? 0);
   while ((close = text.indexOf(mark, close)) >= 0 && close < reach) {
     const after = text[close + mark.length] || "";
     const isEnd = !/\s/.test(text[close - 1]) && text[close - 1] !== "\\" && !(mark[0] === "_" && /\w/.test(after));
@@ -280,6 +281,7 @@ function paired(text, at, mark, tag, depth, inside = null) {
     }
     close += 1;
   }
+  dead[mark] = reach;
   return null;
 }
 
@@ -289,20 +291,23 @@ function target(text, at) {
   return found && { href: found[1], end: at + found[0].length };
 }
 
-function closing(text, at) {
+function closing(text, at, dead) {
   // The bracket that closes the one at `at`.
   let open = 0;
+  const next = (dead.bracket ?? -1) >= at ? dead.bracket : (dead.bracket = text.indexOf("]", at));
+  if (next < 0) dead.bracket = Infinity;
   const reach = Math.min(text.length, at + REACH);
+  if (next < 0 || next >= reach) return -1;
   for (let i = at; i < reach; i += 1) {
     if (text[i] === "\\") i += 1;
-    else if (text[i] === "[") open += 1;
+    else if (text[i] === "[" && (open += 1) > DEPTH_MAX) return -1;
     else if (text[i] === "]" && (open -= 1) === 0) return i;
   }
   return -1;
 }
 
-function link(text, at, depth) {
-  const close = closing(text, at);
+function link(text, at, depth, dead) {
+  const close = closing(text, at, dead);
   const found = close > 0 && text[close + 1] === "(" && target(text, close + 1);
   if (!found) return null;
   const words = el("span", {}, inline(text.slice(at + 1, close), depth + 1));
@@ -310,8 +315,8 @@ function link(text, at, depth) {
   return { nodes: linked(found.href, [words]), end: found.end };
 }
 
-function picture(text, at) {
-  const close = closing(text, at + 1);
+function picture(text, at, dead) {
+  const close = closing(text, at + 1, dead);
   const found = close > 0 && text[close + 1] === "(" && target(text, close + 1);
   if (!found) return null;
   const words = ["picture, not loaded: ", ...shown(text.slice(at + 2, close) || found.href)];

@@ -26,6 +26,7 @@ export class SessionList {
     this.search = search;
     this.does = does;
     this.sessions = [];
+    this.waiting = new Set();
     this.current = null;
     this.asked = 0;
     search.addEventListener("input", () => {
@@ -47,6 +48,11 @@ export class SessionList {
       if (ticket !== this.asked) return;
       this.sessions = more ? [...this.sessions, ...found.sessions] : found.sessions;
       this.next = found.next;
+      // A run that goes on may wait for somebody: the list does not say, the approvals do.
+      const isAny = this.sessions.some((session) => session.running);
+      const asked = isAny ? (await api.approvals()).approvals : [];
+      if (ticket !== this.asked) return;
+      this.waiting = new Set(asked.map(({ session }) => session));
       this.draw();
     } catch (error) {
       if (ticket === this.asked) this.does.failed(error);
@@ -82,7 +88,7 @@ export class SessionList {
   }
 
   item(session) {
-    const state = STATES[session.running ? "running" : session.state];
+    const state = STATES[this.waiting.has(session.id) ? "waiting" : session.running ? "running" : session.state];
     const title = oneLine(session.title || "", 80) || "Untitled";
     return el(
       "li",

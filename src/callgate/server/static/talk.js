@@ -266,8 +266,9 @@ export class Talk {
   }
 
   async answer(call, body) {
+    const wasLive = this.isLive; // a quick run is over before its answer's answer is here
     await api.answer(this.id, call, body);
-    if (!this.isLive) this.page.answered();
+    this.page.answered(wasLive);
   }
 
   // Scrolling ---------------------------------------------------------------------------------------------------------------

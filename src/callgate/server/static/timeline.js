@@ -4,9 +4,10 @@
 import { el, freshId, svg } from "./dom.js";
 import { duration, oneLine } from "./text.js";
 
-const ROW = 26;
-const BAR = 12;
 const TOP = 22;
+const WIDE = { row: 26, bar: 12, label: "label" };
+const TIGHT = { row: 15, bar: 8, label: "label tight" };
+const MANY = 24; // rows from which on they are drawn tight
 const KINDS = {
   model: { words: "model", label: "the model worked" },
   queued: { words: "queued", label: "waited for its turn" },
@@ -144,9 +145,10 @@ export function timelineView(picture, width) {
   const labels = Math.min(120, Math.round(width * 0.34));
   const inner = width - labels - 10;
   const x = (seconds) => labels + (seconds / span) * inner;
-  const height = TOP + rows.length * ROW + 4;
+  const shape = rows.length > MANY ? TIGHT : WIDE;
+  const height = TOP + rows.length * shape.row + 4;
   const title = freshId("timeline");
-  const shots = rows.map((row, at) => rowView(row, TOP + at * ROW, x, labels));
+  const shots = rows.map((row, at) => rowView(row, TOP + at * shape.row, x, { labels, ...shape }));
   const grid = ticks(span).map((at) => [
     svg("line", { x1: x(at), x2: x(at), y1: TOP - 6, y2: height, class: "grid" }),
     svg("text", { x: x(at), y: 11, class: "tick", "text-anchor": x(at) > width - 30 ? "end" : "middle" }, at ? duration(at) : "0"),
@@ -162,18 +164,18 @@ export function timelineView(picture, width) {
   return el("div", { class: "timelinebox" }, el("p", { class: "sum" }, sentence(picture)), image, legend(rows), table(rows));
 }
 
-function rowView(row, top, x, labels) {
+function rowView(row, top, x, { labels, bar, label }) {
   const short = oneLine(row.label, 60);
   const fits = Math.floor(labels / 7.2);
   const cut = short.length > fits ? `${short.slice(0, Math.max(1, fits - 1))}…` : short;
   return svg(
     "g",
     {},
-    svg("text", { x: 0, y: top + BAR - 1, class: "label" }, svg("title", {}, short), cut),
+    svg("text", { x: 0, y: top + bar - 1, class: label }, svg("title", {}, short), cut),
     row.spans.map(({ kind, start, end }) =>
       svg(
         "rect",
-        { x: x(start), y: top, width: Math.max(2, x(end) - x(start)), height: BAR, rx: 2, class: `bar ${kind}`, fill: FILLS[kind] },
+        { x: x(start), y: top, width: Math.max(2, x(end) - x(start)), height: bar, rx: 2, class: `bar ${kind}`, fill: FILLS[kind] },
         svg("title", {}, `${short}: ${KINDS[kind].label} ${duration(end - start)}`),
       ),
     ),

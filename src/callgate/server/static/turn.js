@@ -2,7 +2,7 @@
 
 import { button, el, icon, refill } from "./dom.js";
 import { CallCard } from "./call.js";
-import { MarkdownStream, markdown } from "./markdown.js";
+import { MarkdownStream, copy, markdown } from "./markdown.js";
 import { mediaView, textView } from "./bigtext.js";
 import { Clock } from "./timeline.js";
 import { cost, count, duration, many, oneLine, shown } from "./text.js";
@@ -130,6 +130,7 @@ export class TurnView {
         "span",
         { class: "tools" },
         button("Timeline", { class: "link", "data-do": "look", onclick: () => this.does.look(this) }, "clock"),
+        this.text && button("Copy", { class: "link", "data-do": "copy", onclick: (event) => copy(event.currentTarget.lastChild, this.text) }, "copy"),
         button("Fork", { class: "link", "data-do": "fork", title: "A new conversation that begins as this one did, up to here", onclick: () => this.does.fork(this) }, "fork"),
         isLast && button("Undo", { class: "link", "data-do": "undo", title: "Take this exchange back, and what it did to files", onclick: () => this.does.undo(this) }, "undo"),
       ),
