@@ -1,71 +1,26 @@
 // The page: puts the conversation, the list, the panel and the keys together, and says what happens to those who cannot see it.
 
-import { api, ask, watchers } from "./api.js";
+import { Refused, Unreachable, api, ask, watchers } from "./api.js";
 import { button, byId, el, icon, refill } from "./dom.js";
 import { askText, askToken, confirm, help } from "./dialogs.js";
 import { Choice, drawTheme, nextTheme, settings } from "./settings.js";
 import { SessionList } from "./sessions.js";
 import { Talk } from "./talk.js";
-import { drawTools } from "./tools.js";
 import { listen } from "./keys.js";
-import { timelineView } from "./timeline.js";
-import { picturesOf } from "./trace.js";
+import { banner, drawLink, link, remark, say, sayNow } from "./notices.js";
+import { Panel } from "./panel.js";
 import { cost, count, many, oneLine, plain } from "./text.js";
 
 const HEALTH_MS = 15_000;
-const PICTURE_MS = 250;
 const NARROW = matchMedia("(max-width: 1100px)");
 
 const prompt = byId("prompt");
 let tools = { tools: [], servers: [] };
 
-// Saying ------------------------------------------------------------------------------------------------------------------
-
-const say = (words) => (byId("say").textContent = words);
-const sayNow = (words) => (byId("say-now").textContent = words);
-
-function banner(words, ...actions) {
-  const box = byId("banner");
-  box.hidden = !words;
-  refill(box, words ? [icon("warning"), el("p", {}, words), actions] : []);
-}
-
-function drawLink(state, words) {
-  const box = byId("link");
-  if (box.dataset.state === state && box.textContent === words) return;
-  box.dataset.state = state;
-  refill(box, state === "ok" ? null : [icon("warning"), el("span", {}, words)]);
-}
-
-let countdown = 0;
-const link = {
-  isLost: false,
-  lost(seconds, retry) {
-    this.isLost = true;
-    clearInterval(countdown);
-    const until = Date.now() + seconds * 1000;
-    const draw = () => {
-      const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
-      drawLink("lost", "No connection");
-      banner(left ? `The connection is lost. Trying again in ${left} s.` : "The connection is lost. Trying again.", button("Try now", { class: "link", onclick: retry }));
-    };
-    draw();
-    countdown = setInterval(draw, 1000);
-  },
-  found() {
-    clearInterval(countdown);
-    drawLink("ok", "");
-    if (this.isLost) {
-      banner("");
-      say("Connected again.");
-    }
-    this.isLost = false;
-  },
-};
-
+/** Says why something was not done. That the service is away is said by `link` already. */
 function failed(error) {
-  if (error.status === undefined && !error.message.startsWith("The service")) throw error;
-  if (error.status !== 401) banner(error.message, button("Close", { class: "link", onclick: () => banner("") }));
+  if (error instanceof Refused) error.status === 401 || remark(error.message);
+  else if (!(error instanceof Unreachable)) throw error;
 }
 
 /** A deed of a person; what goes wrong is said on the page. */
@@ -88,7 +43,7 @@ const page = {
     list.mark(talk.id);
     const hash = talk.id && (talk.session || talk.isLive) ? `#${encodeURIComponent(talk.id)}` : "";
     if (hash && location.hash !== hash) history.replaceState(null, "", hash);
-    drawPicture();
+    panel.draw();
   },
   heard(event, view) {
     link.found();
@@ -103,7 +58,7 @@ const page = {
     if (state === "interrupted") banner("This conversation stopped in the middle of a run.", act("Go on"));
     else if (state === "running" && !talk.isLive) banner("Another process is at work on this conversation.");
     else if (!link.isLost) banner("");
-    if (talk.asking.length) sayNow(`${many(talk.asking.length, "call")} wait for your answer.`);
+    if (talk.asking.length) sayNow(`Waiting for your answer: ${many(talk.asking.length, "call")}.`);
   },
   answered: deed(async (wasLive) => {
     list.load();
@@ -125,12 +80,7 @@ const page = {
     say("This is a new conversation that begins as the other one did.");
   }),
   undo: deed(() => undo()),
-  look(view) {
-    looked = view;
-    showPanel(true);
-    selectTab("run");
-    drawPicture();
-  },
+  look: (view) => panel.look(view),
 };
 
 const HEARD = {
@@ -161,6 +111,14 @@ const list = new SessionList(byId("sessions"), byId("sessions-status"), byId("fi
   }),
 });
 const talk = new Talk(byId("talk"), byId("scroll"), page);
+const panel = new Panel(talk, NARROW, {
+  failed,
+  moved: shade,
+  tools: (found) => {
+    tools = found;
+    welcome();
+  },
+});
 const choice = new Choice(byId("provider"), byId("model"), byId("mode"), () => askText("Another model", "Its name, as the provider calls it"));
 
 function drawTitle() {
@@ -176,13 +134,13 @@ function drawSpent() {
 }
 
 function fresh() {
-  looked = null;
+  panel.looked = null;
   talk.reset(null);
   banner("");
   welcome();
   history.replaceState(null, "", location.pathname + location.search);
   page.changed();
-  drawPicture();
+  panel.draw();
   if (!NARROW.matches) prompt.focus();
 }
 
@@ -191,7 +149,7 @@ function welcome() {
 }
 
 const go = deed(async (id) => {
-  looked = null;
+  panel.looked = null;
   closeSidebar();
   banner("");
   try {
@@ -199,11 +157,11 @@ const go = deed(async (id) => {
   } catch (error) {
     if (error.status !== 404) throw error;
     fresh();
-    banner("That conversation is not there any more.", button("Close", { class: "link", onclick: () => banner("") }));
+    remark("That conversation is not there any more.");
   }
 });
 
-function ask_(event) {
+function submit(event) {
   event?.preventDefault();
   const said = prompt.value.trim();
   if (!said || talk.isLive) return;
@@ -211,7 +169,7 @@ function ask_(event) {
   prompt.value = "";
   grow();
   banner("");
-  looked = null;
+  panel.looked = null;
   talk.send(said, choice.value);
   say("Sent.");
 }
@@ -242,97 +200,9 @@ async function undo() {
   grow();
   prompt.focus();
   const done = [...files, ...notes].map((each) => oneLine(typeof each === "string" ? each : (each.message ?? each.path ?? ""), 200));
-  banner(done.length ? `Taken back. ${done.join(" ")}` : "Taken back; no file had been changed.", button("Close", { class: "link", onclick: () => banner("") }));
+  remark(done.length ? `Taken back. ${done.join(" ")}` : "Taken back; no file had been changed.");
   list.load();
 }
-
-// The panel ---------------------------------------------------------------------------------------------------------------
-
-let looked = null;
-let drawnAt = 0;
-
-async function drawPicture() {
-  const pane = byId("pane-run");
-  if (pane.hidden || pane.offsetParent === null) return;
-  const view = looked ?? talk.last;
-  const width = Math.max(220, pane.clientWidth - 40);
-  drawnAt = performance.now();
-  const title = el("h3", {}, view?.said ? oneLine(view.said, 80) : "Timeline");
-  if (!view) {
-    refill(pane, title, el("p", { class: "quiet" }, "What ran when, and what waited, shows here once something has."));
-    return;
-  }
-  if (!view.clock && talk.id) {
-    const { id } = talk;
-    // While it goes on, its times are read again and again; afterwards they stay as they are.
-    if (!view.past || talk.isLive) view.past = api.trace(id).then(({ spans }) => pastOf(spans, view), () => null);
-    const past = await view.past;
-    if (talk.id !== id || view !== (looked ?? talk.last) || view.clock) return;
-    refill(pane, title, past ? timelineView(past, width) : el("p", { class: "quiet" }, "No times are kept of this exchange."), usageView());
-    return;
-  }
-  const isOpen = pane.querySelector(".astable")?.open;
-  refill(pane, title, view.clock ? timelineView(view.clock.picture(), width) : null, usageView());
-  if (isOpen) pane.querySelector(".astable").open = true;
-}
-
-/** The times of an exchange that was not watched from its beginning; exchanges that are not drawn yet count as without calls. */
-function pastOf(spans, view) {
-  const drawn = talk.views.map((each) => new Set(each.cards.keys()));
-  return picturesOf(spans, drawn)[talk.views.indexOf(view)] ?? null;
-}
-
-setInterval(() => talk.isLive && (looked ?? talk.last) === talk.last && performance.now() - drawnAt >= (talk.last.clock ? PICTURE_MS : 4 * PICTURE_MS) && drawPicture(), PICTURE_MS);
-
-const USAGE = [
-  ["prompt_tokens", "Prompt"],
-  ["cached_tokens", "of these cached"],
-  ["output_tokens", "Answer"],
-  ["thought_tokens", "Thoughts"],
-  ["tool_tokens", "Tools"],
-  ["total_tokens", "In all"],
-];
-
-function usageView() {
-  const { usage, cost: spent } = talk.session || {};
-  if (!usage?.total_tokens) return null;
-  const rows = USAGE.filter(([key]) => usage[key]).map(([key, words]) => [el("dt", {}, words), el("dd", {}, count(usage[key]))]);
-  if (typeof spent === "number") rows.push([el("dt", {}, "Cost"), el("dd", {}, cost(spent))]);
-  return [el("h3", {}, "Tokens of this conversation"), el("dl", { class: "usage" }, rows)];
-}
-
-function selectTab(name) {
-  for (const each of ["run", "tools"]) {
-    const isIt = each === name;
-    byId(`tab-${each}`).setAttribute("aria-selected", String(isIt));
-    byId(`tab-${each}`).tabIndex = isIt ? 0 : -1;
-    byId(`pane-${each}`).hidden = !isIt;
-  }
-  if (name === "tools") loadTools();
-  else drawPicture();
-}
-
-const isTab = (name) => byId(`tab-${name}`).getAttribute("aria-selected") === "true";
-
-const loadTools = deed(async () => {
-  tools = await api.tools();
-  drawTools(byId("pane-tools"), tools);
-  welcome();
-});
-
-function showPanel(isShown, keep = true) {
-  document.body.classList.toggle("with-panel", isShown);
-  byId("panel-open").setAttribute("aria-expanded", String(isShown));
-  if (keep && !NARROW.matches) settings.panel = isShown;
-  shade();
-  if (isShown) {
-    if (isTab("tools")) loadTools();
-    else drawPicture();
-    if (NARROW.matches && keep) byId("panel-close").focus();
-  } else if (byId("panel").contains(document.activeElement)) byId("panel-open").focus();
-}
-
-const isPanel = () => document.body.classList.contains("with-panel");
 
 function openSidebar() {
   document.body.classList.add("with-sidebar");
@@ -348,7 +218,7 @@ function closeSidebar() {
 }
 
 function shade() {
-  byId("shade").hidden = !(NARROW.matches && (isPanel() || document.body.classList.contains("with-sidebar")));
+  byId("shade").hidden = !(NARROW.matches && (panel.isOpen || document.body.classList.contains("with-sidebar")));
 }
 
 // The frame ---------------------------------------------------------------------------------------------------------------
@@ -391,7 +261,7 @@ function toggleCalls() {
 function escape() {
   if (document.querySelector("dialog[open]")) return;
   if (document.body.classList.contains("with-sidebar")) closeSidebar();
-  else if (NARROW.matches && isPanel()) showPanel(false);
+  else if (NARROW.matches && panel.isOpen) panel.open(false);
   else if (document.activeElement === prompt) byId("scroll").focus();
   else document.activeElement?.blur();
 }
@@ -415,38 +285,29 @@ function bind() {
     latest: () => talk.toEnd(),
     shade: () => {
       closeSidebar();
-      showPanel(false);
+      panel.open(false);
     },
     "sidebar-open": () => {
       openSidebar();
       byId("find").focus();
     },
     "sidebar-close": closeSidebar,
-    "panel-open": () => showPanel(!isPanel()),
-    "panel-close": () => showPanel(false),
+    "panel-open": () => panel.open(!panel.isOpen),
+    "panel-close": () => panel.open(false),
     "help-open": () => help(settings),
-    "tab-run": () => selectTab("run"),
-    "tab-tools": () => selectTab("tools"),
   };
   for (const [id, act] of Object.entries(clicks)) byId(id).addEventListener("click", act);
-  byId("composer").addEventListener("submit", ask_);
+  byId("composer").addEventListener("submit", submit);
   prompt.addEventListener("input", grow);
   prompt.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) ask_(event);
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
   });
-  for (const [id, other] of [["tab-run", "tools"], ["tab-tools", "run"]]) {
-    byId(id).addEventListener("keydown", (event) => {
-      if (event.key !== "ArrowRight" && event.key !== "ArrowLeft") return;
-      selectTab(other);
-      byId(`tab-${other}`).focus();
-    });
-  }
   NARROW.addEventListener("change", () => {
     closeSidebar();
-    showPanel(!NARROW.matches && settings.panel, false);
+    panel.open(!NARROW.matches && settings.panel, false);
   });
   addEventListener("hashchange", fromAddress);
-  addEventListener("resize", () => drawPicture());
+  addEventListener("resize", () => panel.draw());
 }
 
 function fromAddress() {
@@ -478,8 +339,8 @@ listen({
     byId("find").focus();
   },
   t: () => {
-    if (!isPanel()) showPanel(true);
-    else selectTab(isTab("run") ? "tools" : "run");
+    if (!panel.isOpen) panel.open(true);
+    else panel.select(panel.shows("run") ? "tools" : "run");
   },
   y: () => onAsked("y"),
   a: () => onAsked("a"),
@@ -515,13 +376,13 @@ async function health() {
 
 /** What the frame shows: lists that may be loaded again at any time. */
 const load = deed(async () => {
-  const [models] = await Promise.all([api.models(), list.load(), loadTools()]);
+  const [models] = await Promise.all([api.models(), list.load(), panel.loadTools()]);
   choice.offer(models);
 });
 
 ask.token = askToken;
 bind();
-showPanel(!NARROW.matches && settings.panel, false);
+panel.open(!NARROW.matches && settings.panel, false);
 await load();
 if (location.hash.length > 1) await fromAddress();
 else fresh();
