@@ -145,9 +145,11 @@ def test_calls_that_ran_side_by_side_are_seen_in_the_timeline(person: Any) -> No
     assert bars[1] > bars[0] > bars[2]  # they took 0.45 s, 0.25 s and 0.15 s
     person.page.click(".astable summary")
     assert person.page.locator(".astable tbody tr").count() == 5
+    calls = person.page.locator(".call .head").all_inner_texts()
     # What the service kept says the same to somebody who comes later.
     person.page.reload()
     person.page.wait_for_selector(".timeline .bar.running")
+    assert person.page.locator(".call .head").all_inner_texts() == calls
     expect(person.page.locator("#pane-run .sum")).to_have_text(SIDE_BY_SIDE)
 
 

@@ -62,6 +62,12 @@ export class CallCard {
     return FINAL.has(this.state);
   }
 
+  /** The call in a few words. */
+  get label() {
+    const [first] = Object.values(this.call.args || {});
+    return first === undefined ? this.call.name : `${this.call.name} ${brief(first)}`;
+  }
+
   open(isOpen) {
     this.body.hidden = !isOpen;
     this.toggle.setAttribute("aria-expanded", String(isOpen));

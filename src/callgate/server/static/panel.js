@@ -116,6 +116,8 @@ export class Panel {
     const picture = view.clock ? view.clock.picture() : await this.past(view);
     if (view !== this.view) return;
     const width = Math.max(220, this.pane.clientWidth - 40);
+    // Calls of the same tool are told apart by what they were called with.
+    for (const row of picture?.rows || []) row.label = view.cards.get(row.id)?.label ?? row.label;
     const isTable = this.pane.querySelector(".astable")?.open;
     const drawn = picture ? timelineView(picture, width) : el("p", { class: "quiet" }, "No times are kept of this exchange.");
     refill(this.pane, title, drawn, this.usage());

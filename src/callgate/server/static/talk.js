@@ -25,6 +25,8 @@ export class Talk {
     };
     this.reset(null);
     scroll.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    // Somebody who opens something wants to look at it, not at the end.
+    place.addEventListener("click", ({ target }) => target.closest(".head, summary, .more") && (this.isPinned = false), true);
     new ResizeObserver(() => this.follow()).observe(place);
   }
 

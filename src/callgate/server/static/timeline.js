@@ -94,7 +94,7 @@ export class Clock {
 
   picture() {
     const end = this.isLive ? this.at() : this.end;
-    const rows = [...this.rows.values()].map((row) => ({ ...row, spans: row.spans.map((span) => ({ ...span, end: span.end ?? end })) }));
+    const rows = [...this.rows].map(([id, row]) => ({ id, ...row, spans: row.spans.map((span) => ({ ...span, end: span.end ?? end })) }));
     return { rows: rows.filter((row) => row.spans.length), end, isLive: this.isLive };
   }
 }

@@ -57,7 +57,7 @@ function joined(pictures) {
   let offset = 0;
   for (const picture of pictures) {
     for (const [id, row] of picture.rows) {
-      const into = rows.get(id) || { label: row.label, spans: [] };
+      const into = rows.get(id) || { id, label: row.label, spans: [] };
       rows.set(id, into);
       into.spans.push(...row.spans.map((span) => ({ ...span, start: span.start - picture.begin + offset, end: span.end - picture.begin + offset })));
     }

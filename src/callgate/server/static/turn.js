@@ -241,19 +241,19 @@ const TAKES = {
   },
 };
 
-/** The exchanges of a history: for each one what was said, and a function that fills a view with the rest. */
+/** The exchanges of a history: for each one what was said, and the steps that `fill` puts into a view. */
 export function exchanges(contents, records) {
   const found = [];
-  const match = matcher(records || []);
   for (const content of contents) {
     const parts = content.parts || [];
     // Answers of tools may stand in the same content as what a person said after them.
     const said = content.role === "user" ? parts.filter((part) => !part.functionResponse) : [];
     const steps = content.role === "user" ? parts.filter((part) => part.functionResponse) : parts;
     if (steps.length && !found.length) found.push({ said: null, parts: [], steps: [] });
-    found.at(-1)?.steps.push(...steps.map((part) => ({ part, record: part.functionCall ? match(part.functionCall) : null })));
+    found.at(-1)?.steps.push(...steps.map((part) => ({ part, record: null })));
     if (said.length) found.push({ said: said.map((part) => part.text || "").join(""), parts: said, steps: [] });
   }
+  match(found.flatMap((exchange) => exchange.steps).filter(({ part }) => part.functionCall), records || []);
   return found;
 }
 
@@ -272,15 +272,35 @@ export function fill(view, steps) {
   }
 }
 
-function matcher(records) {
-  // Records come in the order of the calls; a history that was shortened or taken back has fewer of them, or more.
-  let next = 0;
-  const isSame = (record, wire) =>
-    wire.id ? record.call.wire_id === wire.id || record.call.id === wire.id : (record.call.wire_name || record.call.name) === wire.name;
-  return (wire) => {
-    const at = records.findIndex((record, index) => index >= next && isSame(record, wire));
-    if (at < 0) return null;
-    next = at + 1;
-    return records[at];
-  };
+/**
+ * Gives each call of the history its record. Records come in the order in which calls ended, and those of exchanges that were
+ * taken back are among them; so the newest that fits is taken, and one that fits exactly before one that only has the name.
+ */
+function match(steps, records) {
+  const free = new Set(records);
+  const nameOf = (call) => call.wire_name || call.name;
+  const rules = [
+    [(wire) => wire.id, (call) => call.wire_id],
+    [(wire) => !wire.id && wire.name + stable(wire.args), (call) => nameOf(call) + stable(call.args)],
+    [(wire) => !wire.id && wire.name, nameOf],
+  ];
+  for (const [keyOfStep, keyOfCall] of rules) {
+    const index = new Map();
+    for (const record of free) {
+      const key = keyOfCall(record.call);
+      if (!index.has(key)) index.set(key, []);
+      index.get(key).push(record);
+    }
+    for (const step of [...steps].reverse().filter(({ record }) => !record)) {
+      const key = keyOfStep(step.part.functionCall);
+      step.record = (key && index.get(key)?.pop()) || null;
+      free.delete(step.record);
+    }
+  }
 }
+
+/** JSON with the keys of every object in order: what is the same is written the same. */
+const stable = (value) =>
+  JSON.stringify(value ?? {}, (_, inner) =>
+    inner && typeof inner === "object" && !Array.isArray(inner) ? Object.fromEntries(Object.entries(inner).sort()) : inner,
+  );
