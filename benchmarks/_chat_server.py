@@ -1,6 +1,6 @@
 """The processes that benchmarks/service.py measures: a bare echo, the service, and a model server of a few lines.
 
-    python benchmarks/_chat_server.py echo|service|model PORT [MODEL_URL]
+python benchmarks/_chat_server.py echo|proxy|service|model PORT [MODEL_URL]
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 ANSWER = "The answer is forty-two, and it took no time at all to find it."
 CALLS = 4
 CHUNKS = 100
+HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n"
 
 
 def _chunk(parts: list[dict[str, Any]], *, last: bool) -> bytes:
@@ -31,6 +32,14 @@ CALLING = _chunk(
 PIECES = [_chunk([{"text": f"piece {n} "}], last=n == CHUNKS - 1) for n in range(CHUNKS)]
 
 
+OPENAI = json.dumps({
+    "id": "c", "object": "chat.completion", "created": 1, "model": "m",
+    "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": ANSWER}}],
+    "usage": {"prompt_tokens": 10, "completion_tokens": 12, "total_tokens": 22},
+}).encode()  # fmt: skip
+"""The same for whoever speaks the other language."""
+
+
 async def _model(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     """Answers without looking closer than it must."""
     try:
@@ -42,10 +51,13 @@ async def _model(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
             if b"Trickle" in body:
                 await _trickle(writer)
                 continue
+            if b"/chat/completions" in head:
+                writer.write(HEAD % (b"application/json", len(OPENAI)) + OPENAI)
+                continue
             answer = CALLING if b"Use tools" in body and b"functionResponse" not in body else WHOLE
             kind = b"text/event-stream" if streams else b"application/json"
             data = b"data: " + answer + b"\r\n\r\n" if streams else answer
-            writer.write(b"HTTP/1.1 200 OK\r\ncontent-type: %b\r\ncontent-length: %d\r\n\r\n%b" % (kind, len(data), data))
+            writer.write(HEAD % (kind, len(data)) + data)
             await writer.drain()
     except (asyncio.IncompleteReadError, ConnectionError):
         writer.close()
@@ -87,10 +99,32 @@ async def echo(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-def serve_echo(port: int) -> None:
+def proxy(model_url: str) -> Any:
+    """The least that a chat service must do: one request to the model for each of its own."""
+    import httpx2
+
+    client = httpx2.AsyncClient(headers={"x-goog-api-key": "k", "content-type": "application/json"})
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await echo(scope, receive, send)
+            return
+        prompt = json.loads((await receive())["body"])["prompt"]
+        body = json.dumps({"contents": [{"role": "user", "parts": [{"text": prompt}]}]})
+        response = await client.post(f"{model_url}/v1beta/models/m:generateContent", content=body)
+        text = response.json()["candidates"][0]["content"]["parts"][0]["text"]
+        data = json.dumps({"response": text}).encode()
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": data})
+
+    return app
+
+
+def serve_app(app: Any, port: int) -> None:
     import uvicorn
 
-    uvicorn.run(echo, host="127.0.0.1", port=port, http="h11", access_log=False, log_level="error", ws="none")
+    uvicorn.run(app, host="127.0.0.1", port=port, http="h11", access_log=False, log_level="error", ws="none")
 
 
 def serve_service(port: int, model_url: str) -> None:
@@ -105,7 +139,8 @@ def serve_service(port: int, model_url: str) -> None:
 
     surface = Surface(kind="developer", base_url=model_url, version="v1beta", api_key="k")
     gate = Gate(GeminiModel("gemini-3.8-flash", surface=surface), [look_up], limits=Limits())
-    serve(Service(gate, options=ServiceOptions(runs=5000, connections=5000)), [socket.create_server(("127.0.0.1", port), backlog=2048)])
+    service = Service(gate, options=ServiceOptions(runs=5000, connections=5000))
+    serve(service, [socket.create_server(("127.0.0.1", port), backlog=2048)])
 
 
 if __name__ == "__main__":
@@ -113,6 +148,8 @@ if __name__ == "__main__":
     if what == "model":
         asyncio.run(serve_model(port))
     elif what == "echo":
-        serve_echo(port)
+        serve_app(echo, port)
+    elif what == "proxy":
+        serve_app(proxy(sys.argv[3]), port)
     else:
         serve_service(port, sys.argv[3])

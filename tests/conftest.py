@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import glob
 import importlib.util
 import ipaddress
 import os
+import pwd
 import re
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -147,6 +151,50 @@ def no_server_is_remembered() -> None:
     """All callers of a process slow down together; its tests are not to: the servers of two of them may get one port."""
     if (pressure := sys.modules.get("callgate.gemini.pressure")) is not None:
         pressure.forget_all()
+
+
+# --- a PostgreSQL server: its own folder, its own port, and its own user where the tests run as root ---------------------
+
+
+def _postgres_command(program: str, *words: str) -> list[str]:
+    """PostgreSQL refuses to run as root."""
+    return ["runuser", "-u", "postgres", "--", program, *words] if os.getuid() == 0 else [program, *words]
+
+
+@pytest.fixture(scope="session")
+def postgres_server(needs: Callable[[str], str]) -> Iterator[str]:
+    """The URL of a running server, without a database."""
+    tools = Path(needs("postgres")).parent
+    folder = Path(tempfile.mkdtemp(prefix="callgate-pg-"))
+    with contextlib.ExitStack() as stack:
+        stack.callback(shutil.rmtree, folder, ignore_errors=True)
+        if os.getuid() == 0:
+            owner = pwd.getpwnam("postgres")
+            os.chown(folder, owner.pw_uid, owner.pw_gid)
+        with socket.create_server(("127.0.0.1", 0)) as probe:
+            port = probe.getsockname()[1]
+        data = folder / "data"
+        initdb = _postgres_command(
+            str(tools / "initdb"), "-D", str(data), "-U", "callgate", "-A", "trust", "-N", "-E", "UTF8"
+        )
+        subprocess.run(initdb, check=True, capture_output=True, cwd=folder)
+        options = f"-p {port} -c listen_addresses=127.0.0.1 -c unix_socket_directories={folder} -c fsync=off"
+        control = _postgres_command(str(tools / "pg_ctl"), "-D", str(data), "-w", "-l", str(folder / "log"), "-o", options)
+        subprocess.run([*control, "start"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=folder)
+        stack.callback(
+            subprocess.run, [*control, "-m", "immediate", "stop"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        yield f"postgresql://callgate@127.0.0.1:{port}"
+
+
+@pytest.fixture
+def postgres_url(postgres_server: str) -> str:
+    """The URL of a new, empty database."""
+    psycopg = pytest.importorskip("psycopg")
+    name = f"test_{uuid.uuid4().hex[:12]}"
+    with psycopg.connect(f"{postgres_server}/postgres", autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")
+    return f"{postgres_server}/{name}"
 
 
 # --- no network but loopback ---------------------------------------------------------------------------------------------

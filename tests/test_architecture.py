@@ -340,7 +340,7 @@ def test_imports_that_point_down_are_no_breach(tree) -> None:
         ({"events": "import callgate.parts", "parts": ""}, "words import only the words before them"),
         ({"store": "import callgate.mcp", "mcp": ""}, "an edge does not know another edge"),
         ({"gemini": "import callgate.models", "models": ""}, "an edge does not know another edge"),
-        ({"server": "import callgate.cli", "cli": ""}, "layer 7 may not import from layer 7"),
+        ({"server": "import callgate.cli", "cli": ""}, "layer 7 may not import from layer 8"),
         ({"testing": "import callgate.runtime", "runtime": ""}, "test doubles may import words"),
         ({"models": "import callgate.testing", "testing": ""}, "does not build on its test doubles"),
         ({"schema": "from callgate import Gate"}, "schema.py:1 imports 'callgate': the front door is for users"),

@@ -29,7 +29,16 @@ def add(a: int, b: int) -> int:
 
 BLOCKS = [
     (page, block)
-    for page in ("mcp.md", "openai.md", "permission.md", "prompted.md", "schemas.md", "testing.md", "workers.md")
+    for page in (
+        "mcp.md",
+        "openai.md",
+        "permission.md",
+        "prompted.md",
+        "schemas.md",
+        "service.md",
+        "testing.md",
+        "workers.md",
+    )
     for block in re.findall(r"```python\n(.*?)\n```", (DOCS / page).read_text("utf-8"), re.DOTALL)
 ]
 

@@ -1745,6 +1745,39 @@ def tools_of_a_server_are_listed_by_it_and_called() -> None:
     assert [json.loads(record.result.value) for record in reply.calls if record.result] == [{}, args, {}]
 
 
+@row("004-21")
+@row("004-22")
+def the_service_answers_on_the_port_and_to_the_body_of_the_document() -> None:
+    from callgate.cli.serve import PORT
+    from callgate.server import Service, create_app
+    from callgate.server.chat import CHAT
+
+    assert PORT == 8081
+    assert {"prompt", "provider", "session"} <= set(CHAT["properties"])
+    app = create_app(Service(Gate(ScriptedModel(["Here they are."], name="scripted"), [])))
+    sent: list[dict[str, Any]] = []
+    body = b'{"prompt": "Show me all blueprints"}'
+    scope = {
+        "type": "http", "method": "POST", "path": "/api/v1/chat", "query_string": b"", "scheme": "http",
+        "headers": [(b"host", b"localhost:8081"), (b"content-type", b"application/json")],
+    }  # fmt: skip
+
+    async def ask() -> None:
+        pieces = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def receive() -> dict[str, Any]:
+            return pieces.pop() if pieces else await asyncio.Event().wait()  # type: ignore[return-value]
+
+        async def send(message: dict[str, Any]) -> None:
+            sent.append(message)
+
+        await app(scope, receive, send)  # type: ignore[arg-type]
+
+    asyncio.run(ask())
+    assert sent[0]["status"] == 200
+    assert json.loads(sent[1]["body"])["response"] == "Here they are."
+
+
 # --- and all of them are run ---------------------------------------------------------------------------------------------
 
 

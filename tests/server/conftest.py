@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import socket
 import threading
 import time
@@ -19,6 +20,7 @@ from callgate.server import Service, ServiceOptions
 from callgate.server.listen import Server, server_for
 
 WAIT_S = 20
+SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
 
 @dataclass

@@ -17,6 +17,8 @@ __all__ = ["int_of", "read_json"]
 OFF_LOOP_BYTES = 1024 * 1024
 """Larger bodies are parsed in a thread, so that nobody else waits for them."""
 SHOWN_CHARS = 300
+SENTENCE = "x-otherwise"
+"""In a schema: what to say of a value that fits none of its alternatives."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -52,8 +54,18 @@ async def read_json(request: Request, schema: JsonObject, *, required: bool = Tr
     error = next(iter(_validator(_encoded(id(schema))).iter_errors(value)), None)
     if error is not None:
         where = "/".join(map(str, error.instance_path)) or "the body"
-        raise HttpError(422, "invalid_request", f"{where}: {_short(str(error.message))}")
+        sentence = _own_sentence(schema, error.schema_path) or str(error.message)
+        raise HttpError(422, "invalid_request", f"{where}: {_short(sentence)}")
     return value
+
+
+def _own_sentence(schema: Any, path: list[Any]) -> str | None:
+    """What a schema says of itself at the place that a value does not fit."""
+    if not path or path[-1] != "anyOf":
+        return None
+    for step in path[:-1]:
+        schema = schema[step]
+    return schema.get(SENTENCE)
 
 
 def _short(sentence: str) -> str:

@@ -1,115 +1,47 @@
-"""What the service counts, as text that Prometheus reads.
-
-Runs that end come in, lines go out. Nothing here is a name that a client can make up without bound.
-"""
+"""`/metrics`: what was counted, as text that Prometheus reads."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from bisect import bisect_left
-from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.routing import Route
 
+from callgate.server.counters import BOUNDS_S, Histogram
 from callgate.server.openapi import Operation, table
 
 if TYPE_CHECKING:
-    from starlette.routing import Route
-
-    from callgate.server.runs import Run
     from callgate.server.service import Service
 
-__all__ = ["Metrics", "routes"]
+__all__ = ["routes", "text_of"]
 
 T = TypeVar("T", bound="tuple[object, ...]")
 
-BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
-LABELS_MAX = 500
-"""Different values of one label before further ones are counted as `other`."""
-TOKENS = ("prompt", "cached", "output", "thought", "tool")
 
-
-@dataclass(slots=True)
-class Histogram:
-    """How long things took."""
-
-    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
-    sum_s: float = 0.0
-
-    def add(self, duration_s: float) -> None:
-        """One more."""
-        self.buckets[bisect_left(BOUNDS_S, duration_s)] += 1
-        self.sum_s += duration_s
-
-    def lines(self, name: str) -> Iterator[str]:
-        """The histogram in Prometheus' words."""
-        yield f"# TYPE {name} histogram"
-        count = 0
-        for bound, number in zip((*map(str, BOUNDS_S), "+Inf"), self.buckets, strict=True):
-            count += number
-            yield f'{name}_bucket{{le="{bound}"}} {count}'
-        yield f"{name}_sum {self.sum_s:.6f}"
-        yield f"{name}_count {count}"
-
-
-class Metrics:
-    """The counters of one process."""
-
-    def __init__(self) -> None:
-        self.requests: Counter[tuple[str, str, int]] = Counter()
-        self.runs: Counter[tuple[str]] = Counter()
-        self.calls: Counter[tuple[str, str]] = Counter()
-        self.tokens: Counter[tuple[str]] = Counter()
-        self.began = 0
-        self.run_s = Histogram()
-        self.call_s = Histogram()
-
-    def run_began(self) -> None:
-        """One more run."""
-        self.began += 1
-
-    def run_ended(self, run: Run) -> None:
-        """Counts what a run came to."""
-        self.run_s.add((run.ended_s or run.began_s) - run.began_s)
-        if run.reply is None:
-            self.runs[str(run.problem["error"]) if run.problem else "cancelled",] += 1
-            return
-        self.runs[run.reply.finish_reason,] += 1
-        for name in TOKENS:
-            self.tokens[name,] += getattr(run.reply.usage, f"{name}_tokens")
-        for record in run.reply.calls:
-            key = (record.call.name, record.state)
-            self.calls[key if key in self.calls or len(self.calls) < LABELS_MAX else ("other", record.state)] += 1
-            self.call_s.add(record.duration_s)
-
-    def answered(self, method: str, route: str, status: int) -> None:
-        """Counts one answer."""
-        self.requests[method, route, status] += 1
-
-    def text(self, service: Service) -> str:
-        """Everything, as lines."""
-        followers = sum(run.followers for run in service.live)
-        waiting = sum(len(run.waiting) for run in service.live)
-        lines = [
-            *_counter("callgate_http_requests_total", self.requests, ("method", "route", "status")),
-            *_counter("callgate_runs_total", self.runs, ("outcome",)),
-            *_counter("callgate_calls_total", self.calls, ("tool", "state")),
-            *_counter("callgate_tokens_total", self.tokens, ("kind",)),
-            *_gauge("callgate_runs_live", len(service.live)),
-            *_gauge("callgate_followers", followers),
-            *_gauge("callgate_approvals_waiting", waiting),
-            *_gauge("callgate_abandoned_threads", service.gate.tools.abandoned()),
-            *self.run_s.lines("callgate_run_seconds"),
-            *self.call_s.lines("callgate_call_seconds"),
-            *_gauge("process_start_time_seconds", service.began_s),
-            *_process_lines(),
-        ]
-        return "\n".join(lines) + "\n"
+def text_of(service: Service) -> str:
+    """Everything that was counted, as lines."""
+    counted = service.metrics
+    followers = sum(run.followers for run in service.live)
+    waiting = sum(len(run.waiting) for run in service.live)
+    lines = [
+        *_counter("callgate_http_requests_total", counted.requests, ("method", "route", "status")),
+        *_counter("callgate_runs_total", counted.runs, ("outcome",)),
+        *_counter("callgate_calls_total", counted.calls, ("tool", "state")),
+        *_counter("callgate_tokens_total", counted.tokens, ("kind",)),
+        *_gauge("callgate_runs_live", len(service.live)),
+        *_gauge("callgate_followers", followers),
+        *_gauge("callgate_approvals_waiting", waiting),
+        *_gauge("callgate_abandoned_threads", service.gate.tools.abandoned()),
+        *_histogram("callgate_run_seconds", counted.run_s),
+        *_histogram("callgate_call_seconds", counted.call_s),
+        *_gauge("process_start_time_seconds", service.began_s),
+        *_process_lines(),
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def _counter(name: str, counts: Mapping[T, int], labels: tuple[str, ...]) -> Iterator[str]:
@@ -117,6 +49,16 @@ def _counter(name: str, counts: Mapping[T, int], labels: tuple[str, ...]) -> Ite
     for key, count in sorted(counts.items(), key=repr):
         pairs = ",".join(f'{label}="{_escaped(str(value))}"' for label, value in zip(labels, key, strict=True))
         yield f"{name}{{{pairs}}} {count}"
+
+
+def _histogram(name: str, histogram: Histogram) -> Iterator[str]:
+    yield f"# TYPE {name} histogram"
+    count = 0
+    for bound, number in zip((*map(str, BOUNDS_S), "+Inf"), histogram.buckets, strict=True):
+        count += number
+        yield f'{name}_bucket{{le="{bound}"}} {count}'
+    yield f"{name}_sum {histogram.sum_s:.6f}"
+    yield f"{name}_count {count}"
 
 
 def _gauge(name: str, value: float) -> Iterator[str]:
@@ -138,7 +80,7 @@ def _escaped(value: str) -> str:
 
 async def _metrics(service: Service, request: Request) -> Response:
     """Counters, gauges and durations for Prometheus."""
-    return Response(service.metrics.text(service), media_type="text/plain; version=0.0.4")
+    return Response(text_of(service), media_type="text/plain; version=0.0.4")
 
 
 OPERATIONS = (Operation("GET", "/metrics", _metrics, gives={200: {"type": "string"}}, media_type="text/plain"),)

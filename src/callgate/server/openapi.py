@@ -27,6 +27,17 @@ __all__ = ["Operation", "document", "table"]
 
 Endpoint: TypeAlias = "Callable[[Service, Request], Awaitable[Response]]"
 _PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
+EVENTS_TYPE = "text/event-stream"
+EVENT: JsonObject = {
+    "type": "object",
+    "required": ["event", "data"],
+    "properties": {
+        "id": {"type": "string", "description": "`run:number`; send the last one as `Last-Event-ID` to go on behind it."},
+        "event": {"type": "string", "description": "The type, as in `data`."},
+        "data": {"type": "string", "contentMediaType": "application/json"},
+    },
+}
+"""One event of a stream."""
 ALWAYS = (400, 401, 403, 404, 405, 413, 415, 421, 422, 429, 503)
 """Statuses that any operation may answer with."""
 
@@ -68,7 +79,7 @@ def table(service: Service, operations: Iterable[Operation]) -> list[Route]:
 
 def _route(service: Service, path: str, operations: Sequence[Operation]) -> Route:
     endpoints = {operation.method: operation.endpoint for operation in operations}
-    if "GET" in endpoints and all(operation.media_type != "text/event-stream" for operation in operations):
+    if "GET" in endpoints and all(operation.media_type != EVENTS_TYPE for operation in operations):
         endpoints["HEAD"] = endpoints["GET"]
     route = TableRoute(path, partial(_dispatch, service, endpoints), methods=list(endpoints), name=path)
     route.operations = operations
@@ -133,7 +144,7 @@ def _answers(operation: Operation) -> JsonObject:
     for status, schema in operation.gives.items():
         content: dict[str, Any] = {operation.media_type: {"schema": schema}}
         if operation.streams:
-            content["text/event-stream"] = {"schema": {"type": "string"}}
+            content[EVENTS_TYPE] = {"schema": EVENT}
         answers[str(status)] = {"description": "Done." if status < 300 else "Not in order.", "content": content}
     for status in sorted({*ALWAYS, *operation.fails} - set(operation.gives)):
         answers[str(status)] = {"description": "What went wrong.", "content": problem}

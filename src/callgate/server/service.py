@@ -23,9 +23,9 @@ from callgate.models import Mode
 from callgate.parts import Prompt
 from callgate.permission import Approval
 from callgate.runtime import Gate
+from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import Keys
-from callgate.server.metrics import Metrics
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
 from callgate.server.runs import CURRENT, Run, Waiting
@@ -211,11 +211,15 @@ class Service:
             self.model_trouble = str(run.error) if run.error is not None else None
         if run.problem is not None and run.problem.code == 500:
             logger.error("run %s of session %r failed", run.id, run.session, exc_info=run.error)
+        if run.never_began:  # There is nothing to be read of it, and the session is not the one it wanted to have.
+            self._forget(run)
         while len(self.runs) - len(self._live) > ENDED_MAX:
-            oldest = next(run for run in self.runs.values() if run.is_over)
-            del self.runs[oldest.id]
-            if self._of_session.get(oldest.session) is oldest:
-                del self._of_session[oldest.session]
+            self._forget(next(run for run in self.runs.values() if run.is_over))
+
+    def _forget(self, run: Run) -> None:
+        del self.runs[run.id]
+        if self._of_session.get(run.session) is run:
+            del self._of_session[run.session]
 
     def run_of(self, session: str) -> Run | None:
         """The run of a session that goes on in this process, or the last one that is still known."""

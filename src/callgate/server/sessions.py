@@ -17,7 +17,7 @@ from callgate.events import plain
 from callgate.facts import Fact
 from callgate.server.body import int_of, read_json
 from callgate.server.errors import HttpError, json_response
-from callgate.server.openapi import Operation, table
+from callgate.server.openapi import EVENT, EVENTS_TYPE, Operation, table
 from callgate.server.runs import Run
 from callgate.server.sse import EventStream
 from callgate.server.trace import spans_of
@@ -249,8 +249,8 @@ OPERATIONS = (
         events,
         query={"after": {"type": "string"}},
         headers={"Last-Event-ID": {"type": "string"}},
-        gives={200: {"type": "string"}},
-        media_type="text/event-stream",
+        gives={200: EVENT},
+        media_type=EVENTS_TYPE,
         fails=(410,),
     ),
     Operation("GET", f"{_ID}/trace", traced, gives={200: {"type": "object", "required": ["spans"]}}),

@@ -1,0 +1,66 @@
+"""What the service counts: runs that end and answers that leave come in; sums by names that no client can make up go out."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from callgate.server.runs import Run
+
+__all__ = ["BOUNDS_S", "Histogram", "Metrics"]
+
+BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
+LABELS_MAX = 500
+"""Different values of one label before further ones are counted as `other`."""
+TOKENS = ("prompt", "cached", "output", "thought", "tool")
+
+
+@dataclass(slots=True)
+class Histogram:
+    """How long things took."""
+
+    buckets: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
+    sum_s: float = 0.0
+
+    def add(self, duration_s: float) -> None:
+        """One more."""
+        self.buckets[bisect_left(BOUNDS_S, duration_s)] += 1
+        self.sum_s += duration_s
+
+
+class Metrics:
+    """The counters of one process."""
+
+    def __init__(self) -> None:
+        self.requests: Counter[tuple[str, str, int]] = Counter()
+        self.runs: Counter[tuple[str]] = Counter()
+        self.calls: Counter[tuple[str, str]] = Counter()
+        self.tokens: Counter[tuple[str]] = Counter()
+        self.began = 0
+        self.run_s = Histogram()
+        self.call_s = Histogram()
+
+    def run_began(self) -> None:
+        """One more run."""
+        self.began += 1
+
+    def run_ended(self, run: Run) -> None:
+        """Counts what a run came to."""
+        self.run_s.add((run.ended_s or run.began_s) - run.began_s)
+        if run.reply is None:
+            self.runs[str(run.problem["error"]) if run.problem else "cancelled",] += 1
+            return
+        self.runs[run.reply.finish_reason,] += 1
+        for name in TOKENS:
+            self.tokens[name,] += getattr(run.reply.usage, f"{name}_tokens")
+        for record in run.reply.calls:
+            key = (record.call.name, record.state)
+            self.calls[key if key in self.calls or len(self.calls) < LABELS_MAX else ("other", record.state)] += 1
+            self.call_s.add(record.duration_s)
+
+    def answered(self, method: str, route: str, status: int) -> None:
+        """Counts one answer."""
+        self.requests[method, route, status] += 1
