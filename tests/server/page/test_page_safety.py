@@ -113,8 +113,11 @@ def test_payloads_as_titles_file_names_and_server_names_are_text_and_nothing_els
 def test_characters_that_hide_or_reorder_text_are_spelled_out_before_a_decision(person: Any) -> None:
     person.say("bidi trick")
     person.page.wait_for_selector(".ask")
+    person.page.locator(".call .head").click()
+    marks = person.page.locator(".call .body .ctl").all_inner_texts()
+    assert marks == ["<U+202E>", "<U+200B>"]
     card = person.page.locator(".call").inner_text()
-    assert "invoice<U+202E>txt.exe" in card
+    assert card.count("invoice<U+202E>txt.exe") == 2
     assert "\u202e" not in card
     assert "\u200b" not in card
     exact = person.page.locator(".exact pre").inner_text()

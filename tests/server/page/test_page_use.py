@@ -13,6 +13,7 @@ import pytest
 
 pytestmark = pytest.mark.slow
 
+PATIENCE_MS = 30_000
 NOTES = "# Notes\n\n- buy bread\n- call Ada\n"
 SIDE_BY_SIDE = re.compile("up to [34] calls ran at the same time")
 NEW_NOTES = "# Notes\n\n- buy bread and butter\n- call Ada\n- book the train to Graz\n"
@@ -21,6 +22,7 @@ NEW_NOTES = "# Notes\n\n- buy bread and butter\n- call Ada\n- book the train to 
 def expect(locator: Any) -> Any:
     from playwright.sync_api import expect as playwright_expect
 
+    playwright_expect.set_options(timeout=PATIENCE_MS)
     return playwright_expect(locator)
 
 
@@ -409,7 +411,7 @@ def test_what_happens_is_said_to_those_who_cannot_see_it(person: Any) -> None:
     assert person.page.locator("#say").inner_text().startswith("Answer: ")
     person.say("write that down")
     person.page.wait_for_selector(".ask")
-    assert "write_file needs your answer" in person.page.locator("#say-now").inner_text()
+    expect(person.page.locator("#say-now")).to_contain_text("write_file needs your answer")
     names = person.page.locator(".turn h2").all_inner_texts()
     assert [name.strip() for name in names] == ["You asked: hello", "You asked: write that down"]
     person.decide("no")

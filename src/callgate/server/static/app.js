@@ -19,8 +19,10 @@ let tools = { tools: [], servers: [] };
 
 /** Says why something was not done. That the service is away is said by `link` already. */
 function failed(error) {
-  if (error instanceof Refused) error.status === 401 || remark(error.message);
-  else if (!(error instanceof Unreachable)) throw error;
+  if (error instanceof Unreachable) return;
+  if (!(error instanceof Refused)) throw error;
+  if (error.status === 401) banner("This service wants a token.", button("Enter it", { class: "link", onclick: () => location.reload() }));
+  else remark(error.message);
 }
 
 /** A deed of a person; what goes wrong is said on the page. */
@@ -85,10 +87,11 @@ const page = {
 
 const HEARD = {
   run_started: () => list.load(),
-  approval_needed: ({ call }) => {
-    sayNow(`${plain(call.name)} needs your answer. Press n to go there.`);
+  approval_needed: ({ call }, view) => {
     list.load();
     drawTitle();
+    // Events that are read again tell of calls that were answered long ago.
+    setTimeout(() => view.asking.some((card) => card.call.id === call.id) && sayNow(`${plain(call.name)} needs your answer. Press n to go there.`), 100);
   },
   call_finished: ({ call, result }) => say(`${plain(call.name)}: ${result.status.replace("_", " ")}.`),
   run_ended: ({ reply }, view) => {
@@ -307,6 +310,7 @@ function bind() {
     panel.open(!NARROW.matches && settings.panel, false);
   });
   addEventListener("hashchange", fromAddress);
+  document.addEventListener("visibilitychange", () => health());
   addEventListener("resize", () => panel.draw());
 }
 

@@ -124,9 +124,9 @@ function readParagraph(lines, at) {
 const isBreak = (line) => FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || /^ {0,3}(?:[-*+]|1[.)])[ \t]+\S/.test(line);
 
 const VIEWS = {
-  paragraph: (block, depth) => el("p", {}, inline(block.text, depth)),
+  paragraph: (block, depth) => el("p", { dir: "auto" }, inline(block.text, depth)),
   // The page has headings of its own; those of an answer stand below them.
-  heading: (block, depth) => el(`h${Math.min(6, block.level + 2)}`, {}, inline(block.text, depth)),
+  heading: (block, depth) => el(`h${Math.min(6, block.level + 2)}`, { dir: "auto" }, inline(block.text, depth)),
   rule: () => el("hr"),
   quote: (block, depth) => el("blockquote", {}, views(block.lines, depth + 1)),
   code: codeView,
@@ -157,7 +157,7 @@ function itemView(lines, depth) {
   // An item of one paragraph is set tight, as people write lists.
   const first = made[0]?.tagName === "P" ? [...made[0].childNodes] : made.slice(0, 1);
   const box = task && el("span", { class: "task", role: "img", "aria-label": task[1] === " " ? "not done" : "done" }, task[1] === " " ? "☐ " : "☑ ");
-  return el("li", {}, box, first, made.slice(1));
+  return el("li", { dir: "auto" }, box, first, made.slice(1));
 }
 
 function codeView(block) {

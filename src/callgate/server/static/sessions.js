@@ -53,7 +53,10 @@ export class SessionList {
       const asked = isAny ? (await api.approvals()).approvals : [];
       if (ticket !== this.asked) return;
       this.waiting = new Set(asked.map(({ session }) => session));
-      this.draw();
+      // A list that says the same as before is left alone: somebody may be at it. Times in it are told by the minute.
+      const state = JSON.stringify([this.sessions, [...this.waiting], this.next, this.search.value, Math.floor(Date.now() / 60_000)]);
+      if (state !== this.drawn) this.draw();
+      this.drawn = state;
     } catch (error) {
       if (ticket === this.asked) this.does.failed(error);
     }

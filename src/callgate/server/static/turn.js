@@ -37,7 +37,7 @@ export class TurnView {
     this.usage = null;
     this.heading = el("h2", { class: "unseen" }, said === null ? "Going on" : `You asked: ${oneLine(said, 120)}`);
     const media = parts.filter((part) => part.inlineData).map(mediaView);
-    this.prompt = said === null ? null : el("div", { class: "said" }, said.length > 4000 ? textView(said, "What you said") : el("p", {}, shown(said)), media);
+    this.prompt = said === null ? null : el("div", { class: "said" }, said.length > 4000 ? textView(said, "What you said") : el("p", { dir: "auto" }, shown(said)), media);
     this.work = el("div", { class: "work" });
     this.foot = el("footer", { class: "foot", hidden: true });
     this.node = el("article", { class: "turn" }, this.heading, this.prompt, this.work, this.foot);
