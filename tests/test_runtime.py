@@ -936,3 +936,27 @@ def test_a_tool_that_cannot_be_declared_is_left_out_and_takes_nobody_down():
     refused, result = responses_of(model)
     assert "'broken'" in refused["error"]
     assert result == {"result": 3}
+
+
+def test_a_run_can_be_watched_and_says_what_its_gate_is_made_of():
+    seen: list[str] = []
+    open_then: list[str] = []
+
+    async def add_one(a: int) -> int:
+        """Adds one."""
+        open_then.extend(record.state for record in gate.open_calls("s"))
+        return a + 1
+
+    async def watch(event: Any) -> None:
+        seen.append(type(event).__name__)
+
+    store = MemoryStore()
+    gate = Gate(ScriptedModel([call("add_one", a=1), "Two."]), [add_one], store=store, mode="native")
+    reply = asyncio.run(gate.run("Add.", session="s", watch=watch))
+    assert reply.text == "Two."
+    assert (seen[0], seen[-1]) == ("CallProposed", "RunEnded")
+    assert open_then == ["started"]
+    assert (gate.open_calls("s"), gate.open_calls("never")) == ([], [])
+    assert (gate.store, gate.mode, gate.model.name, gate.approve) == (store, "native", "scripted", None)
+    assert [definition.name for definition in gate.tools.definitions] == list(gate.declaration.names.values())
+    assert gate.limits == Limits()

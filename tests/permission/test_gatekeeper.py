@@ -13,7 +13,7 @@ import pytest
 from callgate import FunctionCall, Gate, Policy, ScriptedModel, ToolContext, ToolDefinition
 from callgate.events import ApprovalNeeded
 from callgate.execute import PREVIEW_CHARS_MAX
-from callgate.permission import Rule
+from callgate.permission import Answered, Rule
 from callgate.store import MemoryStore
 from callgate.testing import call
 
@@ -217,3 +217,26 @@ def test_a_denied_tool_is_not_declared_and_still_cannot_be_called():
     reply = run(gate.run("Go"))
     assert (gate.definitions, model.requests[0].tools, tool.ran) == ([], [], [])
     assert reply.calls[0].state == "denied"
+
+
+def test_an_answer_can_have_words_that_the_model_is_told_and_other_arguments():
+    tool = Save()
+    answers = (
+        Answered(answer="no", message="The folder is locked."),
+        Answered(answer="yes", args={"path": "b"}),
+        Answered(answer="yes", message="That is fine."),
+    )
+    script = [[call("save", path="a"), call("save", path="a"), call("save", path="c")], "Done."]
+    gate = Gate(ScriptedModel(script), [tool], approve=Asked(*answers))
+    refused, moved, plain = run(gate.run("Go.")).calls
+    assert refused.result.error == "The user did not allow this call. The folder is locked."
+    assert (moved.call.args, moved.edited) == ({"path": "b"}, True)
+    assert (plain.edited, plain.decision.reason) == (False, "That is fine.")
+    assert tool.ran == [{"path": "b"}, {"path": "c"}]
+
+
+def test_other_arguments_go_with_a_yes_alone():
+    tool = Save()
+    approve = Asked(Answered(answer="always", args={"path": "b"}))
+    (record,) = run(Gate(ScriptedModel([call("save", path="a"), "Done."]), [tool], approve=approve).run("Go.")).calls
+    assert (record.state, tool.ran) == ("denied", [])

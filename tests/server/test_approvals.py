@@ -6,6 +6,7 @@ import pytest
 
 from callgate import Gate, Policy, ScriptedModel, tool
 from callgate.server.options import ServiceOptions
+from callgate.store import MemoryStore
 from callgate.testing import call
 
 ASK = Policy(default="ask")
@@ -161,3 +162,22 @@ def test_a_follower_of_a_background_run_is_asked_and_waited_for(serve, delete, r
 def test_the_options_say_how_long_an_answer_is_waited_for() -> None:
     assert ServiceOptions().approval_s == 600.0
     assert "secret" not in repr(ServiceOptions(token="secret"))
+
+
+def test_a_service_that_stops_pauses_what_waits_and_takes_nothing_new(serve, delete, ran) -> None:
+    store = MemoryStore()
+    site = serve(Gate(script("a"), [delete], policy=ASK, store=store))
+    with site.stream_chat({"prompt": "Delete a.", "session": "s"}) as stream:
+        stream.until("approval_needed")
+        site.on_loop(site.service.begin_stop)
+        assert stream.until("run_ended")["reply"]["finish_reason"] == "approval_needed"
+    answer = site.chat({"prompt": "One more."})
+    assert answer.error == (503, "stopping")
+    assert (answer.headers["retry-after"], answer.headers["connection"]) == ("5", "close")
+    health = site.get("/health")
+    assert (health.status, health.json["status"], health.json["stopping"]) == (503, "down", True)
+    # The next one goes on where this one stopped.
+    other = serve(Gate(ScriptedModel(["Done."]), [delete], policy=ASK, store=store))
+    (approval,) = other.get("/api/v1/approvals").json["approvals"]
+    assert other.chat({"session": "s", "answers": {approval["call_id"]: "yes"}}).status == 200
+    assert ran == ["a"]

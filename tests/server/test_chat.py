@@ -95,6 +95,8 @@ def test_stream_in_the_body_beats_the_accept_header(serve) -> None:
         (b'{"session": "x", "context": {}}', 422, "invalid_request"),
         (b'{"prompt": "a", "session": "a\\nb"}', 422, "invalid_request"),
         (b'{"prompt": "a", "session": ""}', 422, "invalid_request"),
+        (b'{"prompt": "a", "session": "a/b"}', 422, "invalid_request"),
+        (b'{"prompt": "a", "session": ".."}', 422, "invalid_request"),
         (b'{"prompt": "a", "provider": "nobody"}', 422, "invalid_request"),
         (b'{"prompt": "a", "provider": "gemini"}', 422, "invalid_request"),
         (b'{"prompt": "a", "provider": "embedded", "model": "/etc/hostname"}', 422, "invalid_request"),

@@ -54,7 +54,7 @@ def test_every_operation_answers_as_the_document_says(site: Site, mode: str) -> 
 
 def _check(operation, mode) -> None:
     @given(case=operation.as_strategy(generation_mode=mode))
-    @settings(max_examples=8 * SCALE, deadline=None, suppress_health_check=list(HealthCheck), database=None)
+    @settings(max_examples=5 * SCALE, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def answered(case) -> None:
         # What a document cannot say, such as which providers there are, may be refused with a sentence.
         case.call_and_validate(timeout=20, excluded_checks=[positive_data_acceptance])

@@ -133,12 +133,6 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Served]]:
         process.wait(PATIENCE_S)
 
 
-def run_serve(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "callgate", "serve", *words]
-    environ = {**os.environ, **environment}
-    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, env=environ, check=False)
-
-
 GEMINI = {"GEMINI_API_KEY": "a-key", "CALLGATE_PROVIDER": "gemini"}
 
 TOOLS = '''
@@ -360,39 +354,3 @@ def test_a_token_is_in_no_argument_and_no_log(launch, tmp_path) -> None:
     assert service.request("GET", "/api/v1/tools", headers={"Authorization": f"Bearer {token}"}).status == 200
     assert token not in Path(f"/proc/{service.process.pid}/cmdline").read_text()
     assert token not in service.log.read_text()
-
-
-@pytest.mark.parametrize(
-    ("words", "environment", "code", "sentence"),
-    [
-        (["--host", "0.0.0.0"], {}, 2, "a token is needed"),
-        (["--host", "::"], {}, 2, "a token is needed"),
-        (["--host", "example.com"], {}, 2, "a token is needed"),
-        (["--host", "0.0.0.0"], {"CALLGATE_TOKEN": "short"}, 42, "at least 16"),
-        (["--token-file", "/no/such/file"], {}, 42, "cannot be read"),
-        (["--ephemeral", "--store", "x"], {}, 2, "--ephemeral"),
-        (["-T", "no_such_module"], {}, 42, "no_such_module"),
-        (["--provider", "gemini"], {}, 2, "GEMINI_API_KEY"),
-        (["--port", "70000"], {}, 2, "70000"),
-    ],
-)
-def test_a_service_that_cannot_start_says_why(words, environment, code, sentence) -> None:
-    done = run_serve(*words, **environment)
-    assert done.returncode == code
-    assert sentence in done.stderr
-    assert done.stderr.count("\n") == 1
-
-
-def test_a_token_file_that_others_can_read_is_refused(tmp_path) -> None:
-    file = tmp_path / "token"
-    file.write_text("a-token-that-nobody-guesses")
-    file.chmod(0o644)
-    done = run_serve("--token-file", str(file))
-    assert (done.returncode, "chmod 600" in done.stderr) == (42, True)
-
-
-def test_a_port_that_is_taken_is_one_sentence(launch) -> None:
-    service = launch("--provider", "demo", "--ephemeral")
-    done = run_serve("--provider", "demo", "--ephemeral", "--port", str(service.port))
-    assert done.returncode == 1
-    assert f"cannot listen on 127.0.0.1 port {service.port}" in done.stderr

@@ -138,9 +138,9 @@ def chat(ctx: click.Context, **given: Any) -> None:
 def _chat(ctx: click.Context, options: Options, session: Kept) -> int:
     chosen = choose(options.provider, options.model, os.environ)
     # asyncio would print tracebacks of its own when a second Ctrl-C ends everything in mid-flight.
-    logging.getLogger("asyncio").addHandler(_log_handler() if options.debug else logging.NullHandler())
+    logging.getLogger("asyncio").addHandler(log_handler() if options.debug else logging.NullHandler())
     if options.debug:
-        logging.getLogger("callgate").addHandler(_log_handler())
+        logging.getLogger("callgate").addHandler(log_handler())
         logging.getLogger("callgate").setLevel(logging.DEBUG)
     terminal = Terminal(sys.stdout, sys.stderr)
     prompts = _prompts(options, may_be_empty=session.is_unfinished)
@@ -251,7 +251,8 @@ def _piped(*, wait_s: float | None) -> str:
         raise InputError(f"what is piped in is not text in {error.encoding} (byte {error.start})") from error
 
 
-def _log_handler() -> logging.Handler:
+def log_handler() -> logging.Handler:
+    """Writes a log to stderr in such a way that nothing in it can steer a terminal."""
     handler = logging.StreamHandler()
     handler.setFormatter(_EscapingFormatter("%(levelname)s %(name)s: %(message)s"))
     return handler

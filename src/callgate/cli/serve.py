@@ -6,6 +6,7 @@ environment or from a file, never from the command line, where others could read
 
 from __future__ import annotations
 
+import contextlib
 import ipaddress
 import logging
 import os
@@ -16,7 +17,7 @@ from typing import Any
 
 import click
 
-from callgate.cli.chat import InputError, policy_of
+from callgate.cli.chat import InputError, log_handler, policy_of
 from callgate.cli.file_undo import file_undo
 from callgate.cli.gather import gather_tools
 from callgate.cli.provider import PROVIDERS, Chosen, choose
@@ -38,6 +39,7 @@ PORT = 8081
 TOKEN_VARIABLE = "CALLGATE_TOKEN"
 TOKEN_CHARS_MIN = 16
 BACKLOG = 2048
+FILES_MAX = 16_384
 SESSION_WAIT_S = 0.5
 """A client waits better than a server: a session that another process holds is answered with 409 soon."""
 
@@ -104,8 +106,9 @@ def serve(ctx: click.Context, **given: Any) -> None:
     if options.ephemeral and options.store is not None:
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with --store", ctx)
     if options.debug:
-        logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
-        logging.getLogger("callgate").setLevel(logging.DEBUG)
+        for name, level in (("callgate", logging.DEBUG), ("uvicorn", logging.INFO)):
+            logging.getLogger(name).addHandler(log_handler())
+            logging.getLogger(name).setLevel(level)
     with opened(None if options.ephemeral else store_place(options.store)) as store:
         _serve(options, token, store)
 
@@ -136,6 +139,7 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"callgate serves at http://{shown}:{port} (documentation: /docs); Ctrl-C stops it", err=True)
         chosen.warm()
+        _allow_many_connections()
         listen(service, [listener])
 
 
@@ -214,6 +218,17 @@ def _listening(host: str, port: int) -> socket.socket:
         return socket.create_server(address[:2], family=family, backlog=BACKLOG)
     except (OSError, ValueError) as error:
         raise click.ClickException(f"cannot listen on {host} port {port}: {error}") from error
+
+
+def _allow_many_connections() -> None:
+    """Systems let a program have few open files unless it asks for more."""
+    with contextlib.suppress(ImportError, OSError, ValueError):
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, FILES_MAX)
+        if soft < wanted:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 def _say(sentence: str) -> None:

@@ -56,7 +56,12 @@ CHAT: JsonObject = {
         "provider": {"type": "string", "minLength": 1, "maxLength": 100},
         "model": {"type": "string", "minLength": 1, "maxLength": 200},
         "mode": {"enum": ["auto", "native", "prompted"]},
-        "session": {"type": "string", "minLength": 1, "maxLength": 200, "description": "The conversation to go on with."},
+        "session": {
+            "type": "string",
+            "maxLength": 200,
+            "pattern": "^[^/]*[^/.][^/]*$",
+            "description": "The conversation to go on with, or the name of a new one; without '/', since it is in paths.",
+        },
         "context": {"type": "object", "description": "Given to the model as data."},
         "answers": {"type": "object", "additionalProperties": ANSWER, "description": "Call id -> answer."},
         "stream": {"type": "boolean", "description": "As `Accept: text/event-stream`."},
@@ -164,11 +169,10 @@ async def outcome(request: Request, run: Run) -> Reply | None:
     with run.attended():
         if not run.is_over:
             wake = asyncio.Event()
+            run.also_wake.add(wake)
             async with gone(request.receive, wake) as left:
-                done = asyncio.create_task(run.done.wait())
-                done.add_done_callback(lambda _: wake.set())
                 await wake.wait()
-                done.cancel()
+            run.also_wake.discard(wake)
             if left.is_set() and not run.is_over:
                 return None
     return await run.outcome()

@@ -110,6 +110,8 @@ class Run:
         self.early: dict[str, Approval] = {}
         """Answers to calls that nobody has been asked about yet."""
         self.done = asyncio.Event()
+        self.also_wake: set[asyncio.Event] = set()
+        """Set at the end, as `done` is."""
         self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
         self.last = 0
         self.on_end: Callable[[Run], None] = lambda run: None
@@ -157,7 +159,8 @@ class Run:
             self._leaving.cancel()
         for waiting in self.waiting.values():
             waiting.answer.cancel()
-        self.done.set()
+        for event in (self.done, *self.also_wake):
+            event.set()
         for follower in self._listeners:
             follower.wake.set()
         self.on_end(self)

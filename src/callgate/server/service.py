@@ -110,6 +110,7 @@ class Service:
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
         self.keys = Keys()
+        self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         if gate.approve is None:
             gate.approve = self.ask_somebody
@@ -119,11 +120,15 @@ class Service:
     async def __aenter__(self) -> Service:
         # MCP servers and connections live as long as the service, not as long as one run.
         await self._opened.enter_async_context(self.gate)
-        await self.gate.tools.start_tools(self.gate)
+        # Nobody waits for a slow server of tools but whoever wants to run something.
+        self._warming = asyncio.create_task(self.gate.tools.start_tools(self.gate))
         return self
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+        if self._warming is not None:
+            self._warming.cancel()
+            await asyncio.wait({self._warming})
         for other in self._gates.values():
             await other.__aexit__(None, None, None)
         self._gates.clear()
@@ -171,9 +176,10 @@ class Service:
             raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
         session = ask.session or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
         check_id(session)
+        gate = await self.gate_for(ask.provider, ask.model, ask.mode)
+        # From here to the entry of the run in the list nothing is waited for.
         if (held := self.run_of(session)) is not None and not held.is_over:
             raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
-        gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         run = Run(
             session,
             self._work(gate, ask, session),
@@ -293,7 +299,9 @@ class Service:
 
     async def ask_somebody(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
         """Waits for an answer where somebody follows the run; where nobody does, the run pauses."""
-        run = CURRENT.get()
+        run = CURRENT.get(None)
+        if run is None:  # A run of the program's own, beside the service.
+            return "later"
         if call.id in run.early:
             return run.early.pop(call.id)
         if self.stopping or not (run.waits or run.followers):

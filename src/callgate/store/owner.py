@@ -6,6 +6,7 @@ A process that died leaves its leases behind. Where it can be seen that it is go
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import socket
 import uuid
@@ -30,8 +31,13 @@ class _Process:
 
 def new_owner() -> str:
     """A name for one piece of work of this process."""
-    process = _Process(socket.gethostname(), _world(), os.getpid(), _started(os.getpid()) or "")
-    return _SEPARATOR.join([process.host, process.world, str(process.pid), process.started, uuid.uuid4().hex])
+    return f"{_this_process(os.getpid())}{_SEPARATOR}{uuid.uuid4().hex}"
+
+
+@functools.lru_cache(maxsize=1)
+def _this_process(pid: int) -> str:
+    """The part of the name that stays the same; a fork is another process, and asks anew."""
+    return _SEPARATOR.join([socket.gethostname(), _world(), str(pid), _started(pid) or ""])
 
 
 def is_gone(owner: str) -> bool:

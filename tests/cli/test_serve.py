@@ -1,0 +1,113 @@
+"""`callgate serve` up to the moment it listens: what is refused, and what its options come to."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callgate.cli import main
+from callgate.models.demo import DemoModel
+
+listen = pytest.importorskip("callgate.server.listen", reason="uvicorn is not installed")
+
+TOKEN = "a-token-that-nobody-guesses"
+
+
+@pytest.fixture
+def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, tuple[str, int]]]:
+    """The services that would have been run, and where."""
+    found: list[tuple[Any, tuple[str, int]]] = []
+
+    def run(service: Any, sockets: list[socket.socket]) -> None:
+        found.append((service, sockets[0].getsockname()[:2]))
+
+    monkeypatch.setattr(listen, "serve", run)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "code", "sentence"),
+    [
+        (["--host", "0.0.0.0"], {}, 2, "a token is needed"),
+        (["--host", "::"], {}, 2, "a token is needed"),
+        (["--host", "example.com"], {}, 2, "a token is needed"),
+        (["--host", "0.0.0.0"], {"CALLGATE_TOKEN": "short"}, 42, "at least 16"),
+        (["--token-file", "/no/such/file"], {}, 42, "cannot be read"),
+        (["--ephemeral", "--store", "x"], {}, 2, "--ephemeral"),
+        (["-T", "no_such_module"], {}, 42, "no_such_module"),
+        (["--policy", "no_such_file.toml"], {}, 42, "no_such_file.toml"),
+        (["--mcp", "no_such_file.json"], {}, 42, "no_such_file.json"),
+        (["--root", "/no/such/folder"], {}, 42, "/no/such/folder"),
+        (["--provider", "gemini"], {}, 2, "GEMINI_API_KEY"),
+        (["--port", "70000"], {}, 2, "70000"),
+    ],
+)
+def test_a_service_that_cannot_start_says_why(words, environment, code, sentence, served, capsys, monkeypatch) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    ephemeral = [] if "--ephemeral" in words else ["--ephemeral"]
+    assert main(["serve", "--port", "0", *ephemeral, *words]) == code
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
+    assert served == []
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path: Path, served, capsys) -> None:
+    file = tmp_path / "token"
+    file.write_text(TOKEN)
+    file.chmod(0o644)
+    assert main(["serve", "--token-file", str(file)]) == 42
+    assert "chmod 600" in capsys.readouterr().err
+
+
+def test_a_port_that_is_taken_is_one_sentence(served, capsys) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["serve", "--ephemeral", "--port", str(port)]) == 1
+    assert f"cannot listen on 127.0.0.1 port {port}" in capsys.readouterr().err
+
+
+def test_options_come_to_a_service(tmp_path: Path, served, capsys) -> None:
+    file = tmp_path / "token"
+    file.write_text(f" {TOKEN}\n")
+    file.chmod(0o600)
+    (tmp_path / "tools_here.py").write_text('def shout(text: str) -> str:\n    """Shouts."""\n    return text.upper()\n')
+    (tmp_path / "policy.toml").write_text('default = "sometimes"\n')
+    words = [
+        "--port", "0", "--ephemeral", "--token-file", str(file), "-T", f"{tmp_path / 'tools_here.py'}:shout",
+        "--root", str(tmp_path), "--policy", str(tmp_path / "policy.toml"), "--allow-host", "gate.example",
+        "--allow-origin", "https://a.example", "--allow-origin", "https://b.example", "--runs", "7", "--stop-s", "3",
+        "--mode", "prompted", "--system", "Be brief.",
+    ]  # fmt: skip
+    assert main(["serve", *words]) == 0
+    ((service, (host, port)),) = served
+    options = service.options
+    assert (host, options.token, options.runs, options.stop_s) == ("127.0.0.1", TOKEN, 7, 3.0)
+    assert set(options.hosts) == {"gate.example", "127.0.0.1"}
+    assert options.origins == ("https://a.example", "https://b.example")
+    assert {"shout", "read_file"} <= {definition.name for definition in service.gate.tools.definitions}
+    assert service.gate.mode == "prompted"
+    assert service.providers.default_provider(service.gate) == "demo"
+    assert isinstance(service.providers.open("demo", None), DemoModel)
+    assert service.undo is not None
+    said = capsys.readouterr().err
+    assert f"http://127.0.0.1:{port}" in said
+    assert "sometimes" in said
+    assert TOKEN not in said
+
+
+def test_with_a_token_it_may_listen_on_every_address(served, monkeypatch) -> None:
+    monkeypatch.setenv("CALLGATE_TOKEN", TOKEN)
+    for host, names in (("0.0.0.0", ()), ("127.0.0.2", ("127.0.0.2",)), ("::1", ("[::1]",)), ("localhost", ("localhost",))):
+        assert main(["serve", "--ephemeral", "--port", "0", "--host", host]) == 0
+        assert served[-1][0].options.hosts == names
+
+
+def test_file_tools_are_there_only_when_a_folder_is_named(served) -> None:
+    assert main(["serve", "--ephemeral", "--port", "0"]) == 0
+    names = {definition.name for definition in served[0][0].gate.tools.definitions}
+    assert names == {"get_current_weather", "calculate", "current_time"}
