@@ -21,6 +21,7 @@ from callgate import FileTools, Gate, ToolError, tool
 from callgate.cli.file_undo import file_undo
 from callgate.models import ModelRequest
 from callgate.server import Service, ServiceOptions, create_app
+from callgate.server.providers import Provider, Providers
 from callgate.testing.scripted import ScriptedModel, answer, call, call_with, text, thought
 from callgate.types import Media, Price, ToolContext
 
@@ -197,6 +198,17 @@ class Puppet(ScriptedModel):
                 await signal("slow")
 
 
+def parrot(model: str | None) -> ScriptedModel:
+    name = model or "grey"
+    return ScriptedModel([f"I am the {name} parrot."], repeat_last=True, name=name)
+
+
+OTHERS = {
+    "parrot": Provider(name="parrot", open=parrot, default="grey", models=("grey", "green")),
+    "away": Provider(name="away", open=parrot, why_not=lambda: "nobody is there"),
+}
+
+
 class Oddly:
     """A place of tools whose name is not to be trusted."""
 
@@ -227,7 +239,8 @@ def main() -> None:
         store=str(FOLDER / "sessions.db"),
         prices={"puppet": Price(input=0.3, output=2.5)},
     )
-    service = Service(gate, options=ServiceOptions(token=TOKEN, stop_s=0.1), undo=file_undo())
+    options = ServiceOptions(token=TOKEN, stop_s=0.1)
+    service = Service(gate, options=options, providers=Providers(OTHERS), undo=file_undo())
     uvicorn.run(create_app(service), host="127.0.0.1", port=PORT, log_level="warning")
 
 

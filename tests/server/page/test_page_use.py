@@ -261,6 +261,50 @@ def test_conversations_are_found_resumed_forked_and_deleted(person: Any) -> None
     expect(person.page.locator("#title")).to_have_text("New conversation")
 
 
+def test_another_provider_model_and_mode_answer_when_they_are_chosen(person: Any) -> None:
+    assert person.page.locator("#provider option[disabled]").all_inner_texts() == ["away (not set up)"]
+    with person.page.expect_request("**/api/v1/chat") as usual:
+        person.ask("hello")
+    assert set(usual.value.post_data_json) == {"prompt", "session", "stream"}  # the service's own choice
+    person.page.select_option("#provider", "parrot")
+    person.page.select_option("#model", "green")
+    person.page.select_option("#mode", "prompted")
+    with person.page.expect_request("**/api/v1/chat") as chosen:
+        person.ask("who are you?")
+    named = chosen.value.post_data_json
+    assert (named["provider"], named["model"], named["mode"]) == ("parrot", "green", "prompted")
+    expect(person.page.locator(".answer").last).to_have_text("I am the green parrot.")
+    person.page.reload()
+    person.page.wait_for_selector("html[data-ready]")
+    kept = "['provider', 'model', 'mode'].map((id) => document.getElementById(id).value)"
+    assert person.page.evaluate(kept) == ["parrot", "green", "prompted"]
+    person.page.select_option("#model", label="another…")
+    person.page.fill("#text-input", "blue")
+    person.page.press("#text-input", "Enter")
+    person.say("who are you?")
+    expect(person.page.locator("#banner")).to_contain_text("has no model 'blue' here")
+    assert person.page.input_value("#prompt") == "who are you?"
+
+
+def test_a_run_in_another_process_is_watched_too(person: Any, served: Any, visitor: Callable[..., Any]) -> None:
+    served.hold("count")
+    other = type(served)(served.folder, served.free_port())
+    other.start()
+    try:
+        there = visitor(service=other)
+        there.open()
+        there.say("count the lines elsewhere")
+        expect(there.page.locator(".call .statebox")).to_contain_text("Running")
+        person.open(there.session)
+        expect(person.page.locator("#banner")).to_contain_text("Another process is at work")
+        served.let("count")
+        there.rest()
+        expect(person.page.locator(".answer").last).to_have_text("There are 1,234 lines.")
+        expect(person.page.locator("#banner")).to_be_hidden()
+    finally:
+        other.kill()
+
+
 def test_tools_say_where_they_come_from_what_they_lost_and_who_is_asked(person: Any) -> None:
     person.page.click("#tab-tools")
     tools = person.page.locator(".toollist > li")
