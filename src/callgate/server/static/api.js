@@ -101,13 +101,18 @@ export class EventReader {
   }
 
   feed(text) {
+    // A long event comes in many pieces; what was looked through for its end is not looked through again.
+    let seen = Math.max(0, this.rest.length - 3);
     this.rest += text;
     const events = [];
     for (;;) {
-      const end = /\r\n\r\n|\n\n|\r\r/.exec(this.rest);
+      const ends = /\r\n\r\n|\n\n|\r\r/g;
+      ends.lastIndex = seen;
+      const end = ends.exec(this.rest);
       if (!end) return events;
       const event = EventReader.read(this.rest.slice(0, end.index));
       this.rest = this.rest.slice(end.index + end[0].length);
+      seen = 0;
       if (event) events.push(event);
     }
   }

@@ -3,7 +3,7 @@
 import { el, freshId, icon, refill } from "./dom.js";
 import { ApprovalForm } from "./approval.js";
 import { mediaView, readable, textView, valueView } from "./bigtext.js";
-import { duration, many, oneLine, plain, shown, size } from "./text.js";
+import { duration, many, oneLine, plain, shown } from "./text.js";
 
 export const STATES = {
   proposed: "Proposed",
@@ -164,7 +164,7 @@ function argsView(call) {
 function resultView(result) {
   const isValue = result.status === "finished";
   const text = isValue ? readable(result.value) : result.error || "";
-  const words = isValue ? `Result (${size(text.length)})` : "Error";
+  const words = isValue ? `Result (${many(text.length, "character")})` : "Error";
   const notes = (result.notes || []).map((note) => el("p", { class: "quiet" }, shown(note)));
   return [el("h4", {}, words), valueView(text, words), notes, (result.media || []).length ? el("p", { class: "quiet" }, many(result.media.length, "medium", "media")) : null];
 }
