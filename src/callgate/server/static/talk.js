@@ -37,6 +37,7 @@ export class Talk {
     this.id = id;
     this.session = null;
     this.views = [];
+    this.footed = null;
     this.undrawn = [];
     this.isPinned = true;
     this.ticket = (this.ticket || 0) + 1;
@@ -142,7 +143,11 @@ export class Talk {
   }
 
   feet() {
-    this.views.forEach((view, at) => view.node.classList.contains("live") || view.drawFoot(at === this.views.length - 1));
+    // Only the last exchange can be undone; of the others, the one that was the last before has to learn it.
+    for (const view of new Set([this.footed, this.last])) {
+      if (view && this.views.includes(view) && !view.node.classList.contains("live")) view.drawFoot(view === this.last);
+    }
+    this.footed = this.last;
   }
 
   /** How a conversation stands in which nothing runs: calls may wait, or a run may have been cut off. */
