@@ -278,4 +278,6 @@ def test_two_thousand_messages_and_a_megabyte_leave_the_page_responsive(visitor:
     measured["typing_with_megabyte_ms"] = person.page.evaluate(TYPED)
     MEASURES.parent.mkdir(exist_ok=True)
     MEASURES.write_text(json.dumps(measured, indent=2) + "\n", "utf-8")
-    assert {name: value for name, value in measured.items() if "drawn" not in name and value > HANGS_MS} == {}
+    # How long the service takes to read them is not the page's; whether the page can be used meanwhile is.
+    blocking = {name: value for name, value in measured.items() if "task" in name or "typing" in name}
+    assert {name: value for name, value in blocking.items() if value > HANGS_MS} == {}
