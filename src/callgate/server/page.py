@@ -1,0 +1,101 @@
+"""The web page: the files of `static/`, read once, with the headers that keep a page from doing anything but its work.
+
+Nothing comes in but the name of a file. Names are looked up in a table of what the package ships, so no request ever touches
+the file system. What the page does is the business of the files; what it may ask for is that of the other routes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callgate.server.errors import HttpError
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["HEADERS", "StaticFile", "routes", "static_files"]
+
+TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+INDEX = "index.html"
+
+CSP = "; ".join((
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' blob: data:",
+    "connect-src 'self'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "base-uri 'none'",
+    # Where a browser knows it: no string ever becomes HTML or a script, whatever the page's code tried.
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+))  # fmt: skip
+
+HEADERS = {
+    "Content-Security-Policy": CSP,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+    # A file is asked for again each time, and sent only if it changed: a new version shows at once.
+    "Cache-Control": "no-cache",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class StaticFile:
+    """A file of the page as it is sent."""
+
+    data: bytes
+    kind: str
+    etag: str
+
+
+def static_files() -> dict[str, StaticFile]:
+    """The files that the package ships, by name."""
+    found: dict[str, StaticFile] = {}
+    for entry in resources.files("callgate.server").joinpath("static").iterdir():
+        suffix = entry.name[entry.name.rfind(".") :]
+        if suffix in TYPES:
+            data = entry.read_bytes()
+            found[entry.name] = StaticFile(data, TYPES[suffix], f'"{hashlib.sha256(data).hexdigest()[:32]}"')
+    return found
+
+
+def routes(service: Service) -> list[Route]:
+    """The page at `/`, and what it is made of under `/static/`."""
+    files = static_files()
+
+    async def index(request: Request) -> Response:
+        return _answer(request, files[INDEX])
+
+    async def static(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in files:
+            raise HttpError(404, "not_found", f"there is no file {name!r}")
+        return _answer(request, files[name])
+
+    return [Route("/", index, name="page"), Route("/static/{name}", static, name="static")]
+
+
+def _answer(request: Request, file: StaticFile) -> Response:
+    headers = {**HEADERS, "ETag": file.etag}
+    known = request.headers.get("if-none-match", "")
+    if known == "*" or file.etag in (tag.strip().removeprefix("W/") for tag in known.split(",")):
+        return Response(status_code=304, headers=headers)
+    return Response(file.data, headers={**headers, "Content-Type": file.kind})

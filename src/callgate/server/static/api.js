@@ -1,0 +1,251 @@
+// The service, as functions: requests with the token if there is one, errors as sentences, and streams that mend themselves.
+
+const TOKEN = "callgate.token";
+const BACKOFF_S = [0.5, 1, 2, 4, 8, 15];
+const SILENCE_S = 45; // the service says something every 15 s; a stream that is silent for longer is dead
+
+/** What the service answered when it did not do what was asked. */
+export class Refused extends Error {
+  constructor(status, code, message) {
+    super(message);
+    this.status = status;
+    this.code = code;
+  }
+}
+
+/** The service could not be reached at all. */
+export class Unreachable extends Error {}
+
+export const token = {
+  get: () => sessionStorage.getItem(TOKEN) || "",
+  set: (value) => (value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN)),
+};
+
+/** Set by the page: asks a person for the token, and gives it, or nothing if there is none to give. */
+export const ask = { token: async () => "" };
+
+/** Those who want to know whether the service answers: functions of one boolean. */
+export const watchers = new Set();
+const heard = (isThere) => watchers.forEach((watcher) => watcher(isThere));
+
+async function send(method, path, { body, headers = {}, signal } = {}) {
+  const all = { Accept: "application/json", ...headers };
+  if (body !== undefined) all["Content-Type"] = "application/json";
+  if (token.get()) all.Authorization = `Bearer ${token.get()}`;
+  let response;
+  try {
+    response = await fetch(path, {
+      method,
+      headers: all,
+      body: body === undefined ? undefined : JSON.stringify(body),
+      signal,
+      cache: "no-store",
+      credentials: "omit",
+      redirect: "error",
+      referrerPolicy: "no-referrer",
+    });
+  } catch (error) {
+    if (signal?.aborted) throw error;
+    heard(false);
+    throw new Unreachable("The service cannot be reached.");
+  }
+  heard(true);
+  if (response.ok) return response;
+  const said = await response.json().catch(() => ({}));
+  throw new Refused(response.status, said.error || "error", said.message || `The service answered ${response.status}.`);
+}
+
+/** One request; asks for the token when the service wants one. */
+async function request(method, path, options = {}) {
+  try {
+    return await send(method, path, options);
+  } catch (error) {
+    if (error.status !== 401) throw error;
+    const given = await ask.token(Boolean(token.get()));
+    if (!given) throw error;
+    token.set(given);
+    return request(method, path, options);
+  }
+}
+
+async function json(method, path, body) {
+  const response = await request(method, path, { body });
+  return response.status === 204 ? {} : response.json();
+}
+
+const part = encodeURIComponent;
+const session = (id, rest = "") => `/api/v1/sessions/${part(id)}${rest}`;
+
+export const api = {
+  health: () => json("GET", "/api/v1/health"),
+  models: () => json("GET", "/api/v1/models"),
+  tools: () => json("GET", "/api/v1/tools"),
+  sessions: (query, cursor) =>
+    json("GET", `/api/v1/sessions?limit=40${query ? `&query=${part(query)}` : ""}${cursor ? `&cursor=${part(cursor)}` : ""}`),
+  session: (id) => json("GET", session(id)),
+  trace: (id) => json("GET", session(id, "/trace")),
+  remove: (id) => json("DELETE", session(id)),
+  cancel: (id) => json("POST", session(id, "/cancel"), {}),
+  fork: (id, turn) => json("POST", session(id, "/fork"), turn === undefined ? {} : { turn }),
+  undo: (id) => json("POST", session(id, "/undo"), { turns: 1 }),
+  approvals: () => json("GET", "/api/v1/approvals"),
+  answer: (id, call, answer) => json("POST", `/api/v1/approvals/${part(id)}/${part(call)}`, answer),
+};
+
+// Streams ----------------------------------------------------------------------------------------------------------------
+
+/** Cuts server-sent events out of text that arrives in pieces. */
+export class EventReader {
+  constructor() {
+    this.rest = "";
+  }
+
+  feed(text) {
+    // A long event comes in many pieces; what was looked through for its end is not looked through again.
+    let seen = Math.max(0, this.rest.length - 3);
+    this.rest += text;
+    const events = [];
+    for (;;) {
+      const ends = /\r\n\r\n|\n\n|\r\r/g;
+      ends.lastIndex = seen;
+      const end = ends.exec(this.rest);
+      if (!end) return events;
+      const event = EventReader.read(this.rest.slice(0, end.index));
+      this.rest = this.rest.slice(end.index + end[0].length);
+      seen = 0;
+      if (event) events.push(event);
+    }
+  }
+
+  static read(block) {
+    const event = { id: null, type: "message", data: [] };
+    for (const line of block.split(/\r\n|\n|\r/)) {
+      const [, field, value] = /^([^:]*):? ?([\s\S]*)$/.exec(line);
+      if (field === "data") event.data.push(value);
+      else if (field === "id") event.id = value;
+      else if (field === "event") event.type = value;
+    }
+    return event.data.length ? { ...event, data: event.data.join("\n") } : null;
+  }
+}
+
+/** A key that no other request has. */
+export function freshKey() {
+  return [...crypto.getRandomValues(new Uint8Array(16))].map((byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+const LASTS = new Set(["run_ended", "error"]);
+
+/**
+ * A run that is watched to its end, over as many connections as that takes.
+ *
+ * `open` begins one of two ways: with the body of a chat request (sent again under the same key until the service has it), or
+ * with the id of a session whose live run is joined. `on` has event(event), lost(seconds, retry), found(), gone() and
+ * refused(error): exactly one of an ending event, gone and refused is the last.
+ */
+export class Watch {
+  constructor(on, { body = null, sessionId = null, after = null } = {}) {
+    this.on = on;
+    this.body = body;
+    this.session = sessionId;
+    this.after = after;
+    this.key = freshKey();
+    this.failures = 0;
+    this.ended = false;
+    this.abort = new AbortController();
+    this.running = this.run();
+  }
+
+  /** Stop watching; the run goes on. */
+  leave() {
+    this.ended = true;
+    this.abort.abort();
+    this.wake?.();
+  }
+
+  async run() {
+    while (!this.ended) {
+      try {
+        const response = await this.connect();
+        if (this.ended) return;
+        if (this.failures) this.on.found();
+        this.failures = 0;
+        if (!(response.headers.get("content-type") || "").includes("text/event-stream")) {
+          throw new Refused(response.status, "no_stream", "The service did not answer with a stream of events.");
+        }
+        await this.read(response.body.getReader());
+      } catch (error) {
+        if (this.ended) return;
+        if (error instanceof Refused && this.settled(error)) return;
+      }
+      if (!this.ended) await this.pause();
+    }
+  }
+
+  connect() {
+    this.abort = new AbortController();
+    const headers = { Accept: "text/event-stream" };
+    const { signal } = this.abort;
+    if (!this.session) {
+      return request("POST", "/api/v1/chat", { body: this.body, headers: { ...headers, "Idempotency-Key": this.key }, signal });
+    }
+    if (this.after) headers["Last-Event-ID"] = this.after;
+    return request("GET", session(this.session, "/events"), { headers, signal });
+  }
+
+  /** Whether a refusal ends the watch. A busy or broken service is asked again. */
+  settled(error) {
+    if ([429, 502, 503, 504].includes(error.status) && this.failures < 6) return false;
+    this.ended = true;
+    if (this.session && this.after !== null && [404, 410].includes(error.status)) this.on.gone();
+    else this.on.refused(error);
+    return true;
+  }
+
+  async read(reader) {
+    const events = new EventReader();
+    const decoder = new TextDecoder();
+    let alarm;
+    const silence = () => this.abort.abort();
+    try {
+      for (;;) {
+        clearTimeout(alarm);
+        alarm = setTimeout(silence, SILENCE_S * 1000);
+        const { value, done } = await reader.read();
+        if (done) return;
+        for (const event of events.feed(decoder.decode(value, { stream: true }))) this.take(event);
+        if (this.ended) return;
+      }
+    } finally {
+      clearTimeout(alarm);
+    }
+  }
+
+  take({ id, type, data }) {
+    let event;
+    try {
+      event = JSON.parse(data);
+    } catch {
+      return; // a line that is no JSON says nothing
+    }
+    event.type ??= type;
+    if (id) this.after = id;
+    if (event.type === "run_started") this.session = event.session;
+    this.ended = LASTS.has(event.type);
+    this.on.event(event);
+  }
+
+  async pause() {
+    const base = BACKOFF_S[Math.min(this.failures, BACKOFF_S.length - 1)];
+    const wait = base * (0.75 + Math.random() / 2);
+    this.failures += 1;
+    const now = () => this.wake?.();
+    this.on.lost(wait, now);
+    globalThis.addEventListener("online", now, { once: true });
+    await new Promise((resolve) => {
+      this.wake = resolve;
+      setTimeout(resolve, wait * 1000);
+    });
+    globalThis.removeEventListener("online", now);
+  }
+}

@@ -1,0 +1,396 @@
+// The page: puts the conversation, the list, the panel and the keys together, and says what happens to those who cannot see it.
+
+import { Refused, Unreachable, api, ask, watchers } from "./api.js";
+import { button, byId, el, icon, refill } from "./dom.js";
+import { askText, askToken, confirm, help } from "./dialogs.js";
+import { Choice, drawTheme, nextTheme, settings } from "./settings.js";
+import { SessionList } from "./sessions.js";
+import { Talk } from "./talk.js";
+import { listen } from "./keys.js";
+import { banner, drawLink, link, remark, say, sayNow } from "./notices.js";
+import { Panel } from "./panel.js";
+import { cost, count, many, oneLine, plain } from "./text.js";
+
+const HEALTH_MS = 15_000;
+const NARROW = matchMedia("(max-width: 1100px)");
+
+const prompt = byId("prompt");
+let tools = { tools: [], servers: [] };
+
+/** Says why something was not done. That the service is away is said by `link` already. */
+function failed(error) {
+  if (error instanceof Unreachable) return;
+  if (!(error instanceof Refused)) throw error;
+  if (error.status === 401) banner("This service wants a token.", button("Enter it", { class: "link", onclick: () => location.reload() }));
+  else remark(error.message);
+}
+
+/** A deed of a person; what goes wrong is said on the page. */
+const deed = (work) => async (...given) => {
+  try {
+    return await work(...given);
+  } catch (error) {
+    return failed(error);
+  }
+};
+
+// The conversation --------------------------------------------------------------------------------------------------------
+
+const page = {
+  changed() {
+    drawTitle();
+    byId("stop").hidden = !talk.isLive;
+    byId("send").hidden = talk.isLive;
+    drawSpent();
+    list.mark(talk.id);
+    const hash = talk.id && (talk.session || talk.isLive) ? `#${encodeURIComponent(talk.id)}` : "";
+    if (hash && location.hash !== hash) history.replaceState(null, "", hash);
+    panel.draw();
+  },
+  heard(event, view) {
+    link.found();
+    HEARD[event.type]?.(event, view);
+  },
+  lost: (seconds, retry) => link.lost(seconds, retry),
+  found: () => link.found(),
+  failed,
+  pinned: (isPinned) => (byId("latest").hidden = isPinned || !talk.views.length),
+  standing(state) {
+    const act = (words) => button(words, { class: "primary", onclick: deed(() => goOn()) });
+    if (state === "interrupted") banner("This conversation stopped in the middle of a run.", act("Go on"));
+    else if (state === "running" && !talk.isLive) banner("Another process is at work on this conversation.");
+    else if (!link.isLost) banner("");
+    if (talk.asking.length) sayNow(`Waiting for your answer: ${many(talk.asking.length, "call")}.`);
+  },
+  answered: deed(async (wasLive) => {
+    list.load();
+    drawTitle();
+    // The service goes on with a paused conversation when it is answered; from here on it is watched again.
+    if (!wasLive) await talk.again(true);
+  }),
+  refused(error, said) {
+    if (said !== null && !prompt.value) prompt.value = said;
+    grow();
+    failed(error);
+  },
+  fork: deed(async (id, after) => {
+    // Counted from the end: of a history that was shortened, the beginning is not on the page.
+    const { turns } = await api.session(id);
+    const { session } = await api.fork(id, turns - after);
+    list.load();
+    await go(session);
+    say("This is a new conversation that begins as the other one did.");
+  }),
+  undo: deed(() => undo()),
+  look: (view) => panel.look(view),
+};
+
+const HEARD = {
+  run_started: () => list.load(),
+  approval_needed: ({ call }, view) => {
+    list.load();
+    drawTitle();
+    // Events that are read again tell of calls that were answered long ago.
+    setTimeout(() => view.asking.some((card) => card.call.id === call.id) && sayNow(`${plain(call.name)} needs your answer. Press n to go there.`), 100);
+  },
+  call_finished: ({ call, result }) => say(`${plain(call.name)}: ${result.status.replace("_", " ")}.`),
+  run_ended: ({ reply }, view) => {
+    say(`Answer: ${oneLine(view.text || reply.text || reply.finish_reason, 600)}`);
+    list.load();
+  },
+  error: ({ message }) => {
+    sayNow(plain(message));
+    list.load();
+  },
+};
+
+const list = new SessionList(byId("sessions"), byId("sessions-status"), byId("find"), {
+  failed,
+  remove: deed(async (session) => {
+    if (!(await confirm("Delete this conversation?", [`“${oneLine(session.title || "Untitled", 80)}” is gone for good then.`], "Delete"))) return;
+    await api.remove(session.id);
+    if (session.id === talk.id) fresh();
+    await list.load();
+  }),
+});
+const talk = new Talk(byId("talk"), byId("scroll"), page);
+const panel = new Panel(talk, NARROW, {
+  failed,
+  moved: shade,
+  tools: (found) => {
+    tools = found;
+    welcome();
+  },
+});
+const choice = new Choice(byId("provider"), byId("model"), byId("mode"), () => askText("Another model", "Its name, as the provider calls it"));
+
+function drawTitle() {
+  byId("title").textContent = plain(talk.title);
+  const waits = talk.asking.length ? `(${talk.asking.length}) ` : "";
+  document.title = talk.id ? `${waits}${oneLine(talk.title, 60)} · callgate` : "callgate";
+}
+
+function drawSpent() {
+  const { usage, cost: spent } = talk.session || {};
+  const words = [usage?.total_tokens && `${count(usage.total_tokens)} tokens`, typeof spent === "number" && `cost ${cost(spent)}`].filter(Boolean);
+  byId("spent").textContent = words.join(" · ");
+}
+
+function fresh() {
+  panel.looked = null;
+  talk.reset(null);
+  banner("");
+  welcome();
+  history.replaceState(null, "", location.pathname + location.search);
+  page.changed();
+  panel.draw();
+  if (!NARROW.matches) prompt.focus();
+}
+
+function welcome() {
+  if (!talk.views.length && !talk.id) talk.welcome(many(tools.tools.length, "tool"));
+}
+
+const go = deed(async (id) => {
+  panel.looked = null;
+  closeSidebar();
+  banner("");
+  try {
+    await talk.open(id);
+  } catch (error) {
+    if (error.status !== 404) throw error;
+    fresh();
+    remark("That conversation is not there any more.");
+  }
+});
+
+function submit(event) {
+  event?.preventDefault();
+  const said = prompt.value.trim();
+  if (!said || talk.isLive) return;
+  if (!talk.views.length) byId("talk").replaceChildren();
+  prompt.value = "";
+  grow();
+  banner("");
+  panel.looked = null;
+  talk.send(said, choice.value);
+  say("Sent.");
+}
+
+function goOn() {
+  banner("");
+  talk.goOn(choice.value);
+}
+
+const stop = deed(async () => {
+  if (!talk.isLive || !talk.id) return;
+  byId("stop").disabled = true;
+  try {
+    await api.cancel(talk.id);
+  } finally {
+    byId("stop").disabled = false;
+  }
+});
+
+async function undo() {
+  if (talk.isLive || !talk.id || !talk.views.length) return;
+  const said = talk.last.said;
+  const text = [`“${oneLine(said ?? "", 120)}” and all that came of it is taken back.`, "Files that its calls wrote are put back as they were before."];
+  if (!(await confirm("Undo the last exchange?", text, "Undo"))) return;
+  const { files = [], notes = [] } = await api.undo(talk.id);
+  await talk.again();
+  if (said && !prompt.value) prompt.value = said;
+  grow();
+  prompt.focus();
+  const done = [...files, ...notes].map((each) => oneLine(typeof each === "string" ? each : (each.message ?? each.path ?? ""), 200));
+  remark(done.length ? `Taken back. ${done.join(" ")}` : "Taken back; no file had been changed.");
+  list.load();
+}
+
+function openSidebar() {
+  document.body.classList.add("with-sidebar");
+  byId("sidebar-open").setAttribute("aria-expanded", "true");
+  shade();
+}
+
+function closeSidebar() {
+  if (byId("sidebar").contains(document.activeElement) && document.body.classList.contains("with-sidebar")) byId("sidebar-open").focus();
+  document.body.classList.remove("with-sidebar");
+  byId("sidebar-open").setAttribute("aria-expanded", "false");
+  shade();
+}
+
+function shade() {
+  byId("shade").hidden = !(NARROW.matches && (panel.isOpen || document.body.classList.contains("with-sidebar")));
+}
+
+// The frame ---------------------------------------------------------------------------------------------------------------
+
+function grow() {
+  prompt.style.height = "auto";
+  prompt.style.height = `${Math.min(prompt.scrollHeight, innerHeight * 0.4)}px`;
+}
+
+function stepTurn(by) {
+  const nodes = talk.views.map((view) => view.node);
+  const at = nodes.findIndex((node) => node.contains(document.activeElement));
+  const next = nodes[at < 0 ? nodes.length - 1 : Math.max(0, Math.min(nodes.length - 1, at + by))];
+  if (!next) return;
+  next.tabIndex = -1;
+  next.focus({ preventScroll: true });
+  next.scrollIntoView({ block: "start" });
+}
+
+function nextAsked() {
+  const forms = talk.asking.map((card) => card.form);
+  const at = forms.findIndex((form) => form.node.contains(document.activeElement));
+  const next = forms[(at + 1) % forms.length];
+  next?.node.focus();
+  next?.node.scrollIntoView({ block: "nearest" });
+}
+
+function onAsked(key) {
+  const card = talk.asking.find((each) => each.node.contains(document.activeElement));
+  return card ? card.form.press(key) : false;
+}
+
+function toggleCalls() {
+  const view = talk.views.find((each) => each.node.contains(document.activeElement)) ?? talk.last;
+  const cards = [...(view?.cards.values() ?? [])];
+  const isOpen = cards.some((card) => card.body.hidden);
+  for (const card of cards) card.open(isOpen);
+}
+
+function escape() {
+  if (document.querySelector("dialog[open]")) return;
+  if (document.body.classList.contains("with-sidebar")) closeSidebar();
+  else if (NARROW.matches && panel.isOpen) panel.open(false);
+  else if (document.activeElement === prompt) byId("scroll").focus();
+  else document.activeElement?.blur();
+}
+
+function bind() {
+  refill(byId("new"), icon("plus"), el("span", {}, "New conversation"));
+  refill(byId("send"), icon("send"), el("span", {}, "Send"));
+  refill(byId("stop"), icon("stop"), el("span", {}, "Stop"));
+  refill(byId("sidebar-open"), icon("menu"));
+  refill(byId("sidebar-close"), icon("close"));
+  refill(byId("panel-open"), icon("panel"));
+  refill(byId("panel-close"), icon("close"));
+  drawTheme(byId("theme"));
+  const clicks = {
+    new: () => {
+      closeSidebar();
+      fresh();
+    },
+    stop,
+    theme: () => nextTheme(byId("theme")),
+    latest: () => talk.toEnd(),
+    shade: () => {
+      closeSidebar();
+      panel.open(false);
+    },
+    "sidebar-open": () => {
+      openSidebar();
+      byId("find").focus();
+    },
+    "sidebar-close": closeSidebar,
+    "panel-open": () => panel.open(!panel.isOpen),
+    "panel-close": () => panel.open(false),
+    "help-open": () => help(settings),
+  };
+  for (const [id, act] of Object.entries(clicks)) byId(id).addEventListener("click", act);
+  byId("composer").addEventListener("submit", submit);
+  prompt.addEventListener("input", grow);
+  prompt.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && !event.shiftKey && !event.isComposing) submit(event);
+  });
+  NARROW.addEventListener("change", () => {
+    closeSidebar();
+    panel.open(!NARROW.matches && settings.panel, false);
+  });
+  addEventListener("hashchange", fromAddress);
+  document.addEventListener("visibilitychange", () => health());
+  addEventListener("resize", () => panel.draw());
+}
+
+function fromAddress() {
+  let id = "";
+  try {
+    id = decodeURIComponent(location.hash.slice(1));
+  } catch {
+    // An address that is no address is no conversation.
+  }
+  if (id === (talk.id ?? "")) return null;
+  return id ? go(id) : fresh();
+}
+
+listen({
+  Escape: escape,
+  "?": () => void help(settings),
+  i: () => prompt.focus(),
+  "/": () => prompt.focus(),
+  n: nextAsked,
+  s: () => void stop(),
+  j: () => stepTurn(1),
+  k: () => stepTurn(-1),
+  o: toggleCalls,
+  u: () => void page.undo(),
+  c: fresh,
+  l: () => nextTheme(byId("theme")),
+  f: () => {
+    if (NARROW.matches) openSidebar();
+    byId("find").focus();
+  },
+  t: () => {
+    if (!panel.isOpen) panel.open(true);
+    else panel.select(panel.shows("run") ? "tools" : "run");
+  },
+  y: () => onAsked("y"),
+  a: () => onAsked("a"),
+  e: () => onAsked("e"),
+  d: () => onAsked("d"),
+});
+
+// The service -------------------------------------------------------------------------------------------------------------
+
+let wasThere = true;
+watchers.add((isThere) => {
+  if (isThere === wasThere) return;
+  wasThere = isThere;
+  if (isThere) {
+    link.found();
+    load();
+    if (talk.id && !talk.isLive) deed(() => talk.again())();
+  } else if (!talk.isLive) link.lost(HEALTH_MS / 1000, () => api.health().catch(() => null));
+});
+
+async function health() {
+  if (document.hidden || talk.isLive) return;
+  try {
+    const { status } = await api.health();
+    drawLink(status === "ok" ? "ok" : "degraded", status === "ok" ? "" : `The service is ${plain(status)}`);
+  } catch (error) {
+    if (error.status) drawLink("degraded", error.status === 503 ? "The service is down" : "The service is not well");
+    else link.lost(HEALTH_MS / 3000, () => health());
+    return;
+  }
+  list.load();
+}
+
+/** What the frame shows: lists that may be loaded again at any time. */
+const load = deed(async () => {
+  const [models] = await Promise.all([api.models(), list.load(), panel.loadTools()]);
+  choice.offer(models);
+});
+
+ask.token = askToken;
+bind();
+panel.open(!NARROW.matches && settings.panel, false);
+await load();
+if (location.hash.length > 1) await fromAddress();
+else fresh();
+setInterval(() => health(), HEALTH_MS);
+// While the service is away it is asked more often: it should be found again soon.
+setInterval(() => !wasThere && health(), HEALTH_MS / 3);
+document.documentElement.dataset.ready = "yes";

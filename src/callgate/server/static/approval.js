@@ -1,0 +1,155 @@
+// A call that waits for a person: what it would do, whole, and the answers. Buttons take no press for a moment after they
+// appear, so that a click or a key meant for something else decides nothing; Enter in the page decides nothing either.
+
+import { button, el, freshId, icon, refill } from "./dom.js";
+import { diffView, isDiff, showChange } from "./diff.js";
+import { textView, readable } from "./bigtext.js";
+import { asciiJson, count, digest, isForeign, shown } from "./text.js";
+
+const GUARD_MS = 600;
+
+/**
+ * The form for one call. `asked` is `{call, reason, preview}`; `send` takes the answer's body and resolves when the service
+ * has it, or throws a sentence.
+ */
+export class ApprovalForm {
+  constructor(asked, send) {
+    this.call = asked.call;
+    this.send = send;
+    this.since = performance.now();
+    this.note = el("input", { type: "text", id: freshId("why"), maxlength: "2000", autocomplete: "off" });
+    this.status = el("p", { class: "failed-line", role: "alert" });
+    this.editor = el("div", { class: "editor", hidden: true });
+    this.buttons = [
+      this.answer("Approve", "yes", "y", "primary", "finished"),
+      this.answer("Always in this session", "always", "a", "", "finished"),
+      button("Edit", { class: "", "data-key": "e", "aria-expanded": "false", onclick: () => this.edit() }, "edit"),
+      this.answer("Deny", "no", "d", "", "denied"),
+    ];
+    this.node = el(
+      "div",
+      { class: "ask", role: "group", tabindex: "-1", "aria-label": `Approval of ${asked.call.name}` },
+      el("p", { class: "why" }, icon("awaiting"), el("span", {}, el("strong", {}, "This call needs your answer. "), shown(asked.reason || ""))),
+      this.preview(asked.preview),
+      this.exact(),
+      this.editor,
+      el("div", { class: "answers" }, this.buttons),
+      el("div", { class: "why-not" }, el("label", { for: this.note.id }, "Note to the model, if you deny (optional)"), this.note),
+      this.status,
+    );
+  }
+
+  answer(words, value, key, kind, picture) {
+    const act = () => this.give(value === "no" && this.note.value ? { answer: value, message: this.note.value } : { answer: value });
+    return button(words, { class: kind, "data-key": key, "data-answer": value, onclick: act }, picture);
+  }
+
+  preview(preview) {
+    if (!preview) return null;
+    return isDiff(preview) ? diffView(preview) : el("div", { class: "preview" }, textView(preview, "What would change"));
+  }
+
+  exact() {
+    // Two names that look alike are told apart by their escapes; nothing that is approved is cut without a count and a hash.
+    const text = asciiJson(this.call.args ?? {}, 2);
+    const print = el("span", {}, `${count(text.length)} characters`);
+    digest(text).then((hash) => hash && print.append(`, SHA-256 ${hash}`));
+    const isOdd = isForeign(readable(this.call.args ?? {})) || isForeign(this.call.name);
+    return el(
+      "details",
+      { class: "exact", open: isOdd },
+      el("summary", {}, "The exact arguments, in ASCII (", print, ")"),
+      isOdd && el("p", { class: "quiet" }, "They hold characters outside ASCII, which are escaped here."),
+      textView(`${asciiJson(this.call.name)} ${text}`, "Exact arguments"),
+    );
+  }
+
+  async give(body) {
+    if (performance.now() - this.since < GUARD_MS) return;
+    // A button that is switched off loses the focus: whoever pressed it is to find it again.
+    this.isAnsweredHere = this.node.contains(document.activeElement);
+    this.busy(true);
+    this.status.textContent = "";
+    try {
+      await this.send(body);
+    } catch (error) {
+      this.busy(false);
+      this.status.textContent = error.message;
+    }
+  }
+
+  busy(isBusy) {
+    for (const each of this.node.querySelectorAll("button, textarea, input")) each.disabled = isBusy;
+  }
+
+  press(key) {
+    const found = this.buttons.find((each) => each.dataset.key === key && !each.disabled && !each.hidden);
+    found?.click();
+    return Boolean(found);
+  }
+
+  // Editing -----------------------------------------------------------------------------------------------------------------
+
+  edit() {
+    const isOpen = this.editor.hidden;
+    this.editor.hidden = !isOpen;
+    const [yes, always, edit] = this.buttons;
+    edit.setAttribute("aria-expanded", String(isOpen));
+    edit.lastChild.textContent = isOpen ? "Leave as it was" : "Edit";
+    // One way to say yes at a time: with the changes, or without any.
+    yes.hidden = always.hidden = isOpen;
+    if (!isOpen) return;
+    this.fields = Object.entries(this.call.args ?? {}).map(([name, value]) => new Field(name, value));
+    const send = button("Approve with changes", { class: "primary", onclick: () => this.giveEdited() }, "finished");
+    refill(
+      this.editor,
+      el("h4", {}, "Change the arguments"),
+      this.fields.length ? this.fields.map((field) => field.node) : el("p", { class: "quiet" }, "This call has no arguments."),
+      el("div", { class: "answers" }, send),
+    );
+    this.fields[0]?.input.focus();
+  }
+
+  giveEdited() {
+    const args = {};
+    for (const field of this.fields) {
+      try {
+        args[field.name] = field.value();
+      } catch (error) {
+        this.status.textContent = `${field.name}: ${error.message}`;
+        field.input.focus();
+        return;
+      }
+    }
+    this.give({ answer: "yes", arguments: args });
+  }
+}
+
+/** One argument: a text is edited as text, anything else as JSON. What is not touched stays exactly as it was. */
+class Field {
+  constructor(name, value) {
+    this.name = name;
+    this.before = value;
+    this.isText = typeof value === "string";
+    const id = freshId("arg");
+    const text = this.isText ? value : JSON.stringify(value, null, 2);
+    const rows = Math.min(14, Math.max(1, text.split("\n").length));
+    this.input = el("textarea", { id, rows, spellcheck: "false", autocomplete: "off", "aria-describedby": `${id}-change` });
+    this.input.value = text;
+    this.start = this.input.value; // as the browser keeps it: with its own ends of lines
+    const change = el("div", { id: `${id}-change` });
+    this.input.addEventListener("input", () => showChange(change, this.start, this.input.value));
+    const label = el("label", { for: id }, shown(name), this.isText ? "" : el("span", { class: "quiet" }, " (JSON)"));
+    this.node = el("div", { class: "field" }, label, this.input, change);
+  }
+
+  value() {
+    if (this.input.value === this.start) return this.before;
+    if (this.isText) return this.input.value;
+    try {
+      return JSON.parse(this.input.value);
+    } catch {
+      throw new Error("this is not JSON.");
+    }
+  }
+}

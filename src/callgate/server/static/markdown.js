@@ -1,0 +1,372 @@
+// Markdown in, elements out. A small and strict reader: no HTML, no remote pictures, links to http, https and mailto only;
+// whatever it does not know stays text. `MarkdownStream` renders an answer while it arrives: a block that another one has
+// followed is final and is never touched again, so long answers cost no more at their end than at their beginning.
+
+import { el } from "./dom.js";
+import { plain, shown } from "./text.js";
+
+const DEPTH_MAX = 8; // of lists and quotes in one another, and of marks in one another
+
+// Blocks -----------------------------------------------------------------------------------------------------------------
+
+const FENCE = /^( {0,3})(`{3,}|~{3,})[ \t]*([^`\n]*)$/;
+const HEADING = /^ {0,3}(#{1,6})(?:[ \t]+(.*?))?(?:[ \t]+#+)?[ \t]*$/;
+const RULE = /^ {0,3}(?:(?:\*[ \t]*){3,}|(?:-[ \t]*){3,}|(?:_[ \t]*){3,})$/;
+const QUOTE = /^ {0,3}> ?/;
+const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])(?:[ \t]+|$)/;
+const TABLE_LINE = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
+const BLANK = /^[ \t]*$/;
+
+/** The blocks of a text: what kind each is, its lines, and the line at which it begins. */
+export function blocks(lines) {
+  const found = [];
+  let at = 0;
+  while (at < lines.length) {
+    if (BLANK.test(lines[at])) {
+      at += 1;
+      continue;
+    }
+    const block = READERS.map((read) => read(lines, at)).find(Boolean);
+    block.start = at;
+    found.push(block);
+    at = block.end;
+  }
+  return found;
+}
+
+const READERS = [readFence, readHeading, readRule, readQuote, readList, readTable, readParagraph];
+
+function readFence(lines, at) {
+  const open = FENCE.exec(lines[at]);
+  if (!open) return null;
+  const closing = new RegExp(`^ {0,3}\\${open[2][0]}{${open[2].length},}[ \\t]*$`);
+  let end = at + 1;
+  while (end < lines.length && !closing.test(lines[end])) end += 1;
+  const strip = new RegExp(`^ {0,${open[1].length}}`);
+  return { kind: "code", language: open[3].trim(), lines: lines.slice(at + 1, end).map((line) => line.replace(strip, "")), end: end + 1 };
+}
+
+function readHeading(lines, at) {
+  const found = HEADING.exec(lines[at]);
+  return found && { kind: "heading", level: found[1].length, text: found[2] || "", end: at + 1 };
+}
+
+function readRule(lines, at) {
+  return RULE.test(lines[at]) ? { kind: "rule", end: at + 1 } : null;
+}
+
+function readQuote(lines, at) {
+  let end = at;
+  while (end < lines.length && QUOTE.test(lines[end])) end += 1;
+  return end > at ? { kind: "quote", lines: lines.slice(at, end).map((line) => line.replace(QUOTE, "")), end } : null;
+}
+
+function readList(lines, at) {
+  const first = ITEM.exec(lines[at]);
+  if (!first) return null;
+  const ordered = /\d/.test(first[2]);
+  const items = [];
+  let end = at;
+  while (end < lines.length) {
+    const item = ITEM.exec(lines[end]);
+    if (!item || /\d/.test(item[2]) !== ordered || RULE.test(lines[end])) break;
+    const indent = Math.min(item[0].length, item[1].length + item[2].length + 4);
+    const inner = [lines[end].slice(item[0].length)];
+    end += 1;
+    while (end < lines.length) {
+      const line = lines[end];
+      const inside = line.startsWith(" ".repeat(Math.max(2, indent))) || line.startsWith("\t");
+      if (BLANK.test(line)) {
+        // A blank line belongs to the item if what follows it does.
+        const next = lines.slice(end + 1, end + 3).find((other) => !BLANK.test(other));
+        if (next === undefined || !(next.startsWith(" ".repeat(Math.max(2, indent))) || next.startsWith("\t"))) break;
+        inner.push("");
+      } else if (inside) inner.push(line.replace(new RegExp(`^(?:\\t| {1,${Math.max(2, indent)}})`), ""));
+      else if (ITEM.test(line) || isBreak(line)) break;
+      else inner.push(line.trimStart());
+      end += 1;
+    }
+    items.push(inner);
+    let next = end;
+    while (next < lines.length && BLANK.test(lines[next])) next += 1;
+    if (next < lines.length && next - end <= 2 && ITEM.test(lines[next])) end = next;
+  }
+  return { kind: "list", ordered, first: ordered ? parseInt(first[2], 10) : 1, items, end };
+}
+
+function readTable(lines, at) {
+  if (!lines[at].includes("|") || at + 1 >= lines.length || !TABLE_LINE.test(lines[at + 1])) return null;
+  const head = cells(lines[at]);
+  const rule = cells(lines[at + 1]);
+  if (head.length !== rule.length) return null;
+  let end = at + 2;
+  while (end < lines.length && lines[end].includes("|") && !BLANK.test(lines[end])) end += 1;
+  const align = rule.map((cell) => (/^:.*:$/.test(cell) ? "center" : cell.endsWith(":") ? "right" : "left"));
+  const rows = lines.slice(at + 2, end).map((line) => cells(line).slice(0, head.length));
+  return { kind: "table", head, align, rows, end };
+}
+
+function cells(line) {
+  return line
+    .trim()
+    .replace(/^\|/, "")
+    .replace(/(?<!\\)\|$/, "")
+    .split(/(?<!\\)\|/)
+    .map((cell) => cell.trim().replaceAll("\\|", "|"));
+}
+
+function readParagraph(lines, at) {
+  let end = at + 1;
+  while (end < lines.length && !BLANK.test(lines[end]) && !isBreak(lines[end]) && !readTable(lines, end)) end += 1;
+  return { kind: "paragraph", text: lines.slice(at, end).join("\n"), end };
+}
+
+const isBreak = (line) => FENCE.test(line) || HEADING.test(line) || RULE.test(line) || QUOTE.test(line) || /^ {0,3}(?:[-*+]|1[.)])[ \t]+\S/.test(line);
+
+const VIEWS = {
+  paragraph: (block, depth) => el("p", { dir: "auto" }, inline(block.text, depth)),
+  // The page has headings of its own; those of an answer stand below them.
+  heading: (block, depth) => el(`h${Math.min(6, block.level + 2)}`, { dir: "auto" }, inline(block.text, depth)),
+  rule: () => el("hr"),
+  quote: (block, depth) => el("blockquote", {}, views(block.lines, depth + 1)),
+  code: codeView,
+  list: (block, depth) =>
+    el(block.ordered ? "ol" : "ul", block.ordered && block.first !== 1 ? { start: block.first } : {}, block.items.map((item) => itemView(item, depth))),
+  table: (block, depth) =>
+    el(
+      "div",
+      { class: "table", tabindex: "0", role: "region", "aria-label": "Table" },
+      el(
+        "table",
+        {},
+        el("thead", {}, el("tr", {}, block.head.map((cell, i) => el("th", { class: block.align[i], scope: "col" }, inline(cell, depth))))),
+        el("tbody", {}, block.rows.map((row) => el("tr", {}, row.map((cell, i) => el("td", { class: block.align[i] }, inline(cell, depth)))))),
+      ),
+    ),
+};
+
+function views(lines, depth) {
+  if (depth > DEPTH_MAX) return [el("p", {}, shown(lines.join("\n")))];
+  return blocks(lines).map((block) => VIEWS[block.kind](block, depth));
+}
+
+function itemView(lines, depth) {
+  const task = /^\[([ xX])\][ \t]+/.exec(lines[0] || "");
+  const rest = task ? [lines[0].slice(task[0].length), ...lines.slice(1)] : lines;
+  const made = views(rest, depth + 1);
+  // An item of one paragraph is set tight, as people write lists.
+  const first = made[0]?.tagName === "P" ? [...made[0].childNodes] : made.slice(0, 1);
+  const box = task && el("span", { class: "task", role: "img", "aria-label": task[1] === " " ? "not done" : "done" }, task[1] === " " ? "☐ " : "☑ ");
+  return el("li", { dir: "auto" }, box, first, made.slice(1));
+}
+
+function codeView(block) {
+  const text = block.lines.join("\n");
+  const code = el("code", {}, shown(text));
+  return el(
+    "figure",
+    { class: "code" },
+    el(
+      "figcaption",
+      {},
+      el("span", {}, shown(block.language.slice(0, 40) || "text")),
+      el("button", { type: "button", class: "link copy", onclick: (event) => copy(event.currentTarget, text) }, "Copy"),
+    ),
+    el("pre", { tabindex: "0", "aria-label": "Code" }, code),
+  );
+}
+
+/** Puts a text where it can be pasted from, and says so on the button. */
+export async function copy(target, text) {
+  const words = target.textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    target.textContent = "Copied";
+  } catch {
+    target.textContent = "Not allowed";
+  }
+  setTimeout(() => (target.textContent = words), 1500);
+}
+
+// Marks inside of a line --------------------------------------------------------------------------------------------------
+
+const REACH = 4000; // how far a mark may be from its end: a bound on the work for text that is full of open marks
+const SPECIAL = /[\\`*_~[!<h\n&]/g;
+const ESCAPED = /[!-/:-@[-`{-~]/;
+const BARE_LINK = /^https?:\/\/[^\s<>"'`]+/;
+
+/** The marks of a text as nodes. */
+export function inline(text, depth = 0) {
+  const nodes = [];
+  let start = 0;
+  let at = 0;
+  const dead = {}; // how far it is known that a mark has no end: nobody looks there twice
+  const flush = (end) => end > start && nodes.push(...shown(text.slice(start, end)));
+  while (at < text.length) {
+    SPECIAL.lastIndex = at;
+    const found = depth > DEPTH_MAX ? null : SPECIAL.exec(text);
+    if (!found) break;
+    at = found.index;
+    const mark = MARKS[text[at]](text, at, depth, dead);
+    if (!mark) {
+      at += 1;
+      continue;
+    }
+    flush(at);
+    nodes.push(...[mark.nodes].flat());
+    at = start = mark.end;
+  }
+  flush(text.length);
+  return nodes;
+}
+
+const MARKS = {
+  "\\": (text, at) => {
+    if (text[at + 1] === "\n") return { nodes: [el("br")], end: at + 2 };
+    return ESCAPED.test(text[at + 1] || "") ? { nodes: [document.createTextNode(text[at + 1])], end: at + 2 } : null;
+  },
+  "`": (text, at) => {
+    const ticks = /^`+/.exec(text.slice(at, at + 64))[0];
+    const close = text.slice(at + ticks.length, at + REACH).search(new RegExp(`(?<!\`)${ticks}(?!\`)`));
+    if (close < 0) return { nodes: [document.createTextNode(ticks)], end: at + ticks.length };
+    const inner = text.slice(at + ticks.length, at + ticks.length + close).replace(/\n/g, " ");
+    return { nodes: [el("code", {}, shown(/^ .*\S.* $/.test(inner) ? inner.slice(1, -1) : inner))], end: at + close + 2 * ticks.length };
+  },
+  "*": emphasis,
+  _: emphasis,
+  "~": (text, at, depth, dead) => paired(text, at, "~~", "del", { depth, dead }),
+  "[": link,
+  "!": (text, at, depth, dead) => (text[at + 1] === "[" ? picture(text, at, dead) : null),
+  "<": (text, at) => {
+    const found = /^<((?:https?:\/\/|mailto:)[^\s<>]{1,2000})>/.exec(text.slice(at, at + 2048));
+    return found && { nodes: [anchor(found[1], shown(found[1]))], end: at + found[0].length };
+  },
+  h: (text, at) => {
+    if (at > 0 && /[\w/]/.test(text[at - 1])) return null;
+    const found = BARE_LINK.exec(text.slice(at, at + 2048));
+    if (!found) return null;
+    const href = found[0].replace(/[.,;:!?)\]]+$/, "");
+    return { nodes: [anchor(href, shown(href))], end: at + href.length };
+  },
+  "\n": (text, at) => ({ nodes: [/ {2}$/.test(text.slice(Math.max(0, at - 2), at)) ? el("br") : document.createTextNode("\n")], end: at + 1 }),
+  "&": (text, at) => {
+    const found = /^&(amp|lt|gt|quot|nbsp|#39);/.exec(text.slice(at, at + 8));
+    const chars = { amp: "&", lt: "<", gt: ">", quot: '"', nbsp: "\u00a0", "#39": "'" };
+    return found && { nodes: [document.createTextNode(chars[found[1]])], end: at + found[0].length };
+  },
+};
+
+function emphasis(text, at, depth, dead) {
+  const mark = text[at];
+  if (mark === "_" && at > 0 && /\w/.test(text[at - 1])) return null;
+  return (
+    (text.startsWith(mark.repeat(3), at) && paired(text, at, mark.repeat(3), "strong", { depth, dead, inside: "em" })) ||
+    (text.startsWith(mark.repeat(2), at) && paired(text, at, mark.repeat(2), "strong", { depth, dead })) ||
+    paired(text, at, mark, "em", { depth, dead })
+  );
+}
+
+function paired(text, at, mark, tag, { depth, dead, inside = null }) {
+  if (!text.startsWith(mark, at)) return null;
+  const from = at + mark.length;
+  if (/^\s/.test(text[from] || " ")) return null;
+  const reach = Math.min(text.length, from + REACH);
+  let close = Math.max(from, dead[mark] ?? 0);
+  while ((close = text.indexOf(mark, close)) >= 0 && close < reach) {
+    const after = text[close + mark.length] || "";
+    const isEnd = !/\s/.test(text[close - 1]) && text[close - 1] !== "\\" && !(mark[0] === "_" && /\w/.test(after));
+    if (close > from && isEnd && !(mark.length === 1 && (after === mark || text[close - 1] === mark))) {
+      const nodes = inline(text.slice(from, close), depth + 1);
+      return { nodes: [el(tag, {}, inside ? el(inside, {}, nodes) : nodes)], end: close + mark.length };
+    }
+    close += 1;
+  }
+  dead[mark] = reach;
+  return null;
+}
+
+function target(text, at) {
+  // From the "(" on: an address without spaces, and a title that is left out.
+  const found = /^\(\s*<?((?:[^\s()<>]|\([^\s()<>]*\)){0,2000})>?(?:\s+(?:"[^"\n]*"|'[^'\n]*'))?\s*\)/.exec(text.slice(at, at + 2400));
+  return found && { href: found[1], end: at + found[0].length };
+}
+
+function closing(text, at, dead) {
+  // The bracket that closes the one at `at`.
+  let open = 0;
+  const next = (dead.bracket ?? -1) >= at ? dead.bracket : (dead.bracket = text.indexOf("]", at));
+  if (next < 0) dead.bracket = Infinity;
+  const reach = Math.min(text.length, at + REACH);
+  if (next < 0 || next >= reach) return -1;
+  for (let i = at; i < reach; i += 1) {
+    if (text[i] === "\\") i += 1;
+    else if (text[i] === "[" && (open += 1) > DEPTH_MAX) return -1;
+    else if (text[i] === "]" && (open -= 1) === 0) return i;
+  }
+  return -1;
+}
+
+function link(text, at, depth, dead) {
+  const close = closing(text, at, dead);
+  const found = close > 0 && text[close + 1] === "(" && target(text, close + 1);
+  if (!found) return null;
+  const words = el("span", {}, inline(text.slice(at + 1, close), depth + 1));
+  for (const inner of words.querySelectorAll("a")) inner.replaceWith(...inner.childNodes);
+  return { nodes: linked(found.href, [words]), end: found.end };
+}
+
+function picture(text, at, dead) {
+  const close = closing(text, at + 1, dead);
+  const found = close > 0 && text[close + 1] === "(" && target(text, close + 1);
+  if (!found) return null;
+  const words = ["picture, not loaded: ", ...shown(text.slice(at + 2, close) || found.href)];
+  return { nodes: linked(found.href, words), end: found.end };
+}
+
+function linked(href, words) {
+  return isSafe(href) ? [anchor(href, words)] : [...words, " (", ...shown(href), ")"];
+}
+
+/** Whether an address may be a link: what a browser would make of it begins with http, https or mailto. */
+export function isSafe(href) {
+  if (!/^(?:https?:\/\/|mailto:)[^\s\\]/i.test(href)) return false;
+  try {
+    return ["http:", "https:", "mailto:"].includes(new URL(href).protocol);
+  } catch {
+    return false;
+  }
+}
+
+function anchor(href, words) {
+  if (!isSafe(href)) return el("span", {}, words);
+  // Where a link leads is always seen: in its title, in the form that the browser will ask for.
+  const props = { href, rel: "noopener noreferrer nofollow", target: "_blank", title: plain(new URL(href).href) };
+  return el("a", props, words);
+}
+
+// While it arrives --------------------------------------------------------------------------------------------------------
+
+/** A whole text as a list of elements. */
+export const markdown = (text) => views(text.replace(/\r\n?/g, "\n").split("\n"), 0);
+
+/** An answer that grows: `add` pieces of it, and `node` shows what there is. */
+export class MarkdownStream {
+  constructor(node) {
+    this.node = node;
+    this.text = ""; // of the last block, and what followed it
+    this.open = []; // its elements, which the next piece may change
+  }
+
+  add(piece) {
+    this.text += piece;
+    const lines = this.text.replace(/\r\n?/g, "\n").split("\n");
+    const found = blocks(lines);
+    const settled = found.slice(0, -1);
+    for (const node of this.open) node.remove();
+    for (const block of settled) this.node.append(VIEWS[block.kind](block, 0));
+    const rest = found.at(-1);
+    this.open = rest ? [VIEWS[rest.kind](rest, 0)] : [];
+    this.node.append(...this.open);
+    if (settled.length) this.text = lines.slice(rest.start).join("\n");
+  }
+}

@@ -1,0 +1,317 @@
+// The conversation that is open: its exchanges on the screen, the run that goes on in it, and what a person may do with it.
+
+import { Watch, api, freshKey } from "./api.js";
+import { el, refill } from "./dom.js";
+import { TurnView, exchanges, fill } from "./turn.js";
+import { oneLine } from "./text.js";
+
+const FIRST_DRAWN = 40; // exchanges that are there at once; older ones are put above them while the browser has nothing else to do
+const DRAWN_AT_ONCE = 25;
+const NEAR_PX = 120;
+const AGAIN_MS = 2000;
+
+export class Talk {
+  /** `page` is told of everything that the frame around the conversation shows. */
+  constructor(place, scroll, page) {
+    this.place = place;
+    this.scroll = scroll;
+    this.page = page;
+    this.does = {
+      answer: (call, body) => this.answer(call, body),
+      fork: (view) => page.fork(this.id, this.views.length - 1 - this.views.indexOf(view)),
+      undo: () => page.undo(),
+      look: (view) => page.look(view),
+      grew: () => this.follow(),
+    };
+    this.reset(null);
+    scroll.addEventListener("scroll", () => this.scrolled(), { passive: true });
+    // Somebody who opens something wants to look at it, not at the end.
+    place.addEventListener("click", ({ target }) => target.closest(".head, summary, .more") && (this.isPinned = false), true);
+    new ResizeObserver(() => this.follow()).observe(place);
+  }
+
+  reset(id) {
+    this.watch?.leave();
+    this.watch = null;
+    clearTimeout(this.timer);
+    this.id = id;
+    this.session = null;
+    this.views = [];
+    this.footed = null;
+    this.undrawn = [];
+    this.isPinned = true;
+    this.ticket = (this.ticket || 0) + 1;
+    this.place.replaceChildren();
+  }
+
+  get last() {
+    return this.views.at(-1);
+  }
+
+  get isLive() {
+    return Boolean(this.watch);
+  }
+
+  get asking() {
+    return this.views.flatMap((view) => view.asking);
+  }
+
+  // Reading -----------------------------------------------------------------------------------------------------------------
+
+  /** Shows a conversation that the service keeps. */
+  async open(id, isGoingOn = false) {
+    const session = await this.read(id);
+    if (!session) return;
+    this.draw(session, isGoingOn);
+    if (session.run) this.join(session);
+    else this.standing();
+    if (!session.run && session.state === "running") this.timer = setTimeout(() => this.lookAgain(session.updated), AGAIN_MS);
+  }
+
+  /** Another process is at work on the conversation: it is read again whenever something was written to it. */
+  async lookAgain(updated) {
+    const ticket = this.ticket;
+    const session = await api.session(this.id).catch(() => null);
+    if (ticket !== this.ticket) return;
+    if (session && (session.updated !== updated || session.state !== "running")) this.again().catch((error) => this.page.failed(error));
+    else this.timer = setTimeout(() => this.lookAgain(updated), AGAIN_MS);
+  }
+
+  async read(id) {
+    const isOther = id !== this.id;
+    if (isOther) this.reset(id);
+    const ticket = (this.ticket += 1);
+    clearTimeout(this.timer);
+    this.watch?.leave();
+    this.watch = null;
+    const session = await api.session(id);
+    return ticket === this.ticket ? session : null;
+  }
+
+  /** Reads the conversation again: after a run whose events are gone, an undo, or an answer with which it goes on. */
+  async again(isGoingOn = false) {
+    if (this.id) await this.open(this.id, isGoingOn);
+  }
+
+  draw(session, isGoingOn) {
+    this.session = session;
+    const found = exchanges(session.contents || [], session.calls || []);
+    // The events of a run that goes on say all of it, from the first on; what an earlier run did of the same exchange they don't.
+    if (session.run && found.length && !isGoingOn) found.at(-1).steps = [];
+    const opened = this.openCards();
+    const { scrollTop } = this.scroll;
+    const wasPinned = this.isPinned;
+    this.place.replaceChildren();
+    this.undrawn = found.slice(0, -FIRST_DRAWN);
+    this.views = found.slice(-FIRST_DRAWN).map((exchange) => this.made(exchange));
+    this.place.append(...this.views.map((view) => view.node));
+    for (const card of this.views.flatMap((view) => [...view.cards.values()])) if (opened.has(card.call.id)) card.open(true);
+    this.feet();
+    this.page.changed();
+    if (wasPinned) this.toEnd();
+    else this.scroll.scrollTop = scrollTop;
+    if (this.undrawn.length) this.later(() => this.drawMore(this.ticket));
+  }
+
+  /** Cards that a person opened stay open when the conversation is drawn anew. */
+  openCards() {
+    return new Set(this.views.flatMap((view) => [...view.cards.values()]).filter((card) => !card.body.hidden).map((card) => card.call.id));
+  }
+
+  made({ said, parts, steps }) {
+    const view = new TurnView(this.does, { said, parts });
+    fill(view, steps);
+    view.drawFoot(false);
+    return view;
+  }
+
+  later(work) {
+    if (globalThis.requestIdleCallback) requestIdleCallback(work, { timeout: 500 });
+    else setTimeout(work, 30);
+  }
+
+  drawMore(ticket) {
+    if (ticket !== this.ticket || !this.undrawn.length) return;
+    const older = this.undrawn.splice(-DRAWN_AT_ONCE).map((exchange) => this.made(exchange));
+    this.views.unshift(...older);
+    const height = this.scroll.scrollHeight;
+    this.place.prepend(...older.map((view) => view.node));
+    // What is on the screen stays where it is, also where the browser does not see to it.
+    if (this.isPinned) this.toEnd();
+    else if (!CSS.supports("overflow-anchor", "auto")) this.scroll.scrollTop += this.scroll.scrollHeight - height;
+    this.later(() => this.drawMore(ticket));
+  }
+
+  feet() {
+    // Only the last exchange can be undone; of the others, the one that was the last before has to learn it.
+    for (const view of new Set([this.footed, this.last])) {
+      if (view && this.views.includes(view) && !view.node.classList.contains("live")) view.drawFoot(view === this.last);
+    }
+    this.footed = this.last;
+  }
+
+  /** How a conversation stands in which nothing runs: calls may wait, or a run may have been cut off. */
+  standing() {
+    for (const asked of this.session?.approvals || []) this.last?.card(asked.call).ask(asked);
+    this.page.standing(this.session?.state);
+  }
+
+  // Running -----------------------------------------------------------------------------------------------------------------
+
+  send(prompt, choice) {
+    this.id ??= `web-${freshKey().slice(0, 12)}`;
+    const view = new TurnView(this.does, { said: prompt });
+    this.views.push(view);
+    this.place.append(view.node);
+    this.start(view, { body: { prompt, session: this.id, stream: true, ...choice } });
+  }
+
+  /** Goes on with what stopped. */
+  goOn(choice) {
+    const view = this.last ?? new TurnView(this.does);
+    if (!this.last) {
+      this.views.push(view);
+      this.place.append(view.node);
+    }
+    this.start(view, { body: { session: this.id, stream: true, ...choice } });
+  }
+
+  join(session) {
+    const view = this.last ?? new TurnView(this.does);
+    if (!this.last) {
+      this.views.push(view);
+      this.place.append(view.node);
+    }
+    this.start(view, { sessionId: session.id ?? this.id });
+    this.joined = true;
+  }
+
+  start(view, how) {
+    view.begin(!how.sessionId);
+    view.foot.hidden = true;
+    this.feet();
+    this.isPinned = true;
+    this.joined = false;
+    const ticket = this.ticket;
+    const mine = (act) => (...given) => ticket === this.ticket && act(...given);
+    this.watch = new Watch(
+      {
+        event: mine((event) => this.take(view, event)),
+        lost: mine((seconds, retry) => this.page.lost(seconds, retry)),
+        found: mine(() => this.page.found()),
+        gone: mine(() => this.isGone(view)),
+        refused: mine((error) => this.isRefused(view, error)),
+      },
+      how,
+    );
+    this.page.changed();
+    this.toEnd();
+  }
+
+  take(view, event) {
+    if (event.type === "error" && event.error === "events_gone") {
+      this.isGone(view);
+      return;
+    }
+    view.take(event);
+    this.page.heard(event, view);
+    if (event.type === "run_started") {
+      this.id = event.session;
+      this.page.changed();
+    }
+    if (event.type === "run_ended" || event.type === "error") this.isOver(event);
+  }
+
+  async isOver(event) {
+    this.watch = null;
+    const wasJoined = this.joined;
+    const ticket = this.ticket;
+    this.feet();
+    this.page.changed();
+    const session = await api.session(this.id).catch(() => null);
+    if (!session || ticket !== this.ticket) return;
+    this.session = session;
+    this.page.changed();
+    if (wasJoined || (event.reply?.approvals || []).length) this.again();
+    else this.page.standing(session.state);
+  }
+
+  isGone(view) {
+    // The service was started anew, or has forgotten the events: what it kept of the run is in the session.
+    this.watch = null;
+    view.close({ reason: "" });
+    this.page.found();
+    const ticket = this.ticket;
+    const read = () =>
+      ticket === this.ticket &&
+      this.again().catch((error) => {
+        this.page.failed(error);
+        this.timer = setTimeout(read, AGAIN_MS);
+      });
+    read();
+  }
+
+  isRefused(view, error) {
+    this.watch = null;
+    this.page.found();
+    if (view.cards.size || view.text || this.joined) {
+      view.notice(error.message, "warning");
+      view.close({ reason: "" });
+      this.feet();
+    } else {
+      // Nothing came of it: what was typed goes back to where it was typed.
+      view.close({ reason: "" });
+      if (view.said !== null) {
+        view.node.remove();
+        this.views.pop();
+      }
+      this.page.refused(error, view.said);
+      // Somebody else's run is under way: it is shown instead.
+      if (error.status === 409) this.again().catch(() => null);
+    }
+    this.page.changed();
+  }
+
+  async answer(call, body) {
+    const wasLive = this.isLive; // a quick run is over before its answer's answer is here
+    await api.answer(this.id, call, body);
+    this.page.answered(wasLive);
+  }
+
+  // Scrolling ---------------------------------------------------------------------------------------------------------------
+
+  scrolled() {
+    const { scrollHeight, scrollTop, clientHeight } = this.scroll;
+    this.isPinned = scrollHeight - scrollTop - clientHeight < NEAR_PX;
+    this.page.pinned(this.isPinned);
+  }
+
+  follow() {
+    if (this.isPinned && this.views.length) this.toEnd();
+  }
+
+  toEnd() {
+    this.scroll.scrollTop = this.scroll.scrollHeight;
+    this.isPinned = true;
+    this.page.pinned(true);
+  }
+
+  /** The words at the top of the page. */
+  get title() {
+    return oneLine(this.session?.title || this.views[0]?.said || "", 80) || "New conversation";
+  }
+
+  /** What an empty conversation shows. */
+  welcome(tools) {
+    refill(
+      this.place,
+      el(
+        "div",
+        { class: "welcome" },
+        el("h2", {}, "What should be done?"),
+        el("p", {}, "The model may call ", el("strong", {}, tools), ". Calls that change something wait here for your answer, with what they would change."),
+        el("p", { class: "quiet" }, "Press ", el("kbd", {}, "?"), " for the keys."),
+      ),
+    );
+  }
+}

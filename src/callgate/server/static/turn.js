@@ -1,0 +1,306 @@
+// One exchange: what a person said, and what the model and the tools made of it, live from events or afterwards from the history.
+
+import { button, el, icon, refill } from "./dom.js";
+import { CallCard } from "./call.js";
+import { MarkdownStream, copy, markdown } from "./markdown.js";
+import { mediaView, textView } from "./bigtext.js";
+import { Clock } from "./timeline.js";
+import { cost, count, duration, many, oneLine, shown } from "./text.js";
+
+const LONG_ANSWER = 200_000; // an answer beyond this is shown as text: marks in it would cost more than they are worth
+
+const LONG_BLOCK = 20_000;
+const LONG_BLOCK_MS = 150;
+
+const ENDS = {
+  turn_limit: "Stopped: the limit of turns is reached.",
+  call_limit: "Stopped: the limit of calls is reached.",
+  token_limit: "Stopped: the limit of tokens is reached.",
+  cost_limit: "Stopped: the limit of cost is reached.",
+  loop: "Stopped: the model made the same call again and again.",
+  cancelled: "Cancelled.",
+  approval_needed: "Paused: a call needs an answer.",
+  MAX_TOKENS: "The answer was cut off: it reached its longest length.",
+  SAFETY: "The answer was stopped by the model's safety rules.",
+};
+
+export class TurnView {
+  /** `does` has answer(callId, body), fork(turn), undo(turn), look(turn) and grew(). */
+  constructor(does, { said = null, parts = [] } = {}) {
+    this.does = does;
+    this.said = said;
+    this.cards = new Map();
+    this.pending = "";
+    this.answer = null;
+    this.thought = null;
+    this.text = "";
+    this.usage = null;
+    this.heading = el("h2", { class: "unseen" }, said === null ? "Going on" : `You asked: ${oneLine(said, 120)}`);
+    const media = parts.filter((part) => part.inlineData).map(mediaView);
+    this.prompt = said === null ? null : el("div", { class: "said" }, said.length > 4000 ? textView(said, "What you said") : el("p", { dir: "auto" }, shown(said)), media);
+    this.work = el("div", { class: "work" });
+    this.foot = el("footer", { class: "foot", hidden: true });
+    this.node = el("article", { class: "turn" }, this.heading, this.prompt, this.work, this.foot);
+  }
+
+  // Live --------------------------------------------------------------------------------------------------------------------
+
+  /** A run begins. One that is joined later is timed by the service. */
+  begin(isFromStart = true) {
+    this.clock = isFromStart && !this.cards.size ? new Clock() : null;
+    this.past = null;
+    this.busy = el("p", { class: "busy" }, el("span", { class: "dots", "aria-hidden": "true" }), (this.doing = el("span", {}, "Thinking")));
+    this.node.append(this.busy);
+    this.node.classList.add("live");
+  }
+
+  take(event) {
+    this.clock?.take(event);
+    if (event.type !== "text_delta") this.flush();
+    TAKES[event.type]?.call(this, event);
+    if (event.type === "text_delta") return;
+    if (this.busy) this.doing.textContent = this.activity();
+    this.does.grew();
+  }
+
+  /** What goes on, in a few words. */
+  activity() {
+    const running = [...this.cards.values()].filter((card) => card.state === "started").length;
+    if (this.asking.length) return "Waiting for your answer";
+    return running ? `Running ${many(running, "call")}` : "Thinking";
+  }
+
+  card(call) {
+    let card = this.cards.get(call.id);
+    if (!card) {
+      this.answer = this.thought = null;
+      card = new CallCard(call, this.does);
+      this.cards.set(call.id, card);
+      this.work.append(card.node);
+    }
+    return card;
+  }
+
+  flush() {
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.pause);
+    this.frame = 0;
+    if (!this.pending) return;
+    if (!this.answer) {
+      const node = el("div", { class: "answer" });
+      this.work.append(node);
+      this.answer = new MarkdownStream(node);
+      this.thought = null;
+    }
+    this.text += this.pending;
+    this.answer.add(this.pending);
+    this.pending = "";
+    this.does.grew();
+  }
+
+  notice(message, level = "info") {
+    this.work.append(el("p", { class: `notice ${level}` }, icon(level === "info" ? "info" : "warning"), el("span", {}, shown(message))));
+  }
+
+  /** The exchange is over, in whatever way. */
+  close({ usage = this.usage, spent = null, seconds = null, reason = "STOP" } = {}) {
+    this.flush();
+    if (this.clock?.isLive) this.clock.stop();
+    this.busy?.remove();
+    this.busy = null;
+    this.node.classList.remove("live");
+    if (ENDS[reason]) this.notice(ENDS[reason], reason === "approval_needed" ? "info" : "warning");
+    else if (reason !== "STOP" && reason) this.notice(`The model ended with ${reason}.`, "warning");
+    this.facts = { usage, spent, seconds: seconds ?? (this.clock ? this.clock.end : null) };
+    this.drawFoot();
+  }
+
+  drawFoot(isLast = true) {
+    const { usage, spent, seconds } = this.facts || {};
+    const words = [
+      this.cards.size && many(this.cards.size, "call"),
+      seconds > 0 && duration(seconds),
+      usage?.total_tokens && `${count(usage.total_tokens)} tokens`,
+      typeof spent === "number" && `cost ${cost(spent)}`,
+    ].filter(Boolean);
+    refill(
+      this.foot,
+      el("span", { class: "sum" }, words.join(" · ")),
+      el(
+        "span",
+        { class: "tools" },
+        button("Timeline", { class: "link", "data-do": "look", onclick: () => this.does.look(this) }, "clock"),
+        this.text && button("Copy", { class: "link", "data-do": "copy", onclick: (event) => copy(event.currentTarget.lastChild, this.text) }, "copy"),
+        button("Fork", { class: "link", "data-do": "fork", title: "A new conversation that begins as this one did, up to here", onclick: () => this.does.fork(this) }, "fork"),
+        isLast && button("Undo", { class: "link", "data-do": "undo", title: "Take this exchange back, and what it did to files", onclick: () => this.does.undo(this) }, "undo"),
+      ),
+    );
+    this.foot.hidden = false;
+  }
+
+  get asking() {
+    return [...this.cards.values()].filter((card) => card.form);
+  }
+
+  // Afterwards --------------------------------------------------------------------------------------------------------------
+
+  /** Something the model said, from the history. */
+  addPart(part, record) {
+    if (part.functionCall) return this.addCall(part.functionCall, record);
+    if (part.inlineData) return this.work.append(mediaView(part));
+    if (typeof part.text !== "string" || !part.text) return null;
+    if (part.thought) return TAKES.thought_delta.call(this, { text: part.text });
+    this.thought = null;
+    this.text += part.text;
+    const view = part.text.length > LONG_ANSWER ? textView(part.text, "Answer") : markdown(part.text);
+    return this.work.append(el("div", { class: "answer" }, view));
+  }
+
+  addCall(wire, record) {
+    this.thought = null;
+    const call = record ? record.call : { id: wire.id || `call-${this.cards.size}`, name: wire.name, args: wire.args || {} };
+    const card = new CallCard(call, this.does);
+    this.cards.set(call.id, card);
+    this.work.append(card.node);
+    if (record?.result) card.finish(call, record.result);
+    else if (record) card.become(record.state);
+    card.tag.hidden = !record?.edited;
+    return card;
+  }
+
+  /** The answer to a call, from the history alone: for calls of which nothing else is known. */
+  addResponse(card, response) {
+    if (!card || card.isFinal) return;
+    const said = response.response || {};
+    const isError = "error" in said && !("result" in said);
+    card.finish(null, {
+      status: isError ? "failed" : "finished",
+      error: isError ? String(said.error) : null,
+      value: "result" in said ? said.result : said,
+      notes: Array.isArray(said.notes) ? said.notes.map(String) : [],
+      media: (response.parts || []).filter((part) => part.inlineData),
+    });
+  }
+}
+
+const TAKES = {
+  text_delta({ text }) {
+    this.pending += text;
+    if (this.frame) return;
+    // A hidden page gets no frames; what has arrived is put in by the next event that is no text. A long block is drawn anew
+    // with each piece of it, so its pieces are taken together.
+    this.frame = requestAnimationFrame(() => {
+      if (this.answer?.text.length > LONG_BLOCK) this.pause = setTimeout(() => this.flush(), LONG_BLOCK_MS);
+      else this.flush();
+    });
+  },
+  thought_delta({ text }) {
+    if (!this.thought) {
+      this.answer = null;
+      this.thought = el("p", { class: "thoughttext" });
+      this.work.append(el("details", { class: "thought" }, el("summary", {}, "Thoughts"), this.thought));
+    }
+    this.thought.append(...shown(text));
+  },
+  call_proposed({ call }) {
+    this.card(call);
+  },
+  call_args_delta({ call_id, text }) {
+    this.cards.get(call_id)?.addArgs(text);
+  },
+  approval_needed({ call, reason, preview }) {
+    const card = this.card(call);
+    if (!card.isFinal) card.ask({ call, reason, preview });
+  },
+  call_started({ call }) {
+    this.card(call).start(call);
+  },
+  call_progress({ call_id, message, fraction }) {
+    this.cards.get(call_id)?.progress(message, fraction);
+  },
+  call_finished({ call, result }) {
+    this.card(call).finish(call, result);
+  },
+  usage_reported({ usage }) {
+    const sum = this.usage || {};
+    this.usage = Object.fromEntries(Object.entries(usage).map(([key, value]) => [key, (sum[key] || 0) + value]));
+  },
+  notice({ message, level }) {
+    this.notice(message, level);
+  },
+  run_ended({ reply }) {
+    for (const record of reply.approvals || []) {
+      const card = this.card(record.call);
+      if (!card.form && !card.isFinal) card.become("awaiting");
+    }
+    this.close({ usage: reply.usage, spent: reply.cost, reason: reply.finish_reason });
+  },
+  error({ message }) {
+    this.notice(message, "warning");
+    this.close();
+  },
+};
+
+/** The exchanges of a history: for each one what was said, and the steps that `fill` puts into a view. */
+export function exchanges(contents, records) {
+  const found = [];
+  for (const content of contents) {
+    const parts = content.parts || [];
+    // Answers of tools may stand in the same content as what a person said after them.
+    const said = content.role === "user" ? parts.filter((part) => !part.functionResponse) : [];
+    const steps = content.role === "user" ? parts.filter((part) => part.functionResponse) : parts;
+    if (steps.length && !found.length) found.push({ said: null, parts: [], steps: [] });
+    found.at(-1)?.steps.push(...steps.map((part) => ({ part, record: null })));
+    if (said.length) found.push({ said: said.map((part) => part.text || "").join(""), parts: said, steps: [] });
+  }
+  match(found.flatMap((exchange) => exchange.steps).filter(({ part }) => part.functionCall), records || []);
+  return found;
+}
+
+/** Puts the steps of an exchange into its view. */
+export function fill(view, steps) {
+  const open = [];
+  for (const { part, record } of steps) {
+    if (part.functionResponse) {
+      const wire = part.functionResponse;
+      const at = open.findIndex((entry) => (wire.id ? entry.id === wire.id : entry.name === wire.name));
+      if (at >= 0) view.addResponse(open.splice(at, 1)[0].card, wire);
+    } else {
+      const made = view.addPart(part, record);
+      if (part.functionCall) open.push({ id: part.functionCall.id, name: part.functionCall.name, card: made });
+    }
+  }
+}
+
+/**
+ * Gives each call of the history its record. Records come in the order in which calls ended, and those of exchanges that were
+ * taken back are among them; so the newest that fits is taken, and one that fits exactly before one that only has the name.
+ */
+function match(steps, records) {
+  const free = new Set(records);
+  const nameOf = (call) => call.wire_name || call.name;
+  const rules = [
+    [(wire) => wire.id, (call) => call.wire_id],
+    [(wire) => !wire.id && wire.name + stable(wire.args), (call) => nameOf(call) + stable(call.args)],
+    [(wire) => !wire.id && wire.name, nameOf],
+  ];
+  for (const [keyOfStep, keyOfCall] of rules) {
+    const index = new Map();
+    for (const record of free) {
+      const key = keyOfCall(record.call);
+      if (!index.has(key)) index.set(key, []);
+      index.get(key).push(record);
+    }
+    for (const step of [...steps].reverse().filter(({ record }) => !record)) {
+      const key = keyOfStep(step.part.functionCall);
+      step.record = (key && index.get(key)?.pop()) || null;
+      free.delete(step.record);
+    }
+  }
+}
+
+/** JSON with the keys of every object in order: what is the same is written the same. */
+const stable = (value) =>
+  JSON.stringify(value ?? {}, (_, inner) =>
+    inner && typeof inner === "object" && !Array.isArray(inner) ? Object.fromEntries(Object.entries(inner).sort()) : inner,
+  );

@@ -1,0 +1,248 @@
+"""A service for the tests of the page: a real one; its model does what the prompt says, and its tools can be held up.
+
+Run as a program: `python page_app.py FOLDER PORT`. Conversations are kept in FOLDER/sessions.db, file tools work in
+FOLDER/root. Whatever waits, waits for a file in FOLDER/signals, so that a test decides when it goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+import sys
+import zlib
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from callgate import FileTools, Gate, ToolError, tool
+from callgate.cli.file_undo import file_undo
+from callgate.models import ModelRequest
+from callgate.server import Service, ServiceOptions, create_app
+from callgate.server.providers import Provider, Providers
+from callgate.testing.scripted import ScriptedModel, answer, call, call_with, text, thought
+from callgate.types import Media, Price, ToolContext
+
+FOLDER = Path(sys.argv[1])
+PORT = int(sys.argv[2])
+TOKEN = sys.argv[3] if len(sys.argv) > 3 else None
+SIGNALS = FOLDER / "signals"
+ROOT = FOLDER / "root"
+PAYLOADS = json.loads((Path(__file__).parent / "xss.json").read_text("utf-8"))
+USAGE = {"promptTokenCount": 812, "candidatesTokenCount": 143, "thoughtsTokenCount": 64, "totalTokenCount": 1019}
+
+NOTES = """# Notes
+
+- buy bread
+- call Ada
+"""
+NEW_NOTES = """# Notes
+
+- buy bread and butter
+- call Ada
+- book the train to Graz
+"""
+
+ANSWER = """## What I found
+
+The gate has **three** parts, and *none* of them trusts the others:
+
+1. `turn.py` decides what is next
+2. `execute.py` runs what was allowed
+   - in threads
+   - or in processes
+3. `respond.py` answers the model
+
+| Part | Lines | State |
+|:-----|------:|:-----:|
+| turn | 618 | pure |
+| execute | 402 | edge |
+
+> A call that was not allowed does not run.
+
+```python
+async for event in gate.stream("Which files changed?"):
+    print(event)
+```
+
+- [x] read [the documentation](https://example.org/docs)
+- [ ] see ![a chart](https://example.org/chart.png)
+"""
+
+
+async def signal(name: str) -> None:
+    """Waits until the test says so."""
+    while not (SIGNALS / name).exists():  # noqa: ASYNC110 - the test is another process
+        await asyncio.sleep(0.02)
+
+
+# Tools -------------------------------------------------------------------------------------------------------------------
+
+
+def _png() -> bytes:
+    rows = b"".join(b"\0" + bytes(c for x in range(48) for c in (15, 107 + x * 2, 60 + y * 4)) for y in range(32))
+    chunks = [(b"IHDR", struct.pack(">IIBBBBB", 48, 32, 8, 2, 0, 0, 0)), (b"IDAT", zlib.compress(rows)), (b"IEND", b"")]
+    body = b"".join(struct.pack(">I", len(d)) + k + d + struct.pack(">I", zlib.crc32(k + d)) for k, d in chunks)
+    return b"\x89PNG\r\n\x1a\n" + body
+
+
+@tool(read_only=True)
+async def weather(city: str, delay_s: float = 0.0) -> dict[str, Any]:
+    """Gets the weather of a city."""
+    await asyncio.sleep(delay_s)
+    return {"city": city, "sky": "clear", "celsius": len(city) * 2}
+
+
+@tool(read_only=True)
+async def count_lines(folder: str, context: ToolContext) -> dict[str, int]:
+    """Counts the lines of every file in a folder, and says how far it is."""
+    for step in range(1, 4):
+        context.progress(f"{folder}: file {step} of 4", step / 4)
+        await asyncio.sleep(0.02)
+    await signal("count")
+    return {"files": 4, "lines": 1234}
+
+
+@tool(read_only=True)
+async def chart() -> Media:
+    """Draws a chart."""
+    return Media(data=_png(), mime_type="image/png", name="chart.png")
+
+
+@tool(read_only=True)
+async def big_text() -> str:
+    """Gives a megabyte."""
+    return "".join(f"line {number:06d} of a long text that goes on and on\n" for number in range(23_000))
+
+
+@tool(read_only=True)
+async def echo(value: str) -> str:
+    """Gives back what it was given."""
+    return value
+
+
+@tool(read_only=True)
+async def broken(value: str) -> str:
+    """Fails with the sentence that it was given."""
+    raise ToolError(value)
+
+
+# The model ---------------------------------------------------------------------------------------------------------------
+
+
+def said(request: ModelRequest) -> tuple[str, int]:
+    """The last thing that the user said, and how many answers of tools followed it."""
+    after = 0
+    for content in reversed(request.contents):
+        parts = content["parts"]
+        if any("functionResponse" in part for part in parts):
+            after += sum("functionResponse" in part for part in parts)
+        elif content["role"] == "user":
+            return "".join(part.get("text", "") for part in parts), after
+    return "", after
+
+
+def write(path: str = "notes.md", content: str = NEW_NOTES) -> Any:
+    return call("write_file", path=path, content=content)
+
+
+def hostile(done: int) -> Any:
+    """First every payload as text and as the result of a call; then as errors; then as names; then as the answer."""
+    if not done:
+        return [part for payload in PAYLOADS for part in (text(payload), call("echo", value=payload))]
+    if done == len(PAYLOADS):
+        return [call("broken", value=payload) for payload in PAYLOADS[:60]]
+    if done == len(PAYLOADS) + 60:
+        return [call_with(payload[:60], {payload[:40]: payload}) for payload in PAYLOADS[60:90]]
+    return "\n\n".join(payload for payload in PAYLOADS if "```" not in payload and "~~~" not in payload)
+
+
+SCRIPTS: dict[str, Callable[[str, int], Any]] = {
+    "hello": lambda said, done: [thought("They want to know what the gate is made of."), text(ANSWER)],
+    "write": lambda said, done: [text("I will write it."), write()] if not done else "I have added it to **notes.md**.",
+    "again": lambda said, done: [write("plan.md", "1. read\n2. write\n")] if not done else "The plan is there.",
+    "weather": lambda said, done: [
+        call("weather", city="Graz", delay_s=0.25), call("weather", city="Ljubljana", delay_s=0.45),
+        call("weather", city="Wien", delay_s=0.15), call("list_files", path="."),
+    ] if not done else "Graz is **clear**, and so are the others.",
+    "count": lambda said, done: call("count_lines", folder="src") if not done else "There are 1,234 lines.",
+    "chart": lambda said, done: call("chart") if not done else "There it is.",
+    "big": lambda said, done: call("big_text") if not done else "That was a lot.",
+    "list": lambda said, done: call("list_files", path=".") if not done else "That is all.",
+    "bidi": lambda said, done: write("invoice\u202etxt.exe", "pay\u200bme\n") if not done else "Done.",
+    "xss": lambda said, done: hostile(done),
+    "slow": lambda said, done: "One two three four five six seven eight nine ten. " * 4,
+}  # fmt: skip
+
+
+def script(request: ModelRequest) -> Any:
+    prompt, done = said(request)
+    word = prompt.split()[0].strip(".,:?!").lower() if prompt.split() else ""
+    item = SCRIPTS.get(word, lambda said, done: f"You said: {said}")(prompt, done)
+    parts = item if isinstance(item, list) else [item]
+    return answer(*parts, usage=USAGE)
+
+
+class Puppet(ScriptedModel):
+    """Answers as the script says; the prompt `slow` is held up in the middle of its answer."""
+
+    async def generate(self, request: ModelRequest) -> AsyncIterator[Any]:
+        number = 0
+        prompt, _ = said(request)
+        async for chunk in super().generate(request):
+            yield chunk
+            number += 1
+            if number == 10 and prompt.startswith("slow"):
+                await signal("slow")
+
+
+def parrot(model: str | None) -> ScriptedModel:
+    name = model or "grey"
+    return ScriptedModel([f"I am the {name} parrot."], repeat_last=True, name=name)
+
+
+OTHERS = {
+    "parrot": Provider(name="parrot", open=parrot, default="grey", models=("grey", "green")),
+    "away": Provider(name="away", open=parrot, why_not=lambda: "nobody is there"),
+}
+
+
+class Oddly:
+    """A place of tools whose name is not to be trusted."""
+
+    def __init__(self, name: str) -> None:
+        self.name = self.problem = name
+
+    def runnables(self) -> list[Any]:
+        return []
+
+
+def main() -> None:
+    for folder in (SIGNALS, ROOT):
+        folder.mkdir(parents=True, exist_ok=True)
+    if not (ROOT / "notes.md").exists():
+        (ROOT / "notes.md").write_text(NOTES, "utf-8")
+    gate = Gate(
+        Puppet([script], repeat_last=True, name="puppet"),
+        tools=[
+            FileTools(ROOT),
+            *map(Oddly, PAYLOADS if (FOLDER / "hostile").exists() else PAYLOADS[:1]),
+            weather,
+            count_lines,
+            chart,
+            big_text,
+            echo,
+            broken,
+        ],
+        store=str(FOLDER / "sessions.db"),
+        prices={"puppet": Price(input=0.3, output=2.5)},
+    )
+    options = ServiceOptions(token=TOKEN, stop_s=0.1)
+    service = Service(gate, options=options, providers=Providers(OTHERS), undo=file_undo())
+    uvicorn.run(create_app(service), host="127.0.0.1", port=PORT, log_level="warning")
+
+
+if __name__ == "__main__":
+    main()
