@@ -25,7 +25,10 @@ from callgate.wire.dialect import Clock, Dialect, Letter, Pressure, Reader, Turn
 from callgate.wire.failures import Failure, failure_of_exception
 
 if TYPE_CHECKING:
+    import httpcore2
     import httpx2
+
+    from callgate.wire.direct import Connections, DirectAnswer
 
 __all__ = ["HttpClient"]
 
@@ -68,7 +71,7 @@ class HttpClient:
         self._clock = clock
         self._dice = dice or random.Random()
         self._ssl: ssl.SSLContext | None = None
-        self._urls: dict[str, tuple[httpx2.URL, str]] = {}
+        self._addresses: dict[str, _Address] = {}
         # Connections belong to the event loop that made them, and a gate may be used from several.
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = weakref.WeakKeyDictionary()
 
@@ -148,6 +151,8 @@ class HttpClient:
         """
         import httpx2
 
+        from callgate.wire.direct import ERRORS, of_client
+
         held: list[JsonObject] = []
         has_spoken = has_ended = False
         try:
@@ -170,9 +175,10 @@ class HttpClient:
         except _Failed as failed:
             attempt.hide_secrets(failed.failure.error)
             raise
-        except httpx2.ReadTimeout as error:
-            raise _too_late(f"the server sent nothing for {self._limits.idle_s:g} s") from error
-        except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
+        except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError, *ERRORS) as error:
+            error = of_client(error)
+            if isinstance(error, httpx2.ReadTimeout):
+                raise _too_late(f"the server sent nothing for {self._limits.idle_s:g} s") from error
             failure = failure_of_exception(error)
             attempt.hide_secrets(failure.error)
             raise _Failed(failure) from error
@@ -189,7 +195,7 @@ class HttpClient:
             # A whole answer begins when it is finished, so only a streamed one can be late in beginning.
             first_s = limits.first_byte_s if is_stream else limits.total_s
             attempt.is_stale = pool.has_answered
-            response = await timer.within(first_s, self._send(pool.client, attempt))
+            response = await timer.within(first_s, self._send(pool, attempt))
             attempt.is_stale = False
             pool.has_answered = True
             self._dialect.heard(response.headers)
@@ -226,41 +232,65 @@ class HttpClient:
             finally:
                 await response.aclose()
 
-    async def _send(self, client: httpx2.AsyncClient, attempt: _Attempt) -> httpx2.Response:
+    async def _send(self, pool: _Pool, attempt: _Attempt) -> httpx2.Response | DirectAnswer:
+        import httpcore2
         import httpx2
 
         auth = await self._auth()
         attempt.secrets = [value.removeprefix("Bearer ") for value in auth.values()]
-        url, host = self._parsed_url(attempt.letter.url)
-        body = attempt.letter.body
-        # A request built here is the same as one built by the client, without the merging of defaults that nobody set.
-        request = httpx2.Request(
-            "POST",
-            url,
-            headers={"host": host, **_HEADERS, **auth, "content-length": str(len(body))},
-            stream=httpx2.ByteStream(body),
-            extensions={"timeout": attempt.timeouts} | ({"trace": attempt.trace} if attempt.is_watched else {}),
-        )
+        letter = attempt.letter
+        address = self._address(letter.url)
+        extensions: dict[str, Any] = {"timeout": attempt.timeouts}
+        if attempt.is_watched:
+            extensions["trace"] = attempt.trace
         try:
-            return await client.send(request, stream=True)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            if pool.direct is not None:
+                return await pool.direct.post(address.target, self._head(address, auth, letter), letter.body, extensions)
+            request = httpx2.Request(
+                "POST",
+                address.url,
+                headers=self._head(address, auth, letter),
+                stream=httpx2.ByteStream(letter.body),
+                extensions=extensions,
+            )
+            return await pool.client.send(request, stream=True)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout, httpcore2.ConnectError, httpcore2.ConnectTimeout):
             attempt.is_stale = False
             raise
 
-    def _parsed_url(self, url: str) -> tuple[httpx2.URL, str]:
-        """The URL taken apart, and the host for the header: the same work for every request of a conversation."""
+    def _head(self, address: _Address, auth: dict[str, str], letter: Letter) -> list[tuple[bytes, bytes]]:
+        """The headers of a request: those of the conversation, whose keys rarely change, and the length of this one."""
+        if address.auth != auth:
+            try:
+                named = {name.lower(): value.encode("ascii") for name, value in auth.items()}
+            except UnicodeEncodeError:
+                raise ProtocolError("the request cannot be sent: a header of the credentials is not plain ASCII") from None
+            known = {name: value.encode("ascii") for name, value in _HEADERS.items()}
+            address.head = [(b"host", address.host), *((n.encode(), v) for n, v in (known | named).items())]
+            address.auth = auth
+        return [*address.head, (b"content-length", b"%d" % len(letter.body))]
+
+    def _address(self, url: str) -> _Address:
+        """The URL taken apart: the same work for every request of a conversation."""
+        import httpcore2
         import httpx2
 
-        known = self._urls.get(url)
+        known = self._addresses.get(url)
         if known is None:
-            if len(self._urls) > 100:
-                self._urls.clear()
+            if len(self._addresses) > 100:
+                self._addresses.clear()
             request = httpx2.Request("POST", url)
-            known = self._urls[url] = (request.url, request.headers["host"])
+            parsed = request.url
+            target = httpcore2.URL(
+                scheme=parsed.raw_scheme, host=parsed.raw_host, port=parsed.port, target=parsed.raw_path
+            )
+            known = self._addresses[url] = _Address(parsed, target, request.headers["host"].encode("ascii"))
         return known
 
-    async def _refusal(self, response: httpx2.Response, attempt: _Attempt, timer: _Timer) -> Failure:
+    async def _refusal(self, response: httpx2.Response | DirectAnswer, attempt: _Attempt, timer: _Timer) -> Failure:
         import httpx2
+
+        from callgate.wire.direct import ERRORS
 
         status = response.status_code
         if not response.is_error:
@@ -268,7 +298,7 @@ class HttpClient:
         data = b""
         pieces = response.aiter_bytes()
         # The status says enough even if the body breaks off.
-        with contextlib.suppress(httpx2.HTTPError, _Failed):
+        with contextlib.suppress(httpx2.HTTPError, _Failed, *ERRORS):
             while len(data) < _ERROR_BYTES_MAX:
                 piece = await timer.within(self._limits.idle_s, anext(pieces, None))
                 if piece is None:
@@ -293,25 +323,31 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = self._pools[loop] = _Pool(self._new_client())
+            pool = self._pools[loop] = self._new_pool()
         return pool
 
-    def _new_client(self) -> httpx2.AsyncClient:
+    def _new_pool(self) -> _Pool:
         import httpx2
+
+        from callgate.wire.direct import Connections, has_proxies
 
         if self._ssl is None:
             # Reading the trusted certificates takes longer than everything else here.
             self._ssl = httpx2.create_ssl_context()
-        return httpx2.AsyncClient(
-            # Waiting for data is timed by `_Timer`, per phase; the client itself only times what happens before.
-            timeout=httpx2.Timeout(None, connect=self._limits.connect_s),
-            limits=httpx2.Limits(
-                max_connections=_CONNECTIONS_MAX,
-                max_keepalive_connections=_CONNECTIONS_KEPT,
-                keepalive_expiry=_KEPT_FOR_S,
+        limits = httpx2.Limits(
+            max_connections=_CONNECTIONS_MAX,
+            max_keepalive_connections=_CONNECTIONS_KEPT,
+            keepalive_expiry=_KEPT_FOR_S,
+        )
+        return _Pool(
+            httpx2.AsyncClient(
+                # Waiting for data is timed by `_Timer`, per phase; the client itself only times what happens before.
+                timeout=httpx2.Timeout(None, connect=self._limits.connect_s),
+                limits=limits,
+                verify=self._ssl,
+                follow_redirects=False,
             ),
-            verify=self._ssl,
-            follow_redirects=False,
+            None if has_proxies() else Connections(trust=self._ssl, limits=limits),
         )
 
     # Between attempts -----------------------------------------------------------------------------------------------------
@@ -366,10 +402,25 @@ class _Attempt:
 
 
 @dataclass(slots=True)
+class _Address:
+    """Where requests go, in the words of whoever sends them."""
+
+    url: httpx2.URL
+    target: httpcore2.URL
+    host: bytes
+    auth: dict[str, str] | None = field(default=None, repr=False)
+    """The credentials that are in `head`."""
+    head: list[tuple[bytes, bytes]] = field(default_factory=list[tuple[bytes, bytes]], repr=False)
+
+
+@dataclass(slots=True)
 class _Pool:
     """The connections of one event loop; they outlive their retirement until the last request over them has ended."""
 
     client: httpx2.AsyncClient
+    """Connections through a proxy, and whatever is not a request of a conversation."""
+    direct: Connections | None
+    """Connections straight to the server."""
     users: int = 0
     is_retired: bool = False
     has_answered: bool = False
@@ -390,6 +441,8 @@ class _Pool:
     async def close_if_done(self) -> None:
         if self.is_retired and not self.users:
             await self.client.aclose()
+            if self.direct is not None:
+                await self.direct.aclose()
 
 
 class _Timer:
@@ -435,21 +488,23 @@ async def _caught_up(reader: Reader) -> AsyncGenerator[JsonObject, None]:
         await asyncio.sleep(0)
 
 
-def _refuse_encoding(response: httpx2.Response) -> None:
+def _refuse_encoding(response: httpx2.Response | DirectAnswer) -> None:
     """Refuses what was not asked for: whether it can be read would depend on what happens to be installed."""
     names = [name.strip().lower() for name in response.headers.get("content-encoding", "").split(",")]
     if strange := [name for name in names if name not in ("", "identity", "gzip", "deflate")]:
         raise ProtocolError(f"the answer is encoded as {strange[0][:40]!r}, which was not asked for")
 
 
-async def _drop_if_more_came(response: httpx2.Response) -> None:
+async def _drop_if_more_came(response: httpx2.Response | DirectAnswer) -> None:
     """Closes a connection on which bytes followed the answer, because they would be taken for the next one.
 
     The HTTP client looks at the socket before it uses a connection again, but not at what it has already read from it; there
     is no public way to ask for that.
     """
     found: Any = response
-    for name in ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state"):
+    for name in ("stream", "_stream", "_httpcore_stream") if hasattr(response, "stream") else ("_stream",):
+        found = getattr(found, name, None)
+    for name in ("_stream", "_connection", "_h11_state"):
         found = getattr(found, name, None)
     if found is not None and found.trailing_data[0]:
         await response.extensions["network_stream"].aclose()
