@@ -1,53 +1,43 @@
 """The gate: a conversation in which a model can call tools.
 
 Prompts come in, events and replies go out; sessions are kept, leased and closed here. How one run goes is in `driver.py`,
-what all runs share is in `setup.py`.
+what all runs share is in `setup.py`. What a gate needs is imported when there is one: a program that only names the class
+begins at once.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import replace
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from callgate import facts, parts
-from callgate.calls import Answer, Collector
-from callgate.conversation import Conversation
-from callgate.declaration import DECLARATIONS_MAX, split_built_in, tool_config
-from callgate.driver import Driver, Emit, Opening, Session
 from callgate.errors import SessionBusy, StoreError, UsageError
-from callgate.events import (
-    Event,
-)
-from callgate.execute import Executor
-from callgate.models import Mode, answering
-from callgate.models.choice import ModelLike, open_model
-from callgate.parts import Prompt
-from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
-from callgate.permission.gatekeeper import Gatekeeper
-from callgate.portal import Channel, Portal
-from callgate.selection import FindTools
-from callgate.setup import Setup
-from callgate.store import Lease, Store, open_store
-from callgate.store.memory import ANONYMOUS_PREFIX
-from callgate.store.owner import new_owner
-from callgate.turn import Loop
-from callgate.types import (
-    Content,
-    Limits,
-    Price,
-    Reply,
-    SessionRule,
-    ToolChoice,
-    ToolDefinition,
-)
+
+if TYPE_CHECKING:
+    from callgate.calls import Answer
+    from callgate.driver import Emit, Opening, Session
+    from callgate.events import (
+        Event,
+    )
+    from callgate.models import Mode
+    from callgate.models.choice import ModelLike
+    from callgate.parts import Prompt
+    from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
+    from callgate.portal import Channel, Portal
+    from callgate.store import Lease, Store
+    from callgate.types import (
+        Content,
+        Limits,
+        Price,
+        Reply,
+        SessionRule,
+        ToolChoice,
+        ToolDefinition,
+    )
 
 __all__ = ["Gate"]
 
@@ -55,8 +45,6 @@ EVENTS_MAX = 256
 """Events that may wait for a slow reader of a stream before the run itself waits."""
 
 SESSIONS_CACHED = 256
-TOOLS_SHOWN_MAX = DECLARATIONS_MAX // 2 - 1
-"""Half of what can be declared is left for tools that are found."""
 
 
 class Gate:
@@ -99,8 +87,19 @@ class Gate:
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
     ) -> None:
-        if tools_shown is not None and not 0 <= tools_shown <= TOOLS_SHOWN_MAX:
-            raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {TOOLS_SHOWN_MAX}, or None for all tools")
+        from callgate.declaration import DECLARATIONS_MAX, split_built_in
+        from callgate.execute import Executor
+        from callgate.models.choice import open_model
+        from callgate.permission import AuditLog, Policy, RateLimits
+        from callgate.permission.gatekeeper import Gatekeeper
+        from callgate.selection import FindTools
+        from callgate.setup import Setup
+        from callgate.store import open_store
+        from callgate.types import Limits
+
+        shown_max = DECLARATIONS_MAX // 2 - 1  # Half of what can be declared is left for tools that are found.
+        if tools_shown is not None and not 0 <= tools_shown <= shown_max:
+            raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {shown_max}, or None for all tools")
         if compaction not in ("summary", "trim"):
             raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
         limits, policy = limits or Limits(), policy or Policy()
@@ -146,6 +145,10 @@ class Gate:
         Raises:
             UsageError: the model cannot be used, or not in this mode.
         """
+        from dataclasses import replace
+
+        from callgate.models.choice import open_model
+
         other = copy.copy(self)
         other._model = self._model if model is None else model
         other._mode = mode or self._mode
@@ -174,6 +177,8 @@ class Gate:
 
     async def revoke(self, session: str, rule: str | None = None) -> int:
         """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
+        from callgate import facts
+
         async with self._held(session) as (known, lease):
             revoked = [held for held in known.loop.always if rule in (None, held)]
             if revoked:
@@ -204,6 +209,8 @@ class Gate:
             ModelError: the model could not be reached, or did not give a usable answer.
             UsageError: the arguments cannot be used.
         """
+        from callgate.driver import Opening
+
         return await self._drive(Opening(prompt, session, history, tool_choice, answers or {}), None)
 
     async def stream(
@@ -216,6 +223,11 @@ class Gate:
         answers: Mapping[str, Approval] | None = None,
     ) -> AsyncIterator[Event]:
         """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
+        import asyncio
+
+        from callgate.driver import Opening
+        from callgate.portal import Channel
+
         channel: Channel[Event] = Channel(EVENTS_MAX)
         opening = Opening(prompt, session, history, tool_choice, answers or {})
         task = asyncio.create_task(self._drive(opening, channel.send))
@@ -236,6 +248,13 @@ class Gate:
         Raises:
             ModelError: the model could not be reached, or its answer is not one.
         """
+        import asyncio
+
+        from callgate import facts, parts
+        from callgate.calls import Collector
+        from callgate.conversation import Conversation
+        from callgate.models import answering
+
         conversation = Conversation([parts.user_content(contents)] if isinstance(contents, str) else contents)
         collector = Collector()
         await asyncio.sleep(self._setup.keeper.model.book())
@@ -257,6 +276,8 @@ class Gate:
         answers: Mapping[str, Approval] | None = None,
     ) -> Reply:
         """As `run`, for code that is not async; works inside a running event loop (a notebook) too."""
+        from callgate.portal import Portal
+
         with self._portal_lock:
             portal = self._portal = self._portal or Portal()
         return portal.run(self.run(prompt, session=session, history=history, tool_choice=tool_choice, answers=answers))
@@ -297,6 +318,8 @@ class Gate:
     # Behind it ------------------------------------------------------------------------------------------------------------
 
     async def _drive(self, opening: Opening, emit: Emit | None) -> Reply:
+        from callgate.driver import Driver
+
         if not self._setup.executor.is_live:
             self._check_choice(opening.tool_choice)
         session = self._session(opening.session)
@@ -313,6 +336,8 @@ class Gate:
     def _check_choice(self, choice: ToolChoice) -> None:
         """Raises now what would fail in the first request."""
         if choice not in ("auto", "none"):
+            from callgate.declaration import tool_config
+
             tool_config(choice, self._setup.view().known.names)
 
     @contextlib.asynccontextmanager
@@ -328,6 +353,8 @@ class Gate:
     @contextlib.asynccontextmanager
     async def _leased(self, session: Session) -> AsyncGenerator[Lease]:
         """Holds the session against other processes, and takes in what they have added since it was held last."""
+        from callgate.turn import Loop
+
         store = self._setup.store
         lease = await self._acquired(session.id)
         try:
@@ -342,6 +369,10 @@ class Gate:
                 await store.release(lease)
 
     async def _acquired(self, session: str) -> Lease:
+        import asyncio
+
+        from callgate.store.owner import new_owner
+
         owner, wait_s, waited_s = new_owner(), 0.02, 0.0
         while True:
             try:
@@ -369,6 +400,12 @@ class Gate:
         await self._setup.aclose()
 
     def _session(self, session_id: str | None) -> Session:
+        import uuid
+
+        from callgate.driver import Session
+        from callgate.store.memory import ANONYMOUS_PREFIX
+        from callgate.turn import Loop
+
         session_id = session_id or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
         session = self._sessions.get(session_id)
         if session is None:
