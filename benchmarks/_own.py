@@ -64,7 +64,7 @@ def dispatch() -> dict[str, float]:
     """
     from callgate import Gate, Limits, Policy, ScriptedModel
     from callgate.permission import Rate, RateLimits, ResultCache, Rule
-    from callgate.testing.answers import calls
+    from callgate.testing import call
 
     async def add(first: int, second: int) -> int:
         """Adds."""
@@ -79,12 +79,13 @@ def dispatch() -> dict[str, float]:
         return time.process_time() - before
 
     async def once(folder: str, count: int) -> float:
-        script = [calls(*[("add", {"first": number, "second": 1}) for number in range(count)]), "Done."] if count else ["Done."]
+        wanted = [call("add", first=number, second=1) for number in range(count)]
+        script = [wanted, "Done."] if wanted else ["Done."]
         gate = Gate(
             ScriptedModel(script),
             [add],
             limits=limits,
-            policy=Policy(rules=[Rule("allow", tool="add"), Rule("deny", tool="remove_*"), Rule("ask", kind="mcp")]),
+            policy=Policy(rules=[Rule(verdict="allow", tool="add"), Rule(verdict="deny", tool="remove_*"), Rule(verdict="ask", kind="mcp")]),
             rates=RateLimits(total=Rate(per_s=1e6, burst=10**6)),
             audit=str(Path(folder) / "audit.jsonl"),
             cache=ResultCache(),

@@ -135,7 +135,7 @@ async def serve_fake(turns: int, megabytes: int) -> None:
     script = [
         *(call("look_up", number=number) for number in range(turns)),
         "That was all.",
-        text("".join(pieces), chunks=pieces),
+        *(text("".join(pieces), chunks=pieces) for _ in range(3)),
     ]
     async with FakeGemini(script) as fake:
         print(fake.base_url, flush=True)
