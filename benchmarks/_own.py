@@ -85,7 +85,13 @@ def dispatch() -> dict[str, float]:
             ScriptedModel(script),
             [add],
             limits=limits,
-            policy=Policy(rules=[Rule(verdict="allow", tool="add"), Rule(verdict="deny", tool="remove_*"), Rule(verdict="ask", kind="mcp")]),
+            policy=Policy(
+                rules=[
+                    Rule(verdict="allow", tool="add"),
+                    Rule(verdict="deny", tool="remove_*"),
+                    Rule(verdict="ask", kind="mcp"),
+                ]
+            ),
             rates=RateLimits(total=Rate(per_s=1e6, burst=10**6)),
             audit=str(Path(folder) / "audit.jsonl"),
             cache=ResultCache(),

@@ -311,7 +311,9 @@ def show_goals(found: list[Goal]) -> None:
     print(f"\n{'ratio':42}{'value':>9}   goal")
     for goal in found:
         value = "-" if goal.value is None else f"{goal.value:.3f}" if goal.value < 10 else f"{goal.value:.0f}"
-        print(f"{goal.title:42}{value:>9}   {'at least' if goal.at_least else 'at most'} {goal.limit:<6g} {words[goal.is_met]}")
+        print(
+            f"{goal.title:42}{value:>9}   {'at least' if goal.at_least else 'at most'} {goal.limit:<6g} {words[goal.is_met]}"
+        )
     missed = sum(goal.is_met is False for goal in found)
     print(f"\n{missed} of {len(found)} goals missed." if missed else "\nNo goal that was measured was missed.")
 
@@ -333,7 +335,9 @@ def write(results: Results, where: dict[str, Any], found: list[Goal], *, docs: b
     data = {
         "machine": where,
         "rounds": results.rounds,
-        "goals": [{"title": g.title, "value": g.value, "limit": g.limit, "at_least": g.at_least, "met": g.is_met} for g in found],
+        "goals": [
+            {"title": g.title, "value": g.value, "limit": g.limit, "at_least": g.at_least, "met": g.is_met} for g in found
+        ],
         "missing": results.missing,
         "errors": results.errors,
         "texts": results.texts,
@@ -369,7 +373,9 @@ def main() -> int:
     found = [goal for goal in goals(results) if goal.value is not None or not given.only]
     show_goals(found)
     write(results, where, found, docs=given.docs)
-    print(f"{time.perf_counter() - started:.0f} s on {where['cores']} cores; load {load[0]:.2f}, then {where['load_after'][0]:.2f}.")
+    print(
+        f"{time.perf_counter() - started:.0f} s on {where['cores']} cores; load {load[0]:.2f}, then {where['load_after'][0]:.2f}."
+    )
     for error in results.errors:
         print(f"BROKEN {error}")
     return 1 if results.errors else 0

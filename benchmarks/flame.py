@@ -26,7 +26,7 @@ HERE = Path(__file__).resolve().parent
 OUT = HERE.parent / "build" / "bench"
 DOCS = HERE.parent / "docs" / "img"
 EVERY_S = 0.001
-TURNS = 50
+TURNS = 400
 WIDTH, ROW = 1200, 17
 SMALLEST = 0.002
 """Frames with a smaller share are not drawn: nobody could see them."""

@@ -22,7 +22,7 @@ DECLARED = {
         }
     ]
 }
-TOOLS = b"],\"tools\":[" + json.dumps(DECLARED).encode() + b"]}"
+TOOLS = b'],"tools":[' + json.dumps(DECLARED).encode() + b"]}"
 
 
 async def turns(url: str, look_up: Any, turns: int) -> None:
