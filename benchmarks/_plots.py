@@ -1,4 +1,4 @@
-"""Figures in, pictures out: bars and lines as SVG, written by hand so that the documentation needs nobody's plotting library.
+"""Figures in, pictures out: bars and lines as SVG, written by hand so that the documentation needs no library for it.
 
 A picture is readable on light and on dark paper, says its unit, and gives every value in words beside its bar.
 """
@@ -62,8 +62,10 @@ def lines(title: str, series: Sequence[tuple[str, Sequence[tuple[float, float]]]
             _, y = place(10**x_low, 10.0**power)
             out.append(f'<path d="M{left} {y:.1f}H{right}" stroke="#8884" stroke-width="1"/>')
             out.append(f'<text x="{left - 6}" y="{y + 4:.1f}" text-anchor="end">{10.0**power:g}</text>')
-    for x in sorted({x for x, _ in points}):
-        out.append(f'<text x="{place(x, 10**y_low)[0]:.1f}" y="{bottom + 18}" text-anchor="middle">turn {x:g}</text>')
+    out += [
+        f'<text x="{place(x, 10**y_low)[0]:.1f}" y="{bottom + 18}" text-anchor="middle">turn {x:g}</text>'
+        for x in sorted({x for x, _ in points})
+    ]
     ends: list[tuple[float, str, str]] = []
     for name, line in series:
         placed = [place(x, y) for x, y in line]

@@ -95,7 +95,8 @@ def drawn(stacks: Counter[Stack], title: str, root: str) -> str:
         room = int(width / 6.8)
         label = short if len(short) <= room else short[: room - 1] + "…" if room > 3 else ""
         out.append(
-            f'<g><title>{escape(name)} {100 * share:.1f} %</title><rect x="{x:.1f}" y="{y}" width="{max(width - 0.5, 0.3):.1f}" '
+            f"<g><title>{escape(name)} {100 * share:.1f} %</title>"
+            f'<rect x="{x:.1f}" y="{y}" width="{max(width - 0.5, 0.3):.1f}" '
             f'height="{ROW - 1}" fill="{_colour(name)}"/><text x="{x + 3:.1f}" y="{y + 12}">{escape(label)}</text></g>'
         )
     return "\n".join([*out, "</svg>", ""])
