@@ -1,8 +1,8 @@
 """What a turn and a stream cost over the wire: callgate, a hand-written loop and google-genai, side by side in one run.
 
 A part of `bench.py` for those who work on the wire: the same tasks with the interpreter at hand, in a minute and without
-other environments. Each system runs in a process of its own against the same server in another one; processor time of the client's
-process is what counts, so a slow server hurts nobody. Runs are interleaved and the medians are shown.
+other environments. Each system runs in a process of its own against the same server in another one; processor time of the
+client's process is what counts, so a slow server hurts nobody. Runs are interleaved and the medians are shown.
 
 The server is one of a few lines that never looks into a body (`_wire_server.py` says why). `--fake` takes the fake server
 of the tests, which judges every request: minutes instead of seconds a run, a client with cold caches, and the same goals.
