@@ -295,7 +295,7 @@ def show(results: Results) -> None:
     for task, systems in results.rounds.items():
         print(f"\n{task}: {TASKS[task][1]}")
         for system, figures in systems.items():
-            cells = [f"{name} {_figure(values)}" for name, values in figures.items() if not name.endswith("_s")]
+            cells = [f"{name} {_figure(values)}" for name, values in figures.items() if not name.endswith("_s") and name != "turns"]
             print(f"  {system:13} " + "   ".join(cells))
 
 
