@@ -295,7 +295,8 @@ def show(results: Results) -> None:
     for task, systems in results.rounds.items():
         print(f"\n{task}: {TASKS[task][1]}")
         for system, figures in systems.items():
-            cells = [f"{name} {_figure(values)}" for name, values in figures.items() if not name.endswith("_s") and name != "turns"]
+            shown = {name: values for name, values in figures.items() if not name.endswith("_s") and name != "turns"}
+            cells = [f"{name} {_figure(values)}" for name, values in shown.items()]
             print(f"  {system:13} " + "   ".join(cells))
 
 
