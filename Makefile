@@ -24,7 +24,7 @@ endif
 .DEFAULT_GOAL := help
 # The tasks share one .venv and one set of coverage data.
 .NOTPARALLEL:
-.PHONY: help chat test check check-static coverage-gate bench soak live build clean ready
+.PHONY: help chat test check check-static coverage-gate bench bench-all soak live build clean ready
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
@@ -57,9 +57,11 @@ coverage-gate: ready ## hold the coverage of the last `make test` against the ta
 	@$(PY) -m coverage json --quiet -o build/coverage.json
 	@$(PY) scripts/coverage_gate.py build/coverage.json
 
-bench: ready ## run the benchmarks
-	@set -- benchmarks/[!_]*.py; test -f "$$1" || { echo 'bench: there are no benchmarks/*.py' >&2; exit 1; }; \
-		for file in "$$@"; do echo "== $$file"; $(PY) "$$file" $(ARGS) || exit 1; done
+bench: ready ## measure callgate beside its peers: minutes, once their environments exist
+	@$(PY) benchmarks/bench.py $(ARGS)
+
+bench-all: ready ## measure everything, long talks and the single benchmarks too
+	@$(PY) benchmarks/bench.py --all $(ARGS)
 
 soak: ready ## run the tests with 20 times the work: more seeds, more crashes, more load
 	@$(PY) scripts/json_schema_suite.py

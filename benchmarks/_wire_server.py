@@ -20,62 +20,105 @@ from typing import Any
 
 PIECE_CHARS = 1024
 SIGNATURE = "Eq4BCqsBAXLI2nwz0m1rV7tT4l0Qm9Zk3cJ8sKpQ5b1yW6dN2xHfUoR7aGvE9iLtSjCqYhPzBnMkDwXuAf0"
+AT_ONCE = 20
+ARGUMENT_CHARS = 1024 * 1024
 
 
 class Server:
-    """Calls the one tool so many times and then ends, for as many conversations as come."""
+    """Calls the one tool so many times and then ends, for as many conversations as come, one after another.
+
+    What it does is chosen by the beginning of the path, because that is what every client lets one choose: `/parallel` makes
+    twenty calls in one answer, `/args` streams one call with a megabyte of arguments, and anything else is the long talk.
+    `/sent` tells how long each request of the last talk was.
+    """
 
     def __init__(self, turns: int, megabytes: int) -> None:
         self.turns = turns
         self.done = 0
+        self.sent: list[int] = []
+        self.has_called = False
         self.story = _stream_of(megabytes)
+        self.large = _events([_response([_call("store", 0, {"text": "x" * ARGUMENT_CHARS})], last=True)])
+        self.thanks = _events([_response([{"text": "Done."}], last=True)])
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
                 length = re.search(rb"(?i)content-length: *(\d+)", head)
-                await reader.readexactly(int(length[1]) if length else 0)
-                writer.write(self.story if b":streamGenerateContent" in head.split(b"\r\n", 1)[0] else self._next())
+                size = int(length[1]) if length else 0
+                await reader.readexactly(size)
+                writer.write(self._answer(head.split(b"\r\n", 1)[0], len(head) + size))
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
             pass
         finally:
             writer.close()
 
-    def _next(self) -> bytes:
+    def _answer(self, line: bytes, size: int) -> bytes:
+        path = line.split(b" ")[1]
+        if path.startswith(b"/sent"):
+            return _whole(self.sent)
+        if path.startswith((b"/parallel", b"/args")):
+            self.has_called = not self.has_called
+        if path.startswith(b"/parallel"):
+            calls = [_call("wait", number, {"number": number}) for number in range(AT_ONCE)]
+            return _whole(_response(calls if self.has_called else [{"text": "Done."}], last=True))
+        if path.startswith(b"/args"):
+            return self.large if self.has_called else self.thanks
+        if b":streamGenerateContent" in path:
+            return self.story
+        return self._next(size)
+
+    def _next(self, size: int) -> bytes:
+        self.sent = [*self.sent, size] if self.done else [size]
         part: dict[str, Any] = {"text": "That was all."}
         if self.done < self.turns:
-            part = {"functionCall": {"id": f"c{self.done}", "name": "look_up", "args": {"number": self.done}}}
-            part |= {"thoughtSignature": SIGNATURE}
+            part = _call("look_up", self.done, {"number": self.done})
             self.done += 1
         else:
             self.done = 0
-        usage = {"promptTokenCount": 100, "candidatesTokenCount": 10, "totalTokenCount": 110}
-        candidate = {"content": {"role": "model", "parts": [part]}, "finishReason": "STOP", "index": 0}
-        body = json.dumps(
-            {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m", "responseId": "r"}
-        ).encode()
-        return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+        return _whole(_response([part], last=True))
 
 
-def _stream_of(megabytes: int) -> bytes:
-    """A whole response of text in events of about a kilobyte, each in a chunk of its own."""
-    contents = [
-        {"candidates": [{"content": {"role": "model", "parts": [{"text": piece}]}, "index": 0}]}
-        for piece in _story(megabytes)
-    ]
-    last = {"candidates": [{"content": {"role": "model", "parts": [{"text": "."}]}, "finishReason": "STOP", "index": 0}]}
-    events = [b"data: " + json.dumps(content).encode() + b"\r\n\r\n" for content in [*contents, last]]
+def _call(name: str, number: int, args: dict[str, Any]) -> dict[str, Any]:
+    return {"functionCall": {"id": f"c{number}", "name": name, "args": args}, "thoughtSignature": SIGNATURE}
+
+
+def _response(parts: list[dict[str, Any]], *, last: bool) -> dict[str, Any]:
+    candidate: dict[str, Any] = {"content": {"role": "model", "parts": parts}, "index": 0}
+    if not last:
+        return {"candidates": [candidate]}
+    usage = {"promptTokenCount": 100, "candidatesTokenCount": 10, "totalTokenCount": 110}
+    candidate["finishReason"] = "STOP"
+    return {"candidates": [candidate], "usageMetadata": usage, "modelVersion": "m", "responseId": "r"}
+
+
+def _whole(value: Any) -> bytes:
+    body = json.dumps(value).encode()
+    return b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(body) + body
+
+
+def _events(responses: list[dict[str, Any]]) -> bytes:
+    """A whole streamed answer, each event in a chunk of its own."""
+    events = [b"data: " + json.dumps(response).encode() + b"\r\n\r\n" for response in responses]
     chunks = b"".join(b"%x\r\n" % len(event) + event + b"\r\n" for event in events)
     return (
         b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + chunks + b"0\r\n\r\n"
     )
 
 
+def _stream_of(megabytes: int) -> bytes:
+    """A whole response of text in events of about a kilobyte."""
+    responses = [_response([{"text": piece}], last=False) for piece in _story(megabytes)]
+    return _events([*responses, _response([{"text": "."}], last=True)])
+
+
 def _story(megabytes: int) -> list[str]:
-    """The same text in the same pieces, without its last word."""
-    return [("The quick brown fox. " * 60)[: PIECE_CHARS - 1] + "\n"] * (megabytes * 1024 * 1024 // PIECE_CHARS)
+    """The same text in the same pieces, without its last word. No two are alike: some clients give up on a model that
+    repeats itself."""
+    line = "The quick brown fox. " * 60
+    return [f"{number:06} {line}"[: PIECE_CHARS - 1] + "\n" for number in range(megabytes * 1024 * 1024 // PIECE_CHARS)]
 
 
 async def serve_bare(turns: int, megabytes: int) -> None:
@@ -92,7 +135,7 @@ async def serve_fake(turns: int, megabytes: int) -> None:
     script = [
         *(call("look_up", number=number) for number in range(turns)),
         "That was all.",
-        text("".join(pieces), chunks=pieces),
+        *(text("".join(pieces), chunks=pieces) for _ in range(3)),
     ]
     async with FakeGemini(script) as fake:
         print(fake.base_url, flush=True)

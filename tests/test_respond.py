@@ -562,3 +562,29 @@ def test_media_travel_inside_the_response() -> None:
 def test_no_result_is_too_odd_to_be_answered(value: Any, chars: int, notes: list[str]) -> None:
     sent = response(finished(value, notes=tuple(notes)), output_chars=chars)
     assert set(sent) <= {"result", "notes"}
+
+
+# --- how long a result is ------------------------------------------------------------------------------------------------
+
+_plain = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30) | st.binary(max_size=30) | st.decimals(),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=6), inner, max_size=4) | st.sets(st.integers())
+    ),
+    max_leaves=12,
+)
+
+
+@settings(max_examples=300 * SCALE, deadline=None)
+@given(_plain, st.integers(0, 400))
+def test_a_glance_says_of_a_result_what_writing_it_out_says(value: Any, chars: int) -> None:
+    result = ToolResult(call_id="c", name="t", status="finished", value=value)
+    assert respond.is_longer(result, chars) == (len(respond.whole_text(result)) > chars)
+
+
+def test_an_error_and_a_value_that_only_the_long_way_can_write_are_measured_too() -> None:
+    failed = ToolResult(call_id="c", name="t", status="failed", error="x" * 50)
+    strange = ToolResult(call_id="c", name="t", status="finished", value={"a": object()})
+    assert [respond.is_longer(failed, n) for n in (49, 50)] == [True, False]
+    written = len(respond.whole_text(strange))
+    assert [respond.is_longer(strange, n) for n in (written - 1, written)] == [True, False]

@@ -116,13 +116,13 @@ class Collector:
         if not isinstance(cast("Any", chunk), Mapping):
             raise ProtocolError(f"a chunk of the answer is not an object but {type(chunk).__name__}", partial=self.text)
         self._chunks += 1
-        if len(chunk) > 1 or not parts.candidate_of(chunk):
+        candidate = parts.candidate_of(chunk)
+        if len(chunk) > 1 or not candidate:
             # Most chunks of a stream hold one candidate and nothing else; this is for the others.
             self._usage = parts.usage_of(chunk) or self._usage
             self._model = parts.model_version_of(chunk) or self._model
             self._blocked = parts.block_of(chunk) or self._blocked
             self._ratings = parts.block_ratings_of(chunk) or self._ratings
-        candidate = parts.candidate_of(chunk)
         reason, message = parts.finish_of(candidate)
         self._finish_reason = reason or self._finish_reason
         self._finish_message = message or self._finish_message

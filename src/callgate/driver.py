@@ -38,7 +38,7 @@ from callgate.output import Output
 from callgate.parts import Prompt
 from callgate.permission import Approval
 from callgate.permission.gatekeeper import Post
-from callgate.respond import whole_text
+from callgate.respond import is_longer
 from callgate.selection import FIND_TOOLS
 from callgate.setup import Setup
 from callgate.store import LEASE_S, Lease, Store
@@ -583,15 +583,13 @@ class Driver:
         ended = [item for item in items if isinstance(item, facts.CallEnded)]
         for item in ended:
             del self.running[item.id]
-        if READ_RESULT not in self.loop.tools and any(self.is_long(item.result) for item in ended):
+        if READ_RESULT not in self.loop.tools and any(
+            is_longer(item.result, self.setup.limits.output_chars) for item in ended
+        ):
             self.view = self.setup.view([*self.loop.tools, READ_RESULT])
             await self.note(self.view.known)
         await self.note(*ended, *[item for item in items if isinstance(item, facts.ApprovalAnswered)])
         await self.show_found([name for item in ended for name in _found_names(item.result)])
-
-    def is_long(self, result: ToolResult) -> bool:
-        """Whether the model will see a result only in part."""
-        return len(whole_text(result)) > self.setup.limits.output_chars
 
     async def show_found(self, names: Sequence[str]) -> None:
         """Declares from the next request on what the model has looked for and found."""

@@ -42,9 +42,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
 from typing import Any, cast
 
 from callgate import parts, strict_json
+from callgate.errors import JsonError
 from callgate.types import FunctionCall, JsonObject, Media, Part, ToolResult
 
-__all__ = ["Encoded", "json_safe", "to_function_response", "whole_text"]
+__all__ = ["Encoded", "is_longer", "json_safe", "to_function_response", "whole_text"]
 
 NODES_MAX = 1_000_000
 NOTES_MAX = 20
@@ -95,6 +96,18 @@ def to_function_response(
     if notes:
         response["notes"] = _bounded(notes)
     return parts.response_part(call, response, media)
+
+
+def is_longer(result: ToolResult, chars: int) -> bool:
+    """Whether a result has more characters than so many, which is mostly clear without writing it all out for the model."""
+    if not result.is_error:
+        try:
+            # What is not JSON yet may grow when it is made so, but never by so much.
+            if len(strict_json.dump(result.value)) <= chars // 8:
+                return False
+        except JsonError:
+            pass  # Only the long way knows how to write it.
+    return len(whole_text(result)) > chars
 
 
 def whole_text(result: ToolResult) -> str:
@@ -231,6 +244,8 @@ class _Encoder:
         return result
 
     def key(self, key: Any) -> str:
+        if type(key) is str and key.isascii():
+            return key
         if isinstance(key, enum.Enum):
             key = key.value
         if isinstance(key, str):

@@ -1,55 +1,46 @@
 """The gate: a conversation in which a model can call tools.
 
 Prompts come in, events and replies go out; sessions are kept, leased and closed here. How one run goes is in `driver.py`,
-what all runs share is in `setup.py`.
+what all runs share is in `setup.py`. What a gate needs is imported when there is one: a program that only names the class
+begins at once.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import copy
 import threading
-import uuid
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from callgate import facts, parts
-from callgate.calls import Answer, Collector
-from callgate.conversation import Conversation
-from callgate.declaration import DECLARATIONS_MAX, Declaration, split_built_in, tool_config
-from callgate.driver import Driver, Emit, Opening, Session
 from callgate.errors import SessionBusy, StoreError, UsageError
-from callgate.events import (
-    Event,
-)
-from callgate.execute import Executor
-from callgate.models import Mode, Model, answering
-from callgate.models.choice import ModelLike, open_model
-from callgate.output import output_of
-from callgate.parts import Prompt
-from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
-from callgate.permission.gatekeeper import Gatekeeper
-from callgate.portal import Channel, Portal
-from callgate.selection import FindTools
-from callgate.setup import Setup
-from callgate.store import Lease, Store, open_store
-from callgate.store.memory import ANONYMOUS_PREFIX
-from callgate.store.owner import new_owner
-from callgate.turn import Loop
-from callgate.types import (
-    CallRecord,
-    Content,
-    Limits,
-    Price,
-    Reply,
-    SessionRule,
-    ToolChoice,
-    ToolDefinition,
-)
+
+if TYPE_CHECKING:
+    from callgate.calls import Answer
+    from callgate.declaration import Declaration
+    from callgate.driver import Emit, Opening, Session
+    from callgate.events import (
+        Event,
+    )
+    from callgate.execute import Executor
+    from callgate.models import Mode, Model
+    from callgate.models.choice import ModelLike
+    from callgate.parts import Prompt
+    from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
+    from callgate.portal import Channel, Portal
+    from callgate.store import Lease, Store
+    from callgate.types import (
+        CallRecord,
+        Content,
+        Limits,
+        Price,
+        Reply,
+        SessionRule,
+        ToolChoice,
+        ToolDefinition,
+    )
 
 __all__ = ["Gate"]
 
@@ -57,8 +48,6 @@ EVENTS_MAX = 256
 """Events that may wait for a slow reader of a stream before the run itself waits."""
 
 SESSIONS_CACHED = 256
-TOOLS_SHOWN_MAX = DECLARATIONS_MAX // 2 - 1
-"""Half of what can be declared is left for tools that are found."""
 
 
 class Gate:
@@ -101,8 +90,19 @@ class Gate:
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
     ) -> None:
-        if tools_shown is not None and not 0 <= tools_shown <= TOOLS_SHOWN_MAX:
-            raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {TOOLS_SHOWN_MAX}, or None for all tools")
+        from callgate.declaration import DECLARATIONS_MAX, split_built_in
+        from callgate.execute import Executor
+        from callgate.models.choice import open_model
+        from callgate.permission import AuditLog, Policy, RateLimits
+        from callgate.permission.gatekeeper import Gatekeeper
+        from callgate.selection import FindTools
+        from callgate.setup import Setup
+        from callgate.store import open_store
+        from callgate.types import Limits
+
+        shown_max = DECLARATIONS_MAX // 2 - 1  # Half of what can be declared is left for tools that are found.
+        if tools_shown is not None and not 0 <= tools_shown <= shown_max:
+            raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {shown_max}, or None for all tools")
         if compaction not in ("summary", "trim"):
             raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
         limits, policy = limits or Limits(), policy or Policy()
@@ -148,6 +148,10 @@ class Gate:
         Raises:
             UsageError: the model cannot be used, or not in this mode.
         """
+        from dataclasses import replace
+
+        from callgate.models.choice import open_model
+
         other = copy.copy(self)
         other._model = self._model if model is None else model
         other._mode = mode or self._mode
@@ -220,6 +224,8 @@ class Gate:
 
     async def revoke(self, session: str, rule: str | None = None) -> int:
         """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
+        from callgate import facts
+
         async with self._held(session) as (known, lease):
             revoked = [held for held in known.loop.always if rule in (None, held)]
             if revoked:
@@ -235,6 +241,9 @@ class Gate:
         Raises:
             UsageError: the model cannot be loaded.
         """
+        from callgate import facts
+        from callgate.conversation import Conversation
+
         async with self._in_use() if tools else contextlib.nullcontext():
             prepare = getattr(self._setup.model, "prepare", None)
             if prepare is not None:
@@ -254,6 +263,8 @@ class Gate:
                 raise UsageError(f"session {session!r} is in the middle of a run: let that end first")
             dropped = known.loop.conversation.cut_for(0)
             if dropped:
+                from callgate.driver import Driver
+
                 await Driver(self._setup, known, lease, None).compact(dropped)
             return dropped
 
@@ -300,6 +311,10 @@ class Gate:
         answers: Mapping[str, Approval] | None = None,
     ) -> AsyncIterator[Event]:
         """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
+        import asyncio
+
+        from callgate.portal import Channel
+
         channel: Channel[Event] = Channel(EVENTS_MAX)
         opening = _opening(prompt, session, history, tool_choice, answers, output)
         task = asyncio.create_task(self._drive(opening, channel.send))
@@ -320,6 +335,13 @@ class Gate:
         Raises:
             ModelError: the model could not be reached, or its answer is not one.
         """
+        import asyncio
+
+        from callgate import facts, parts
+        from callgate.calls import Collector
+        from callgate.conversation import Conversation
+        from callgate.models import answering
+
         conversation = Conversation([parts.user_content(contents)] if isinstance(contents, str) else contents)
         collector = Collector()
         await asyncio.sleep(self._setup.keeper.model.book())
@@ -342,6 +364,8 @@ class Gate:
         answers: Mapping[str, Approval] | None = None,
     ) -> Reply:
         """As `run`, for code that is not async; works inside a running event loop (a notebook) too."""
+        from callgate.portal import Portal
+
         with self._portal_lock:
             portal = self._portal = self._portal or Portal()
         return portal.run(
@@ -391,6 +415,8 @@ class Gate:
     # Behind it ------------------------------------------------------------------------------------------------------------
 
     async def _drive(self, opening: Opening, emit: Emit | None) -> Reply:
+        from callgate.driver import Driver
+
         if not self._setup.executor.is_live:
             self._check_choice(opening.tool_choice)
         session = self._session(opening.session)
@@ -407,6 +433,8 @@ class Gate:
     def _check_choice(self, choice: ToolChoice) -> None:
         """Raises now what would fail in the first request."""
         if choice not in ("auto", "none"):
+            from callgate.declaration import tool_config
+
             tool_config(choice, self._setup.view().known.names)
 
     @contextlib.asynccontextmanager
@@ -422,6 +450,8 @@ class Gate:
     @contextlib.asynccontextmanager
     async def _leased(self, session: Session) -> AsyncGenerator[Lease]:
         """Holds the session against other processes, and takes in what they have added since it was held last."""
+        from callgate.turn import Loop
+
         store = self._setup.store
         lease = await self._acquired(session.id)
         try:
@@ -436,6 +466,10 @@ class Gate:
                 await store.release(lease)
 
     async def _acquired(self, session: str) -> Lease:
+        import asyncio
+
+        from callgate.store.owner import new_owner
+
         owner, wait_s, waited_s = new_owner(), 0.02, 0.0
         while True:
             try:
@@ -463,6 +497,12 @@ class Gate:
         await self._setup.aclose()
 
     def _session(self, session_id: str | None) -> Session:
+        import uuid
+
+        from callgate.driver import Session
+        from callgate.store.memory import ANONYMOUS_PREFIX
+        from callgate.turn import Loop
+
         session_id = session_id or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
         session = self._sessions.get(session_id)
         if session is None:
@@ -484,5 +524,8 @@ def _opening(
     answers: Mapping[str, Approval] | None,
     output: Any,
 ) -> Opening:
+    from callgate.driver import Opening
+    from callgate.output import output_of
+
     wanted = None if output is None else output_of(output)
     return Opening(prompt, session, history, tool_choice, answers or {}, wanted)

@@ -61,7 +61,9 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
         value = _core().from_json(text, allow_inf_nan=False)
     except ValueError as error:
         raise JsonError(f"not valid JSON: {error}") from None
-    if (problem := _unsound(value, depth_max)) is not None:
+    # So few brackets cannot be nested too deeply, and most texts have few.
+    is_flat = text.count(b"{") + text.count(b"[") <= depth_max
+    if (problem := _beyond_range(value) if is_flat else _unsound(value, depth_max)) is not None:
         raise JsonError(problem)
     return value
 
@@ -134,6 +136,24 @@ def dump(value: Any) -> bytes:
     return data
 
 
+def _beyond_range(value: Any) -> str | None:
+    """Why a value that was just parsed and is not deep must not be passed on: a number became infinity."""
+    stack: list[Any] = [[value]]
+    while stack:
+        item = stack.pop()
+        kind = cast("type[object]", type(item))
+        children: Iterable[Any] = item.values() if kind is dict else item
+        for child in children:
+            kind = cast("type[object]", type(child))
+            if kind is str:  # Most are.
+                continue
+            if kind is dict or kind is list:
+                stack.append(child)
+            elif kind is float and child - child != 0:
+                return f"the number {child} is beyond the range of a double"
+    return None
+
+
 def _unsound(value: Any, depth_max: int) -> str | None:
     """Why a value that was just parsed must not be passed on. One walk for both reasons, on the hottest path there is."""
     level: list[Any] = [value]
@@ -156,12 +176,17 @@ def _unsound(value: Any, depth_max: int) -> str | None:
     return f"JSON nested deeper than {depth_max} levels"
 
 
+_HARMLESS = frozenset({str, int, bool, type(None)})
+
+
 def first_bad(value: Any) -> str | None:
     """The reason why this value must not be passed on (a number that is not finite, a `Bad`), or None."""
     stack: list[Any] = [value]
     seen: set[int] = set()
     while stack:
         item = stack.pop()
+        if type(item) in _HARMLESS:  # Nearly everything is; the questions below take longer.
+            continue
         if isinstance(item, Bad):
             return item.reason
         if isinstance(item, float) and not math.isfinite(item):
@@ -209,7 +234,7 @@ def without_surrogates(text: str) -> str:
 
 
 def _containers(items: Iterable[Any]) -> list[Any]:
-    return [item for item in items if isinstance(item, (dict, list, tuple))]
+    return [item for item in items if type(item) not in _HARMLESS and isinstance(item, (dict, list, tuple))]
 
 
 def _children(item: Any) -> Iterable[Any]:

@@ -295,7 +295,7 @@ def test_a_run_waits_for_the_budget_and_says_so(monkeypatch: pytest.MonkeyPatch)
         await real(0)
 
     async def story() -> list[Any]:
-        monkeypatch.setattr("callgate.runtime.asyncio.sleep", sleep)
+        monkeypatch.setattr("asyncio.sleep", sleep)
         return [event async for event in gate.stream("Go")]
 
     notices = [event for event in run(story()) if isinstance(event, Notice)]

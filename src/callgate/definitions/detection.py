@@ -13,11 +13,11 @@ from typing import Any, cast
 from callgate.definitions.format import KINDS, Format, Kind, Tool
 from callgate.definitions.formats import FORMATS, format_named
 from callgate.definitions.function import FunctionTool
-from callgate.definitions.reading import Node, ShapeError
+from callgate.definitions.reading import Node, ShapeError, plain
 from callgate.errors import UsageError
 from callgate.types import JsonObject, Loss, ToolDefinition
 
-__all__ = ["Read", "read"]
+__all__ = ["Read", "definition_from", "definitions_from", "read"]
 
 _NOUNS: Mapping[Kind, str] = {"tool": "tools", "call": "calls", "result": "results", "history": "histories"}
 
@@ -33,6 +33,35 @@ class Read:
     losses: list[Loss]
     is_many: bool
     """Whether the items were listed, rather than one given by itself."""
+
+
+def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
+    """The definition of one tool: a dict, an object of an SDK or a callable. Without `format`, its make is detected.
+
+    Raises:
+        UsageError: the format is not known, no format fits, several do and read it differently, or it holds several tools.
+        ShapeError: the object is not what its format has.
+        ToolNotDeclarable: the object is of the format, but cannot be declared.
+    """
+    if isinstance(obj, ToolDefinition):
+        return obj
+    if isinstance(obj, FunctionTool):
+        return obj.definition
+    found = definitions_from(obj, format)
+    if len(found) != 1:
+        raise UsageError(f"the object holds {len(found)} tools, not one: use definitions_from")
+    return found[0]
+
+
+def definitions_from(obj: Any, format: str | None = None) -> list[ToolDefinition]:
+    """The definitions of all tools in a list, a file or an object that holds several. A list may mix formats.
+
+    Raises:
+        UsageError: as `definition_from`.
+    """
+    if format is not None:
+        format_named(format)
+    return [item.definition for item in read(plain(obj), source=format, kind="tool", say="format").items]
 
 
 def read(value: Any, *, source: str | None, kind: Kind | None, say: str = "source") -> Read:

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from callgate import __version__
 from callgate.errors import LimitExceeded, ModelError, ProtocolError, RequestTimeout
@@ -23,11 +23,12 @@ from callgate.events import Notice
 from callgate.telemetry import inject
 from callgate.types import JsonObject, Limits
 from callgate.wire.address import masked
-from callgate.wire.dialect import Clock, Dialect, Letter, Pressure, Reader, Turn
+from callgate.wire.dialect import Clock, Dialect, Letter, Pressure, Reader, Response, Turn
 from callgate.wire.failures import Failure, failure_of_exception
 
 if TYPE_CHECKING:
-    import httpx2
+    from callgate.wire.http11 import Address, Connections
+    from callgate.wire.proxied import Proxied
 
 __all__ = ["HttpClient"]
 
@@ -50,10 +51,10 @@ _CONNECTIONS_KEPT = 32
 _KEPT_FOR_S = 60.0
 
 
-def _log_answer(pieces: list[bytes]) -> None:
+def _log_answer(body: bytes) -> None:
     """A whole answer. A streamed one is logged when it has been put together: no log could mask a secret in pieces."""
-    if pieces and logger.isEnabledFor(logging.DEBUG):
-        logger.debug("answer: %s", b"".join(pieces).decode("utf-8", "replace"))
+    if logger.isEnabledFor(logging.DEBUG):
+        logger.debug("answer: %s", body.decode("utf-8", "replace"))
 
 
 class HttpClient:
@@ -78,11 +79,13 @@ class HttpClient:
         self._clock = clock
         self._dice = dice or random.Random()
         self._ssl: ssl.SSLContext | None = None
-        self._urls: dict[str, tuple[httpx2.URL, str]] = {}
+        self._addresses: dict[str, Address] = {}
         # Connections belong to the event loop that made them, and a gate may be used from several.
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Pool] = weakref.WeakKeyDictionary()
 
-    async def chunks(self, letter: Letter, pressure: Pressure) -> AsyncGenerator[JsonObject | Notice, None]:
+    async def chunks(  # noqa: C901 - one attempt after another, and each may end in many ways
+        self, letter: Letter, pressure: Pressure
+    ) -> AsyncGenerator[JsonObject | Notice, None]:
         """Sends the letter and yields what comes back. Sent again only as long as nothing was yielded.
 
         Raises:
@@ -94,11 +97,18 @@ class HttpClient:
             if pause_s := pressure.pause_left_s:
                 yield Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
             turn = await pressure.enter(patience=self._limits.attempts - counted)
-            timeouts = {"connect": self._limits.connect_s, "read": None, "write": None, "pool": None}
-            attempt = _Attempt(letter=letter, timeouts=timeouts, is_watched=is_watched)
+            attempt = _Attempt(letter=letter, is_watched=is_watched)
             shown = False
             try:
-                async with contextlib.aclosing(self._attempt(attempt)) as chunks:
+                if not letter.stream:
+                    # Nothing of a whole answer is shown before all of it is there, so it needs no generators.
+                    whole = await self._whole(attempt)
+                    turn.succeeded()
+                    shown = True
+                    for chunk in whole:
+                        yield chunk
+                    return
+                async with contextlib.aclosing(self._pieces(attempt)) as chunks:
                     async for chunk in chunks:
                         if not shown:
                             turn.succeeded()
@@ -132,7 +142,7 @@ class HttpClient:
         try:
             async with asyncio.timeout(within_s), self._pool() as pool:
                 headers = _HEADERS | await self._auth()
-                async with pool.client.stream("GET", url, headers=headers) as response:
+                async with pool.proxied().client.stream("GET", url, headers=headers) as response:
                     if not response.is_success:
                         return None
                     found = [chunk async for data in response.aiter_bytes() for chunk in reader.feed(data)]
@@ -140,6 +150,11 @@ class HttpClient:
         except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError):
             return None
         return (response.headers, found[0]) if found else None
+
+    @property
+    def idle_s(self) -> float:
+        """How long a server may send nothing once it has begun to answer."""
+        return self._limits.idle_s
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
@@ -150,143 +165,161 @@ class HttpClient:
 
     # One attempt ----------------------------------------------------------------------------------------------------------
 
-    async def _attempt(self, attempt: _Attempt) -> AsyncGenerator[JsonObject, None]:
-        """The chunks of one answer, each as soon as the caller may have it.
-
-        Chunks that say nothing wait for one that does, and a whole answer waits for its end: up to then nobody has seen
-        anything of it, so that it can be asked for again.
-        """
-        import httpx2
-
-        held: list[JsonObject] = []
-        has_spoken = has_ended = False
-        try:
-            async with contextlib.aclosing(self._received(attempt)) as chunks:
-                async for chunk in chunks:
-                    if (error := self._dialect.error_in(chunk)) is not None:
-                        raise _Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=attempt.letter.sent))
-                    has_ended = has_ended or self._dialect.is_end(chunk)
-                    if has_spoken:
-                        yield chunk
-                        continue
-                    held.append(chunk)
-                    has_spoken = attempt.letter.stream and self._dialect.says_something(chunk)
-                    while has_spoken and held:
-                        yield held.pop(0)
-            if not has_ended:
-                raise ProtocolError("the answer ended early: it has no finish reason", retryable=True)
-            for chunk in held:
-                yield chunk
-        except _Failed as failed:
-            attempt.hide_secrets(failed.failure.error)
-            raise
-        except httpx2.ReadTimeout as error:
-            raise _too_late(f"the server sent nothing for {self._limits.idle_s:g} s") from error
-        except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError) as error:
-            failure = failure_of_exception(error)
-            attempt.hide_secrets(failure.error)
-            raise _Failed(failure) from error
-
-    async def _received(self, attempt: _Attempt) -> AsyncGenerator[JsonObject, None]:
-        """Sends the request and reads the answer, each step within its time."""
+    async def _whole(self, attempt: _Attempt) -> list[JsonObject]:
+        """The chunks of an answer that is wanted whole, mostly one."""
         limits = self._limits
         # There is only one event in a whole answer, so it may be as large as the answer.
-        is_stream = attempt.letter.stream
-        event_bytes = limits.event_bytes if is_stream else limits.body_bytes
-        reader = self._dialect.reader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True)
+        reader = self._dialect.reader(
+            event_bytes_max=limits.body_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True
+        )
+        timer = _Timer(limits.total_s)
+        with _Understood(self, attempt):
+            async with self._pool() as pool:
+                # It begins when it is finished, so only its end can be late.
+                response = await timer.within(limits.total_s, self._send(pool, attempt))
+                try:
+                    await self._accept(response, attempt, timer)
+                    body = await self._body(response, timer)
+                    _log_answer(body)
+                    chunks = reader.read_whole(body)
+                    if reader.is_behind:
+                        chunks += [chunk async for chunk in _caught_up(reader)]
+                finally:
+                    await response.aclose()
+            has_ended = False
+            for chunk in chunks:
+                self._refuse_error(chunk, attempt)
+                has_ended = has_ended or self._dialect.is_end(chunk)
+            if not has_ended:
+                raise _ended_early()
+            return chunks
+
+    async def _body(self, response: Response, timer: _Timer) -> bytes:
+        """All bytes of an answer."""
+        limits = self._limits
+        data = await self._first_piece(response, timer)
+        pieces: list[bytes] = []
+        size = 0
+        while data is not None:
+            pieces.append(data)
+            size += len(data)
+            if size > limits.body_bytes:
+                raise LimitExceeded(f"the answer is larger than {limits.body_bytes} bytes")
+            timer.check()
+            data = await response.piece()
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def _pieces(self, attempt: _Attempt) -> AsyncGenerator[JsonObject, None]:
+        """The chunks of one answer, each as soon as the caller may have it.
+
+        Chunks that say nothing wait for one that does: up to then nobody has seen anything of the answer, so that it can be
+        asked for again.
+        """
+        held: list[JsonObject] = []
+        has_spoken = has_ended = False
+        with _Understood(self, attempt):
+            async with contextlib.aclosing(self._received(attempt)) as batches:
+                async for batch in batches:
+                    for chunk in batch:
+                        self._refuse_error(chunk, attempt)
+                        has_ended = has_ended or self._dialect.is_end(chunk)
+                        if has_spoken:
+                            yield chunk
+                            continue
+                        held.append(chunk)
+                        has_spoken = self._dialect.says_something(chunk)
+                        while has_spoken and held:
+                            yield held.pop(0)
+            if not has_ended:
+                raise _ended_early()
+            for chunk in held:
+                yield chunk
+
+    async def _received(self, attempt: _Attempt) -> AsyncGenerator[list[JsonObject], None]:
+        """Sends the request and reads the answer, each step within its time; chunks that came together come together."""
+        limits = self._limits
+        reader = self._dialect.reader(
+            event_bytes_max=limits.event_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True
+        )
         timer = _Timer(limits.total_s)
         async with self._pool() as pool:
-            # A whole answer begins when it is finished, so only a streamed one can be late in beginning.
-            first_s = limits.first_byte_s if is_stream else limits.total_s
-            attempt.is_stale = pool.has_answered
-            response = await timer.within(first_s, self._send(pool.client, attempt))
-            attempt.is_stale = False
-            pool.has_answered = True
-            self._dialect.heard(response.headers)
-            # From here on the HTTP client itself times each read of the socket, which is cheaper than timing each piece.
-            attempt.timeouts["read"] = limits.idle_s
+            response = await timer.within(limits.first_byte_s, self._send(pool, attempt))
             try:
-                if not response.is_success:
-                    raise _Failed(await self._refusal(response, attempt, timer))
-                _refuse_encoding(response)
-                pieces = response.aiter_bytes()
-                whole: list[bytes] = []
-                size = 0
-                first = anext(pieces, None)
-                data = await (timer.within(limits.first_byte_s, first) if limits.first_byte_s < limits.idle_s else first)
+                await self._accept(response, attempt, timer)
+                data = await self._first_piece(response, timer)
                 while data is not None:
-                    if is_stream:
-                        for chunk in reader.feed(data):
-                            yield chunk
-                        if reader.is_behind:
-                            async for chunk in _caught_up(reader):
-                                yield chunk
-                    else:
-                        whole.append(data)
-                        size += len(data)
-                        if size > limits.body_bytes:
-                            raise LimitExceeded(f"the answer is larger than {limits.body_bytes} bytes")
+                    if chunks := reader.feed(data):
+                        yield chunks
+                    if reader.is_behind:
+                        async for chunk in _caught_up(reader):
+                            yield [chunk]
                     timer.check()
-                    data = await anext(pieces, None)
-                _log_answer(whole)
-                for chunk in reader.close() if is_stream else reader.read_whole(b"".join(whole)):
-                    yield chunk
+                    data = await response.piece()
+                yield reader.close()
                 async for chunk in _caught_up(reader):
-                    yield chunk
-                await _drop_if_more_came(response)
+                    yield [chunk]
             finally:
                 await response.aclose()
 
-    async def _send(self, client: httpx2.AsyncClient, attempt: _Attempt) -> httpx2.Response:
-        import httpx2
+    async def _accept(self, response: Response, attempt: _Attempt, timer: _Timer) -> None:
+        """Looks at the head of an answer."""
+        attempt.is_stale = False
+        self._dialect.heard(response.headers)
+        # From here on each read of the socket is timed by itself, which is cheaper than timing each piece.
+        response.idle_s = self._limits.idle_s
+        if not 200 <= response.status_code < 300:
+            raise _Failed(await self._refusal(response, attempt, timer))
+        if response.encoding:
+            _refuse_encoding(response.encoding)
 
+    async def _first_piece(self, response: Response, timer: _Timer) -> bytes | None:
+        limits = self._limits
+        first = response.piece()
+        return await (timer.within(limits.first_byte_s, first) if limits.first_byte_s < limits.idle_s else first)
+
+    def _refuse_error(self, chunk: JsonObject, attempt: _Attempt) -> None:
+        if (error := self._dialect.error_in(chunk)) is not None:
+            raise _Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=attempt.letter.sent))
+
+    async def _send(self, pool: _Pool, attempt: _Attempt) -> Response:
         auth = await self._auth()
         attempt.secrets = [value.removeprefix("Bearer ") for value in auth.values()]
-        url, host = self._parsed_url(attempt.letter.url)
-        body = attempt.letter.body
-        # A request built here is the same as one built by the client, without the merging of defaults that nobody set.
-        headers = {"host": host, **_HEADERS, **auth, "content-length": str(len(body))}
-        inject(headers)
-        request = httpx2.Request(
-            "POST",
-            url,
-            headers=headers,
-            stream=httpx2.ByteStream(body),
-            extensions={"timeout": attempt.timeouts} | ({"trace": attempt.trace} if attempt.is_watched else {}),
-        )
+        letter = attempt.letter
+        address = self._address(letter.url)
+        if address.auth != auth:
+            address.auth, address.head = auth, _head(address.host, auth)
+        head = [*address.head, (b"content-length", b"%d" % len(letter.body))]
+        carried: dict[str, str] = {}
+        inject(carried)
+        head += [(name.encode(), value.encode()) for name, value in carried.items()]
         if logger.isEnabledFor(logging.DEBUG):
-            told = f"POST {attempt.letter.url} {body.decode('utf-8', 'replace')}"
+            told = f"POST {letter.url} {letter.body.decode('utf-8', 'replace')}"
             logger.debug("request: %s", masked(told, attempt.secrets))
-        try:
-            return await client.send(request, stream=True)
-        except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            attempt.is_stale = False
-            raise
+        if pool.has_proxies:
+            return await pool.proxied().post(address, head, letter.body, attempt)
+        return await pool.direct().post(address, head, letter.body, attempt)
 
-    def _parsed_url(self, url: str) -> tuple[httpx2.URL, str]:
-        """The URL taken apart, and the host for the header: the same work for every request of a conversation."""
-        import httpx2
+    def _address(self, url: str) -> Address:
+        from callgate.wire.http11 import Address
 
-        known = self._urls.get(url)
+        known = self._addresses.get(url)
         if known is None:
-            if len(self._urls) > 100:
-                self._urls.clear()
-            request = httpx2.Request("POST", url)
-            known = self._urls[url] = (request.url, request.headers["host"])
+            if len(self._addresses) > 100:
+                self._addresses.clear()
+            known = self._addresses[url] = Address.of(url)
         return known
 
-    async def _refusal(self, response: httpx2.Response, attempt: _Attempt, timer: _Timer) -> Failure:
+    async def _refusal(self, response: Response, attempt: _Attempt, timer: _Timer) -> Failure:
         import httpx2
 
         status = response.status_code
-        if not response.is_error:
+        if not 400 <= status < 600:
             return Failure(ProtocolError(f"the server redirects (HTTP {status}), which is not followed"), retry=False)
         data = b""
-        pieces = response.aiter_bytes()
         # The status says enough even if the body breaks off.
         with contextlib.suppress(httpx2.HTTPError, _Failed):
             while len(data) < _ERROR_BYTES_MAX:
-                piece = await timer.within(self._limits.idle_s, anext(pieces, None))
+                piece = await timer.within(self._limits.idle_s, response.piece())
                 if piece is None:
                     break
                 data += piece
@@ -309,26 +342,18 @@ class HttpClient:
         loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
-            pool = self._pools[loop] = _Pool(self._new_client())
+            pool = self._pools[loop] = self._new_pool()
         return pool
 
-    def _new_client(self) -> httpx2.AsyncClient:
+    def _new_pool(self) -> _Pool:
         import httpx2
+
+        from callgate.wire.proxied import has_proxies
 
         if self._ssl is None:
             # Reading the trusted certificates takes longer than everything else here.
             self._ssl = httpx2.create_ssl_context()
-        return httpx2.AsyncClient(
-            # Waiting for data is timed by `_Timer`, per phase; the client itself only times what happens before.
-            timeout=httpx2.Timeout(None, connect=self._limits.connect_s),
-            limits=httpx2.Limits(
-                max_connections=_CONNECTIONS_MAX,
-                max_keepalive_connections=_CONNECTIONS_KEPT,
-                keepalive_expiry=_KEPT_FOR_S,
-            ),
-            verify=self._ssl,
-            follow_redirects=False,
-        )
+        return _Pool(trust=self._ssl, connect_s=self._limits.connect_s, has_proxies=has_proxies())
 
     # Between attempts -----------------------------------------------------------------------------------------------------
 
@@ -362,34 +387,76 @@ class _Attempt:
     """One request on its way."""
 
     letter: Letter
-    timeouts: dict[str, float | None]
-    """What the HTTP client times by itself, in seconds."""
     secrets: list[str] = field(default_factory=list[str], repr=False)
     """What must appear in no error."""
     is_watched: bool = False
-    """Whether the HTTP client tells what it does. It takes time, so only after a connection broke that may have been old."""
+    """Whether it must be known for sure if a connection is new: after one broke that may have been old."""
     is_stale: bool = False
     """Nothing came back yet, over a connection that had been used before, as far as is known."""
-
-    async def trace(self, event: str, info: Any) -> None:
-        """Hears from the HTTP client what it does."""
-        if event == "connection.connect_tcp.started":
-            self.is_stale = False
 
     def hide_secrets(self, error: ModelError) -> None:
         """Takes out of the error what the server echoed."""
         error.args = tuple(masked(text, self.secrets) if isinstance(text, str) else text for text in error.args)
 
 
-@dataclass(slots=True)
+class _Understood:
+    """A context in which whatever goes wrong becomes a failure that is understood, without secrets."""
+
+    __slots__ = ("_attempt", "_client")
+
+    def __init__(self, client: HttpClient, attempt: _Attempt) -> None:
+        self._client = client
+        self._attempt = attempt
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            return
+        import httpx2
+
+        if isinstance(error, _Failed):
+            self._attempt.hide_secrets(error.failure.error)
+        elif isinstance(error, httpx2.ReadTimeout):
+            raise _too_late(f"the server sent nothing for {self._client.idle_s:g} s") from error
+        elif isinstance(error, (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError)):
+            failure = failure_of_exception(error)
+            self._attempt.hide_secrets(failure.error)
+            raise _Failed(failure) from error
+
+
+@dataclass(slots=True, kw_only=True)
 class _Pool:
     """The connections of one event loop; they outlive their retirement until the last request over them has ended."""
 
-    client: httpx2.AsyncClient
+    trust: ssl.SSLContext
+    connect_s: float
+    has_proxies: bool
     users: int = 0
     is_retired: bool = False
-    has_answered: bool = False
-    """Whether there may be a connection that had been used before."""
+    _direct: Connections | None = None
+    _proxied: Proxied | None = None
+
+    def direct(self) -> Connections:
+        """Connections straight to the server."""
+        if self._direct is None:
+            from callgate.wire.http11 import Connections
+
+            self._direct = Connections(
+                self.trust, connect_s=self.connect_s, at_once=_CONNECTIONS_MAX, kept=_CONNECTIONS_KEPT, kept_s=_KEPT_FOR_S
+            )
+        return self._direct
+
+    def proxied(self) -> Proxied:
+        """Connections through proxies, and for whatever is not a request of a conversation."""
+        if self._proxied is None:
+            from callgate.wire.proxied import Proxied
+
+            self._proxied = Proxied(
+                self.trust, connect_s=self.connect_s, at_once=_CONNECTIONS_MAX, kept=_CONNECTIONS_KEPT, kept_s=_KEPT_FOR_S
+            )
+        return self._proxied
 
     async def __aenter__(self) -> _Pool:
         self.users += 1
@@ -404,8 +471,11 @@ class _Pool:
         await self.close_if_done()
 
     async def close_if_done(self) -> None:
-        if self.is_retired and not self.users:
-            await self.client.aclose()
+        if not self.is_retired or self.users:
+            return
+        for connections in (self._direct, self._proxied):
+            if connections is not None:
+                await connections.aclose()
 
 
 class _Timer:
@@ -451,21 +521,21 @@ async def _caught_up(reader: Reader) -> AsyncGenerator[JsonObject, None]:
         await asyncio.sleep(0)
 
 
-def _refuse_encoding(response: httpx2.Response) -> None:
+def _refuse_encoding(encoding: str) -> None:
     """Refuses what was not asked for: whether it can be read would depend on what happens to be installed."""
-    names = [name.strip().lower() for name in response.headers.get("content-encoding", "").split(",")]
+    names = [name.strip().lower() for name in encoding.split(",")]
     if strange := [name for name in names if name not in ("", "identity", "gzip", "deflate")]:
         raise ProtocolError(f"the answer is encoded as {strange[0][:40]!r}, which was not asked for")
 
 
-async def _drop_if_more_came(response: httpx2.Response) -> None:
-    """Closes a connection on which bytes followed the answer, because they would be taken for the next one.
+def _head(host: bytes, auth: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """The headers that every request of a conversation has."""
+    named = _HEADERS | {name.lower(): value for name, value in auth.items()}
+    try:
+        return [(b"host", host), *((name.encode("ascii"), value.encode("ascii")) for name, value in named.items())]
+    except UnicodeEncodeError:
+        raise ProtocolError("the request cannot be sent: a header of the credentials is not plain ASCII") from None
 
-    The HTTP client looks at the socket before it uses a connection again, but not at what it has already read from it; there
-    is no public way to ask for that.
-    """
-    found: Any = response
-    for name in ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state"):
-        found = getattr(found, name, None)
-    if found is not None and found.trailing_data[0]:
-        await response.extensions["network_stream"].aclose()
+
+def _ended_early() -> ProtocolError:
+    return ProtocolError("the answer ended early: it has no finish reason", retryable=True)

@@ -12,7 +12,7 @@ from typing import Protocol
 from callgate.types import JsonObject
 from callgate.wire.failures import Failure, Sent
 
-__all__ = ["Clock", "Dialect", "Letter", "Pressure", "Reader", "Turn"]
+__all__ = ["Clock", "Dialect", "Letter", "Pressure", "Reader", "Response", "Turn"]
 
 
 class Clock(Protocol):
@@ -87,6 +87,29 @@ class Reader(Protocol):
 
     def catch_up(self) -> Iterable[list[JsonObject]]:
         """Reads what was left, in steps that are short."""
+        ...
+
+
+class Response(Protocol):
+    """One answer on its way: its head, and its bytes as they come."""
+
+    status_code: int
+    encoding: str
+    """How the bytes are encoded on their way; mostly not at all."""
+    idle_s: float | None
+    """How long a piece may take to come."""
+
+    @property
+    def headers(self) -> Mapping[str, str]:
+        """The headers, by name in any case."""
+        ...
+
+    async def piece(self) -> bytes | None:
+        """The next bytes, decoded; None at the end."""
+        ...
+
+    async def aclose(self) -> None:
+        """Lets go of the connection: for the next request if all is well, for good otherwise."""
         ...
 
 

@@ -1,0 +1,208 @@
+"""One measurement of one system, in a process of its own and with the interpreter of that system's own environment.
+
+    python _child.py SYSTEM TASK URL [TURNS]        prints one line of JSON
+
+Nothing of callgate is imported here unless callgate is the system.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import gc
+import importlib
+import json
+import logging
+import os
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+
+MODULES = {
+    "callgate": "by_callgate",
+    "hand-written": "by_hand",
+    "raw sockets": "by_sockets",
+    "google-genai": "by_google_genai",
+    "pydantic-ai": "by_pydantic_ai",
+    "LiteLLM": "by_litellm",
+    "LangChain": "by_langchain",
+}
+MARKS = (10, 100, 400)
+WINDOW = 5
+WAIT_S = 0.05
+TOOLS = 500
+
+
+class Meter:
+    """Notes the processor time at every call of the one tool, which all systems have in common."""
+
+    def __init__(self) -> None:
+        self.at: list[float] = []
+
+    async def look_up(self, number: int) -> dict[str, Any]:
+        """Looks a number up."""
+        self.at.append(time.process_time())
+        return {"number": number, "found": True, "text": "a line of some length, as tools return it " * 4}
+
+    def around(self, mark: int) -> float | None:
+        """Median milliseconds of a turn around this one."""
+        costs = [after - before for before, after in zip(self.at, self.at[1:], strict=False)]
+        near = costs[max(0, mark - WINDOW) : mark + WINDOW]
+        return 1000 * statistics.median(near) if len(self.at) >= mark else None
+
+
+def turns(system: Any, url: str, count: int) -> dict[str, Any]:
+    """Milliseconds of processor time of a turn, early and late. A short talk before it loads what is loaded late."""
+    meter = Meter()
+
+    async def look_up(number: int) -> dict[str, Any]:
+        """Looks a number up."""
+        return await meter.look_up(number)
+
+    start, cpu = time.perf_counter(), time.process_time()
+    asyncio.run(system.turns(url, look_up, count))
+    took = {"cpu_s": time.process_time() - cpu, "wall_s": time.perf_counter() - start}
+    return {**{f"turn {mark}": meter.around(mark) for mark in MARKS}, **took, "turns": len(meter.at)}
+
+
+def stream(system: Any, url: str, count: int) -> dict[str, Any]:
+    """Megabytes of text for a second of processor time, after a first time that loads what is loaded late."""
+    rates: list[float] = []
+    for _ in range(3):
+        gc.collect()
+        before = time.process_time()
+        size = asyncio.run(system.stream(url))
+        rates.append(size / 1e6 / (time.process_time() - before))
+        assert size > 5_000_000, size
+    return {"MB/s": statistics.median(rates[1:])}
+
+
+def parallel(system: Any, url: str, count: int) -> dict[str, Any]:
+    """Milliseconds of wall time of a run with twenty calls of 50 ms, async and sync, by a client that is warm."""
+
+    async def wait(number: int) -> str:
+        """Waits."""
+        await asyncio.sleep(WAIT_S)
+        return f"waited {number}"
+
+    def wait_sync(number: int) -> str:
+        """Waits."""
+        time.sleep(WAIT_S)
+        return f"waited {number}"
+
+    wait_sync.__name__ = wait_sync.__qualname__ = "wait"
+    result: dict[str, Any] = {}
+    for kind, tool in (("async", wait), ("sync", wait_sync)):
+        took: list[float] = []
+
+        async def timed(run: Callable[[], Awaitable[Any]], took: list[float] = took) -> Any:
+            last = None
+            for _ in range(6):
+                start = time.perf_counter()
+                last = await run()
+                took.append(time.perf_counter() - start)
+            return last
+
+        asyncio.run(system.parallel(f"{url}/parallel", tool, timed))
+        result[kind] = 1000 * statistics.median(took[1:])
+    return result
+
+
+def large_call(system: Any, url: str, count: int) -> dict[str, Any]:
+    """Milliseconds of processor time for one streamed call with a megabyte of arguments, and its answer."""
+    sizes: list[int] = []
+
+    async def store(text: str) -> int:
+        """Stores a text."""
+        sizes.append(len(text))
+        return len(text)
+
+    took: list[float] = []
+    for _ in range(4):
+        gc.collect()
+        before = time.process_time()
+        asyncio.run(system.large_call(f"{url}/args", store))
+        took.append(time.process_time() - before)
+    assert sizes == [1024 * 1024] * 4, sizes
+    return {"ms": 1000 * statistics.median(took[1:])}
+
+
+def declaring(system: Any, url: str, count: int) -> dict[str, Any]:
+    """Milliseconds of processor time to put 500 tools into a request, the first time and again."""
+    tools = [{"name": f"tool_{n}", "description": f"Does the thing {n}.", "schema": schema(n)} for n in range(TOOLS)]
+    system.declaring(tools)
+    again = _best(system.declaring, lambda: tools)
+    return {"first": _best(system.declaring, lambda: copy.deepcopy(tools)), "again": again}
+
+
+def _best(work: Callable[[Any], object], prepared: Callable[[], Any]) -> float:
+    took: list[float] = []
+    for _ in range(5):
+        given = prepared()
+        gc.collect()
+        before = time.process_time()
+        work(given)
+        took.append(1000 * (time.process_time() - before))
+    return min(took)
+
+
+def schema(number: int) -> dict[str, Any]:
+    """A schema as a server of tools would have it: strings, numbers, lists, nested and optional things, a definition."""
+    text = {"type": "string", "description": "What to look for, in the words of the person who asks."}
+    properties: dict[str, Any] = {
+        f"query_{number}": text,
+        "limit": {"type": "integer", "minimum": 1, "maximum": 100, "default": 10, "description": "How many at most."},
+        "state": {"type": "string", "enum": ["open", "closed", "all"], "description": "Which ones."},
+        "labels": {"type": "array", "items": {"type": "string"}, "description": "Labels that must all be there."},
+        "since": {"type": "string", "format": "date-time", "description": "Only what changed after this moment."},
+        "owner": {"anyOf": [{"type": "string"}, {"type": "null"}], "default": None, "description": "Whose."},
+    }
+    if number % 3 == 0:
+        properties["range"] = {"$ref": "#/$defs/Range", "description": "Lines to read."}
+    if number % 5 == 0:
+        properties["options"] = {
+            "type": "object",
+            "properties": {"depth": {"type": "integer", "exclusiveMinimum": 0}, "mode": {"const": "fast"}},
+            "required": ["depth"],
+            "additionalProperties": False,
+        }
+    found: dict[str, Any] = {"type": "object", "properties": properties, "required": [f"query_{number}"]}
+    if number % 3 == 0:
+        line = {"type": "integer", "minimum": 1}
+        found["$defs"] = {"Range": {"type": "object", "properties": {"first": line, "last": line}, "required": ["first"]}}
+    return found
+
+
+TASKS: dict[str, Callable[[Any, str, int], dict[str, Any]]] = {
+    "turns": turns,
+    "stream": stream,
+    "parallel": parallel,
+    "large_call": large_call,
+    "declaring": declaring,
+}
+
+
+def system_of(name: str) -> Any:
+    """The adapter of a system."""
+    return importlib.import_module(f"systems.{MODULES[name]}")
+
+
+def main() -> None:
+    name, task, url = sys.argv[1:4]
+    count = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+    warnings.simplefilter("ignore")
+    logging.disable(logging.CRITICAL)
+    # What systems say about themselves must not be taken for the result.
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    print(json.dumps(TASKS[task](system_of(name), url, count)), file=out, flush=True)
+
+
+if __name__ == "__main__":
+    main()

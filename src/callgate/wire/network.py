@@ -1,0 +1,217 @@
+"""Sockets for the HTTP client: bytes in, bytes out, on asyncio itself and with as few steps as there can be.
+
+What is written leaves when something is read, so that the head and the body of a request leave together, in one packet where
+they fit into one. This file knows nothing of HTTP; its errors are those of the HTTP client.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import select
+import ssl
+import sys
+from collections import deque
+from collections.abc import Generator
+from typing import Any
+
+import httpx2
+
+__all__ = ["Socket", "connect"]
+
+BUFFER_BYTES = 64 * 1024
+HELD_BYTES_MAX = 4 * BUFFER_BYTES
+"""What may wait to be read before the other side is kept waiting."""
+TOGETHER_BYTES_MAX = 64 * 1024
+"""Up to this size, pieces are copied together to be sent at once; larger ones are worth a step of their own."""
+CLOSE_S = 1.0
+_EYEBALLS_S = 0.25
+
+
+class _Inbox(asyncio.BufferedProtocol):
+    """What has arrived on a socket and nobody has read yet."""
+
+    def __init__(self) -> None:
+        self._view = memoryview(bytearray(BUFFER_BYTES))
+        self._loop = asyncio.get_running_loop()
+        self._waiter: asyncio.Future[None] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._is_paused = False
+        self._held_bytes = 0
+        self.pieces: deque[bytes] = deque()
+        self.has_ended = False
+        self.error: Exception | None = None
+        self.closed: asyncio.Future[None] = self._loop.create_future()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def moved_to(self, transport: asyncio.Transport) -> None:
+        """What was a plain connection is an encrypted one from now on."""
+        self._transport = transport
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._view
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self.pieces.append(bytes(self._view[:nbytes]))
+        self._held_bytes += nbytes
+        if self._held_bytes > HELD_BYTES_MAX and self._transport is not None and not self._is_paused:
+            self._is_paused = True
+            self._transport.pause_reading()
+        self._wake()
+
+    def eof_received(self) -> None:
+        self.has_ended = True
+        self._wake()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if not self.has_ended:
+            self.has_ended, self.error = True, exc
+        if not self.closed.done():
+            self.closed.set_result(None)
+        self._wake()
+
+    def take(self) -> bytes:
+        """The oldest piece."""
+        piece = self.pieces.popleft()
+        self._held_bytes -= len(piece)
+        if self._is_paused and self._held_bytes <= HELD_BYTES_MAX // 2:
+            self._is_paused = False
+            if self._transport is not None and not self._transport.is_closing():
+                self._transport.resume_reading()
+        return piece
+
+    async def arrival(self, timeout_s: float | None) -> None:
+        """Waits until there is something to take, or never will be.
+
+        Raises:
+            TimeoutError: nothing came in time.
+        """
+        self._waiter = waiter = self._loop.create_future()
+        alarm = None if timeout_s is None else self._loop.call_later(timeout_s, _ring, waiter)
+        try:
+            await waiter
+        finally:
+            self._waiter = None
+            if alarm is not None:
+                alarm.cancel()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+def _ring(waiter: asyncio.Future[None]) -> None:
+    if not waiter.done():
+        waiter.set_exception(TimeoutError())
+
+
+class Socket:
+    """One connection, for one reader and writer at a time."""
+
+    def __init__(self, transport: asyncio.Transport, inbox: _Inbox) -> None:
+        self._transport = transport
+        self._inbox = inbox
+        self._unsent: list[bytes] = []
+
+    @property
+    def has_something(self) -> bool:
+        """Whether the next read gives something without waiting: bytes, or the end."""
+        return bool(self._inbox.pieces) or self._inbox.has_ended
+
+    def write(self, *pieces: bytes) -> None:
+        """Takes bytes that leave before the next read. What becomes of them is told to whoever reads."""
+        self._unsent += pieces
+
+    async def read(self, timeout_s: float | None = None) -> bytes:
+        """The next bytes, at most one buffer of them; none at the end.
+
+        Raises:
+            httpx2.ReadTimeout: nothing came in time.
+            httpx2.ReadError: the connection broke.
+        """
+        if self._unsent:
+            self._flush()
+        inbox = self._inbox
+        if not inbox.pieces and not inbox.has_ended:
+            try:
+                await inbox.arrival(timeout_s)
+            except TimeoutError as error:
+                raise httpx2.ReadTimeout(str(error)) from error
+        if inbox.pieces:
+            return inbox.take()
+        if inbox.error is not None:
+            raise httpx2.ReadError(str(inbox.error)) from inbox.error
+        return b""
+
+    def is_readable(self) -> bool:
+        """Whether something came, even if the event loop has not looked at it yet: of a kept connection, mostly its end."""
+        if self.has_something:
+            return True
+        sock = self._transport.get_extra_info("socket")
+        number = -1 if sock is None else sock.fileno()
+        if number < 0:
+            return True
+        if sys.platform == "win32" or not hasattr(select, "poll"):
+            return bool(select.select([number], [], [], 0)[0])
+        poll = select.poll()
+        poll.register(number, select.POLLIN)
+        return bool(poll.poll(0))
+
+    async def aclose(self) -> None:
+        """Closes the connection at once; whatever was on its way is of no interest any more."""
+        self._unsent.clear()
+        self._transport.abort()
+        if not self._inbox.closed.done():
+            await asyncio.wait({self._inbox.closed}, timeout=CLOSE_S)
+
+    async def start_tls(self, trust: ssl.SSLContext, host: str) -> Socket:
+        """The same connection, encrypted from now on."""
+        transport = await asyncio.get_running_loop().start_tls(self._transport, self._inbox, trust, server_hostname=host)
+        assert transport is not None, "asyncio gives none only if the connection was given up"
+        self._inbox.moved_to(transport)
+        return Socket(transport, self._inbox)
+
+    def _flush(self) -> None:
+        unsent, self._unsent = self._unsent, []
+        if self._transport.is_closing():
+            return
+        if sum(map(len, unsent)) <= TOGETHER_BYTES_MAX:
+            self._transport.write(b"".join(unsent))
+            return
+        for piece in unsent:
+            self._transport.write(piece)
+
+
+async def connect(host: str, port: int, *, trust: ssl.SSLContext | None, timeout_s: float | None) -> Socket:
+    """A connection to whichever address of the host answers first, encrypted if there is a `trust`.
+
+    Raises:
+        httpx2.ConnectTimeout: there is none in time.
+        httpx2.ConnectError: there is none, or its certificate is not to be trusted.
+    """
+    loop = asyncio.get_running_loop()
+    # Event loops of others have no such option; those of asyncio would otherwise wait long for the first address.
+    race: dict[str, Any] = {"happy_eyeballs_delay": _EYEBALLS_S} if isinstance(loop, asyncio.BaseEventLoop) else {}
+    with _as_connect_errors():
+        async with asyncio.timeout(timeout_s):
+            transport, inbox = await loop.create_connection(_Inbox, host, port, **race)
+            if trust is None:
+                return Socket(transport, inbox)
+            try:
+                return await Socket(transport, inbox).start_tls(trust, host)
+            except BaseException:
+                transport.abort()
+                raise
+
+
+@contextlib.contextmanager
+def _as_connect_errors() -> Generator[None]:
+    try:
+        yield
+    except TimeoutError as error:
+        raise httpx2.ConnectTimeout(str(error)) from error
+    except OSError as error:  # Refusals of TLS are errors of this kind too.
+        raise httpx2.ConnectError(str(error)) from error

@@ -1,0 +1,271 @@
+"""HTTP/1.1 by the shortest way: whatever is split wherever, the body is the one that h11 reads."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import h11
+import httpx2
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callgate.wire.http11 import Address, Chunks, Connection, Connections
+
+HEAD = [(b"host", b"x"), (b"content-length", b"2")]
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+
+
+class Script:
+    """A socket that gives out what it was told to, and then its end."""
+
+    def __init__(self, pieces: Sequence[bytes]) -> None:
+        self.pieces = list(pieces)
+        self.sent: list[bytes] = []
+
+    @property
+    def has_something(self) -> bool:
+        return bool(self.pieces)
+
+    def write(self, *pieces: bytes) -> None:
+        self.sent += pieces
+
+    async def read(self, timeout_s: float | None = None) -> bytes:
+        return self.pieces.pop(0) if self.pieces else b""
+
+
+async def body_of(pieces: Sequence[bytes]) -> tuple[Connection, list[bytes], Exception | None]:
+    connection = Connection((b"http", "x", 80), Script(pieces))  # pyright: ignore[reportArgumentType]
+    connection.send(b"/", HEAD, b"{}")
+    got: list[bytes] = []
+    try:
+        await connection.answer_head()
+        while (piece := await connection.piece(None)) is not None:
+            got.append(piece)
+    except httpx2.HTTPError as error:
+        return connection, got, error
+    return connection, got, None
+
+
+def as_h11_reads(data: bytes) -> tuple[bytes, bool]:
+    """The body of a response whose connection ends after it, and whether it was complete."""
+    http = h11.Connection(h11.CLIENT)
+    http.send(h11.Request(method=b"POST", target=b"/", headers=HEAD))
+    http.send(h11.Data(data=b"{}"))
+    http.send(h11.EndOfMessage())
+    http.receive_data(data)
+    http.receive_data(b"")
+    body = b""
+    try:
+        while not isinstance(event := http.next_event(), (h11.EndOfMessage, h11.ConnectionClosed)):
+            body += bytes(event.data) if isinstance(event, h11.Data) else b""
+            if event is h11.PAUSED:
+                break
+    except h11.RemoteProtocolError:
+        return body, False
+    return body, True
+
+
+def split_at(data: bytes, places: Sequence[int]) -> list[bytes]:
+    cuts = sorted({place % (len(data) + 1) for place in places} | {0, len(data)})
+    return [piece for start, end in itertools.pairwise(cuts) if (piece := data[start:end])]
+
+
+chunk = st.binary(min_size=1, max_size=40).map(lambda content: b"%x\r\n" % len(content) + content + b"\r\n")
+odd = st.sampled_from(
+    [b"3;x=y\r\nabc\r\n", b"00a\r\n0123456789\r\n", b"zz\r\n", b"2\r\nabc\r\n", b"\r\n", b"5\nhello\n", b"1\r"]
+)
+end = st.sampled_from([b"0\r\n\r\n", b"0\r\nx-trailer: y\r\n\r\n", b"000\r\n\r\n", b"", b"0\r\n\r\nmore"])
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.one_of(chunk, chunk, chunk, odd), max_size=8), end, st.lists(st.integers(0, 10_000), max_size=12))
+def test_chunks_that_are_cut_anywhere_are_read_as_h11_reads_them(chunks: list[bytes], last: bytes, cuts: list[int]) -> None:
+    data = CHUNKED + b"".join(chunks) + last
+    expected, is_complete = as_h11_reads(data)
+    _, got, error = asyncio.run(body_of(split_at(data, cuts)))
+    assert b"".join(got) == expected
+    assert (error is None) == is_complete
+
+
+def test_what_has_arrived_comes_in_one_piece() -> None:
+    data = CHUNKED + b"".join(b"3\r\n%03d\r\n" % number for number in range(100))
+    _, got, _ = asyncio.run(body_of([data, b"0\r\n\r\n"]))
+    assert got == [b"".join(b"%03d" % number for number in range(100))]
+
+
+def test_the_beginning_of_a_large_chunk_is_not_held_back() -> None:
+    _, got, error = asyncio.run(body_of([CHUNKED + b"a\r\n01234", b"56789\r\n", b"0\r\n\r\n"]))
+    assert (got, error) == ([b"01234", b"56789"], None)
+
+
+def test_whole_chunks_do_not_go_through_h11() -> None:
+    chunks = Chunks()
+    assert chunks.whole(b"2\r\nab\r\n1\r\nc\r\n2\r\nd", 0) == [b"ab", b"c"]
+    assert (chunks.open_part, chunks.is_over) == (b"2\r\nd", False)
+    assert chunks.end_of_open(b"e\r\n0\r\n\r\n") == b"e\r\n"
+    assert chunks.whole(b"e\r\n0\r\n\r\n", 3) == []
+    assert (chunks.rest, chunks.is_over) == (b"0\r\n\r\n", True)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "kept"),
+    [
+        ([b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"], True),
+        ([b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"], True),
+        ([CHUNKED + b"2\r\n{}\r\n0\r\n\r\n"], True),
+        ([b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}more"], False),
+        ([b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}", b"HTTP/1.1 200 OK\r\n"], False),
+        ([CHUNKED + b"2\r\n{}\r\n0\r\n\r\nmore"], False),
+        ([b"HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\n{}"], False),
+        ([b"HTTP/1.1 200 OK\r\n\r\n{}"], False),
+    ],
+    ids=["length", "informed", "chunked", "more", "more_later", "more_chunks", "close", "until_the_end"],
+)
+def test_a_connection_is_kept_only_if_its_answer_was_all_that_came(pieces: list[bytes], kept: bool) -> None:
+    connection, got, error = asyncio.run(body_of(pieces))
+    assert (b"".join(got), error, connection.can_be_kept) == (b"{}", None, kept)
+
+
+@pytest.mark.parametrize(
+    ("pieces", "told"),
+    [
+        ([], "Server disconnected without sending a response"),
+        ([b"HTTP/1.1 200"], "Server disconnected without sending a response"),
+        ([b"SSH-2.0-OpenSSH\r\n\r\n"], "illegal status line"),
+        ([b"HTTP/1.1 101 Switching Protocols\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n"], "without a pending proposal"),
+        ([b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{}"], "without sending complete message body"),
+    ],
+    ids=["nothing", "cut", "not_http", "another", "short"],
+)
+def test_what_is_not_an_answer_is_told(pieces: list[bytes], told: str) -> None:
+    connection, _, error = asyncio.run(body_of(pieces))
+    assert isinstance(error, httpx2.RemoteProtocolError)
+    assert told in str(error)
+    assert not connection.can_be_kept
+
+
+def test_a_header_that_cannot_be_sent_is_refused() -> None:
+    connection = Connection((b"http", "x", 80), Script([]))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(httpx2.LocalProtocolError):
+        connection.send(b"/", [*HEAD, (b"x", b"a\r\nb: c")], b"{}")
+
+
+@pytest.mark.parametrize("url", ["ftp://x/y", "/only/a/path", "http:///nowhere"])
+def test_an_address_that_is_not_one_of_http_is_refused(url: str) -> None:
+    with pytest.raises((httpx2.UnsupportedProtocol, httpx2.InvalidURL)):
+        Address.of(url)
+
+
+# Connections -------------------------------------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def serving(
+    serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
+) -> AsyncGenerator[tuple[Connections, Address]]:
+    connections = Connections(httpx2.create_ssl_context(), connect_s=5, at_once=2, kept=1, kept_s=60)
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        try:
+            yield connections, Address.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
+        finally:
+            await connections.aclose()
+
+
+async def asked(connections: Connections, address: Address, body: bytes = b"{}") -> tuple[bytes, bool]:
+    """The body of an answer, and whether the connection had been used before."""
+    sending = SimpleNamespace(is_stale=False)
+    head = [(b"host", address.host), (b"content-length", b"%d" % len(body))]
+    answer = await connections.post(address, head, body, sending)
+    got = b""
+    try:
+        while (piece := await answer.piece()) is not None:
+            got += piece
+    finally:
+        await answer.aclose()
+    return got, sending.is_stale
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            size = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n" % size + await reader.readexactly(size))
+            await writer.drain()
+    except (asyncio.IncompleteReadError, ConnectionError):
+        writer.close()
+
+
+def test_a_connection_is_used_again_and_a_large_body_arrives_whole() -> None:
+    async def story() -> None:
+        large = b"x" * 3_000_000
+        async with serving(echo) as (connections, address):
+            assert await asked(connections, address) == (b"{}", False)
+            assert await asked(connections, address, large) == (large, True)
+            assert await asked(connections, address) == (b"{}", True)
+
+    asyncio.run(story())
+
+
+def test_a_kept_connection_that_the_server_closed_is_not_used() -> None:
+    async def once(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n{}")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n[]")
+        writer.close()
+        await writer.wait_closed()
+
+    async def story() -> None:
+        async with serving(once) as (connections, address):
+            for _ in range(3):
+                assert (await asked(connections, address))[0] == b"[]"
+                await asyncio.sleep(0)
+
+    asyncio.run(story())
+
+
+def test_no_more_connections_than_allowed_are_open_at_once_and_as_many_are_kept() -> None:
+    open_now = most = 0
+
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal open_now, most
+        open_now += 1
+        most = max(most, open_now)
+        await echo(reader, writer)
+        open_now -= 1
+
+    async def story() -> None:
+        async with serving(slow) as (connections, address):
+            async with asyncio.TaskGroup() as group:
+                for _ in range(10):
+                    group.create_task(asked(connections, address))
+            assert await asked(connections, address) == (b"{}", True)
+
+    asyncio.run(story())
+    assert 1 <= most <= 3  # Two in use, and the one that is being closed.
+
+
+def test_whoever_stops_waiting_leaves_no_connection_behind() -> None:
+    async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while await reader.read(1 << 16):
+            pass
+        closed.set()
+        writer.close()
+
+    closed = asyncio.Event()
+
+    async def story() -> None:
+        async with serving(mute) as (connections, address):
+            for _ in range(3):  # More often than there is room, if any of them kept its place.
+                closed.clear()
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        await asked(connections, address)
+                async with asyncio.timeout(5):
+                    await closed.wait()
+
+    asyncio.run(story())
