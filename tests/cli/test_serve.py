@@ -68,7 +68,7 @@ def test_a_port_that_is_taken_is_one_sentence(served, capsys) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         assert main(["serve", "--ephemeral", "--port", str(port)]) == 1
-    assert f"cannot listen on 127.0.0.1 port {port}" in capsys.readouterr().err
+    assert f"port {port} of 127.0.0.1 is in use by another program" in capsys.readouterr().err
 
 
 def test_options_come_to_a_service(tmp_path: Path, served, capsys) -> None:

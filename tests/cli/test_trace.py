@@ -12,7 +12,7 @@ import pytest
 
 from callgate import Gate, ScriptedModel, tool
 from callgate.cli import main
-from callgate.cli.trace import _MARKS_ASCII, timeline_lines
+from callgate.cli.trace_lines import MARKS_ASCII, timeline_lines
 from callgate.store import open_store
 from callgate.testing import call
 from callgate.timeline import spans_of
@@ -94,10 +94,10 @@ def test_lines_fit_the_width_and_can_be_plain_or_in_colour(place: str) -> None:
         return facts
 
     spans = spans_of(asyncio.run(load()))
-    plain = list(timeline_lines(spans, width=80, marks=_MARKS_ASCII))
+    plain = list(timeline_lines(spans, width=80, marks=MARKS_ASCII))
     assert "".join(plain).isascii() or "\x1b" not in "".join(plain)
     assert max(map(len, plain)) <= 100
-    colored = list(timeline_lines(spans, width=80, marks=_MARKS_ASCII, color=True))
+    colored = list(timeline_lines(spans, width=80, marks=MARKS_ASCII, color=True))
     assert "\x1b[34m#" in "".join(colored)
     assert list(timeline_lines([], width=80)) == ["Nothing was asked in this session."]
 

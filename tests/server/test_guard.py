@@ -151,7 +151,7 @@ TABLE: dict[str, tuple[bytes, tuple[int, str | None]]] = {
     # Methods
     "a method that is not there": (get("/api/v1/chat", method="PUT"), (405, "method_not_allowed")),
     "a made-up method": (get("/api/v1/chat", method="BREW"), (405, "method_not_allowed")),
-    "TRACE": (get("/", method="TRACE"), (404, "not_found")),
+    "TRACE": (get("/", method="TRACE"), (405, "method_not_allowed")),
     "CONNECT": (get("/api/v1/chat", method="CONNECT"), (405, "method_not_allowed")),
     "HEAD of a stream": (get("/api/v1/sessions/s/events", method="HEAD"), (405, None)),
 }  # fmt: skip

@@ -136,7 +136,7 @@ def test_models_say_who_can_be_asked(serve) -> None:
     shown = site.get("/api/v1/models").json
     gemini = next(item for item in shown["providers"] if item["name"] == "gemini")
     assert (gemini["available"], gemini["why"]) == (False, "GEMINI_API_KEY is not set")
-    assert shown["default"] == {"provider": "default", "model": "scripted", "mode": "auto"}
+    assert shown["default"] == {"provider": "callgate", "model": "scripted", "mode": "auto"}
 
 
 def test_metrics_count_what_happened(serve) -> None:

@@ -9,12 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from callgate.declaration import declare
 from callgate.lookalike import look_alikes
-from callgate.mcp import ServersFile, ServerStatus
 from callgate.types import ToolDefinition
+
+if TYPE_CHECKING:
+    from callgate.mcp import ServersFile, ServerStatus
 
 __all__ = ["EXTRAS", "Answer", "Finding", "Level", "of_embedded", "of_key", "of_look_alikes", "of_model", "of_python",
            "of_sandbox", "of_server", "of_servers_file", "of_store", "of_tools"]  # fmt: skip
@@ -194,6 +195,8 @@ def of_server(status: ServerStatus) -> Iterator[Finding]:
 
 def of_tools(definitions: Sequence[ToolDefinition]) -> Iterator[Finding]:
     """What became of each tool: its declared name, and what of it is lost on the way to the model."""
+    from callgate.declaration import declare
+
     for definition in definitions:
         name = definition.name if definition.name.isascii() else ascii(definition.name)
         where = f"{name} ({definition.server})" if definition.server else name

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
 from callgate.cli.json_input import InputError
-from callgate.cli.mcp_asking import show_login
 from callgate.cli.render import escape, is_terminal
 from callgate.errors import UsageError
-from callgate.mcp import Host, McpServer, read_servers
-from callgate.mcp.tokens import TokenFile
+
+if TYPE_CHECKING:
+    from callgate.mcp import Host, McpServer
 
 __all__ = ["login", "logout"]
 
@@ -30,6 +31,9 @@ def login(file: str, name: str) -> None:
     """
     if not is_terminal(sys.stderr):
         raise click.ClickException("a login needs a person: run this at a terminal")
+
+    from callgate.cli.mcp_asking import show_login
+    from callgate.mcp import Host
 
     async def show(server: str, url: str) -> None:
         await show_login(lambda line: click.echo(line, err=True), server, url)
@@ -46,6 +50,8 @@ def login(file: str, name: str) -> None:
 @click.argument("name")
 def logout(file: str, name: str) -> None:
     """Forgets the token of the server NAME of FILE."""
+    from callgate.mcp.tokens import TokenFile
+
     server = _remote(file, name, None)
     try:
         was_there = TokenFile().forget(server.url or "")
@@ -55,6 +61,8 @@ def logout(file: str, name: str) -> None:
 
 
 def _remote(file: str, name: str, host: Host | None) -> McpServer:
+    from callgate.mcp import read_servers
+
     try:
         found = [server for server in read_servers(file, host=host).servers if server.name == name]
     except UsageError as error:

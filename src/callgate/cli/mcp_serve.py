@@ -19,16 +19,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from callgate.cli.json_input import InputError
-from callgate.cli.options import set_option
+from callgate.cli.options import APPROVAL_MODES, set_option
 from callgate.cli.settings import settled
-from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools
 from callgate.cli.visible import one_line, visible
-from callgate.config import Settings
 from callgate.errors import CallgateError, UsageError
-from callgate.permission import MODES, Mode
 
 if TYPE_CHECKING:
+    from callgate.config import Settings
     from callgate.mcp.serve import ToolServer
+    from callgate.permission import Mode
 
 __all__ = ["serve"]
 
@@ -66,7 +65,7 @@ class Options:
 @click.option("--token-env", metavar="NAME", help="The variable that holds the token which clients must send.")
 @click.option(
     "--approval-mode",
-    type=click.Choice(MODES),
+    type=click.Choice(APPROVAL_MODES),
     help="default: ask the client's user before a call that may change something; auto_edit: write files unasked; yolo: ask "
     "for sensitive files only; plan: only tools that change nothing.",
 )
@@ -93,6 +92,8 @@ def serve(ctx: click.Context, **given: Any) -> None:
 
 
 def _served(options: Options) -> int:
+    from callgate.cli.tools import ToolLoadError
+
     try:
         server, pools = _server(options)
         work = _by_http(server, options) if options.http else _by_pipes(server)
@@ -106,6 +107,7 @@ def _served(options: Options) -> int:
 
 def _server(options: Options) -> tuple[ToolServer, Sequence[Any]]:
     from callgate.cli.assemble import policy_of
+    from callgate.cli.tools import file_tools, load_tools, mcp_tools
     from callgate.mcp.serve import ToolServer
 
     tools = [

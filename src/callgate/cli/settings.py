@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
@@ -19,8 +19,10 @@ from callgate.config import ConfigError, Settings, load_settings, parsed_text
 from callgate.config.reading import SOURCES
 from callgate.config.table import SETTINGS
 from callgate.errors import UsageError
-from callgate.permission import Mode, Policy
 from callgate.types import JsonObject, Limits, Price
+
+if TYPE_CHECKING:
+    from callgate.permission import Mode, Policy
 
 __all__ = ["limits_of", "policy_from", "prices_of", "secrets_of", "settings_here", "settled"]
 
@@ -112,6 +114,8 @@ def policy_from(settings: Settings, file: str | None, mode: Mode | None) -> Poli
     Raises:
         InputError: the file cannot be read.
     """
+    from callgate.permission import Policy
+
     told: JsonObject = {
         key: list(cast("Sequence[Any]", value)) if isinstance(value, tuple) else value
         for key, value in settings.under("policy").items()

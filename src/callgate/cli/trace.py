@@ -1,7 +1,6 @@
-"""`callgate trace`: what a session did and when, as lines in the terminal, as JSON, or as a picture.
+"""`callgate trace`: what a session did and when, as lines, as a picture or as JSON.
 
-The id of a session comes in; its timeline goes out. What happened when is read by `callgate.timeline`; text of models and
-users is escaped before it is shown.
+The id of a session comes in; what its journal says of time goes out. How it is drawn is in `trace_lines.py`.
 """
 
 from __future__ import annotations
@@ -11,31 +10,25 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from callgate.cli.convert import echo_json
 from callgate.cli.json_input import InputError
 from callgate.cli.options import store_option
-from callgate.cli.render import is_terminal, one_line
-from callgate.cli.state import opened, store_place
+from callgate.cli.render import is_terminal
 from callgate.errors import UsageError
-from callgate.facts import Fact
-from callgate.sessions import find
-from callgate.store import SessionInfo, Store
-from callgate.timeline import Scale, Span, spans_of, svg_of
-from callgate.timeline.scale import span_end
-from callgate.timeline.svg import GOOD, duration_text
 
-__all__ = ["timeline_lines", "trace"]
+if TYPE_CHECKING:
+    from callgate.facts import Fact
+    from callgate.store import SessionInfo, Store
 
-LABEL_CHARS, NOTE_CHARS, BAR_CHARS_MIN, WIDTH_MAX = 28, 22, 20, 160
+__all__ = ["trace"]
 
-_MARKS = {"request": "█", "execution": "█", "approval": "░", "waiting": "·", "cut": "╱"}
-_MARKS_ASCII = {"request": "#", "execution": "=", "approval": "?", "waiting": ".", "cut": "/"}
-_COLORS = {"request": "34", "execution": "32", "bad": "31", "approval": "33", "waiting": "90", "cut": "90"}
+WIDTH_MAX = 160
 
 
 @click.command(short_help="Show what a session did and when.")
@@ -48,6 +41,10 @@ def trace(session: str, file: str | None, output: str, store: str | None) -> Non
 
     SESSION may be cut short as long as only one session begins so; `latest` is the one that was written to last.
     """
+    from callgate.cli.state import store_place
+    from callgate.cli.trace_lines import timeline_lines
+    from callgate.timeline import spans_of, svg_of
+
     info, facts = _read(session, store_place(store))
     spans = spans_of(facts)
     if facts and all(fact.at_s is None for fact in facts):
@@ -62,6 +59,9 @@ def trace(session: str, file: str | None, output: str, store: str | None) -> Non
 
 
 def _read(session: str, place: str) -> tuple[SessionInfo, list[Fact]]:
+    from callgate.cli.state import opened
+    from callgate.sessions import find
+
     async def work(store: Store) -> tuple[SessionInfo, list[Fact]]:
         info = await find(store, session)
         return info, await store.load(info.id)
@@ -93,65 +93,14 @@ def _width() -> int:
 
 
 def _marks() -> Mapping[str, str]:
+    from callgate.cli.trace_lines import MARKS, MARKS_ASCII
+
     try:
-        "".join(_MARKS.values()).encode(sys.stdout.encoding or "ascii")
+        "".join(MARKS.values()).encode(sys.stdout.encoding or "ascii")
     except (UnicodeEncodeError, LookupError):
-        return _MARKS_ASCII
-    return _MARKS
+        return MARKS_ASCII
+    return MARKS
 
 
 def _has_color(env: Mapping[str, str]) -> bool:
     return is_terminal(sys.stdout) and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
-
-
-# Drawing -----------------------------------------------------------------------------------------------------------------
-
-
-def timeline_lines(
-    spans: Sequence[Span], *, width: int, marks: Mapping[str, str] = _MARKS, color: bool = False
-) -> Iterator[str]:
-    """The timeline as lines: a head for each run and each turn, a bar for each request and each call."""
-    scale = Scale(spans)
-    bars = max(width - LABEL_CHARS - NOTE_CHARS - 2, BAR_CHARS_MIN)
-    children: dict[str | None, list[Span]] = {}
-    for span in spans:
-        children.setdefault(span.parent, []).append(span)
-    if not spans:
-        yield "Nothing was asked in this session."
-    for run in children.get(None, []):
-        state = "under way" if run.end_s is None else run.state
-        yield f"{one_line(run.name, width - 30)}  ({duration_text(run.duration_s)}, {one_line(state, 30)})"
-        for turn in children.get(run.id, []):
-            yield f"  {turn.name}"
-            for span in children.get(turn.id, []):
-                label = f"    {one_line(span.name, LABEL_CHARS - 5)}"
-                drawn = _bar(span, children.get(span.id, []), scale, bars, marks, color=color)
-                yield f"{label:<{LABEL_CHARS}}{drawn} {_note(span, children)}"
-    if scale.cuts:
-        hidden = ", ".join(duration_text(cut.hidden_s) for cut in scale.cuts)
-        yield f"{marks['cut']} left out, because neither the model nor a tool was at work: {hidden}"
-
-
-def _note(span: Span, children: Mapping[str | None, list[Span]]) -> str:
-    ran = next((child for child in reversed(children.get(span.id, [])) if child.kind == "execution"), span)
-    waited = sum(child.duration_s or 0.0 for child in children.get(span.id, []) if child.kind == "approval")
-    told = duration_text(ran.duration_s)
-    if waited:
-        told += f", asked {duration_text(waited)}"
-    return told if span.state in GOOD or span.end_s is None else f"{told}, {one_line(span.state, 30)}"
-
-
-def _bar(span: Span, inner: Sequence[Span], scale: Scale, width: int, marks: Mapping[str, str], *, color: bool) -> str:
-    cells = [(" ", "")] * width
-    for cut in scale.cuts:
-        cells[min(int(cut.start * width), width - 1)] = (marks["cut"], "cut")
-    layers = [("request" if span.kind == "request" else "waiting", span)]
-    layers += [(child.kind, child) for child in inner]
-    for kind, layer in layers:
-        first = min(int(scale.place(layer.start_s) * width), width - 1)
-        last = max(min(round(scale.place(span_end(layer, scale.end_s)) * width), width), first + 1)
-        is_bad = kind == "execution" and layer.end_s is not None and layer.state not in GOOD
-        cells[first:last] = [(marks[kind], "bad" if is_bad else kind)] * (last - first)
-    if not color:
-        return "".join(mark for mark, _ in cells)
-    return "".join(f"\x1b[{_COLORS[kind]}m{mark}\x1b[0m" if kind else mark for mark, kind in cells)
