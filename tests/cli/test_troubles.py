@@ -10,6 +10,7 @@ import contextlib
 import json
 import os
 import re
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -124,8 +125,14 @@ def said(name: str, folder: Path) -> str:
 @pytest.fixture(scope="module")
 def messages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     found = {name: said(name, tmp_path_factory.mktemp("trouble")) for name in TROUBLES}
-    # The command that starts the service says it in these words.
-    found["port in use"] = f"callgate: {port_in_use('127.0.0.1', 8081)}"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, "serve", "--provider", "demo", "--ephemeral", "--port", str(port)],
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False,
+        )  # fmt: skip
+    said_of = done.stderr.replace(str(port + 1), "ANOTHER").replace(str(port), "PORT").strip()
+    found["port in use"] = f"{said_of}\nexit code {done.returncode}"
     return found
 
 

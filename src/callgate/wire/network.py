@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import os
 import select
+import socket
 import ssl
 import sys
 from collections import deque
@@ -213,5 +216,9 @@ def _as_connect_errors() -> Generator[None]:
         yield
     except TimeoutError as error:
         raise httpx2.ConnectTimeout(str(error)) from error
-    except OSError as error:  # Refusals of TLS are errors of this kind too.
+    except ssl.SSLError as error:
         raise httpx2.ConnectError(str(error)) from error
+    except OSError as error:
+        # What asyncio says of it holds numbers and addresses; the system's own words are enough for a person.
+        known = error.errno in errno.errorcode and not isinstance(error, socket.gaierror)
+        raise httpx2.ConnectError(os.strerror(error.errno or 0) if known else str(error)) from error
