@@ -10,16 +10,14 @@ import time
 import pytest
 
 from callgate import FunctionCall, Gate, Limits, Policy, ScriptedModel, ToolResult
-from callgate.events import ApprovalNeeded, CallFinished, CallStarted, TextDelta, TurnEnded, UsageReported
+from callgate.events import CallFinished, TextDelta
 from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.errors import HttpError, problem_of
 from callgate.server.idempotency import KEYS_MAX, Keys
 from callgate.server.runs import EVENTS_MAX, Numbered, Run, RunFailed
 from callgate.server.service import GATES_MAX, Ask
 from callgate.server.sse import EventStream, wire_of
-from callgate.server.trace import spans_of
 from callgate.testing import call
-from callgate.types import Usage
 
 from .conftest import add
 
@@ -118,28 +116,6 @@ def test_a_client_that_does_not_read_loses_its_stream_and_the_run_goes_on() -> N
         assert not run.cancel("again")
 
     asyncio.run(main())
-
-
-def test_spans_tell_of_waiting_and_running() -> None:
-    async def main() -> list[dict]:
-        tool = FunctionCall(name="t", id="c")
-        refused = FunctionCall(name="u", id="d")
-        done = ToolResult(call_id="c", name="t", status="finished", value=1)
-        no = ToolResult(call_id="d", name="u", status="denied", error="no")
-        run = run_of(
-            UsageReported(Usage()), ApprovalNeeded(tool, "why"), CallStarted(tool), CallFinished(tool, done),
-            ApprovalNeeded(refused, "why"), CallFinished(refused, no), TurnEnded(1, "STOP"), ApprovalNeeded(tool, "why"),
-        )  # fmt: skip
-        run.start()
-        await run.done.wait()
-        return spans_of([run])
-
-    spans = asyncio.run(main())
-    assert [(span["kind"], span["name"], span["state"]) for span in spans] == [
-        ("run", "run", "internal_error"), ("model", "", "finished"), ("approval", "t", "answered"),
-        ("call", "t", "finished"), ("approval", "u", "answered"), ("approval", "t", "waiting"),
-    ]  # fmt: skip
-    assert spans[-1]["end_s"] is None
 
 
 def test_a_store_that_does_not_answer_is_down(serve, monkeypatch) -> None:

@@ -43,10 +43,11 @@ def test_a_session_shows_its_history_its_calls_and_what_it_used(serve) -> None:
     assert (shown["run"], shown["approvals"], shown["rules"]) == (None, [], [])
     spans = site.get("/api/v1/sessions/s/trace").json["spans"]
     assert [(span["kind"], span["state"]) for span in spans] == [
-        ("run", "STOP"), ("model", "finished"), ("call", "finished"), ("model", "finished"),
-        ("run", "STOP"), ("model", "finished"),
+        ("run", "STOP"), ("model", "STOP"), ("call", "finished"), ("model", "STOP"), ("run", "STOP"), ("model", "STOP"),
     ]  # fmt: skip
     assert all(span["end_s"] >= span["start_s"] for span in spans)
+    assert [span["parent"] for span in spans] == [None, "run-1", "run-1", "run-1", None, "run-2"]
+    assert spans[2]["id"] == record["call"]["id"]
 
 
 def test_a_session_can_be_copied_taken_back_and_forgotten(serve, tmp_path) -> None:
@@ -169,3 +170,15 @@ def test_the_document_has_every_operation_and_the_page_needs_nothing_from_elsewh
     assert "/api/v1/approvals/{session}/{call_id}" in page
     assert "://" not in page
     assert "<script" not in page
+
+
+def test_times_of_a_session_are_told_by_another_process_too(serve, tmp_path) -> None:
+    place = str(tmp_path / "sessions.db")
+    serve(Gate(ScriptedModel([call("add", a=1, b=2), "Three."]), [add], store=place)).chat(
+        {"prompt": "Add.", "session": "s"}
+    )
+    later = serve(Gate(ScriptedModel(["Hi."]), [add], store=place))
+    spans = later.get("/api/v1/sessions/s/trace").json["spans"]
+    assert [(span["kind"], span["name"]) for span in spans] == [
+        ("run", "Add."), ("model", "scripted"), ("call", "add"), ("model", "scripted"),
+    ]  # fmt: skip

@@ -102,6 +102,7 @@ def test_a_span_is_written_with_the_fields_that_others_rely_on() -> None:
         "start_s": 100.0,
         "end_s": 101.0,
         "state": "STOP",
+        "call_id": None,
     }
 
 

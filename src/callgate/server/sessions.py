@@ -20,7 +20,7 @@ from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import EVENT, EVENTS_TYPE, Operation, table
 from callgate.server.runs import Run
 from callgate.server.sse import EventStream
-from callgate.server.trace import spans_of
+from callgate.server.trace import trace_json
 from callgate.server.views import APPROVAL, approval_json, record_json
 from callgate.store import SessionInfo
 from callgate.turn import Loop
@@ -148,10 +148,8 @@ def _replayed(facts: list[Fact]) -> tuple[Loop, list[CallRecord]]:
 
 
 async def traced(service: Service, request: Request) -> Response:
-    """What took how long in the runs of a session that this process remembers."""
-    session = request.path_params["id"]
-    await service.facts(session)
-    return json_response({"spans": spans_of(run for run in service.runs.values() if run.session == session)})
+    """What took how long in the runs of a session."""
+    return json_response({"spans": trace_json(await service.facts(request.path_params["id"]))})
 
 
 async def events(service: Service, request: Request) -> Response:

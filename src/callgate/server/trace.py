@@ -1,55 +1,35 @@
-"""What took how long: the events of runs in, spans out."""
+"""What took how long in a session: its journal in, spans for a client out.
+
+A client is shown runs and what was done in each: the model at work, somebody being asked, a call being run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from callgate.events import ApprovalNeeded, CallFinished, CallStarted, TurnEnded, UsageReported
-from callgate.server.runs import Run
+from callgate.facts import Fact
+from callgate.timeline import Span, SpanKind, spans_of
 from callgate.types import JsonObject
 
-__all__ = ["spans_of"]
+__all__ = ["trace_json"]
+
+KINDS: dict[SpanKind, str] = {"run": "run", "request": "model", "approval": "approval", "execution": "call"}
+"""Kinds of spans that are shown -> what they are called."""
 
 
-def spans_of(runs: Iterable[Run]) -> list[JsonObject]:
-    """The spans of some runs, as far as their events are still known."""
-    return [span for run in runs for span in _spans(run)]
+def trace_json(facts: Sequence[Fact]) -> list[JsonObject]:
+    """The spans of a session; none if it was written before times were kept."""
+    if all(fact.at_s is None for fact in facts):
+        return []
+    spans = spans_of(facts)
+    above = {span.id: span for span in spans}
+    return [_json(span, above) for span in spans if span.kind in KINDS]
 
 
-def _spans(run: Run) -> list[JsonObject]:
-    state = run.reply.finish_reason if run.reply else str(run.problem["error"]) if run.problem else "running"
-    spans = [_span(run.id, None, "run", "run", run.began_s, run.ended_s, state)]
-    asked_s, turn = run.began_s, 1
-    open_spans: dict[str, JsonObject] = {}
-    for item in run.ring:
-        event = item.event
-        match event:
-            case UsageReported():
-                spans.append(_span(f"{run.id}-m{turn}", run.id, run.model, "model", asked_s, item.at_s, "finished"))
-                turn += 1
-            case ApprovalNeeded():
-                span = _span(f"{event.call.id}-approval", run.id, event.call.name, "approval", item.at_s, None, "waiting")
-                open_spans[f"approval {event.call.id}"] = span
-                spans.append(span)
-            case CallStarted():
-                _close(open_spans.pop(f"approval {event.call.id}", None), item.at_s, "answered")
-                span = _span(event.call.id, run.id, event.call.name, "call", item.at_s, None, "started")
-                open_spans[event.call.id] = span
-                spans.append(span)
-            case CallFinished():
-                _close(open_spans.pop(f"approval {event.call.id}", None), item.at_s, "answered")
-                _close(open_spans.pop(event.call.id, None), item.at_s, event.result.status)
-            case TurnEnded():
-                asked_s = item.at_s
-            case _:
-                pass
-    return spans
-
-
-def _span(id: str, parent: str | None, name: str, kind: str, start_s: float, end_s: float | None, state: str) -> JsonObject:
-    return {"id": id, "parent": parent, "name": name, "kind": kind, "start_s": start_s, "end_s": end_s, "state": state}
-
-
-def _close(span: JsonObject | None, end_s: float, state: str) -> None:
-    if span is not None:
-        span["end_s"], span["state"] = end_s, state
+def _json(span: Span, above: dict[str, Span]) -> JsonObject:
+    run = span
+    while run.parent is not None:
+        run = above[run.parent]
+    id = f"{span.call_id}-approval" if span.kind == "approval" else span.call_id or span.id
+    told: JsonObject = {"id": id, "parent": None if run is span else run.id, "name": span.name, "kind": KINDS[span.kind]}
+    return told | {"start_s": span.start_s, "end_s": span.end_s, "state": span.state}

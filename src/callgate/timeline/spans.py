@@ -43,6 +43,8 @@ class Span:
     """None as long as it is not over."""
     state: str = "open"
     """How it ended: the finish reason of a run or request, the status of a call, the answer of an approval."""
+    call_id: str | None = None
+    """The call that it is about, if it is about one."""
 
     @property
     def duration_s(self) -> float | None:
@@ -59,6 +61,7 @@ class Span:
             "start_s": self.start_s,
             "end_s": self.end_s,
             "state": self.state,
+            "call_id": self.call_id,
         }
 
 
@@ -137,7 +140,7 @@ class _Reader:
         call = self._calls.get(fact.id)
         if call is None or call.approval is not None or self._state_of(fact.id) != "awaiting":
             return
-        call.approval = self._open("approval", call.call.name, call.call)
+        call.approval = self._open("approval", call.call.name, call.call, fact.id)
 
     def _approval_answered(self, fact: facts.ApprovalAnswered) -> None:
         call = self._calls.get(fact.id)
@@ -149,7 +152,7 @@ class _Reader:
         call = self._calls.get(fact.id)
         if call is not None and call.execution is None and self._state_of(fact.id) == "started":
             self._started_s[fact.id] = self._now_s
-            call.execution = self._open("execution", call.call.name, call.call)
+            call.execution = self._open("execution", call.call.name, call.call, fact.id)
 
     def _cancelled(self, fact: facts.Cancelled) -> None:
         self._end_request("cancelled")
@@ -186,7 +189,7 @@ class _Reader:
     def _begin_call(self, record: CallRecord) -> None:
         if record.call.id not in self._calls and self._turn is not None:
             self._turn_has_calls = True
-            self._calls[record.call.id] = _Call(self._open("call", record.call.name, self._turn))
+            self._calls[record.call.id] = _Call(self._open("call", record.call.name, self._turn, record.call.id))
 
     def _settle(self, record: CallRecord) -> None:
         self._begin_call(record)
@@ -230,10 +233,11 @@ class _Reader:
             self._end(self._run, state)
         self._turn = self._run = None
 
-    def _open(self, kind: SpanKind, name: str, parent: Span | None) -> Span:
+    def _open(self, kind: SpanKind, name: str, parent: Span | None, call_id: str | None = None) -> Span:
         self._counts[kind] += 1
         parent_id = None if parent is None else parent.id
-        span = Span(id=f"{kind}-{self._counts[kind]}", parent=parent_id, name=name, kind=kind, start_s=self._now_s)
+        id = f"{kind}-{self._counts[kind]}"
+        span = Span(id=id, parent=parent_id, name=name, kind=kind, start_s=self._now_s, call_id=call_id)
         self.spans.append(span)
         return span
 
