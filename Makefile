@@ -33,6 +33,7 @@ chat: ## talk to the model: make chat PROMPT="What is 12 * 7?"
 
 test: ready ## run the tests: make test ARGS="-k stream -x"
 	@$(PY) scripts/json_schema_suite.py
+	@scripts/npm-packages
 	@$(PY) -m coverage erase
 	@$(PY) -m coverage run -m pytest -m "not slow" $(ARGS) || test $$? -eq 5
 	@$(PY) -m coverage combine --quiet
@@ -58,6 +59,7 @@ bench: ready ## run the benchmarks
 
 soak: ready ## run the tests with 20 times the work: more seeds, more crashes, more load
 	@$(PY) scripts/json_schema_suite.py
+	@scripts/npm-packages
 	@CALLGATE_SCALE=20 $(PY) -m pytest $(ARGS)
 
 live: ready ## run the tests that talk to the real Gemini API (needs a key)

@@ -108,6 +108,23 @@ def needs() -> Callable[[str], str]:
     return lambda name: need(name, environ=os.environ)
 
 
+NPM_FOLDER = Path(__file__).resolve().parent.parent / ".venv" / "npm" / "node_modules"
+
+
+@pytest.fixture(scope="session")
+def npm_program(needs: Callable[[str], str]) -> Callable[[str], str]:
+    """`npm_program("mcp-inspector")`: the path of a program that scripts/npm-packages installed, or the end of this test."""
+
+    def find(name: str) -> str:
+        needs("node")
+        path = NPM_FOLDER / ".bin" / name
+        if not path.exists():
+            _missing(f"{name} is not installed (scripts/npm-packages does it); this part was not tested", os.environ)
+        return str(path)
+
+    return find
+
+
 @pytest.fixture(scope="session")
 def embedded() -> None:
     """Lets a test use the real embedded model, or ends it with a sentence that says what is missing."""

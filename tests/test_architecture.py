@@ -66,6 +66,7 @@ ALLOWED = {
     ("files", "execute"): "file tools are toolsets of the executor",
     ("files", "threads"): "file work is done off the event loop",
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
+    ("mcp", "permission"): "calls of MCP clients pass the same keeper as those of a model",
     ("execute", "workers"): "functions that ask for a process run in the workers that the program shares",
     ("workers", "threads"): "what is said of a failed tool is the same in a thread and in a process",
 }

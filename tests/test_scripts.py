@@ -207,3 +207,33 @@ def test_system_packages_that_cannot_install_says_why(tmp_path: Path, fakes: dic
     assert done.returncode == 1
     assert sentence in done.stderr
     assert "chromium nodejs npm" in done.stderr
+
+
+NPM = 'while [ "$1" != --prefix ]; do shift; done; mkdir -p "$2/node_modules"; echo "$*" >>"$2/../asked"'
+
+
+@posix
+def test_npm_packages_are_installed_once_with_their_versions_and_without_their_scripts(tmp_path: Path) -> None:
+    path = programs(tmp_path / "bin", "dirname", "cat", "awk", "mkdir", "rm", npm=NPM)
+    folder = str(tmp_path / "npm")
+    first = shell("npm-packages", folder, cwd=tmp_path, path=path)
+    again = shell("npm-packages", folder, cwd=tmp_path, path=path)
+    assert (first.returncode, again.returncode, again.stderr) == (0, 0, "")
+    (asked,) = (tmp_path / "asked").read_text().splitlines()
+    assert "--ignore-scripts" in asked
+    assert " @modelcontextprotocol/inspector@1." in asked
+
+
+@posix
+@pytest.mark.parametrize(("required", "code"), [("", 0), ("1", 1)])
+def test_npm_packages_that_cannot_be_had_are_told_in_one_sentence(tmp_path: Path, required: str, code: int) -> None:
+    tools = ("dirname", "cat", "awk", "mkdir", "rm", "grep", "tail")
+    without = programs(tmp_path / "bin", *tools)
+    done = shell("npm-packages", str(tmp_path / "npm"), cwd=tmp_path, path=without, CALLGATE_REQUIRE_ALL=required)
+    assert done.returncode == code
+    assert done.stderr == "npm-packages: npm is not installed (apt-get install npm); what needs them is not tested\n"
+    failing = programs(tmp_path / "failing", *tools, npm='echo "no network"; exit 1')
+    done = shell("npm-packages", str(tmp_path / "npm"), cwd=tmp_path, path=failing, CALLGATE_REQUIRE_ALL=required)
+    assert done.returncode == code
+    assert done.stderr.splitlines()[-1] == "npm-packages: npm install failed: no network; what needs them is not tested"
+    assert not (tmp_path / "npm" / ".callgate-installed").exists()

@@ -8,6 +8,7 @@ import importlib
 import json
 import logging
 import re
+import subprocess
 import sys
 import tempfile
 import threading
@@ -1776,6 +1777,38 @@ def the_service_answers_on_the_port_and_to_the_body_of_the_document() -> None:
     asyncio.run(ask())
     assert sent[0]["status"] == 200
     assert json.loads(sent[1]["body"])["response"] == "Here they are."
+
+
+EXAMPLE = Path(__file__).resolve().parent.parent / "examples" / "cloudgenie"
+
+
+@row("004-29")
+def the_documented_conversations_call_the_documented_tools() -> None:
+    for mode in ("native", "prompted"):
+        command = [sys.executable, EXAMPLE / "talk.py", "--mode", mode]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+        assert re.findall(r"^  (\w+): finished$", said, re.MULTILINE) == [
+            "cloudgenie_get_blueprints",
+            "cloudgenie_get_blueprints",
+            "cloudgenie_create_resource",
+            "cloudgenie_get_resources",
+        ]
+
+
+@row("004-30")
+def the_documented_tools_are_served() -> None:
+    serve = [sys.executable, "-m", "callgate", "mcp", "serve", "-T", str(EXAMPLE / "catalogue.py")]
+
+    async def story() -> list[str]:
+        server = McpServer("cloudgenie", command=serve, start_s=60)
+        await server.start(story)
+        try:
+            return [item.definition.name for item in server.runnables()]
+        finally:
+            await server.aclose(story)
+
+    names = asyncio.run(story())
+    assert (len(names), {name.partition("_")[0] for name in names}) == (8, {"cloudgenie"})
 
 
 # --- and all of them are run ---------------------------------------------------------------------------------------------

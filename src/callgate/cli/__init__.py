@@ -27,7 +27,7 @@ INTERRUPTED = 130
 COMMANDS = {
     "chat": "Talk to a model that can call tools.",
     "convert": "Convert tools, calls, results and histories between systems.",
-    "mcp": "Servers with tools: list, test.",
+    "mcp": "Servers with tools: list, test, add, remove, serve.",
     "model": "The model that runs on this machine: fetch, list, path.",
     "audit": "Look at the log of calls, and see whether it was changed.",
     "serve": "Serve conversations over HTTP.",

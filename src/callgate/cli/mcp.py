@@ -1,7 +1,8 @@
 """`callgate mcp`: which MCP servers a file names, and whether they work.
 
 A file with `mcpServers` comes in; lines for people, or JSON for programs, go out. `list` starts nothing; `test` starts every
-server, asks for its tools and stops it again. No tool is called.
+server, asks for its tools and stops it again. No tool is called. What changes the file is in `mcp_file.py`, what serves our
+own tools in `mcp_serve.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import click
 
 from callgate.cli.convert import echo_json
 from callgate.cli.json_input import InputError
+from callgate.cli.mcp_file import add_server, remove_server
+from callgate.cli.mcp_serve import serve
 from callgate.cli.render import escape
 from callgate.errors import UsageError
 from callgate.mcp import McpServer, ServersFile, read_servers
@@ -27,9 +30,13 @@ _OUTPUT = click.option(
 )
 
 
-@click.group(short_help="Servers with tools: list, test.")
+@click.group(short_help="Servers with tools: list, test, add, remove, serve.")
 def mcp() -> None:
-    """Looks at MCP servers."""
+    """Looks at MCP servers, keeps the file that names them, and serves our own tools as one."""
+
+
+for _command in (add_server, remove_server, serve):
+    mcp.add_command(_command)
 
 
 @mcp.command("list")

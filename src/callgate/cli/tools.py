@@ -11,7 +11,7 @@ import importlib.util
 import re
 import sys
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +20,7 @@ from callgate.definitions import FunctionTool, ToolOptions, function_tool
 from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.execute import Runnable, Toolset
 
-__all__ = ["ToolLoadError", "file_tools", "load_tools"]
+__all__ = ["ToolLoadError", "file_tools", "load_tools", "mcp_tools"]
 
 _MARK = "__callgate_tool__"  # What @tool leaves on a function.
 _FILE = re.compile(r"(?P<place>.+\.py)(?::(?P<name>[\w.]+))?")
@@ -59,6 +59,22 @@ def file_tools(root: str | None, words: Sequence[str]) -> list[object]:
         if root is not None:
             raise
         return []  # Nobody asked for them, and this system or this folder has none.
+
+
+def mcp_tools(files: Sequence[str], say: Callable[[str], None]) -> list[object]:
+    """The servers of files with `mcpServers`; what is not understood in them is said, and harms nobody else.
+
+    Raises:
+        UsageError: a file cannot be read.
+    """
+    if not files:
+        return []
+    from callgate.mcp import read_servers
+
+    read = [read_servers(file) for file in files]
+    for sentence in (sentence for one in read for sentence in one.warnings):
+        say(sentence)
+    return [server for one in read for server in one.servers]
 
 
 def _tools_of(word: str) -> Iterator[object]:

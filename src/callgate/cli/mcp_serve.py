@@ -1,0 +1,189 @@
+"""`callgate mcp serve`: our tools as an MCP server, over the standard streams or by HTTP.
+
+Options come in; the service goes on until its input ends or it is told to stop. On stdout there is nothing but the protocol:
+what is to be said is said on stderr.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+from collections.abc import Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from callgate.cli.json_input import InputError
+from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools
+from callgate.cli.visible import one_line, visible
+from callgate.errors import CallgateError, UsageError
+from callgate.permission import MODES, Mode
+
+if TYPE_CHECKING:
+    from callgate.mcp.serve import ToolServer
+
+__all__ = ["serve"]
+
+INTERRUPTED = 130
+PORT = 8082
+LOGGERS = ("callgate", "mcp", "uvicorn.error")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """What was asked for on the command line."""
+
+    tool: tuple[str, ...]
+    root: str | None
+    mcp: tuple[str, ...]
+    http: bool
+    host: str
+    port: int
+    token_env: str | None
+    approval_mode: Mode | None
+    policy: str | None
+    audit: str | None
+    debug: bool
+
+
+@click.command("serve")
+@click.option("-T", "--tool", multiple=True, metavar="TOOL", help="module, module:fn, file.py or file.py:fn; repeatable.")
+@click.option("--root", metavar="DIR", help="Folder that file tools work in; without it there are none.")
+@click.option("--mcp", multiple=True, metavar="FILE", help="A file with mcpServers, whose tools are served too; repeatable.")
+@click.option("--http", is_flag=True, help="Serve by streamable HTTP instead of stdin and stdout.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at; any other needs a token.")
+@click.option("--port", type=click.IntRange(0, 65535), default=PORT, show_default=True, help="0 takes a free one.")
+@click.option("--token-env", metavar="NAME", help="The variable that holds the token which clients must send.")
+@click.option(
+    "--approval-mode",
+    type=click.Choice(MODES),
+    help="default: ask the client's user before a call that may change something; auto_edit: write files unasked; yolo: ask "
+    "for sensitive files only; plan: only tools that change nothing.",
+)
+@click.option("--policy", metavar="FILE", help="Rules in TOML: what is allowed, asked about and denied.")
+@click.option("--audit", metavar="FILE", help="Write down every call in this log.")
+@click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
+@click.pass_context
+def serve(ctx: click.Context, **given: Any) -> None:
+    """Serves tools to any MCP client, behind the same permission as in a chat.
+
+    \b
+        callgate mcp serve -T my_tools.py --root docs
+        callgate mcp serve --http --port 8082 --mcp mcp.json --audit audit.jsonl
+
+    Ends with its input, or on SIGTERM. Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input, 130 Ctrl-C.
+    """
+    options = Options(**given)
+    if not (options.tool or options.root or options.mcp):
+        raise click.UsageError("there is nothing to serve: name tools by -T, a folder by --root or servers by --mcp", ctx)
+    with _logged_to_stderr(debug=options.debug):
+        ctx.exit(_served(options))
+
+
+def _served(options: Options) -> int:
+    try:
+        server, pools = _server(options)
+        work = _by_http(server, options) if options.http else _by_pipes(server)
+        return asyncio.run(_until_told(work, pools))
+    except (ToolLoadError, UsageError) as error:
+        logging.getLogger("callgate.cli").debug("the tools cannot be served", exc_info=error)
+        raise InputError(str(error)) from error
+    except CallgateError as error:
+        raise click.ClickException(str(error)) from error
+
+
+def _server(options: Options) -> tuple[ToolServer, Sequence[Any]]:
+    from callgate.cli.chat import policy_of
+    from callgate.mcp.serve import ToolServer
+
+    tools = [
+        *(load_tools(options.tool) if options.tool else ()),
+        *(file_tools(options.root, ()) if options.root else ()),
+        *mcp_tools(options.mcp, _say),
+    ]
+    policy = policy_of(options.policy, options.approval_mode)
+    for problem in policy.problems:
+        _say(problem)
+    server = ToolServer.of(tools, policy=policy, audit=options.audit, spelled=visible)
+    return server, [item for item in tools if hasattr(item, "close")]
+
+
+def _token(name: str | None) -> str | None:
+    if name is None:
+        return None
+    token = os.environ.get(name, "").strip()
+    if not token:
+        raise UsageError(f"the environment does not have {name!r}: set it to the token that clients must send")
+    return token
+
+
+async def _by_pipes(server: ToolServer) -> None:
+    from callgate.mcp.pipes import serve_pipes
+
+    await serve_pipes(server)
+
+
+async def _by_http(server: ToolServer, options: Options) -> None:
+    from callgate.mcp.web import listen, serve_http
+
+    token = _token(options.token_env)
+    listening = listen(options.host, options.port, token)
+    await serve_http(server, listening, token=token, ready=lambda url: _say(f"MCP server at {url}"))
+
+
+async def _until_told(work: Coroutine[Any, Any, None], pools: Sequence[Any]) -> int:
+    """Serves until that ends by itself or a signal comes; what the tools have started ends with it."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.create_task(work)
+    told: list[signal.Signals] = []
+
+    def end(number: signal.Signals) -> None:
+        told.append(number)
+        task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with contextlib.suppress(NotImplementedError):  # Where the system has no such signals, the program just ends.
+            loop.add_signal_handler(number, end, number)
+    try:
+        await task
+    except asyncio.CancelledError:
+        if not told:
+            raise
+    finally:
+        for pool in pools:
+            await asyncio.to_thread(pool.close)
+    return INTERRUPTED if signal.SIGINT in told else 0
+
+
+def _say(sentence: str) -> None:
+    print(f"callgate: {one_line(sentence, 1000)}", file=sys.stderr, flush=True)
+
+
+class _OneLine(logging.Formatter):
+    """What others say cannot steer the terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One record."""
+        return visible(super().format(record))
+
+
+@contextlib.contextmanager
+def _logged_to_stderr(*, debug: bool) -> Generator[None]:
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_OneLine("%(asctime)s %(name)s %(levelname)s %(message)s" if debug else "callgate: %(message)s"))
+    loggers = [logging.getLogger(name) for name in LOGGERS]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG if debug else logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)

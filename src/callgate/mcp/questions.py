@@ -1,0 +1,126 @@
+"""A question about a call -> elicitation, in the way that the client's era has for it, and the answer that came of it.
+
+Older clients are asked while their request waits. Newer ones get the question as the result, and make the call again with
+the answer and a mark that stands for the question. A mark is good once, for the very call and tool that it was given for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from mcp.server.context import ServerRequestContext
+from mcp_types import CallToolRequestParams, ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+
+from callgate.mcp.desk import Ask, Postponed, Question
+from callgate.permission.approval import Approval
+
+__all__ = ["Questions", "can_be_asked"]
+
+MARKS_MAX = 10_000
+ARGS_CHARS_MAX = 4_000
+PREVIEW_CHARS_MAX = 8_000
+KEY = "permission"
+
+Context = ServerRequestContext[Any, Any]
+
+
+def can_be_asked(ctx: Context) -> bool:
+    """Whether the client can put a form before its user."""
+    capabilities = ctx.session.client_capabilities
+    can = None if capabilities is None else capabilities.elicitation
+    if can is None or (can.form is None and can.url is not None):  # Nothing in it means forms: so it was at first.
+        return False
+    return _is_modern(ctx) or ctx.session.can_send_request
+
+
+def _is_modern(ctx: Context) -> bool:
+    return ctx.protocol_version in MODERN_PROTOCOL_VERSIONS
+
+
+class Questions:
+    """Asks clients, and remembers what newer ones were asked."""
+
+    def __init__(self, spelled: Callable[[str], str] | None = None) -> None:
+        self._spelled = spelled or _ascii
+        self._marks: OrderedDict[str, str] = OrderedDict()
+        """Mark -> what it was given for."""
+
+    def asker(self, ctx: Context, params: CallToolRequestParams, *, lasts: bool) -> Ask:
+        """Asks whoever made this request; `lasts`: whether "always" would mean anything to them."""
+
+        async def ask(question: Question) -> Approval:
+            answers = ("yes", "always", "no") if lasts else ("yes", "no")
+            form = ElicitRequestFormParams(message=self._text(question), requested_schema=_form(answers))
+            if not _is_modern(ctx):
+                result = await ctx.session.elicit_form(form.message, form.requested_schema, ctx.request_id)
+                return _answer(result, answers)
+            given = (params.input_responses or {}).get(KEY)
+            if given is not None and self._redeemed(params.request_state, question):
+                return _answer(given, answers)
+            raise Postponed(
+                InputRequiredResult(
+                    input_requests={KEY: ElicitRequest(params=form)}, request_state=self._marked(_identity(question))
+                )
+            )
+
+        return ask
+
+    def _marked(self, identity: str) -> str:
+        mark = secrets.token_urlsafe(24)
+        self._marks[mark] = identity
+        while len(self._marks) > MARKS_MAX:
+            self._marks.popitem(last=False)
+        return mark
+
+    def _redeemed(self, mark: str | None, question: Question) -> bool:
+        return mark is not None and self._marks.pop(mark, None) == _identity(question)
+
+    def _text(self, question: Question) -> str:
+        call = question.call
+        where = f" (of {question.definition.server})" if question.definition.server else ""
+        args = _shortened(json.dumps(dict(call.args), ensure_ascii=False, default=str), ARGS_CHARS_MAX)
+        lines = [f"May {call.name}{where} be called with {args}?", question.reason]
+        if question.preview:
+            lines.append(_shortened(question.preview, PREVIEW_CHARS_MAX))
+        return "\n\n".join(map(self._spelled, lines))
+
+
+def _form(answers: tuple[str, ...]) -> dict[str, Any]:
+    meaning = "yes: this once; always: this and calls like it, for as long as this connection lasts; no: not at all"
+    answer = {
+        "type": "string",
+        "title": "Answer",
+        "description": meaning if "always" in answers else "yes: this once; no: not at all",
+        "enum": list(answers),
+    }
+    return {"type": "object", "properties": {"answer": answer}, "required": ["answer"]}
+
+
+def _answer(result: object, answers: tuple[str, ...]) -> Approval:
+    """What was answered; everything but a clear yes is a no."""
+    if isinstance(result, ElicitResult) and result.action == "accept":
+        answer = (result.content or {}).get("answer")
+        if answer in answers:
+            return answer  # pyright: ignore[reportReturnType] - it is one of three words
+    return "no"
+
+
+def _identity(question: Question) -> str:
+    what: Mapping[str, Any] = {"tool": question.digest, "name": question.call.name, "args": dict(question.call.args)}
+    return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
+
+
+def _shortened(text: str, chars_max: int) -> str:
+    left_out = len(text) - chars_max
+    return text if left_out <= 0 else f"{text[:chars_max]} [... {left_out} more characters]"
+
+
+def _ascii(text: str) -> str:
+    """Nothing but plain characters: what could hide or turn round text is spelled out."""
+    return "".join(c if " " <= c <= "~" or c == "\n" else f"\\u{ord(c):04x}" for c in text)

@@ -1,0 +1,257 @@
+"""Our tools as an MCP server: whatever a gate can call, a client of any make can list and call, behind the same permission.
+
+Requests of the protocol come in, tools and results go out, on the official SDK, for clients of both of its eras: those that
+shake hands, and those whose every request stands alone. By which way the messages travel is `pipes.py`'s and `web.py`'s
+business, what becomes of a call is `desk.py`'s. This module imports the SDK; nothing else does so for its sake.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import weakref
+from collections.abc import AsyncGenerator, Callable, Iterable
+from os import PathLike
+from typing import Any
+from uuid import uuid4
+
+from mcp.server.connection import Connection
+from mcp.server.context import ServerRequestContext
+from mcp.server.lowlevel.server import NotificationOptions, Server
+from mcp.server.models import InitializationOptions
+from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ToolsListChanged
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    CallToolRequestParams,
+    CallToolResult,
+    InputRequiredResult,
+    ListToolsResult,
+    NotificationParams,
+    PaginatedRequestParams,
+    Tool,
+)
+
+from callgate import __version__
+from callgate.calls import unknown_name_sentence
+from callgate.execute import Executor
+from callgate.mcp.desk import Ask, Desk, Postponed
+from callgate.mcp.outgoing import Listed, listed, result_of
+from callgate.mcp.progress import ProgressPump
+from callgate.mcp.questions import Questions, can_be_asked
+from callgate.permission import AuditLog, Policy, RateLimits
+from callgate.permission.gatekeeper import Gatekeeper
+from callgate.types import FunctionCall, Limits, ToolDefinition
+
+__all__ = ["ToolServer"]
+
+logger = logging.getLogger("callgate.mcp")
+
+LOOK_S = 0.25
+"""How often it is looked whether the tools are still the same."""
+NOBODY = (
+    "This client has no way to ask the user (elicitation), so the call is refused: start the server with "
+    "--approval-mode auto_edit or yolo, or with a rule in a --policy file that allows it."
+)
+NOBODY_IN_YOLO = "This client has no way to ask the user (elicitation), and no --approval-mode allows it: use one that has."
+
+Context = ServerRequestContext[Any, Any]
+
+
+class ToolServer:
+    """Tools as an MCP server.
+
+    ```python
+    server = ToolServer.of([get_weather, FileTools("docs")], policy=Policy(rules=["deny write_file"]))
+    await serve_pipes(server)  # or http_app(server) in any ASGI server
+    ```
+
+    What must be asked about is asked of the client's user, if the client can do that, and refused if not.
+
+    Args:
+        executor: The tools.
+        keeper: What decides about calls: policy, limits in time, audit log. A gate's own can be shared.
+        name: What clients are told that this server is called.
+        instructions: What a client may tell its model of the server as a whole.
+        nobody: What is said of a call that must be asked about by a client that cannot be asked.
+        spelled: Makes text of others fit to be shown in a question.
+    """
+
+    def __init__(
+        self,
+        executor: Executor,
+        keeper: Gatekeeper,
+        *,
+        name: str = "callgate",
+        instructions: str | None = None,
+        nobody: str | None = None,
+        spelled: Callable[[str], str] | None = None,
+    ) -> None:
+        self.executor = executor
+        self.policy = keeper.policy
+        said = nobody or (NOBODY_IN_YOLO if keeper.policy.mode == "yolo" else NOBODY)
+        self._desk_of = lambda: Desk(executor, keeper, nobody=said)
+        self._desk: Desk | None = None
+        self._questions = Questions(spelled)
+        self._listed: dict[str, tuple[ToolDefinition, Listed]] = {}
+        self._bus = InMemorySubscriptionBus()
+        self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+        self._session = f"mcp-{uuid4().hex[:16]}"
+        self._users = 0
+        self.sdk = _Server(
+            name,
+            version=__version__,
+            instructions=instructions,
+            lifespan=lambda _: self.running(),
+            on_list_tools=self._list_tools,
+            on_call_tool=self._call_tool,
+            on_subscriptions_listen=ListenHandler(self._bus),
+        )
+        """The SDK's own server, for those who want to serve it in a way of their own."""
+        self.sdk.add_notification_handler("notifications/initialized", NotificationParams, self._initialized)
+
+    @classmethod
+    def of(
+        cls,
+        tools: Iterable[object],
+        *,
+        policy: Policy | None = None,
+        limits: Limits | None = None,
+        rates: RateLimits | None = None,
+        audit: AuditLog | str | PathLike[str] | None = None,
+        **more: Any,
+    ) -> ToolServer:
+        """A server of tools, as a gate takes them; `more` is for the constructor.
+
+        Raises:
+            ToolNotDeclarable: a tool cannot be declared, or two have one name.
+        """
+        executor = Executor(tools, limits=limits)
+        log = AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit
+        keeper = Gatekeeper(tools=executor, policy=policy or Policy(), rates=rates or RateLimits(), audit=log)
+        return cls(executor, keeper, **more)
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncGenerator[ToolServer]:
+        """Keeps what the tools need running. Every way of serving enters it; it may be entered more than once."""
+        owner = object()
+        self._users += 1
+        desk = self._desk = self._desk or self._desk_of()
+        watcher: asyncio.Task[None] | None = None
+        try:
+            await self.executor.start_tools(owner)
+            for complaint in self.executor.complaints():
+                logger.warning("%s", complaint)
+            if self._users == 1 and self.executor.is_live:
+                watcher = asyncio.create_task(self._watch())
+            yield self
+        finally:
+            self._users -= 1
+            if watcher is not None:
+                watcher.cancel()
+            # A cancelled caller must not leave a process behind, so the end is a task of its own.
+            ending = asyncio.create_task(self._end(desk, owner))
+            try:
+                await asyncio.shield(ending)
+            except asyncio.CancelledError:
+                await asyncio.wait({ending})
+                raise
+
+    async def _end(self, desk: Desk, owner: object) -> None:
+        if self._users == 0:
+            self._desk = None
+            await desk.aclose()
+        await self.executor.stop_tools(owner)
+
+    # What clients ask for -------------------------------------------------------------------------------------------------
+
+    def definitions(self) -> list[ToolDefinition]:
+        """The tools that clients are told of: all that the policy does not refuse in any case."""
+        self.executor.refresh()
+        return list(filter(self.policy.may_declare, self.executor.definitions))
+
+    async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
+        if params is not None and params.cursor is not None:
+            raise MCPError(INVALID_PARAMS, "All tools are on the first page; list them without a cursor.")
+        told = [self._told(definition).tool for definition in self.definitions()]
+        return ListToolsResult(tools=[Tool.model_validate(tool, by_name=False) for tool in told])
+
+    async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
+        assert self._desk is not None, "requests come only while the server runs"
+        self.executor.refresh()
+        if params.name not in self.executor:
+            raise MCPError(INVALID_PARAMS, unknown_name_sentence(params.name, [d.name for d in self.definitions()]))
+        told = self._told(self.executor.definition(params.name))
+        call = FunctionCall(name=params.name, args=params.arguments or {}, id=f"mcp-{uuid4().hex}")
+        session, lasts = self._session_of(ctx)
+        ask: Ask | None = None
+        if can_be_asked(ctx):
+            ask = self._questions.asker(ctx, params, lasts=lasts)
+        async with ProgressPump(ctx.session.report_progress) as progress:
+            visit = self._desk.take(call, session=session, ask=ask, progress=progress)
+            try:
+                result = await asyncio.shield(visit.work)
+            except asyncio.CancelledError:
+                # Cancelled by the client, or the connection is over. The visit itself goes on to its end.
+                visit.stop("The client cancelled it.")
+                raise
+            except Postponed as later:
+                return later.args[0]
+        return CallToolResult.model_validate(result_of(result, told), by_name=False)
+
+    def _told(self, definition: ToolDefinition) -> Listed:
+        known = self._listed.get(definition.name)
+        if known is None or known[0] is not definition:
+            known = self._listed[definition.name] = (definition, listed(definition))
+        return known[1]
+
+    def _session_of(self, ctx: Context) -> tuple[str, bool]:
+        """Whose call this is, and whether they will be known again the next time."""
+        transport_id = _connection(ctx).session_id
+        if transport_id is not None:
+            # Whoever knows the id has the session, so no log should have it.
+            return f"mcp-{hashlib.sha256(transport_id.encode()).hexdigest()[:16]}", True
+        if ctx.request is None:
+            return self._session, True  # A pipe has one client.
+        return f"mcp-{uuid4().hex[:16]}", False
+
+    # Tools that come and go -----------------------------------------------------------------------------------------------
+
+    async def _initialized(self, ctx: Context, params: NotificationParams) -> None:
+        self._connections.add(_connection(ctx))
+
+    async def _watch(self) -> None:
+        known = self.executor.definitions
+        while True:
+            await asyncio.sleep(LOOK_S)
+            self.executor.refresh()
+            if (now := self.executor.definitions) != known:
+                known = now
+                await self.announce()
+
+    async def announce(self) -> None:
+        """Tells all clients that the tools are others now; done by itself for tools of servers."""
+        await self._bus.publish(ToolsListChanged())
+        for connection in list(self._connections):
+            await connection.notify("notifications/tools/list_changed", None)
+
+
+class _Server(Server[Any]):
+    """The SDK's server; the tools that it lists may change, whichever way it is reached."""
+
+    def create_initialization_options(
+        self,
+        notification_options: NotificationOptions | None = None,
+        experimental_capabilities: dict[str, dict[str, Any]] | None = None,
+        extensions: dict[str, dict[str, Any]] | None = None,
+    ) -> InitializationOptions:
+        """Says that changes are told."""
+        told = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(told, experimental_capabilities, extensions)
+
+
+def _connection(ctx: Context) -> Connection:
+    # The one thing that outlives a request, and the SDK hands it to nobody.
+    return ctx.session._connection  # pyright: ignore[reportPrivateUsage]
