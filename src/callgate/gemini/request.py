@@ -16,12 +16,11 @@ from callgate.errors import UsageError
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting
 from callgate.types import JsonObject
 
-__all__ = ["BodyBuilder", "generation_of"]
+__all__ = ["GENERATION", "SETTINGS", "TOP", "BodyBuilder", "generation_of"]
 
 SurfaceKind = Literal["developer", "vertex"]
 
-# Setting -> its name in generationConfig.
-_GENERATION = {
+GENERATION = {
     "temperature": "temperature",
     "top_p": "topP",
     "top_k": "topK",
@@ -37,8 +36,9 @@ _GENERATION = {
     "media_resolution": "mediaResolution",
     "speech_config": "speechConfig",
 }
-# Setting -> its name beside contents.
-_TOP = {"cached_content": "cachedContent", "service_tier": "serviceTier", "labels": "labels"}
+"""Setting -> its name in generationConfig."""
+TOP = {"cached_content": "cachedContent", "service_tier": "serviceTier", "labels": "labels"}
+"""Setting -> its name beside contents."""
 _ONLY_ON: dict[str, SurfaceKind] = {"service_tier": "developer", "labels": "vertex", "stream_arguments": "vertex"}
 _LEVELS = ("minimal", "low", "medium", "high")
 
@@ -147,14 +147,14 @@ def settings_of(settings: Mapping[str, Any], surface: SurfaceKind) -> JsonObject
             raise UsageError(f"the setting {name!r} exists on the {only} surface only")
         if name in _ELSEWHERE:
             continue
-        if name in _GENERATION:
-            generation[_GENERATION[name]] = value
-        elif name in _TOP:
-            body[_TOP[name]] = value
+        if name in GENERATION:
+            generation[GENERATION[name]] = value
+        elif name in TOP:
+            body[TOP[name]] = value
         elif name in _SPECIAL:
             _SPECIAL[name](value, body, generation)
         else:
-            raise UsageError(unknown_setting(name, [*_GENERATION, *_TOP, *_SPECIAL, *_ELSEWHERE]))
+            raise UsageError(unknown_setting(name, SETTINGS))
     return body | ({"generationConfig": generation} if generation else {})
 
 
@@ -191,3 +191,5 @@ _SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject], None]] = {
 }
 # Settings that touch more of a body than one field, and are read where that is put together.
 _ELSEWHERE = ("extra_body", "stream_arguments")
+SETTINGS = (*GENERATION, *TOP, *_SPECIAL, *_ELSEWHERE)
+"""Every setting that Gemini has."""

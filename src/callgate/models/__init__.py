@@ -7,7 +7,7 @@ Nothing here knows of tools being run, of permission or of history rules.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -15,7 +15,7 @@ from callgate.events import CallArgsDelta, Notice
 from callgate.request import ModelRequest
 from callgate.types import JsonObject
 
-__all__ = ["AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "origin_of"]
+__all__ = ["AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "known_settings", "origin_of"]
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
 """How a model is told of tools: by the function calling of its API, by words in the prompt, or by what it can."""
@@ -37,9 +37,10 @@ Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | AnsweredBy"
 class Model(Protocol):
     """Something that answers. `generate` yields response chunks as they arrive; a whole answer is one chunk.
 
-    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. Three attributes are
+    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. Four attributes are
     read where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `supports_tools`
-    (False when it has no tool calling of its own) and `calls_by_prompt` (True when it brings its own prompted format).
+    (False when it has no tool calling of its own), `calls_by_prompt` (True when it brings its own prompted format) and
+    `known_settings` (the settings that it understands).
     """
 
     @property
@@ -55,6 +56,12 @@ class Model(Protocol):
 def origin_of(model: Model) -> str:
     """Whose signatures the answers of a model carry."""
     return str(getattr(model, "origin", model.name))
+
+
+def known_settings(model: Model) -> frozenset[str] | None:
+    """The settings that a model understands; None for one that does not say, and is given any."""
+    known: Collection[str] | None = getattr(model, "known_settings", None)
+    return None if known is None else frozenset(known)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from callgate.errors import ConnectionLost, ModelError, RateLimited, RequestTimeout, ServerUnavailable, UsageError
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Model, ModelRequest, answering, close_model, origin_of
+from callgate.models import AnsweredBy, Item, Model, ModelRequest, answering, close_model, known_settings, origin_of
 
 __all__ = ["ModelChain"]
 
@@ -37,6 +37,12 @@ class ModelChain:
     def name(self) -> str:
         """The names of all of them, in order."""
         return ", ".join(model.name for model in self.models)
+
+    @property
+    def known_settings(self) -> frozenset[str] | None:
+        """The settings that all of them understand, since any of them may have to answer."""
+        told = [known for model in self.models if (known := known_settings(model)) is not None]
+        return told[0].intersection(*told) if told else None
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         """The answer of the first model that gives one, and a notice for every change.

@@ -8,7 +8,7 @@ files and the process is in `callgate.embedded`.
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -114,6 +114,11 @@ class EmbeddedModel:
             return await self._engine.tokens("\n".join(parts.text_of(content) for content in request.contents))
         plan = await self._plan(request)
         return plan.tokens
+
+    @property
+    def known_settings(self) -> Collection[str]:
+        """The settings that it understands."""
+        return ("max_output_tokens", *_SETTINGS)
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model.

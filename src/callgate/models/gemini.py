@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 
 from callgate.errors import LimitExceeded
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
-from callgate.gemini.request import BodyBuilder
+from callgate.gemini.request import SETTINGS, BodyBuilder
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
@@ -69,6 +69,11 @@ class GeminiModel:
     def supports_tools(self) -> bool:
         """Whether the model has function calling, as far as its name tells."""
         return _WITHOUT_TOOLS.match(self._name) is None
+
+    @property
+    def known_settings(self) -> Collection[str]:
+        """The settings that it understands."""
+        return SETTINGS
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model; yields chunks as they arrive, and a notice for every wait.

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator
 
 from callgate.errors import ToolsUnsupported, UsageError
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Mode, Model, ModelRequest, answering, close_model, origin_of
+from callgate.models import AnsweredBy, Item, Mode, Model, ModelRequest, answering, close_model, known_settings, origin_of
 from callgate.models.prompted import PromptedModel
 
 __all__ = ["in_mode"]
@@ -55,6 +55,11 @@ class ByAbility:
     def origin(self) -> str:
         """Whose signatures the native answers carry."""
         return origin_of(self._native)
+
+    @property
+    def known_settings(self) -> frozenset[str] | None:
+        """The settings that the model understands."""
+        return known_settings(self._native)
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         """Asks natively if the model has tools or needs none, by prompt otherwise; a notice says when that changes.

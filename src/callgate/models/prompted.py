@@ -17,7 +17,7 @@ from callgate import parts
 from callgate.conversation import Conversation
 from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Model, answering, close_model
+from callgate.models import AnsweredBy, Item, Model, answering, close_model, known_settings
 from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
 from callgate.prompted.render import STOP_SEQUENCE
 from callgate.request import ModelRequest
@@ -67,6 +67,11 @@ class PromptedModel:
     def origin(self) -> str:
         """Whose answers these are: calls that were read from text carry no signatures of the inner model."""
         return f"prompted:{self._inner.name}"
+
+    @property
+    def known_settings(self) -> frozenset[str] | None:
+        """The settings that the model understands."""
+        return known_settings(self._inner)
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         """Asks the inner model; what it writes as calls comes as calls.

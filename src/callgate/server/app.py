@@ -14,22 +14,23 @@ from starlette.middleware import Middleware
 
 from callgate.errors import CallgateError
 from callgate.server import approvals, chat, health, metrics, openapi, sessions, tools
+from callgate.server.compat import gemini as gemini_clients
+from callgate.server.compat import mcp as mcp_clients
+from callgate.server.compat import openai as openai_clients
+from callgate.server.compat import ui_stream
 from callgate.server.errors import on_callgate_error, on_http_error
 from callgate.server.guard import Guard
 from callgate.server.service import Service
 
 __all__ = ["create_app"]
 
-MODULES: tuple[ModuleType, ...] = (chat, sessions, approvals, tools, health, metrics, openapi)
+MODULES: tuple[ModuleType, ...] = (
+    chat, sessions, approvals, tools, health, metrics, openapi,
+    gemini_clients, openai_clients, ui_stream, mcp_clients,
+)  # fmt: skip
 """Each has `routes(service)`."""
 
-OPTIONAL = (
-    "callgate.server.compat.gemini",
-    "callgate.server.compat.openai",
-    "callgate.server.compat.ui_stream",
-    "callgate.server.compat.mcp",
-    "callgate.server.page",
-)
+OPTIONAL = ("callgate.server.page",)
 
 
 def create_app(service: Service) -> Starlette:
