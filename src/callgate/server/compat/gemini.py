@@ -1,4 +1,4 @@
-"""`/v1beta/models/...`, and the same at `/v1`: the service for clients of Gemini. Requests and answers are Google's, and so are errors."""
+"""`/v1beta/models/...`, and the same at `/v1`: the service for clients of Gemini, in Google's words, errors included."""
 
 from __future__ import annotations
 

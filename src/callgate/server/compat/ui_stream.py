@@ -108,9 +108,9 @@ async def _asked(service: Service, body: JsonObject, session: str | None) -> Ask
         turns = standing(str(session), known).turns if known else 0
         # A session that has as many turns knows more of them than the messages do; another number says that some were
         # edited, taken back or asked again.
-        goes_on = known and turns == sum(map(is_users, messages[:-1]))
+        goes_on = not messages[:-1] if not known else turns == sum(map(is_users, messages[:-1]))
         history = None if goes_on else contents_of(messages[:-1])
-        return Ask(prompt=said[0]["parts"], session=session, history=history or ([] if known else None), model=model)
+        return Ask(prompt=said[0]["parts"], session=session, history=history, model=model)
     waits = {record.call.id for record in standing(str(session), known).reply.approvals} if known else set[str]()
     answers: dict[str, Approval] = {
         call_id: answer for call_id, answer in answers_in(messages[-1]).items() if call_id in waits
