@@ -143,6 +143,13 @@ def test_prompted_models_answer_the_same_way(client: Any) -> None:
     assert (got.text, got.function_calls) == ("It is 3.", None)
 
 
+def test_own_tools_work_with_models_that_are_told_of_them_in_words(client: Any) -> None:
+    STAGE.plays('TOOL_CALL: get_weather({"city": "Oslo"})')
+    config = types.GenerateContentConfig(tools=[types.Tool(function_declarations=[types.FunctionDeclaration(**WEATHER)])])
+    got = client.models.generate_content(model="other:told", contents="Weather?", config=config)
+    assert [(c.name, c.args) for c in got.function_calls] == [("get-weather", {"city": "Oslo"})]
+
+
 # With tools of the client's own ------------------------------------------------------------------------------------------
 
 
@@ -281,6 +288,22 @@ def test_a_refusal_of_what_was_passed_on_is_the_clients_own(post: Any) -> None:
         "INVALID_ARGUMENT",
         "no such field",
     )
+
+
+def test_what_was_passed_on_is_counted_and_limited(serve: Callable[..., Site]) -> None:
+    stage = Stage()
+    stage.plays(answer("Yes.", usage=USAGE), RateLimited("too much"))
+    site = serve(Gate(stage, []), runs=1)
+    body = {"contents": said("?"), "tools": [{"functionDeclarations": [WEATHER]}]}
+    assert site.post("/v1/models/callgate:generateContent", body).status == 200
+    counted = site.get("/metrics").body.decode()
+    assert 'callgate_runs_total{outcome="passed_on"} 1' in counted
+    assert 'callgate_tokens_total{kind="prompt"} 7' in counted
+    assert site.post("/v1/models/callgate:generateContent", body).status == 429
+    assert site.get("/health").json["status"] == "degraded"
+    site.service.passing = 1
+    refused = site.post("/v1/models/callgate:generateContent", body)
+    assert (refused.status, refused.json["error"]["status"], refused.headers["retry-after"]) == (503, "UNAVAILABLE", "1")
 
 
 @pytest.mark.parametrize("tools", [[], [{"functionDeclarations": [WEATHER]}]])

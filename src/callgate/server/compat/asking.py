@@ -11,12 +11,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
+import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from callgate import parts, strict_json
-from callgate.calls import Collector
+from callgate.calls import Collector, resolve_name
 from callgate.conversation import Conversation, is_user_turn, repaired
 from callgate.declaration import Declaration, declare
 from callgate.errors import InvalidRequest, ModelError, UsageError
@@ -46,6 +47,8 @@ SESSION = "Callgate-Session"
 LEFT_OUT = "Callgate-Left-Out"
 ARGS_CHARS = 300
 _SESSION = re.compile(r"[^/\x00-\x1f]{1,200}")
+_NEAREST = {"none": "minimal", "xhigh": "high"}
+"""Levels of thought that not everybody has -> the nearest that everybody has."""
 # Where a limit of ours ended the run: what the model's own clients would take for it.
 _ENDS = {"approval_needed": "STOP", "token_limit": "MAX_TOKENS"}
 
@@ -98,7 +101,7 @@ async def begin(service: Service, wanted: Wanted) -> Begun:
         service.admit()
         request, declaration = _request(wanted, gate, settings)
         chunks = _passed(service, gate, request, declaration)
-        return Begun(chunks=chunks, headers=headers, id=f"r{id(request):x}")
+        return Begun(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
     run = await _started(service, wanted, settings)
     return Begun(chunks=_said(run), headers={**headers, SESSION: run.session, "Callgate-Run": run.id}, id=run.id)
 
@@ -147,10 +150,13 @@ def _fitted(wanted: Wanted, gate: Gate) -> tuple[JsonObject, list[str]]:
     settings = {name: value for name, value in wanted.settings.items() if known is None or name in known}
     left_out = [name for name in wanted.settings if name not in settings]
     is_native = known is None or wanted.native_mark in known
-    if not is_native and isinstance(settings.get("thinking"), int):
+    thinking = settings.get("thinking")
+    if not is_native and isinstance(thinking, int):
         # How many tokens of thought there may be is something that only Gemini can be told.
         left_out.append("thinking")
         del settings["thinking"]
+    elif not is_native and isinstance(thinking, str):
+        settings["thinking"] = _NEAREST.get(thinking, thinking)
     if wanted.native and is_native:
         settings["extra_body"] = dict(wanted.native)
     else:
@@ -263,7 +269,6 @@ async def _passed(
     service: Service, gate: Gate, request: ModelRequest, declaration: Declaration
 ) -> AsyncGenerator[JsonObject]:
     """The model's answer as it comes, under the client's own names for its tools."""
-    own = {declared: name for declared, name in declaration.names.items() if declared != name}
     collector = Collector()
     budget = gate.keeper.model
     service.passing += 1
@@ -275,8 +280,10 @@ async def _passed(
                     continue
                 collector.feed(item)
                 if parts.block_of(item) is None:  # What was refused is told at the end.
-                    yield _outgoing(item, own)
-        budget.used(collector.close().usage.total_tokens)
+                    yield _outgoing(item, declaration.names)
+        usage = collector.close().usage
+        budget.used(usage.total_tokens)
+        service.metrics.passed_on(usage)
         service.model_trouble = None
     except BaseException as error:
         budget.failed(error)
@@ -289,11 +296,14 @@ async def _passed(
         service.passing -= 1
 
 
-def _outgoing(chunk: JsonObject, own: Mapping[str, str]) -> JsonObject:
+def _outgoing(chunk: JsonObject, names: Mapping[str, str]) -> JsonObject:
     chunk = strict_json.mended(chunk)
     content = parts.content_of(chunk)
-    if not parts.call_parts(content):
+    calls = parts.call_parts(content)
+    if not calls:
         return chunk
+    written = [str(call.get("name")) for call in calls]
+    own = {name: resolve_name(name, names) or name for name in written}
     said = parts.parts_of(parts.with_names(content, own))
     return parts.with_parts(chunk, map(parts.sendable_part, said))
 
