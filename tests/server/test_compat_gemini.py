@@ -359,6 +359,19 @@ def test_settings_that_the_model_does_not_know_are_left_out_and_named(serve: Cal
     assert model.requests[0].settings == {"temperature": 1}
 
 
+def test_a_level_of_thought_that_the_model_lacks_becomes_the_nearest(serve: Callable[..., Site]) -> None:
+    class Modest(Stage):
+        known_settings = ("thinking",)
+
+    modest = Modest()
+    model = modest.plays("Yes.")
+    site = serve(Gate(modest, []))
+    body = {"model": "callgate", "messages": [{"role": "user", "content": "?"}], "reasoning_effort": "xhigh", "store": True}
+    got = site.post("/v1/chat/completions", body)
+    assert (got.status, got.headers["callgate-left-out"]) == (200, "store")
+    assert model.requests[0].settings == {"thinking": "high"}
+
+
 # The door ----------------------------------------------------------------------------------------------------------------
 
 
@@ -426,6 +439,23 @@ def test_a_gemini_behind_it_gets_what_googles_own_would(serve: Callable[..., Sit
     # The SDK writes bytes with the alphabet for addresses; they are the same bytes.
     assert called["thoughtSignature"].replace("-", "+").replace("_", "/") in fake.signatures
     assert second["contents"][2]["parts"][0]["functionResponse"]["response"] == {"result": "cold in Oslo"}
+
+
+def test_a_gemini_behind_it_counts_tokens_itself(serve: Callable[..., Site]) -> None:
+    with FakeGemini.in_thread([]) as fake:
+        surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
+        site = serve(Gate(GeminiModel("gemini-3.8-flash", surface=surface), [add]))
+        client = genai.Client(api_key="k", http_options={"base_url": f"http://127.0.0.1:{site.port}"})
+        counted = client.models.count_tokens(model="callgate", contents="Hello there, whoever you are.").total_tokens
+        [request] = fake.requests
+    assert request.path == "/v1beta/models/gemini-3.8-flash:countTokens"
+    assert request.json == {
+        "generateContentRequest": {
+            "model": "models/gemini-3.8-flash",
+            "contents": [{"role": "user", "parts": [{"text": "Hello there, whoever you are."}]}],
+        }
+    }
+    assert counted == len(json.dumps(request.json["generateContentRequest"]["contents"])) // 4
 
 
 def test_async_clients_are_served_too(site: Site) -> None:

@@ -16,7 +16,7 @@ from callgate.errors import UsageError
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting
 from callgate.types import JsonObject
 
-__all__ = ["GENERATION", "SETTINGS", "TOP", "BodyBuilder", "generation_of"]
+__all__ = ["GENERATION", "SETTINGS", "TOP", "BodyBuilder", "counting", "generation_of"]
 
 SurfaceKind = Literal["developer", "vertex"]
 
@@ -40,6 +40,8 @@ GENERATION = {
 TOP = {"cached_content": "cachedContent", "service_tier": "serviceTier", "labels": "labels"}
 """Setting -> its name beside contents."""
 _ONLY_ON: dict[str, SurfaceKind] = {"service_tier": "developer", "labels": "vertex", "stream_arguments": "vertex"}
+_COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
+"""What Vertex takes in a question for the number of tokens."""
 _LEVELS = ("minimal", "low", "medium", "high")
 
 # computerUse brings calls for the client to answer, and may stand beside functions everywhere; all others run at Google.
@@ -124,6 +126,15 @@ class BodyBuilder:
                 f"{self._model!r} cannot mix built-in tools ({', '.join(built_in)}) with functions: "
                 "use a model of generation 3 or later, or leave one kind out"
             )
+
+
+def counting(body: bytes, model: str, surface: SurfaceKind) -> bytes:
+    """The body that asks how many tokens a request has."""
+    if surface == "developer":
+        inner = b'"model":' + strict_json.dump(f"models/{model.removeprefix('models/')}") + b","
+        return b'{"generateContentRequest":{' + inner + body[1:] + b"}"
+    request = cast("JsonObject", strict_json.parse(body))
+    return strict_json.dump({name: value for name, value in request.items() if name in _COUNTED})
 
 
 def generation_of(model: str) -> tuple[int, ...] | None:

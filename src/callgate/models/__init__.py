@@ -15,7 +15,18 @@ from callgate.events import CallArgsDelta, Notice
 from callgate.request import ModelRequest
 from callgate.types import JsonObject
 
-__all__ = ["AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "known_settings", "origin_of"]
+__all__ = [
+    "AnsweredBy",
+    "Item",
+    "Mode",
+    "Model",
+    "ModelRequest",
+    "answering",
+    "close_model",
+    "count_tokens",
+    "known_settings",
+    "origin_of",
+]
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
 """How a model is told of tools: by the function calling of its API, by words in the prompt, or by what it can."""
@@ -37,10 +48,10 @@ Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | AnsweredBy"
 class Model(Protocol):
     """Something that answers. `generate` yields response chunks as they arrive; a whole answer is one chunk.
 
-    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. Four attributes are
+    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. Five attributes are
     read where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `supports_tools`
-    (False when it has no tool calling of its own), `calls_by_prompt` (True when it brings its own prompted format) and
-    `known_settings` (the settings that it understands).
+    (False when it has no tool calling of its own), `calls_by_prompt` (True when it brings its own prompted format),
+    `known_settings` (the settings that it understands) and `count_tokens(request)` (how many tokens a request has).
     """
 
     @property
@@ -62,6 +73,12 @@ def known_settings(model: Model) -> frozenset[str] | None:
     """The settings that a model understands; None for one that does not say, and is given any."""
     known: Collection[str] | None = getattr(model, "known_settings", None)
     return None if known is None else frozenset(known)
+
+
+async def count_tokens(model: Model, request: ModelRequest) -> int | None:
+    """How many tokens a request has, as the model counts them; None where it cannot say."""
+    count = getattr(model, "count_tokens", None)
+    return None if count is None else await count(request)
 
 
 @contextlib.asynccontextmanager

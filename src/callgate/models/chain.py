@@ -12,7 +12,17 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from callgate.errors import ConnectionLost, ModelError, RateLimited, RequestTimeout, ServerUnavailable, UsageError
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Model, ModelRequest, answering, close_model, known_settings, origin_of
+from callgate.models import (
+    AnsweredBy,
+    Item,
+    Model,
+    ModelRequest,
+    answering,
+    close_model,
+    count_tokens,
+    known_settings,
+    origin_of,
+)
 
 __all__ = ["ModelChain"]
 
@@ -73,6 +83,10 @@ class ModelChain:
             else:
                 self._down_until.pop(index, None)
                 return
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """How many tokens a request has for the first of them, if that can say."""
+        return await count_tokens(self.models[0], request)
 
     async def aclose(self) -> None:
         """Lets go of what the models hold open."""

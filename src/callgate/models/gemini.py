@@ -14,7 +14,7 @@ from callgate.errors import LimitExceeded
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
-from callgate.gemini.request import SETTINGS, BodyBuilder
+from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
@@ -94,6 +94,16 @@ class GeminiModel:
             if continuation.token is None:
                 return
         raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """How many tokens a request has, as the server counts them.
+
+        Raises:
+            ModelError: the server does not say.
+            UsageError: a setting or a mix of tools that cannot work.
+        """
+        body = counting(self._bodies.body(request), self._name, self._client.surface.kind)
+        return await self._client.count_tokens(self._name, body)
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop."""

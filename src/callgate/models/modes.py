@@ -11,7 +11,18 @@ from collections.abc import AsyncGenerator
 
 from callgate.errors import ToolsUnsupported, UsageError
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Mode, Model, ModelRequest, answering, close_model, known_settings, origin_of
+from callgate.models import (
+    AnsweredBy,
+    Item,
+    Mode,
+    Model,
+    ModelRequest,
+    answering,
+    close_model,
+    count_tokens,
+    known_settings,
+    origin_of,
+)
 from callgate.models.prompted import PromptedModel
 
 __all__ = ["in_mode"]
@@ -81,6 +92,10 @@ class ByAbility:
         async with answering(self._prompted, request) as items:
             async for item in items:
                 yield item
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """How many tokens a request has, if the model can say."""
+        return await count_tokens(self._native if self._has_tools else self._prompted, request)
 
     async def aclose(self) -> None:
         """Lets go of what the model holds open."""

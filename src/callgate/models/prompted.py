@@ -17,7 +17,7 @@ from callgate import parts
 from callgate.conversation import Conversation
 from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Model, answering, close_model, known_settings
+from callgate.models import AnsweredBy, Item, Model, answering, close_model, count_tokens, known_settings
 from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
 from callgate.prompted.render import STOP_SEQUENCE
 from callgate.request import ModelRequest
@@ -93,6 +93,10 @@ class PromptedModel:
         if answer is not None:
             for known in answer.end():
                 yield known
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """How many tokens a request has with its tools in words, if the inner model can say."""
+        return await count_tokens(self._inner, self._asked(request))
 
     async def aclose(self) -> None:
         """Lets go of what the inner model holds open."""

@@ -12,8 +12,10 @@ from starlette.routing import Route
 
 from callgate import strict_json
 from callgate.conversation import Conversation
+from callgate.declaration import declare
 from callgate.errors import Blocked
 from callgate.gemini.incoming import Incoming, blocked, read_request
+from callgate.models import ModelRequest, count_tokens
 from callgate.server.body import read_json
 from callgate.server.compat.asking import Wanted, begin, gate_named, model_names, named_session, whole
 from callgate.server.compat.telling import Encoder, Telling
@@ -86,14 +88,23 @@ async def stream(service: Service, request: Request) -> Response:
 
 
 async def count(service: Service, request: Request) -> Response:
-    """About how many tokens a request has, by its bytes: whoever answers it counts them exactly."""
+    """How many tokens a request has: as the model counts them if it can say, else about as many, by its bytes."""
     body = await read_json(request, COUNT)
     inner = body.get("generateContentRequest") or body.get("generate_content_request") or body
-    await gate_named(service, request.path_params["model"])
+    gate = await gate_named(service, request.path_params["model"])
     incoming = read_request(inner)
-    told = [strict_json.dump(dict(d.input_schema)) + (d.name + d.description).encode() for d in incoming.definitions]
-    size = Conversation(incoming.contents).size_bytes + sum(map(len, told)) + len((incoming.system or "").encode())
-    return json_response({"totalTokens": round(size * TOKENS_PER_BYTE)})
+    asked = ModelRequest(
+        conversation=Conversation(incoming.contents),
+        definitions=incoming.definitions,
+        declaration=declare(incoming.definitions, built_in=incoming.built_in),
+        system=incoming.system,
+        stream=False,
+    )
+    counted = await count_tokens(gate.model, asked)
+    if counted is None:
+        size = asked.conversation.size_bytes + len(strict_json.dump([asked.declaration.tools, asked.system or ""]))
+        counted = round(size * TOKENS_PER_BYTE)
+    return json_response({"totalTokens": counted})
 
 
 async def models(service: Service, request: Request) -> Response:
