@@ -359,6 +359,18 @@ def test_settings_that_the_model_does_not_know_are_left_out_and_named(serve: Cal
     assert model.requests[0].settings == {"temperature": 1}
 
 
+def test_names_that_a_client_made_up_do_no_harm_in_headers(serve: Callable[..., Site]) -> None:
+    class Modest(Stage):
+        known_settings = ()
+
+    modest = Modest()
+    modest.plays("Yes.")
+    body = {"contents": said("?"), "a\r\nSet-Cookie: b": 1, "ü✓": 2, "fine": 3}
+    got = serve(Gate(modest, [])).post("/v1beta/models/callgate:generateContent", body)
+    assert (got.status, got.headers["callgate-left-out"]) == (200, "(a field), fine")
+    assert "set-cookie" not in got.headers
+
+
 def test_a_level_of_thought_that_the_model_lacks_becomes_the_nearest(serve: Callable[..., Site]) -> None:
     class Modest(Stage):
         known_settings = ("thinking",)

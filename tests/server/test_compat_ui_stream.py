@@ -131,6 +131,16 @@ def test_a_chat_goes_on_in_its_session_until_it_was_edited(site: Site) -> None:
     assert model.requests[3].contents == [{"role": "user", "parts": [{"text": "Edited."}]}]
 
 
+@pytest.mark.parametrize("chat", ["plain", "sl/ash", "line\r\nSet-Cookie: a=b", "ü✓", "x" * 1000, ".."])
+def test_any_id_of_a_chat_names_a_session_that_fits_into_paths_and_headers(site: Site, chat: str) -> None:
+    STAGE.plays("Yes.")
+    got = site.post(URL, {"id": chat, "messages": [user("?")]})
+    session = got.headers["callgate-session"]
+    assert got.status == 200
+    assert "set-cookie" not in got.headers
+    assert site.get(f"/api/v1/sessions/{session}").json["id"] == session
+
+
 @pytest.mark.parametrize(
     ("body", "told"),
     [

@@ -46,7 +46,9 @@ USUAL = "callgate"
 SESSION = "Callgate-Session"
 LEFT_OUT = "Callgate-Left-Out"
 ARGS_CHARS = 300
-_SESSION = re.compile(r"[^/\x00-\x1f]{1,200}")
+LEFT_OUT_MAX = 20
+_SESSION = re.compile(r"[ -.0-~]{1,200}")
+_FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _NEAREST = {"none": "minimal", "xhigh": "high"}
 """Levels of thought that not everybody has -> the nearest that everybody has."""
 # Where a limit of ours ended the run: what the model's own clients would take for it.
@@ -96,7 +98,7 @@ async def begin(service: Service, wanted: Wanted) -> Begun:
     """
     gate = await gate_named(service, wanted.model)
     settings, left_out = _fitted(wanted, gate)
-    headers = {LEFT_OUT: ", ".join(left_out)} if left_out else {}
+    headers = {LEFT_OUT: _named(left_out)} if left_out else {}
     if wanted.is_passed_on:
         service.admit()
         request, declaration = _request(wanted, gate, settings)
@@ -110,7 +112,7 @@ def named_session(request: Request) -> str | None:
     """The session that a request names in its head, if it names one."""
     session = request.headers.get(SESSION)
     if session is not None and not (_SESSION.fullmatch(session) and session.strip(".")):
-        raise HttpError(400, "invalid_request", f"{SESSION}: a name has 1 to 200 characters, none of them '/'")
+        raise HttpError(400, "invalid_request", f"{SESSION}: a name has 1 to 200 characters of ASCII, none of them '/'")
     return session
 
 
@@ -164,6 +166,12 @@ def _fitted(wanted: Wanted, gate: Gate) -> tuple[JsonObject, list[str]]:
     if not wanted.is_passed_on and settings.pop("candidate_count", 1) != 1:
         left_out.append("candidate_count")
     return settings, left_out
+
+
+def _named(left_out: Sequence[str]) -> str:
+    """Names for a header. The client may have made them up, so that they could hold anything."""
+    names = [name if _FIELD.fullmatch(name) else "(a field)" for name in left_out]
+    return ", ".join(dict.fromkeys(names[:LEFT_OUT_MAX]))
 
 
 # With the server's tools -------------------------------------------------------------------------------------------------

@@ -60,4 +60,14 @@ class UntilStop:
                 coming.cancel()
                 leaving.cancel()
 
-        await self._app(scope, receiving, send)
+        is_open = False
+
+        async def sending(message: Message) -> None:
+            nonlocal is_open
+            is_open = message["type"] == "http.response.start" or bool(message.get("more_body", False))
+            await send(message)
+
+        await self._app(scope, receiving, sending)
+        if is_open and self._leaving.is_set():
+            # To the transport its client has left, so that it says no more; but the client is there.
+            await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -49,7 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["routes"]
 
 HEADER = {"x-vercel-ai-ui-message-stream": "v1"}
-_NAME = re.compile(r"[^/\x00-\x1f]{1,150}")
+_NAME = re.compile(r"[!-.0-~]{1,150}")
+"""What can stand in a path and in a header as it is."""
 REQUEST: JsonObject = {
     "type": "object",
     "required": ["messages"],
@@ -94,7 +95,9 @@ def session_of(chat_id: str | None) -> str | None:
     """The name of a chat's session."""
     if chat_id is None:
         return None
-    return f"ui-{chat_id if _NAME.fullmatch(chat_id) else hashlib.sha256(chat_id.encode()).hexdigest()}"
+    return (
+        f"ui-{chat_id if _NAME.fullmatch(chat_id) else hashlib.sha256(chat_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    )
 
 
 async def _asked(service: Service, body: JsonObject, session: str | None) -> Ask:
