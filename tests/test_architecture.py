@@ -94,7 +94,11 @@ PURE_EXCEPTIONS = {
 }
 
 # Names of the wire in camelCase, and the only places that may spell them.
-WIRE_PLACES = ("parts.py", "partial_args.py", "gemini/", "testing/", "declaration.py")
+# The service for Gemini's clients documents what they send, and the AI SDK has a word or two in common with Google.
+WIRE_PLACES = (
+    "parts.py", "partial_args.py", "gemini/", "testing/", "declaration.py", "server/compat/gemini.py",
+    "server/compat/ui_stream.py",
+)  # fmt: skip
 # Gemini is also a format among others, in either spelling; what an answer says beside its content is no part of it.
 FORMAT_PLACES = (*WIRE_PLACES, "definitions/gemini.py")
 WIRE_WORDS = dict.fromkeys(("finishReason", "usageMetadata", "functionCallingConfig", "generationConfig"), WIRE_PLACES) | (

@@ -960,3 +960,30 @@ def test_a_run_can_be_watched_and_says_what_its_gate_is_made_of():
     assert (gate.store, gate.mode, gate.model.name, gate.approve) == (store, "native", "scripted", None)
     assert [definition.name for definition in gate.tools.definitions] == list(gate.declaration.names.values())
     assert gate.limits == Limits()
+
+
+def test_an_adjusted_gate_says_more_and_asks_otherwise_in_the_same_conversation() -> None:
+    class Closing(ScriptedModel):
+        closed = 0
+
+        async def aclose(self) -> None:
+            self.closed += 1
+
+    model = Closing(["One.", "Two."])
+    gate = Gate(model, system="Be brief.", settings={"temperature": 1, "seed": 2})
+    other = gate.adjusted(system="Be kind.", settings={"temperature": 0})
+
+    async def story() -> None:
+        async with gate:
+            await gate.run("First.", session="s")
+            await other.run("Second.", session="s")
+            assert model.closed == 0, "its connections are the gate's"
+
+    asyncio.run(story())
+    assert model.closed == 1
+    assert [(request.system, request.settings) for request in model.requests] == [
+        ("Be brief.", {"temperature": 1, "seed": 2}),
+        ("Be brief.\n\nBe kind.", {"temperature": 0, "seed": 2}),
+    ]
+    assert len(model.requests[1].contents) == 3
+    assert (gate.system, dict(other.settings)) == ("Be brief.", {"temperature": 0, "seed": 2})

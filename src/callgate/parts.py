@@ -16,12 +16,12 @@ from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
     "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "block_ratings_of",
-    "call_from", "call_of", "call_part", "call_parts", "candidate_of", "display_names", "finish_of", "from_elsewhere",
-    "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed", "is_thought", "is_whole",
-    "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of", "response_as_text",
-    "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say", "sendable_part",
-    "text_of", "text_part", "thought_part", "unsigned", "usage_of", "user_content", "with_args", "with_parts", "with_text",
-    "without_stream_fields",
+    "call_from", "call_of", "call_part", "call_parts", "candidate_of", "content_of", "display_names", "finish_of",
+    "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed",
+    "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of",
+    "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
+    "sendable_part", "signature_of", "text_of", "text_part", "thought_part", "unsigned", "usage_of", "user_content",
+    "with_args", "with_names", "with_parts", "with_signature", "with_text", "without_stream_fields",
 ]  # fmt: skip
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
@@ -80,6 +80,12 @@ def is_thought(part: Mapping[str, Any]) -> bool:
 def is_signed(part: Mapping[str, Any]) -> bool:
     """Whether the part carries a thought signature, and so must stay exactly as it is."""
     return bool(part.get("thoughtSignature"))
+
+
+def signature_of(part: Mapping[str, Any]) -> str | None:
+    """The thought signature of a part, if it has a genuine one."""
+    signature = part.get("thoughtSignature")
+    return signature if isinstance(signature, str) and signature and signature != SKIP_SIGNATURE else None
 
 
 def has_data(part: Mapping[str, Any]) -> bool:
@@ -210,6 +216,12 @@ def candidate_of(response: Mapping[str, Any]) -> JsonObject:
     return {}
 
 
+def content_of(response: Mapping[str, Any]) -> Content:
+    """The content of the first candidate of a response or chunk; an empty one when there is none."""
+    content: Any = candidate_of(response).get("content")
+    return cast("Content", content) if isinstance(content, dict) else {}
+
+
 def finish_of(candidate: Mapping[str, Any]) -> tuple[str | None, str]:
     """The raw finish reason of a candidate, if it has one, and the message beside it."""
     reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
@@ -287,6 +299,11 @@ def inline_part(media: Media) -> Part:
 def unsigned(part: Part) -> Part:
     """The part without its thought signature; the part itself if it has none."""
     return {key: value for key, value in part.items() if key != "thoughtSignature"} if "thoughtSignature" in part else part
+
+
+def with_signature(part: Part, signature: str | None) -> Part:
+    """The part with the signature that it had when the model wrote it; as it is where that is not known."""
+    return {**part, "thoughtSignature": signature} if signature else part
 
 
 def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
@@ -427,6 +444,19 @@ def partial_args_of(part: Mapping[str, Any]) -> list[Any]:
 def with_args(part: Part, args: JsonObject) -> Part:
     """The call part with these arguments."""
     return {**part, "functionCall": {**call_of(part), "args": args}}
+
+
+def with_names(content: Mapping[str, Any], names: Mapping[str, str]) -> Content:
+    """The content with other names for the functions in its calls and responses; those that are not in the map stay."""
+    return {**content, "parts": [_with_name(part, names) for part in parts_of(content)]}
+
+
+def _with_name(part: Part, names: Mapping[str, str]) -> Part:
+    for key in ("functionCall", "functionResponse"):
+        inner: Any = part.get(key)
+        if isinstance(inner, dict) and (name := names.get(cast("JsonObject", inner).get("name", ""))) is not None:
+            return {**part, key: {**cast("JsonObject", inner), "name": name}}
+    return part
 
 
 def without_stream_fields(part: Part) -> Part:

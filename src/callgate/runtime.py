@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from callgate.models.choice import ModelLike
     from callgate.parts import Prompt
     from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
+    from callgate.permission.gatekeeper import Gatekeeper
     from callgate.portal import Channel, Portal
     from callgate.store import Lease, Store
     from callgate.types import (
@@ -137,6 +138,8 @@ class Gate:
         self._portal: Portal | None = None
         self._portal_lock = threading.Lock()
         self._users = 0
+        self._host: Gate | None = None
+        """The gate whose connections this one shares, if they are not its own."""
         self._model: ModelLike = model
         self._mode: Mode = mode
 
@@ -160,6 +163,23 @@ class Gate:
         opened = self._setup.model if model is None and mode is None else open_model(other._model, mode=other._mode)
         other._setup = replace(self._setup, model=opened, keeper=keeper, views={})
         other._portal, other._portal_lock, other._users = None, threading.Lock(), 0
+        other._host = None
+        return other
+
+    def adjusted(self, *, system: str | None = None, settings: Mapping[str, Any] | None = None) -> Gate:
+        """The same gate, model and connections included, that tells the model something more and asks with other settings.
+
+        `system` comes behind the gate's own words, `settings` go before the gate's own.
+        """
+        from dataclasses import replace
+
+        other = copy.copy(self)
+        other._setup = replace(
+            self._setup,
+            system="\n\n".join(filter(None, [self._setup.system, system])) or None,
+            settings={**self._setup.settings, **(settings or {})},
+        )
+        other._host = self._host or self
         return other
 
     @property
@@ -173,6 +193,21 @@ class Gate:
     def policy(self) -> Policy:
         """What decides about calls."""
         return self._setup.keeper.policy
+
+    @property
+    def keeper(self) -> Gatekeeper:
+        """Who stands before its tools: policy, limits in time, audit log, and whoever is asked."""
+        return self._setup.keeper
+
+    @property
+    def system(self) -> str | None:
+        """What the model is told before every conversation."""
+        return self._setup.system
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the model is asked with."""
+        return self._setup.settings
 
     @property
     def model(self) -> Model:
@@ -483,6 +518,10 @@ class Gate:
     @contextlib.asynccontextmanager
     async def _in_use(self) -> AsyncGenerator[None]:
         """Connections live as long as a run, or as long as the gate is entered."""
+        if self._host is not None:
+            async with self._host._in_use():
+                yield
+            return
         self._users += 1
         try:
             await self._setup.executor.start_tools(self)

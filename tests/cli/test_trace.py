@@ -51,7 +51,9 @@ def test_the_json_holds_the_spans(place: str, capsys: pytest.CaptureFixture[str]
     told: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert told["session"] == "demo-1"
     assert [span["kind"] for span in told["spans"]][:3] == ["run", "turn", "request"]
-    assert all(set(span) == {"id", "parent", "name", "kind", "start_s", "end_s", "state", "call_id"} for span in told["spans"])
+    assert all(
+        set(span) == {"id", "parent", "name", "kind", "start_s", "end_s", "state", "call_id"} for span in told["spans"]
+    )
     assert all(1.7e9 < span["start_s"] <= span["end_s"] for span in told["spans"])
 
 

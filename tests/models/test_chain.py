@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, ScriptedModel, tool
+from callgate.conversation import Conversation
 from callgate.errors import (
     AuthError,
     Blocked,
@@ -20,7 +21,9 @@ from callgate.errors import (
     UsageError,
 )
 from callgate.events import Notice, RunEnded, TextDelta
+from callgate.models import ModelRequest, count_tokens, known_settings
 from callgate.models.chain import COOL_DOWN_S, ModelChain
+from callgate.models.choice import open_model
 from callgate.models.prompted import PromptedModel
 from callgate.testing import call
 
@@ -122,3 +125,22 @@ def test_a_chain_that_is_told_of_tools_by_prompt_says_who_of_it_has_answered() -
     reply = asyncio.run(Gate(PromptedModel(ModelChain([first, second])), [add], mode="native").run("1 + 2?"))
     assert (reply.text, reply.model) == ("Three.", "second")
     assert [record.state for record in reply.calls] == ["finished"]
+
+
+def test_a_chain_knows_the_settings_that_all_of_its_models_know_and_counts_with_the_first() -> None:
+    class Known(ScriptedModel):
+        def __init__(self, *known: str, tokens: int) -> None:
+            super().__init__([])
+            self.known_settings = known
+            self._tokens = tokens
+
+        async def count_tokens(self, request: Any) -> int:
+            return self._tokens
+
+    request = ModelRequest(conversation=Conversation([{"role": "user", "parts": [{"text": "?"}]}]))
+    both = ModelChain([open_model(Known("a", "b", tokens=1)), PromptedModel(Known("b", "c", tokens=2)), ScriptedModel([])])
+    assert known_settings(both) == {"b"}
+    assert known_settings(ModelChain([ScriptedModel([])])) is None
+    assert asyncio.run(count_tokens(both, request)) == 1
+    assert asyncio.run(count_tokens(both.models[1], request)) == 2
+    assert asyncio.run(count_tokens(both.models[2], request)) is None

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, tool
+from callgate import Gate, ScriptedModel, tool
 from callgate.server import Service, ServiceOptions
 from callgate.server.listen import Server, server_for
 
@@ -228,6 +228,28 @@ def serve() -> Iterator[Callable[..., Site]]:
 def add(a: int, b: int) -> int:
     """Adds two numbers."""
     return a + b
+
+
+@tool
+def poke(where: str) -> str:
+    """Pokes."""
+    return f"poked {where}"
+
+
+class Stage:
+    """A model whose script is set by each test, behind one service."""
+
+    name = "stage"
+
+    def __init__(self) -> None:
+        self.model = ScriptedModel([])
+
+    def plays(self, *script: Any) -> ScriptedModel:
+        self.model = ScriptedModel(script)
+        return self.model
+
+    def generate(self, request: Any) -> Any:
+        return self.model.generate(request)
 
 
 class Slow:

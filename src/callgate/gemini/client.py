@@ -6,6 +6,7 @@ timed and tried again is known to `callgate.wire`.
 
 from __future__ import annotations
 
+import contextlib
 import random
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -57,11 +58,24 @@ class GeminiClient:
         Raises:
             ModelError: there is no answer, or it broke off.
         """
-        pressure = self._pressure or pressure_for((self.surface.place(model), hash(self.surface.api_key)), self._clock)
         sent = Sent(model=model, tools=tools, size_bytes=len(body))
-        return self._http.chunks(
-            Letter(url=self.surface.url(model, stream=stream), body=body, stream=stream, sent=sent), pressure
-        )
+        letter = Letter(url=self.surface.url(model, stream=stream), body=body, stream=stream, sent=sent)
+        return self._http.chunks(letter, self._pressure_on(model))
+
+    async def count_tokens(self, model: str, body: bytes) -> int:
+        """How many tokens a request has, as the server counts them. `body` is what `gemini.request.counting` makes.
+
+        Raises:
+            ModelError: there is no answer.
+        """
+        url = f"{self.surface.place(model)}:countTokens"
+        letter = Letter(url=url, body=body, stream=False, sent=Sent(model=model, tools=[], size_bytes=len(body)))
+        async with contextlib.aclosing(self._http.chunks(letter, self._pressure_on(model))) as items:
+            counts = [_count_in(item) async for item in items if not isinstance(item, Notice)]
+        return next(filter(None, counts), 0)
+
+    def _pressure_on(self, model: str) -> Pressure:
+        return self._pressure or pressure_for((self.surface.place(model), hash(self.surface.api_key)), self._clock)
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
@@ -83,7 +97,8 @@ class _Google:
         return failure_of_body(status, error, headers, now=now, sent=sent)
 
     def is_end(self, chunk: JsonObject) -> bool:
-        return parts.finish_of(parts.candidate_of(chunk))[0] is not None or parts.block_of(chunk) is not None
+        has_end = parts.finish_of(parts.candidate_of(chunk))[0] is not None or parts.block_of(chunk) is not None
+        return has_end or _count_in(chunk) is not None
 
     def says_something(self, chunk: JsonObject) -> bool:
         content: Any = parts.candidate_of(chunk).get("content")
@@ -91,3 +106,9 @@ class _Google:
 
     def heard(self, headers: Mapping[str, str]) -> None:
         pass
+
+
+def _count_in(chunk: JsonObject) -> int | None:
+    """The number of tokens, if this is the answer to the question for it."""
+    total: Any = chunk.get("totalTokens")
+    return total if isinstance(total, int) else None

@@ -17,12 +17,11 @@ from callgate.request import ModelRequest, extra_body, merged, unknown_setting, 
 from callgate.schema import compile_schema
 from callgate.types import JsonObject
 
-__all__ = ["BodyBuilder", "generation_of"]
+__all__ = ["GENERATION", "SETTINGS", "TOP", "BodyBuilder", "counting", "generation_of"]
 
 SurfaceKind = Literal["developer", "vertex"]
 
-# Setting -> its name in generationConfig.
-_GENERATION = {
+GENERATION = {
     "temperature": "temperature",
     "top_p": "topP",
     "top_k": "topK",
@@ -38,11 +37,14 @@ _GENERATION = {
     "media_resolution": "mediaResolution",
     "speech_config": "speechConfig",
 }
-# Setting -> its name beside contents.
-_TOP = {"cached_content": "cachedContent", "service_tier": "serviceTier", "labels": "labels"}
+"""Setting -> its name in generationConfig."""
+TOP = {"cached_content": "cachedContent", "service_tier": "serviceTier", "labels": "labels"}
+"""Setting -> its name beside contents."""
 _ONLY_ON: dict[str, SurfaceKind] = {"service_tier": "developer", "labels": "vertex", "stream_arguments": "vertex"}
 # "JSON mode is not enabled for models/gemma-..."
 _WITHOUT_SCHEMA = re.compile(r"(?:models/)?gemma-")
+_COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
+"""What Vertex takes in a question for the number of tokens."""
 _LEVELS = ("minimal", "low", "medium", "high")
 
 # computerUse brings calls for the client to answer, and may stand beside functions everywhere; all others run at Google.
@@ -147,6 +149,15 @@ class BodyBuilder:
             )
 
 
+def counting(body: bytes, model: str, surface: SurfaceKind) -> bytes:
+    """The body that asks how many tokens a request has."""
+    if surface == "developer":
+        inner = b'"model":' + strict_json.dump(f"models/{model.removeprefix('models/')}") + b","
+        return b'{"generateContentRequest":{' + inner + body[1:] + b"}"
+    request = cast("JsonObject", strict_json.parse(body))
+    return strict_json.dump({name: value for name, value in request.items() if name in _COUNTED})
+
+
 def generation_of(model: str) -> tuple[int, ...] | None:
     """The generation of a Gemini model, `(3, 8)`; None for one that does not say, which is taken as the newest."""
     found = re.match(r"(?:models/)?gemini-(\d+)(?:\.(\d+))?", model)
@@ -168,14 +179,14 @@ def settings_of(settings: Mapping[str, Any], surface: SurfaceKind) -> JsonObject
             raise UsageError(f"the setting {name!r} exists on the {only} surface only")
         if name in _ELSEWHERE:
             continue
-        if name in _GENERATION:
-            generation[_GENERATION[name]] = value
-        elif name in _TOP:
-            body[_TOP[name]] = value
+        if name in GENERATION:
+            generation[GENERATION[name]] = value
+        elif name in TOP:
+            body[TOP[name]] = value
         elif name in _SPECIAL:
             _SPECIAL[name](value, body, generation)
         else:
-            raise UsageError(unknown_setting(name, [*_GENERATION, *_TOP, *_SPECIAL, *_ELSEWHERE]))
+            raise UsageError(unknown_setting(name, SETTINGS))
     return body | ({"generationConfig": generation} if generation else {})
 
 
@@ -212,3 +223,5 @@ _SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject], None]] = {
 }
 # Settings that touch more of a body than one field, and are read where that is put together.
 _ELSEWHERE = ("extra_body", "stream_arguments")
+SETTINGS = (*GENERATION, *TOP, *_SPECIAL, *_ELSEWHERE)
+"""Every setting that Gemini has."""

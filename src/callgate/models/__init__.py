@@ -7,7 +7,7 @@ Nothing here knows of tools being run, of permission or of history rules.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -16,7 +16,8 @@ from callgate.request import ModelRequest
 from callgate.types import JsonObject
 
 __all__ = [
-    "AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "origin_of", "provider_of_model",
+    "AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "count_tokens", "known_settings",
+    "origin_of", "provider_of_model",
 ]  # fmt: skip
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
@@ -42,8 +43,9 @@ class Model(Protocol):
     It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. A coroutine
     `prepare(request)` is called, where it exists, to get ready for requests with these tools. These attributes are read
     where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `provider` (whose model
-    it is, for traces), `supports_tools` (False when it has no tool calling of its own) and `calls_by_prompt` (True when it
-    brings its own prompted format).
+    it is, for traces), `supports_tools` (False when it has no tool calling of its own), `calls_by_prompt` (True when it
+    brings its own prompted format), `known_settings` (the settings that it understands) and `count_tokens(request)` (how
+    many tokens a request has).
     """
 
     @property
@@ -64,6 +66,18 @@ def provider_of_model(model: Model) -> str:
 def origin_of(model: Model) -> str:
     """Whose signatures the answers of a model carry."""
     return str(getattr(model, "origin", model.name))
+
+
+def known_settings(model: Model) -> frozenset[str] | None:
+    """The settings that a model understands; None for one that does not say, and is given any."""
+    known: Collection[str] | None = getattr(model, "known_settings", None)
+    return None if known is None else frozenset(known)
+
+
+async def count_tokens(model: Model, request: ModelRequest) -> int | None:
+    """How many tokens a request has, as the model counts them; None where it cannot say."""
+    count = getattr(model, "count_tokens", None)
+    return None if count is None else await count(request)
 
 
 @contextlib.asynccontextmanager

@@ -12,7 +12,18 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 
 from callgate.errors import ConnectionLost, ModelError, RateLimited, RequestTimeout, ServerUnavailable, UsageError
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Model, ModelRequest, answering, close_model, origin_of, provider_of_model
+from callgate.models import (
+    AnsweredBy,
+    Item,
+    Model,
+    ModelRequest,
+    answering,
+    close_model,
+    count_tokens,
+    known_settings,
+    origin_of,
+    provider_of_model,
+)
 
 __all__ = ["ModelChain"]
 
@@ -43,6 +54,12 @@ class ModelChain:
         """Whose model is asked first."""
         return provider_of_model(self.models[0])
 
+    @property
+    def known_settings(self) -> frozenset[str] | None:
+        """The settings that all of them understand, since any of them may have to answer."""
+        told = [known for model in self.models if (known := known_settings(model)) is not None]
+        return told[0].intersection(*told) if told else None
+
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         """The answer of the first model that gives one, and a notice for every change.
 
@@ -72,6 +89,10 @@ class ModelChain:
             else:
                 self._down_until.pop(index, None)
                 return
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """How many tokens a request has for the first of them, if that can say."""
+        return await count_tokens(self.models[0], request)
 
     async def aclose(self) -> None:
         """Lets go of what the models hold open."""

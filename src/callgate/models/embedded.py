@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
@@ -131,6 +131,11 @@ class EmbeddedModel:
             if left_out:  # Which ones fit is decided by the question.
                 return
             await self._engine.begin_with(_system_turn(shown, request))
+
+    @property
+    def known_settings(self) -> Collection[str]:
+        """The settings that it understands."""
+        return ("max_output_tokens", *_SETTINGS)
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model.

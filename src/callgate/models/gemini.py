@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 
 from callgate.errors import LimitExceeded
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
-from callgate.gemini.request import BodyBuilder
+from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
@@ -75,6 +75,11 @@ class GeminiModel:
         """Whether the model has function calling, as far as its name tells."""
         return _WITHOUT_TOOLS.match(self._name) is None
 
+    @property
+    def known_settings(self) -> Collection[str]:
+        """The settings that it understands."""
+        return SETTINGS
+
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model; yields chunks as they arrive, and a notice for every wait.
 
@@ -94,6 +99,16 @@ class GeminiModel:
             if continuation.token is None:
                 return
         raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
+
+    async def count_tokens(self, request: ModelRequest) -> int:
+        """How many tokens a request has, as the server counts them.
+
+        Raises:
+            ModelError: the server does not say.
+            UsageError: a setting or a mix of tools that cannot work.
+        """
+        body = counting(self._bodies.body(request), self._name, self._client.surface.kind)
+        return await self._client.count_tokens(self._name, body)
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop."""

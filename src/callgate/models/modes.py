@@ -11,7 +11,19 @@ from collections.abc import AsyncGenerator
 
 from callgate.errors import ToolsUnsupported, UsageError
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Mode, Model, ModelRequest, answering, close_model, origin_of, provider_of_model
+from callgate.models import (
+    AnsweredBy,
+    Item,
+    Mode,
+    Model,
+    ModelRequest,
+    answering,
+    close_model,
+    count_tokens,
+    known_settings,
+    origin_of,
+    provider_of_model,
+)
 from callgate.models.prompted import PromptedModel
 
 __all__ = ["in_mode"]
@@ -61,6 +73,11 @@ class ByAbility:
         """Whose signatures the native answers carry."""
         return origin_of(self._native)
 
+    @property
+    def known_settings(self) -> frozenset[str] | None:
+        """The settings that the model understands."""
+        return known_settings(self._native)
+
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         """Asks natively if the model has tools or needs none, by prompt otherwise; a notice says when that changes.
 
@@ -81,6 +98,10 @@ class ByAbility:
         async with answering(self._prompted, request) as items:
             async for item in items:
                 yield item
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """How many tokens a request has, if the model can say."""
+        return await count_tokens(self._native if self._has_tools else self._prompted, request)
 
     async def aclose(self) -> None:
         """Lets go of what the model holds open."""

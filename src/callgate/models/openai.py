@@ -7,14 +7,14 @@ A request of the runtime comes in; response chunks in Gemini's form go out. All 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Collection, Mapping
 
 from callgate.errors import InvalidRequest, ToolsUnsupported
 from callgate.events import Notice
 from callgate.openai.answer import AnswerReader
 from callgate.openai.client import OpenAIClient, endpoint_from_environment
 from callgate.openai.quirks import LESSONS, learned
-from callgate.openai.request import BodyBuilder
+from callgate.openai.request import SETTINGS, BodyBuilder
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
 
@@ -68,6 +68,11 @@ class OpenAIModel:
     def supports_tools(self) -> bool | None:
         """Whether the model can be given tools; None as long as nobody knows. One that cannot can be prompted to call."""
         return self._supports_tools
+
+    @property
+    def known_settings(self) -> Collection[str]:
+        """The settings that its server understands."""
+        return (*SETTINGS, *self._client.quirks.settings)
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model; yields chunks as they arrive, and a notice for every wait.

@@ -18,7 +18,7 @@ from callgate import parts
 from callgate.conversation import Conversation
 from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
-from callgate.models import AnsweredBy, Item, Model, answering, close_model, provider_of_model
+from callgate.models import AnsweredBy, Item, Model, answering, close_model, count_tokens, known_settings, provider_of_model
 from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
 from callgate.prompted.render import STOP_SEQUENCE
 from callgate.request import ModelRequest, with_output_told
@@ -76,6 +76,11 @@ class PromptedModel:
         """Whose answers these are: calls that were read from text carry no signatures of the inner model."""
         return f"prompted:{self._inner.name}"
 
+    @property
+    def known_settings(self) -> frozenset[str] | None:
+        """The settings that the model understands."""
+        return known_settings(self._inner)
+
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         """Asks the inner model; what it writes as calls comes as calls.
 
@@ -97,6 +102,10 @@ class PromptedModel:
             logger.debug("the answer as it came: %s", answer.raw)
             for known in answer.end():
                 yield known
+
+    async def count_tokens(self, request: ModelRequest) -> int | None:
+        """How many tokens a request has with its tools in words, if the inner model can say."""
+        return await count_tokens(self._inner, self._asked(request))
 
     async def aclose(self) -> None:
         """Lets go of what the inner model holds open."""

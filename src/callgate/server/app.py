@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 from collections.abc import AsyncGenerator
-from importlib import import_module
 from types import ModuleType
 
 from starlette.applications import Starlette
@@ -13,23 +11,22 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 
 from callgate.errors import CallgateError
-from callgate.server import approvals, chat, health, metrics, openapi, sessions, tools
+from callgate.server import approvals, chat, health, metrics, openapi, page, sessions, tools
+from callgate.server.compat import gemini as gemini_clients
+from callgate.server.compat import mcp as mcp_clients
+from callgate.server.compat import openai as openai_clients
+from callgate.server.compat import ui_stream
 from callgate.server.errors import on_callgate_error, on_http_error
 from callgate.server.guard import Guard
 from callgate.server.service import Service
 
 __all__ = ["create_app"]
 
-MODULES: tuple[ModuleType, ...] = (chat, sessions, approvals, tools, health, metrics, openapi)
+MODULES: tuple[ModuleType, ...] = (
+    chat, sessions, approvals, tools, health, metrics, openapi,
+    gemini_clients, openai_clients, ui_stream, mcp_clients, page,
+)  # fmt: skip
 """Each has `routes(service)`."""
-
-OPTIONAL = (
-    "callgate.server.compat.gemini",
-    "callgate.server.compat.openai",
-    "callgate.server.compat.ui_stream",
-    "callgate.server.compat.mcp",
-    "callgate.server.page",
-)
 
 
 def create_app(service: Service) -> Starlette:
@@ -40,7 +37,7 @@ def create_app(service: Service) -> Starlette:
         async with service:
             yield
 
-    routes = [route for module in (*MODULES, *_others()) for route in module.routes(service)]
+    routes = [route for module in MODULES for route in module.routes(service)]
     return Starlette(
         routes=routes,
         lifespan=lifespan,
@@ -50,14 +47,3 @@ def create_app(service: Service) -> Starlette:
             HTTPException: on_http_error,
         },
     )
-
-
-def _others() -> list[ModuleType]:
-    return [import_module(name) for name in OPTIONAL if _is_there(name)]
-
-
-def _is_there(name: str) -> bool:
-    try:
-        return importlib.util.find_spec(name) is not None
-    except ModuleNotFoundError:
-        return False

@@ -7,6 +7,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from callgate.types import Usage
+
 if TYPE_CHECKING:
     from callgate.server.runs import Run
 
@@ -54,12 +56,20 @@ class Metrics:
             self.runs[str(run.problem["error"]) if run.problem else "cancelled",] += 1
             return
         self.runs[run.reply.finish_reason,] += 1
-        for name in TOKENS:
-            self.tokens[name,] += getattr(run.reply.usage, f"{name}_tokens")
+        self._count(run.reply.usage)
         for record in run.reply.calls:
             key = (record.call.name, record.state)
             self.calls[key if key in self.calls or len(self.calls) < LABELS_MAX else ("other", record.state)] += 1
             self.call_s.add(record.duration_s)
+
+    def passed_on(self, usage: Usage) -> None:
+        """Counts a request that was answered by a model without a run."""
+        self.runs["passed_on",] += 1
+        self._count(usage)
+
+    def _count(self, usage: Usage) -> None:
+        for name in TOKENS:
+            self.tokens[name,] += getattr(usage, f"{name}_tokens")
 
     def answered(self, method: str, route: str, status: int) -> None:
         """Counts one answer."""

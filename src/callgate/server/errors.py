@@ -1,4 +1,4 @@
-"""What went wrong, as HTTP says it: `{error, message, code}` with the right status, everywhere.
+"""What went wrong, as HTTP says it: `{error, message, code}` with the right status; clients of other APIs get theirs.
 
 Errors of callgate come in, statuses and bodies go out; a sentence never holds a path, a key or a traceback of ours.
 """
@@ -6,17 +6,19 @@ Errors of callgate come in, statuses and bodies go out; a sentence never holds a
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from callgate import errors, strict_json
 from callgate.errors import CallgateError
 from callgate.types import JsonObject
 
-__all__ = ["STATUSES", "HttpError", "Problem", "error_response", "json_response", "problem_of"]
+__all__ = ["STATUSES", "HttpError", "Problem", "error_response", "is_googles", "json_response", "problem_of", "told"]
 
 logger = logging.getLogger("callgate.server")
 
@@ -87,9 +89,56 @@ def json_response(value: object, status: int = 200, headers: Mapping[str, str] |
     return Response(strict_json.dump(value), status, dict(headers or {}), media_type="application/json")
 
 
-def error_response(problem: Problem) -> Response:
-    """The answer that tells of a problem."""
-    return json_response(dict(problem), problem.code, problem.headers)
+# In the words of other APIs, for their clients ----------------------------------------------------------------------------
+
+_GOOGLE_PATH = re.compile(r"/models/.+:[A-Za-z]+$")
+_GOOGLE_WORDS = {
+    400: "INVALID_ARGUMENT", 401: "UNAUTHENTICATED", 403: "PERMISSION_DENIED", 404: "NOT_FOUND", 408: "DEADLINE_EXCEEDED",
+    409: "ABORTED", 410: "NOT_FOUND", 413: "INVALID_ARGUMENT", 429: "RESOURCE_EXHAUSTED", 499: "CANCELLED",
+    500: "INTERNAL", 502: "UNAVAILABLE", 503: "UNAVAILABLE", 504: "DEADLINE_EXCEEDED",
+}  # fmt: skip
+_OPENAI_WORDS = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+
+def _google(problem: Problem) -> JsonObject:
+    reason = {"@type": "type.googleapis.com/google.rpc.ErrorInfo", "reason": problem["error"], "domain": "callgate"}
+    status = _GOOGLE_WORDS.get(problem.code, "INVALID_ARGUMENT" if problem.code < 500 else "UNKNOWN")
+    return {"error": {"code": problem.code, "message": problem["message"], "status": status, "details": [reason]}}
+
+
+def _openai(problem: Problem) -> JsonObject:
+    kind = _OPENAI_WORDS.get(problem.code, "invalid_request_error" if problem.code < 500 else "server_error")
+    return {"error": {"message": problem["message"], "type": kind, "param": None, "code": problem["error"]}}
+
+
+def is_googles(scope: Scope) -> bool:
+    """Whether a request comes from a client of Gemini. It shares `/v1` with clients of OpenAI, but says who it is."""
+    path = str(scope["path"])
+    if path.startswith("/v1beta/"):
+        return True
+    named = any(name.startswith(b"x-goog-") for name, _ in scope["headers"])
+    return path.startswith("/v1/") and (named or _GOOGLE_PATH.search(path) is not None)
+
+
+def _shape_of(scope: Scope) -> Callable[[Problem], JsonObject] | None:
+    if is_googles(scope):
+        return _google
+    return _openai if str(scope["path"]).startswith("/v1/") else None
+
+
+def told(problem: Problem, scope: Scope) -> tuple[int, JsonObject]:
+    """The status and the body by which whoever sent a request is told of a problem."""
+    shape = _shape_of(scope)
+    if shape is None:
+        return problem.code, dict(problem)
+    code = 400 if problem.code == 422 else problem.code  # What cannot be used is a bad request to both of them.
+    return code, shape(Problem(code, str(problem["error"]), str(problem["message"])))
+
+
+def error_response(problem: Problem, scope: Scope) -> Response:
+    """The answer that tells of a problem to whoever sent a request."""
+    code, body = told(problem, scope)
+    return json_response(body, code, problem.headers)
 
 
 async def on_callgate_error(request: Request, error: Exception) -> Response:
@@ -97,7 +146,7 @@ async def on_callgate_error(request: Request, error: Exception) -> Response:
     problem = problem_of(error)
     if problem.code >= 500:
         logger.warning("%s %s: %s", request.method, request.url.path, error)
-    return error_response(problem)
+    return error_response(problem, request.scope)
 
 
 async def on_http_error(request: Request, error: Exception) -> Response:
@@ -109,9 +158,8 @@ async def on_http_error(request: Request, error: Exception) -> Response:
         404: f"There is nothing at {path}; /docs lists what there is.",
         405: f"{request.method} is not something that {path} can do.",
     }.get(code, str(getattr(error, "detail", phrase)))
-    return error_response(
-        Problem(code, phrase.lower().replace(" ", "_"), what, headers=getattr(error, "headers", None) or {})
-    )
+    problem = Problem(code, phrase.lower().replace(" ", "_"), what, headers=getattr(error, "headers", None) or {})
+    return error_response(problem, request.scope)
 
 
 def problem_schema() -> JsonObject:

@@ -43,9 +43,13 @@ SAFE_HEADERS = (
     (b"cross-origin-resource-policy", b"same-origin"),
 )
 DEFAULT_CSP = b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+EXPOSED = b"Callgate-Run, Callgate-Session, Callgate-Left-Out, Mcp-Session-Id, Retry-After"
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
-    "Access-Control-Allow-Headers": "Authorization, Content-Type, Idempotency-Key, Last-Event-ID",
+    "Access-Control-Allow-Headers": (
+        "Authorization, Content-Type, Idempotency-Key, Last-Event-ID, X-Goog-Api-Key, X-Goog-Api-Client, Callgate-Session, "
+        "Mcp-Session-Id, Mcp-Protocol-Version"
+    ),
     "Access-Control-Max-Age": "600",
 }
 
@@ -124,13 +128,13 @@ class Guard:
         except Exception as error:
             logger.exception("%s %s failed", head.method, head.path)
             if not has_begun:
-                await error_response(problem_of(error))(scope, receive, answering)
+                await error_response(problem_of(error), scope)(scope, receive, answering)
 
     async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
         problem = problem_of(error)
         # What is still on the way of a refused body must not be taken for another request.
         problem.headers = {**problem.headers, "Connection": "close"}
-        await error_response(problem)(scope, receive, send)
+        await error_response(problem, scope)(scope, receive, send)
 
     def _check_size(self, head: Head, scope: Scope) -> None:
         """What came in one piece was never too large for whoever reads pieces."""
@@ -277,6 +281,7 @@ def _answering(send: Send, origin: str | None, service: Service, scope: Scope) -
                 headers.append((b"content-security-policy", DEFAULT_CSP))
             if origin is not None:
                 headers += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
+                headers.append((b"access-control-expose-headers", EXPOSED))
             message = {**message, "headers": headers}
             route = getattr(scope.get("route"), "path", "other")
             service.metrics.answered(_method(scope["method"]), route, message["status"])

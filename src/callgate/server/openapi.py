@@ -61,6 +61,8 @@ class Operation:
     """Whether the answer is, or can be, a stream of events."""
     fails: tuple[int, ...] = ()
     """Further statuses of errors."""
+    problem: JsonObject | None = None
+    """JSON Schema of its errors, where they are not told in our own shape."""
 
 
 class TableRoute(Route):
@@ -139,7 +141,8 @@ def _described(operation: Operation) -> JsonObject:
 
 
 def _answers(operation: Operation) -> JsonObject:
-    problem: JsonObject = {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}}
+    schema = operation.problem or {"$ref": "#/components/schemas/Error"}
+    problem: JsonObject = {"application/json": {"schema": schema}}
     answers: JsonObject = {}
     for status, schema in operation.gives.items():
         content: dict[str, Any] = {operation.media_type: {"schema": schema}}

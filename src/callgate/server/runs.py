@@ -214,25 +214,28 @@ class Run:
         return self._followers
 
     @contextlib.contextmanager
-    def followed(self, after: int = 0) -> Generator[Follower]:
-        """Follows the events; when the last one leaves, the run may end."""
+    def followed(self, after: int = 0, *, answers: bool = True) -> Generator[Follower]:
+        """Follows the events; when the last one leaves, the run may end.
+
+        A call that needs approval is waited for only if somebody follows who can answer.
+        """
         follower = Follower(after)
         self._listeners.add(follower)
-        self._followers += 1
+        self._followers += answers
         try:
             with self.attended():
                 yield follower
         finally:
-            self._followers -= 1
+            self._followers -= answers
             self._listeners.discard(follower)
 
-    async def follow(self, after: int = 0) -> AsyncGenerator[Numbered]:
+    async def follow(self, after: int = 0, *, answers: bool = True) -> AsyncGenerator[Numbered]:
         """The events behind that number as they come, to the last one.
 
         Raises:
             EventsGone: the reader was too slow, or too late.
         """
-        with self.followed(after) as follower:
+        with self.followed(after, answers=answers) as follower:
             while True:
                 follower.wake.clear()
                 for item in self.after(follower.after):

@@ -57,6 +57,10 @@ class Ask:
     session: str | None = None
     history: Iterable[Mapping[str, Any]] | None = None
     tool_choice: ToolChoice = "auto"
+    system: str | None = None
+    """What the model is told in this run besides the gate's own words."""
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What the model is asked with in this run, before the gate's own settings."""
     answers: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
     provider: str | None = None
     model: str | None = None
@@ -103,6 +107,8 @@ class Service:
         self.stopping = False
         self.model_trouble: str | None = None
         """What the model said when it last failed; None if it answered since."""
+        self.passing = 0
+        """Requests that are passed on to a model just now; they count as runs."""
         self.runs: OrderedDict[str, Run] = OrderedDict()
         """Runs that go on, and the newest that ended."""
         self._live: dict[str, Run] = {}
@@ -112,6 +118,10 @@ class Service:
         self.keys = Keys()
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
+        self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
+        """What else is to be entered when the service begins, and left when it ends."""
+        self.leaving = asyncio.Event()
+        """Set when the service begins to stop."""
         if gate.approve is None:
             gate.approve = self.ask_somebody
 
@@ -120,6 +130,8 @@ class Service:
     async def __aenter__(self) -> Service:
         # MCP servers and connections live as long as the service, not as long as one run.
         await self._opened.enter_async_context(self.gate)
+        for other in self.beside:
+            await self._opened.enter_async_context(other())
         # Nobody waits for a slow server of tools but whoever wants to run something.
         self._warming = asyncio.create_task(self.gate.tools.start_tools(self.gate))
         return self
@@ -137,6 +149,7 @@ class Service:
     def begin_stop(self) -> None:
         """Takes no new runs; those that wait for a person pause."""
         self.stopping = True
+        self.leaving.set()
         for run in self._live.values():
             run.pause()
 
@@ -169,14 +182,12 @@ class Service:
             SessionBusy: the session has a run already.
             UsageError: the model or the session cannot be used.
         """
-        if self.stopping:
-            raise HttpError(503, "stopping", STOPPING, headers={"Retry-After": "5", "Connection": "close"})
-        if len(self._live) >= self.options.runs:
-            message = f"{len(self._live)} runs are under way, which is as many as are allowed: try again soon"
-            raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
+        self.admit()
         session = ask.session or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
         check_id(session)
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
+        if ask.system or ask.settings:
+            gate = gate.adjusted(system=ask.system, settings=ask.settings)
         # From here to the entry of the run in the list nothing is waited for.
         if (held := self.run_of(session)) is not None and not held.is_over:
             raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
@@ -196,6 +207,18 @@ class Service:
         self.metrics.run_began()
         run.start()
         return run
+
+    def admit(self) -> None:
+        """Says whether something more can be begun.
+
+        Raises:
+            HttpError: the service stops, or has too much to do.
+        """
+        if self.stopping:
+            raise HttpError(503, "stopping", STOPPING, headers={"Retry-After": "5", "Connection": "close"})
+        if (busy := len(self._live) + self.passing) >= self.options.runs:
+            message = f"{busy} runs are under way, which is as many as are allowed: try again soon"
+            raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
 
     def _work(self, gate: Gate, ask: Ask, session: str) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
         def work(watch: Callable[[Event], Awaitable[None]]) -> Awaitable[Reply]:

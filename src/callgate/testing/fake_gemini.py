@@ -44,7 +44,7 @@ MODELS = (
 
 _GENERATE = re.compile(
     r"/(?P<version>v1|v1beta|v1beta1)/(?P<cloud>(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?"
-    r"models/(?P<model>[^/:]+):(?P<action>generateContent|streamGenerateContent)"
+    r"models/(?P<model>[^/:]+):(?P<action>generateContent|streamGenerateContent|countTokens)"
 )
 _LIST = re.compile(r"/(?P<version>v1|v1beta|v1beta1)/(?:publishers/google/)?models(?:/(?P<model>[^/:]+))?")
 
@@ -100,6 +100,8 @@ class FakeGemini(FakeServer):
             await _refuse(exchange, refusal)
         elif request.method == "GET":
             await self._list_models(exchange)
+        elif request.path.endswith(":countTokens"):
+            await self._count(exchange)
         elif refusal := self._judged(request):
             self.refusals.append(refusal)
             await _refuse(exchange, refusal)
@@ -142,6 +144,13 @@ class FakeGemini(FakeServer):
         one = found["model"] if found else None
         body = _model_entry(one) if one else {"models": listed}
         await exchange.send_body(Body(JSON_TYPE, (encode_json(body, indent=2),), streamed=False))
+
+    async def _count(self, exchange: Exchange) -> None:
+        body = as_object(exchange.request.json)
+        counted = as_object(body.get("generateContentRequest")) or body
+        # Four bytes are about a token; that it grows with the contents is all that a client can rely on.
+        tokens = len(encode_json(counted.get("contents"))) // 4
+        await exchange.send_body(Body(JSON_TYPE, (encode_json({"totalTokens": tokens}, indent=2),), streamed=False))
 
     def _judged(self, request: Request) -> Refusal | None:
         if not self.strict:

@@ -1,0 +1,337 @@
+"""What a client of another API wants -> the chunks of an answer in Gemini's form.
+
+A request in callgate's words comes in. If it declares no tools, the service runs it with its own ones, and only what was
+said goes out: text, thoughts, tokens and how it ended. If it declares some, it is passed on with these alone, and the
+model's calls go out for the client to run; nothing is run here. How any of it is spelled is the business of the modules with
+routes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import re
+import uuid
+from collections.abc import AsyncGenerator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from callgate import parts, strict_json
+from callgate.calls import Collector, resolve_name
+from callgate.conversation import Conversation, is_user_turn, repaired
+from callgate.declaration import Declaration, declare
+from callgate.errors import InvalidRequest, ModelError, UsageError
+from callgate.events import RunEnded, TextDelta, ThoughtDelta, TurnEnded
+from callgate.models import ModelRequest, answering, known_settings
+from callgate.runtime import Gate
+from callgate.server.errors import HttpError
+from callgate.server.runs import Run, RunFailed
+from callgate.server.service import Ask
+from callgate.types import CallRecord, Content, JsonObject, Reply, ToolChoice, ToolDefinition
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+
+    from callgate.server.service import Service
+
+__all__ = [
+    "SESSION", "USUAL", "Begun", "Wanted", "begin", "gate_named", "model_names", "named_session", "own_name",
+    "waits_sentence", "whole",
+]  # fmt: skip
+
+logger = logging.getLogger("callgate.server")
+
+USUAL = "callgate"
+"""The name by which the service's own model can always be asked for."""
+SESSION = "Callgate-Session"
+LEFT_OUT = "Callgate-Left-Out"
+ARGS_CHARS = 300
+LEFT_OUT_MAX = 20
+_SESSION = re.compile(r"[ -.0-~]{1,200}")
+_FIELD = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NEAREST = {"none": "minimal", "xhigh": "high"}
+"""Levels of thought that not everybody has -> the nearest that everybody has."""
+# Where a limit of ours ended the run: what the model's own clients would take for it.
+_ENDS = {"approval_needed": "STOP", "token_limit": "MAX_TOKENS"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a request asks for."""
+
+    model: str
+    contents: Sequence[Content]
+    """The conversation; the newest content is the user's."""
+    definitions: tuple[ToolDefinition, ...] = ()
+    built_in: tuple[JsonObject, ...] = ()
+    tool_choice: ToolChoice = "auto"
+    system: str | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    native: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Fields without a word of ours, for models of the client's own API."""
+    native_mark: str = ""
+    """A setting by which models of the client's own API are known."""
+    stream: bool = False
+    session: str | None = None
+
+    @property
+    def is_passed_on(self) -> bool:
+        """Whether it brings tools of its own."""
+        return bool(self.definitions or self.built_in)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Begun:
+    """An answer that is on its way."""
+
+    chunks: AsyncGenerator[JsonObject]
+    headers: Mapping[str, str]
+    id: str
+
+
+async def begin(service: Service, wanted: Wanted) -> Begun:
+    """Begins to answer.
+
+    Raises:
+        HttpError: there is no such model, or too much to do.
+        UsageError: the request cannot be used.
+    """
+    gate = await gate_named(service, wanted.model)
+    settings, left_out = _fitted(wanted, gate)
+    headers = {LEFT_OUT: _named(left_out)} if left_out else {}
+    if wanted.is_passed_on:
+        service.admit()
+        request, declaration = _request(wanted, gate, settings)
+        chunks = _passed(service, gate, request, declaration)
+        return Begun(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
+    run = await _started(service, wanted, settings)
+    return Begun(chunks=_said(run), headers={**headers, SESSION: run.session, "Callgate-Run": run.id}, id=run.id)
+
+
+def named_session(request: Request) -> str | None:
+    """The session that a request names in its head, if it names one."""
+    session = request.headers.get(SESSION)
+    if session is not None and not (_SESSION.fullmatch(session) and session.strip(".")):
+        raise HttpError(400, "invalid_request", f"{SESSION}: a name has 1 to 200 characters of ASCII, none of them '/'")
+    return session
+
+
+# Models ------------------------------------------------------------------------------------------------------------------
+
+
+def model_names(service: Service) -> list[str]:
+    """The models that can be asked for: the service's own under both of its names, then those of the providers."""
+    names = [service.gate.model.name, USUAL]
+    for provider in service.providers.known.values():
+        if provider.why_not() is None:
+            listed = provider.models or ((provider.default,) if provider.default else ())
+            names += [f"{provider.name}:{name}" for name in listed]
+    return list(dict.fromkeys(names))
+
+
+async def gate_named(service: Service, model: str) -> Gate:
+    """The gate with the model of that name.
+
+    Raises:
+        HttpError: there is none.
+    """
+    try:
+        return await service.gate_for(None, own_name(service, model), None)
+    except UsageError as error:
+        raise HttpError(404, "model_not_found", str(error)) from error
+
+
+def own_name(service: Service, model: str) -> str | None:
+    """The name that the service must look for; None for its own model."""
+    return None if model in (USUAL, service.gate.model.name) else model
+
+
+def _fitted(wanted: Wanted, gate: Gate) -> tuple[JsonObject, list[str]]:
+    """The settings that the model understands, and the names of those that it does not."""
+    known = known_settings(gate.model)
+    settings = {name: value for name, value in wanted.settings.items() if known is None or name in known}
+    left_out = [name for name in wanted.settings if name not in settings]
+    is_native = known is None or wanted.native_mark in known
+    thinking = settings.get("thinking")
+    if not is_native and isinstance(thinking, int):
+        # How many tokens of thought there may be is something that only Gemini can be told.
+        left_out.append("thinking")
+        del settings["thinking"]
+    elif not is_native and isinstance(thinking, str):
+        settings["thinking"] = _NEAREST.get(thinking, thinking)
+    if wanted.native and is_native:
+        settings["extra_body"] = dict(wanted.native)
+    else:
+        left_out += wanted.native
+    if not wanted.is_passed_on and settings.pop("candidate_count", 1) != 1:
+        left_out.append("candidate_count")
+    return settings, left_out
+
+
+def _named(left_out: Sequence[str]) -> str:
+    """Names for a header. The client may have made them up, so that they could hold anything."""
+    names = [name if _FIELD.fullmatch(name) else "(a field)" for name in left_out]
+    return ", ".join(dict.fromkeys(names[:LEFT_OUT_MAX]))
+
+
+# With the server's tools -------------------------------------------------------------------------------------------------
+
+
+async def _started(service: Service, wanted: Wanted, settings: JsonObject) -> Run:
+    contents, _ = repaired(wanted.contents)
+    if not contents or contents[-1]["role"] == "model":
+        raise HttpError(400, "invalid_request", "The newest message must be the user's.")
+    said = contents.pop()["parts"] if is_user_turn(contents[-1]) else None
+    history: list[Content] | None = contents
+    if wanted.session is not None and said is not None and await service.store.load(wanted.session):
+        history = None  # The session knows more of it than the client: its calls and their results.
+    return await service.start(
+        Ask(
+            prompt=said,
+            session=wanted.session,
+            history=history or None,
+            tool_choice=wanted.tool_choice,
+            system=wanted.system,
+            settings=settings,
+            model=own_name(service, wanted.model),
+        )
+    )
+
+
+async def _said(run: Run) -> AsyncGenerator[JsonObject]:
+    """What is said in a run, without the calls, which are no business of the client."""
+    has_text = is_next = False
+    async for item in run.follow(answers=False):
+        event = item.event
+        if isinstance(event, TextDelta):
+            gap = "\n\n" if has_text and is_next else ""
+            has_text, is_next = True, False
+            yield parts.say([parts.text_part(gap + event.text)])
+        elif isinstance(event, ThoughtDelta):
+            yield parts.say([parts.thought_part(event.text)])
+        elif isinstance(event, TurnEnded):
+            is_next = True
+        elif isinstance(event, RunEnded):
+            yield _end(run, event.reply, has_text)
+        elif isinstance(event, RunFailed):
+            raise run.error or AssertionError("a run that failed has an error")
+
+
+def _end(run: Run, reply: Reply, has_text: bool) -> JsonObject:
+    reason, told = reply.finish_reason, ""
+    if reason.islower():
+        told = f"The run ended early: {reason.replace('_', ' ')}."
+        reason = _ENDS.get(reason, "OTHER")
+    said = f"{chr(10) * 2 if has_text else ''}{waits_sentence(reply.session, reply.approvals)}" if reply.approvals else ""
+    return parts.say(
+        [parts.text_part(said)] if said else [],
+        finish_reason=reason,
+        finish_message="" if said else told,
+        usage=reply.usage,
+        model=reply.model or run.model,
+    )
+
+
+def waits_sentence(session: str, approvals: Sequence[CallRecord]) -> str:
+    """What a client is told whose run waits for somebody."""
+    calls = "; ".join(
+        f"{record.call.name} {_short(dict(record.call.args))} (POST /api/v1/approvals/{session}/{record.call.id})"
+        for record in approvals
+    )
+    return (
+        f"(This needs approval before it can go on: {calls}. It can be answered there or on the service's page; then go on "
+        f"in the session {session} by sending its name in the header {SESSION}.)"
+    )
+
+
+def _short(args: JsonObject) -> str:
+    text = strict_json.dump(args).decode()
+    return text if len(text) <= ARGS_CHARS else f"{text[:ARGS_CHARS]}..."
+
+
+# Passed on ---------------------------------------------------------------------------------------------------------------
+
+
+def _request(wanted: Wanted, gate: Gate, settings: JsonObject) -> tuple[ModelRequest, Declaration]:
+    declaration = declare(wanted.definitions, built_in=wanted.built_in, tool_choice=wanted.tool_choice)
+    if declaration.quarantined:
+        raise HttpError(400, "invalid_request", next(iter(declaration.quarantined.values())))
+    aliases = {own: declared for declared, own in declaration.names.items() if own != declared}
+    contents = [parts.with_names(content, aliases) for content in wanted.contents] if aliases else wanted.contents
+    conversation = Conversation(contents)
+    if conversation.last is None or conversation.last["role"] == "model":
+        raise HttpError(400, "invalid_request", "The newest message must be the user's, or the results of all calls.")
+    request = ModelRequest(
+        conversation=conversation,
+        definitions=wanted.definitions,
+        declaration=declaration,
+        tool_choice=wanted.tool_choice,
+        system="\n\n".join(filter(None, [gate.system, wanted.system])) or None,
+        settings={**gate.settings, **settings},
+        stream=wanted.stream,
+    )
+    return request, declaration
+
+
+async def _passed(
+    service: Service, gate: Gate, request: ModelRequest, declaration: Declaration
+) -> AsyncGenerator[JsonObject]:
+    """The model's answer as it comes, under the client's own names for its tools."""
+    collector = Collector()
+    budget = gate.keeper.model
+    service.passing += 1
+    try:
+        await asyncio.sleep(budget.book())
+        async with answering(gate.model, request) as items:
+            async for item in items:
+                if not isinstance(item, dict):
+                    continue
+                collector.feed(item)
+                if parts.block_of(item) is None:  # What was refused is told at the end.
+                    yield _outgoing(item, declaration.names)
+        usage = collector.close().usage
+        budget.used(usage.total_tokens)
+        service.metrics.passed_on(usage)
+        service.model_trouble = None
+    except BaseException as error:
+        budget.failed(error)
+        if isinstance(error, InvalidRequest):
+            raise HttpError(400, "model_refused", str(error)) from error
+        if isinstance(error, ModelError):
+            service.model_trouble = str(error)
+        raise
+    finally:
+        service.passing -= 1
+
+
+def _outgoing(chunk: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    chunk = strict_json.mended(chunk)
+    content = parts.content_of(chunk)
+    calls = parts.call_parts(content)
+    if not calls:
+        return chunk
+    written = [str(call.get("name")) for call in calls]
+    own = {name: resolve_name(name, names) or name for name in written}
+    said = parts.parts_of(parts.with_names(content, own))
+    return parts.with_parts(chunk, map(parts.sendable_part, said))
+
+
+def whole(chunks: Sequence[JsonObject]) -> JsonObject:
+    """The chunks of an answer as one.
+
+    Raises:
+        ProtocolError: it broke off.
+    """
+    if len(chunks) == 1:
+        return chunks[0]
+    collector = Collector()
+    merged: JsonObject = {}
+    candidate: JsonObject = {}
+    for chunk in chunks:
+        collector.feed(chunk)
+        merged |= chunk
+        candidate |= parts.candidate_of(chunk)
+    said = parts.parts_of(collector.close().content)
+    candidate.pop("content", None)
+    merged["candidates"] = [candidate]
+    return parts.with_parts(merged, said) if said else merged

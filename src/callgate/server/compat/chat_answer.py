@@ -1,0 +1,156 @@
+"""Chunks in Gemini's form -> a chat completion, whole or in pieces.
+
+Chunks of an answer come in; the bytes that clients of chat completions read go out.
+"""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+
+from callgate import parts, strict_json
+from callgate.definitions import convert
+from callgate.server.compat.asking import whole
+from callgate.server.compat.chat_request import EXTRA, GOOGLE, SIGNATURE
+from callgate.types import JsonObject, Part, Usage
+
+__all__ = ["Pieces", "WholeCompletion", "finish_reason"]
+
+DONE = b"data: [DONE]\n\n"
+_REASONS = {
+    "STOP": "stop", "SAFETY": "content_filter", "RECITATION": "content_filter", "BLOCKLIST": "content_filter",
+    "PROHIBITED_CONTENT": "content_filter", "SPII": "content_filter", "IMAGE_SAFETY": "content_filter",
+}  # fmt: skip
+
+
+def finish_reason(native: str, *, has_calls: bool) -> str:
+    """The word for how an answer ended. What is no success and no filter was cut off, which is what `length` says."""
+    return "tool_calls" if has_calls and native == "STOP" else _REASONS.get(native, "length")
+
+
+def usage_json(usage: Usage) -> JsonObject:
+    """The tokens of an answer."""
+    prompt, answered = usage.prompt_tokens + usage.tool_tokens, usage.output_tokens + usage.thought_tokens
+    return {
+        "prompt_tokens": prompt,
+        "completion_tokens": answered,
+        "total_tokens": usage.total_tokens or prompt + answered,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+        "completion_tokens_details": {"reasoning_tokens": usage.thought_tokens},
+    }
+
+
+def call_json(part: Part) -> JsonObject:
+    """A call as a message of the assistant has it. One without an id gets one that the way back leaves out again."""
+    written: JsonObject = convert(part, source="gemini", target="openai", kind="call").value
+    if not parts.call_of(part).get("id"):
+        written["id"] = f"callgate_{uuid.uuid4().int % 10**15}"
+    signature = parts.signature_of(part)
+    return written | ({EXTRA: {GOOGLE: {SIGNATURE: signature}}} if signature else {})
+
+
+class _Completion:
+    """What both forms say around an answer."""
+
+    def __init__(self, kind: str, model: str, run: str) -> None:
+        self._head: JsonObject = {
+            "id": f"chatcmpl-{run}", "object": kind, "created": int(time.time()), "model": model,
+        }  # fmt: skip
+
+
+class WholeCompletion(_Completion):
+    """An answer in one object."""
+
+    media_type = "application/json"
+    streams = False
+    ping = b""
+
+    def __init__(self, model: str, run: str) -> None:
+        super().__init__("chat.completion", model, run)
+        self._chunks: list[JsonObject] = []
+
+    def feed(self, item: JsonObject) -> bytes:
+        """Keeps it."""
+        self._chunks.append(item)
+        return b""
+
+    def end(self) -> bytes:
+        """All of it."""
+        chunk = whole(self._chunks)
+        candidate = parts.candidate_of(chunk)
+        content = parts.content_of(chunk)
+        calls = [call_json(part) for part in parts.parts_of(content) if parts.is_call(part)]
+        said, thoughts = parts.text_of(content), parts.text_of(content, thoughts=True)
+        message: JsonObject = {"role": "assistant", "content": said or (None if calls else ""), "refusal": None}
+        message |= {"reasoning_content": thoughts} if thoughts else {}
+        message |= {"tool_calls": calls} if calls else {}
+        native = parts.finish_of(candidate)[0] or "STOP"
+        choice = {
+            "index": 0, "message": message, "logprobs": None,
+            "finish_reason": finish_reason(native, has_calls=bool(calls)), "native_finish_reason": native,
+        }  # fmt: skip
+        usage = usage_json(parts.usage_of(chunk) or Usage())
+        return strict_json.dump({**self._head, "choices": [choice], "usage": usage})
+
+    def failed(self, problem: JsonObject) -> bytes:
+        """Never in the middle: nothing is sent before the end."""
+        return strict_json.dump(problem)
+
+
+class Pieces(_Completion):
+    """An answer as server-sent events, with `[DONE]` at the end."""
+
+    media_type = "text/event-stream"
+    streams = True
+    ping = b": ping\n\n"
+
+    def __init__(self, model: str, run: str, *, counts: bool) -> None:
+        super().__init__("chat.completion.chunk", model, run)
+        self._counts = counts
+        self._has_begun = False
+        self._has_failed = False
+        self._calls = 0
+        self._native = "STOP"
+        self._usage: Usage | None = None
+
+    def feed(self, item: JsonObject) -> bytes:
+        """What a chunk adds."""
+        candidate = parts.candidate_of(item)
+        self._usage = parts.usage_of(item) or self._usage
+        self._native = parts.finish_of(candidate)[0] or self._native
+        said = parts.parts_of(parts.content_of(item))
+        return b"".join(self._piece(delta) for part in said for delta in self._deltas(part))
+
+    def end(self) -> bytes:
+        """How it ended, the tokens if they were asked for, and the last line."""
+        if self._has_failed:
+            return DONE
+        reason = finish_reason(self._native, has_calls=self._calls > 0)
+        last = self._piece({}, finish_reason=reason, native_finish_reason=self._native)
+        if self._counts:
+            last += self._event({"choices": [], "usage": usage_json(self._usage or Usage())})
+        return last + DONE
+
+    def failed(self, problem: JsonObject) -> bytes:
+        """An error as an event."""
+        self._has_failed = True
+        return b"data: %b\n\n" % strict_json.dump(problem)
+
+    def _deltas(self, part: Part) -> Iterator[JsonObject]:
+        if parts.is_call(part):
+            yield {"tool_calls": [{"index": self._calls, **call_json(part)}]}
+            self._calls += 1
+        elif isinstance(part.get("text"), str) and part["text"]:
+            yield {"reasoning_content" if parts.is_thought(part) else "content": part["text"]}
+
+    def _piece(self, delta: JsonObject, **ends: str) -> bytes:
+        if not self._has_begun:
+            self._has_begun = True
+            delta = {"role": "assistant", "content": "", **delta}
+        choice: JsonObject = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": None}
+        # Where tokens are asked for, every event has the field, and only the last one says something in it.
+        return self._event({"choices": [{**choice, **ends}]} | ({"usage": None} if self._counts else {}))
+
+    def _event(self, fields: JsonObject) -> bytes:
+        return b"data: %b\n\n" % strict_json.dump({**self._head, **fields})

@@ -1,0 +1,157 @@
+"""The body of a chat completion that somebody sends to us -> what is wanted, in callgate's words.
+
+Messages and tools are read by `callgate.definitions`; this file knows the fields around them. Nothing is sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+from callgate import parts
+from callgate.definitions import convert, definitions_from
+from callgate.errors import UsageError
+from callgate.gemini.incoming import read_request
+from callgate.server.compat.asking import Wanted
+from callgate.strict_json import objects_in
+from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
+
+__all__ = ["EXTRA", "NATIVE_MARK", "SIGNATURE", "wanted_of"]
+
+# Google's own server of chat completions hands signatures around here, so clients may know the place.
+EXTRA, GOOGLE, SIGNATURE = "extra_content", "google", "thought_signature"
+NATIVE_MARK = "logit_bias"
+"""A setting that only servers of chat completions have."""
+
+_SETTINGS = {
+    "temperature": "temperature", "top_p": "top_p", "top_k": "top_k", "seed": "seed", "stop": "stop_sequences",
+    "presence_penalty": "presence_penalty", "frequency_penalty": "frequency_penalty", "max_tokens": "max_output_tokens",
+    "max_completion_tokens": "max_output_tokens", "reasoning_effort": "thinking", "logit_bias": "logit_bias",
+    "parallel_tool_calls": "parallel_tool_calls", "user": "user",
+}  # fmt: skip
+"""Field -> the setting that says the same."""
+_READ = ("model", "messages", "tools", "functions", "tool_choice", "function_call", "stream", "stream_options", "n")
+_CHOICES = ("auto", "none", "required")
+_USUAL: Mapping[str, Any] = {"service_tier": "auto", "logprobs": False, "store": False}
+"""Fields that say nothing with these values."""
+
+
+def wanted_of(body: JsonObject, *, session: str | None) -> Wanted:
+    """What a body asks for.
+
+    Raises:
+        UsageError: a part of it is not what it must be; the message says which.
+    """
+    if body.get("n") not in (None, 1):
+        raise UsageError("n: one answer at a time can be had here")
+    contents, system = _history(body["messages"])
+    definitions = _definitions(body)
+    choice, allowed = _choice(body)
+    if allowed:
+        definitions = [definition for definition in definitions if definition.name in allowed]
+    settings, native = _settings(body)
+    return Wanted(
+        model=body["model"],
+        contents=contents,
+        definitions=tuple(definitions),
+        tool_choice=choice,
+        system=system,
+        settings=settings,
+        native=native,
+        native_mark=NATIVE_MARK,
+        stream=bool(body.get("stream")),
+        session=session,
+    )
+
+
+def _history(messages: Sequence[JsonObject]) -> tuple[list[Content], str | None]:
+    converted = convert(messages, source="openai", target="gemini", kind="history")
+    value: Any = converted.value
+    incoming = read_request(cast("JsonObject", value) if isinstance(value, dict) else {"contents": value})
+    contents = [parts.with_names(content, converted.names) for content in incoming.contents]
+    return _signed(contents, [_signature(call) for message in messages for call in objects_in(message.get("tool_calls"))]), (
+        incoming.system
+    )
+
+
+def _signed(contents: list[Content], signatures: Sequence[str | None]) -> list[Content]:
+    """The contents with the signatures that their calls had. Calls stand in the same order in both forms."""
+    if not any(signatures):
+        return contents
+    left = iter(signatures)
+    return [
+        {
+            **content,
+            "parts": [
+                parts.with_signature(part, next(left, None)) if parts.is_call(part) else part
+                for part in parts.parts_of(content)
+            ],
+        }
+        for content in contents
+    ]
+
+
+def _signature(call: JsonObject) -> str | None:
+    value: Any = call
+    for key in (EXTRA, GOOGLE, SIGNATURE):
+        value = cast("JsonObject", value).get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) and value else None
+
+
+def _definitions(body: JsonObject) -> list[ToolDefinition]:
+    declared: list[Any] = [*(body.get("tools") or []), *(body.get("functions") or [])]
+    return definitions_from(declared, "openai") if declared else []
+
+
+def _choice(body: JsonObject) -> tuple[ToolChoice, list[str]]:
+    """The choice, and the only tools that it leaves, if it names several."""
+    given: Any = body.get("tool_choice") or body.get("function_call") or "auto"
+    if isinstance(given, str):
+        if given not in _CHOICES:
+            raise UsageError(f"tool_choice: {given!r} is none of {', '.join(_CHOICES)}, and no object that names a function")
+        return given, []
+    choice = cast("JsonObject", given)
+    if choice.get("type") == "allowed_tools":
+        inner = cast("JsonObject", choice.get("allowed_tools") or choice)
+        mode = str(inner.get("mode") or "auto")
+        return (mode if mode in _CHOICES else "auto"), [_name_in(tool) for tool in objects_in(inner.get("tools"))]
+    return _name_in(choice), []
+
+
+def _name_in(choice: JsonObject) -> str:
+    inner: Any = choice.get("function") or choice
+    name: Any = cast("JsonObject", inner).get("name") if isinstance(inner, dict) else None
+    if not isinstance(name, str) or not name:
+        raise UsageError("tool_choice: it names no function")
+    return name
+
+
+def _settings(body: JsonObject) -> tuple[JsonObject, JsonObject]:
+    """The words that a request says as settings, and the fields that there is no word for."""
+    settings: JsonObject = {}
+    native: JsonObject = {}
+    for field, value in body.items():
+        if value is None or field in _READ or _USUAL.get(field) == value:
+            continue
+        if field == "response_format":
+            settings |= _format(value)
+        elif field in _SETTINGS:
+            settings[_SETTINGS[field]] = value
+        else:
+            native[field] = value
+    if isinstance(settings.get("stop_sequences"), str):
+        settings["stop_sequences"] = [settings["stop_sequences"]]
+    return settings, native
+
+
+def _format(value: Any) -> JsonObject:
+    kind: Any = cast("JsonObject", value).get("type") if isinstance(value, dict) else None
+    if kind == "text":
+        return {}
+    if kind == "json_object":
+        return {"response_mime_type": "application/json"}
+    inner: Any = cast("JsonObject", value).get("json_schema") if kind == "json_schema" else None
+    if not isinstance(inner, dict):
+        raise UsageError("response_format: its type is 'text', 'json_object', or 'json_schema' with a schema")
+    schema: Any = cast("JsonObject", inner).get("schema") or {}
+    return {"response_mime_type": "application/json", "response_json_schema": schema}

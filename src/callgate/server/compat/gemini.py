@@ -1,0 +1,270 @@
+"""`/v1beta/models/...`, and the same at `/v1`: the service for clients of Gemini, in Google's words, errors included."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncGenerator
+from typing import TYPE_CHECKING
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callgate import strict_json
+from callgate.conversation import Conversation
+from callgate.declaration import declare
+from callgate.errors import Blocked
+from callgate.gemini.incoming import Incoming, blocked, read_request
+from callgate.models import ModelRequest, count_tokens
+from callgate.server.body import read_json
+from callgate.server.compat.asking import Wanted, begin, gate_named, model_names, named_session, whole
+from callgate.server.compat.telling import Encoder, Telling
+from callgate.server.errors import HttpError, json_response
+from callgate.server.openapi import Operation, table
+from callgate.turn import TOKENS_PER_BYTE
+from callgate.types import JsonObject
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["model", "models", "routes"]
+
+METHODS = ("generateContent", "streamGenerateContent", "countTokens")
+CONTENT: JsonObject = {
+    "type": "object",
+    "properties": {
+        "role": {"type": "string"},
+        "parts": {"anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]},
+    },
+}
+REQUEST: JsonObject = {
+    "type": "object",
+    "description": "As Google's GenerateContentRequest.",
+    "required": ["contents"],
+    "properties": {
+        "contents": {"anyOf": [{"type": "array", "items": CONTENT, "minItems": 1}, CONTENT]},
+        "tools": {"type": "array", "items": {"type": "object"}},
+        "toolConfig": {"type": "object"},
+        "systemInstruction": {"anyOf": [CONTENT, {"type": "string"}]},
+        "generationConfig": {"type": "object"},
+        "safetySettings": {"type": "array", "items": {"type": "object"}},
+    },
+}
+COUNT: JsonObject = {
+    "type": "object",
+    "properties": {"contents": REQUEST["properties"]["contents"], "generateContentRequest": {"type": "object"}},
+}
+ANSWER: JsonObject = {"type": "object", "description": "As Google's GenerateContentResponse."}
+MODEL: JsonObject = {
+    "type": "object",
+    "required": ["name", "supportedGenerationMethods"],
+    "properties": {"name": {"type": "string"}, "supportedGenerationMethods": {"type": "array"}},
+}
+PROBLEM: JsonObject = {
+    "type": "object",
+    "required": ["error"],
+    "properties": {
+        "error": {
+            "type": "object",
+            "required": ["code", "message", "status"],
+            "properties": {"code": {"type": "integer"}, "message": {"type": "string"}, "status": {"type": "string"}},
+        }
+    },
+}
+
+
+async def generate(service: Service, request: Request) -> Response:
+    """Answers as Gemini does, with the service's tools unless the request declares its own.
+
+    Calls of the service's tools are run here and not shown; calls of the request's own come back to the client. When
+    somebody must approve a call, a sentence says so; the header Callgate-Session names the session to go on with.
+    """
+    return await _answer(service, request, Whole())
+
+
+async def stream(service: Service, request: Request) -> Response:
+    """As generateContent, told as it comes: events with `alt=sse`, the elements of a JSON array otherwise."""
+    return await _answer(service, request, Events() if request.query_params.get("alt") == "sse" else Elements())
+
+
+async def count(service: Service, request: Request) -> Response:
+    """How many tokens a request has: as the model counts them if it can say, else about as many, by its bytes."""
+    body = await read_json(request, COUNT)
+    inner = body.get("generateContentRequest") or body.get("generate_content_request") or body
+    gate = await gate_named(service, request.path_params["model"])
+    incoming = read_request(inner)
+    asked = ModelRequest(
+        conversation=Conversation(incoming.contents),
+        definitions=incoming.definitions,
+        declaration=declare(incoming.definitions, built_in=incoming.built_in),
+        system=incoming.system,
+        stream=False,
+    )
+    counted = await count_tokens(gate.model, asked)
+    if counted is None:
+        size = asked.conversation.size_bytes + len(strict_json.dump([asked.declaration.tools, asked.system or ""]))
+        counted = round(size * TOKENS_PER_BYTE)
+    return json_response({"totalTokens": counted})
+
+
+async def models(service: Service, request: Request) -> Response:
+    """The models that can be asked for; `callgate` is whichever the service was started with."""
+    return json_response({"models": [_model(name) for name in model_names(service)]})
+
+
+async def model(service: Service, request: Request) -> Response:
+    """One model."""
+    name = request.path_params["model"]
+    await gate_named(service, name)
+    return json_response(_model(name))
+
+
+def _model(name: str) -> JsonObject:
+    methods = list(METHODS)
+    return {"name": f"models/{name}", "displayName": name, "version": "1", "supportedGenerationMethods": methods}
+
+
+async def _answer(service: Service, request: Request, encoder: Encoder) -> Response:
+    incoming = read_request(await read_json(request, REQUEST))
+    if not incoming.contents:
+        raise HttpError(400, "invalid_request", "contents: there is nothing to answer")
+    begun = await begin(service, _wanted(request, incoming, stream=encoder.streams))
+    chunks = _with_ids(begun.chunks, begun.id)
+    return Telling(chunks, encoder, service.options, begun.headers)
+
+
+def _wanted(request: Request, incoming: Incoming, *, stream: bool) -> Wanted:
+    return Wanted(
+        model=request.path_params["model"],
+        contents=incoming.contents,
+        definitions=incoming.definitions,
+        built_in=incoming.built_in,
+        tool_choice=incoming.tool_choice,
+        system=incoming.system,
+        settings=incoming.settings,
+        native=incoming.rest,
+        native_mark="safety",
+        stream=stream,
+        session=named_session(request),
+    )
+
+
+async def _with_ids(chunks: AsyncGenerator[JsonObject], run: str) -> AsyncGenerator[JsonObject]:
+    """The chunks with the id of their answer; a prompt that was refused is an answer too."""
+    async with contextlib.aclosing(chunks):
+        try:
+            async for chunk in chunks:
+                yield {"responseId": run} | chunk
+        except Blocked as error:
+            yield {"responseId": run} | blocked(error.reason, str(error), error.ratings)
+
+
+# Writing -----------------------------------------------------------------------------------------------------------------
+
+
+class Events:
+    """The chunks as server-sent events."""
+
+    media_type = "text/event-stream"
+    streams = True
+    # Google's own client takes a comment for an answer; an empty line is nothing to anybody.
+    ping = b"\r\n"
+
+    def feed(self, item: JsonObject) -> bytes:
+        """One event."""
+        return b"data: %b\r\n\r\n" % strict_json.dump(item)
+
+    def end(self) -> bytes:
+        """Nothing: the stream just ends."""
+        return b""
+
+    def failed(self, problem: JsonObject) -> bytes:
+        """An error as an event."""
+        return self.feed(problem)
+
+
+class Elements:
+    """The chunks as the elements of one JSON array."""
+
+    media_type = "application/json"
+    streams = True
+    ping = b"\n"
+
+    def __init__(self) -> None:
+        self._before = b"["
+
+    def feed(self, item: JsonObject) -> bytes:
+        """One element."""
+        before, self._before = self._before, b",\r\n"
+        return before + strict_json.dump(item)
+
+    def end(self) -> bytes:
+        """The end of the array."""
+        return b"[]" if self._before == b"[" else b"\r\n]"
+
+    def failed(self, problem: JsonObject) -> bytes:
+        """An error as an element."""
+        return self.feed(problem)
+
+
+class Whole:
+    """The chunks as one answer."""
+
+    media_type = "application/json"
+    streams = False
+    ping = b""
+
+    def __init__(self) -> None:
+        self._chunks: list[JsonObject] = []
+
+    def feed(self, item: JsonObject) -> bytes:
+        """Keeps it."""
+        self._chunks.append(item)
+        return b""
+
+    def end(self) -> bytes:
+        """All of it."""
+        return strict_json.dump(whole(self._chunks))
+
+    def failed(self, problem: JsonObject) -> bytes:
+        """Never in the middle: nothing is sent before the end."""
+        return strict_json.dump(problem)
+
+
+_HEADERS: dict[str, JsonObject] = {"Callgate-Session": {"type": "string", "minLength": 1, "maxLength": 200}}
+_FAILS = (409, 410, 500, 502, 504)
+
+
+def _operations(version: str) -> tuple[Operation, ...]:
+    """What Google's clients do with models, at one of the versions of the API that they choose from."""
+    place = f"/{version}/models/{{model:path}}"
+    return (
+        Operation(
+            "POST", f"{place}:generateContent", generate,
+            takes=REQUEST, gives={200: ANSWER}, headers=_HEADERS, fails=_FAILS, problem=PROBLEM,
+        ),
+        Operation(
+            "POST", f"{place}:streamGenerateContent", stream,
+            takes=REQUEST, gives={200: {"type": "array", "items": ANSWER}}, streams=True,
+            query={"alt": {"enum": ["sse", "json"]}}, headers=_HEADERS, fails=_FAILS, problem=PROBLEM,
+        ),
+        Operation(
+            "POST", f"{place}:countTokens", count, takes=COUNT,
+            gives={200: {"type": "object", "required": ["totalTokens"], "properties": {"totalTokens": {"type": "integer"}}}},
+            problem=PROBLEM,
+        ),
+    )  # fmt: skip
+
+
+OPERATIONS = (
+    *_operations("v1beta"),
+    *_operations("v1"),
+    # At /v1 the clients of OpenAI ask for models as well: `openai.py` tells the two apart.
+    Operation("GET", "/v1beta/models", models, gives={200: {"type": "object", "required": ["models"]}}, problem=PROBLEM),
+    Operation("GET", "/v1beta/models/{model:path}", model, gives={200: MODEL}, problem=PROBLEM),
+)
+
+
+def routes(service: Service) -> list[Route]:
+    """The routes for clients of Gemini."""
+    return table(service, OPERATIONS)

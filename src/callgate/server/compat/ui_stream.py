@@ -1,0 +1,273 @@
+"""`POST /api/v1/ui/chat`: the service for front ends of the AI SDK (`useChat`), as its UI message stream.
+
+UI messages come in, the parts that such a front end shows go out: text, reasoning, tools with their inputs and outputs, and
+questions for approval, which the front end answers with its next request. The id of the chat names the session.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import AsyncGenerator, Iterator
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from callgate import strict_json
+from callgate.errors import JsonError
+from callgate.events import (
+    ApprovalNeeded,
+    CallArgsDelta,
+    CallFinished,
+    CallProposed,
+    CallStarted,
+    Notice,
+    RunEnded,
+    TextDelta,
+    ThoughtDelta,
+    TurnEnded,
+    plain,
+)
+from callgate.permission import Approval
+from callgate.server.body import read_json
+from callgate.server.compat.asking import SESSION, own_name
+from callgate.server.compat.chat_answer import finish_reason
+from callgate.server.compat.telling import Telling
+from callgate.server.compat.ui_messages import answers_in, contents_of, is_users
+from callgate.server.errors import HttpError
+from callgate.server.openapi import Operation, table
+from callgate.server.runs import Run, RunBegan, RunEvent, RunFailed
+from callgate.server.service import Ask
+from callgate.sessions import standing
+from callgate.types import FunctionCall, JsonObject, ToolResult
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["routes"]
+
+HEADER = {"x-vercel-ai-ui-message-stream": "v1"}
+_NAME = re.compile(r"[!-.0-~]{1,150}")
+"""What can stand in a path and in a header as it is."""
+REQUEST: JsonObject = {
+    "type": "object",
+    "required": ["messages"],
+    "properties": {
+        "id": {"type": "string", "minLength": 1, "description": "The chat; its session is named after it."},
+        "messages": {
+            "type": "array",
+            "minItems": 1,
+            "items": {
+                "type": "object",
+                "required": ["role", "parts"],
+                "properties": {
+                    "id": {"type": "string"},
+                    "role": {"enum": ["system", "user", "assistant"]},
+                    "parts": {"type": "array", "items": {"type": "object", "required": ["type"]}},
+                },
+            },
+        },
+        "trigger": {"type": "string"},
+        "model": {"type": "string", "minLength": 1, "maxLength": 200},
+    },
+}
+
+
+async def chat(service: Service, request: Request) -> Response:
+    """Answers the messages of a `useChat` front end as a UI message stream.
+
+    Tools are the service's own, and shown. A call that needs approval ends the stream with a `tool-approval-request`; the
+    next request, with the front end's answer in its messages, goes on.
+    """
+    body = await read_json(request, REQUEST)
+    session = session_of(body.get("id"))
+    ask = await _asked(service, body, session)
+    run = await service.start(ask)
+    newest: JsonObject = body["messages"][-1]
+    encoder = UiStream(message=None if is_users(newest) else newest.get("id"), shown=frozenset(ask.answers))
+    headers = {**HEADER, SESSION: run.session, "Callgate-Run": run.id}
+    return Telling(_events(run), encoder, service.options, headers)
+
+
+def session_of(chat_id: str | None) -> str | None:
+    """The name of a chat's session."""
+    if chat_id is None:
+        return None
+    return (
+        f"ui-{chat_id if _NAME.fullmatch(chat_id) else hashlib.sha256(chat_id.encode('utf-8', 'surrogatepass')).hexdigest()}"
+    )
+
+
+async def _asked(service: Service, body: JsonObject, session: str | None) -> Ask:
+    messages: list[JsonObject] = body["messages"]
+    model = own_name(service, body["model"]) if "model" in body else None
+    known = await service.store.load(session) if session is not None else []
+    if is_users(messages[-1]):
+        said = contents_of(messages[-1:])
+        if not said:
+            raise HttpError(422, "invalid_request", "messages: the newest one says nothing")
+        turns = standing(str(session), known).turns if known else 0
+        # A session that has as many turns knows more of them than the messages do; another number says that some were
+        # edited, taken back or asked again.
+        goes_on = not messages[:-1] if not known else turns == sum(map(is_users, messages[:-1]))
+        history = None if goes_on else contents_of(messages[:-1])
+        return Ask(prompt=said[0]["parts"], session=session, history=history, model=model)
+    waits = {record.call.id for record in standing(str(session), known).reply.approvals} if known else set[str]()
+    answers: dict[str, Approval] = {
+        call_id: answer for call_id, answer in answers_in(messages[-1]).items() if call_id in waits
+    }
+    if not answers:
+        raise HttpError(
+            422, "invalid_request", "messages: the newest one is the assistant's, and answers nothing that waits"
+        )
+    return Ask(session=session, answers=answers, model=model)
+
+
+async def _events(run: Run) -> AsyncGenerator[RunEvent]:
+    async for item in run.follow(answers=False):
+        if isinstance(item.event, RunFailed) and run.never_began and run.error is not None:
+            raise run.error  # Nothing was said yet, so that it can have a status of its own.
+        yield item.event
+
+
+class UiStream:
+    """Events of a run as the parts of a UI message."""
+
+    media_type = "text/event-stream"
+    streams = True
+    ping = b": ping\n\n"
+
+    def __init__(self, *, message: str | None, shown: frozenset[str]) -> None:
+        self._message = message
+        self._shown = set(shown)
+        """Calls whose input is on the page already."""
+        self._begun: str | None = None
+        self._open: tuple[str, str] | None = None
+        """The kind and the id of the text that is being written."""
+        self._texts = 0
+        self._in_step = False
+
+    def feed(self, item: RunEvent) -> bytes:
+        """The parts that an event adds."""
+        return b"".join(map(_part, self._parts(item)))
+
+    def end(self) -> bytes:
+        """The last line."""
+        return b"data: [DONE]\n\n"
+
+    def failed(self, problem: JsonObject) -> bytes:
+        """An error as a part."""
+        return b"".join(map(_part, [*self._closed(), _error(problem)]))
+
+    def _parts(self, event: RunEvent) -> Iterator[JsonObject]:
+        if isinstance(event, RunBegan):
+            self._begun = self._message or f"msg-{event.run}"
+            return
+        if self._begun is not None and not (isinstance(event, RunFailed) and not self._in_step):
+            yield {"type": "start", "messageId": self._begun}
+            self._begun = None
+        if isinstance(event, (TextDelta, ThoughtDelta)):
+            yield from self._text("text" if isinstance(event, TextDelta) else "reasoning", event.text)
+        elif isinstance(event, (CallProposed, CallArgsDelta, CallStarted, ApprovalNeeded, CallFinished)):
+            yield from self._call(event)
+        elif isinstance(event, Notice) and event.level == "warning":
+            yield {"type": "data-notice", "data": plain(event), "transient": True}
+        elif isinstance(event, TurnEnded):
+            yield from self._closed()
+        elif isinstance(event, RunEnded):
+            yield from self._closed()
+            reply = event.reply
+            native = reply.finish_reason
+            reason = "tool-calls" if reply.approvals else finish_reason(native, has_calls=False).replace("_", "-")
+            told = {"session": reply.session, "model": reply.model, "usage": plain(reply.usage), "finishReason": native}
+            yield {"type": "finish", "finishReason": reason, "messageMetadata": told}
+        elif isinstance(event, RunFailed):
+            yield from self._closed()
+            yield _error(dict(event.problem))
+
+    def _step(self) -> Iterator[JsonObject]:
+        if not self._in_step:
+            self._in_step = True
+            yield {"type": "start-step"}
+
+    def _text(self, kind: str, text: str) -> Iterator[JsonObject]:
+        yield from self._step()
+        if self._open is None or self._open[0] != kind:
+            yield from self._text_ended()
+            self._texts += 1
+            self._open = (kind, f"{kind}-{self._texts}")
+            yield {"type": f"{kind}-start", "id": self._open[1]}
+        yield {"type": f"{kind}-delta", "id": self._open[1], "delta": text}
+
+    def _text_ended(self) -> Iterator[JsonObject]:
+        if self._open is not None:
+            yield {"type": f"{self._open[0]}-end", "id": self._open[1]}
+            self._open = None
+
+    def _closed(self) -> Iterator[JsonObject]:
+        yield from self._text_ended()
+        if self._in_step:
+            self._in_step = False
+            yield {"type": "finish-step"}
+
+    def _call(
+        self, event: CallProposed | CallArgsDelta | CallStarted | ApprovalNeeded | CallFinished
+    ) -> Iterator[JsonObject]:
+        yield from self._step()
+        yield from self._text_ended()
+        if isinstance(event, CallArgsDelta):
+            yield {"type": "tool-input-delta", "toolCallId": event.call_id, "inputTextDelta": event.text}
+            return
+        call = event.call
+        if isinstance(event, CallProposed):
+            yield {"type": "tool-input-start", "toolCallId": call.id, "toolName": call.name, "dynamic": True}
+            return
+        if call.id not in self._shown:
+            self._shown.add(call.id)
+            yield _input(call)
+        if isinstance(event, ApprovalNeeded):
+            yield {"type": "tool-approval-request", "approvalId": call.id, "toolCallId": call.id}
+        elif isinstance(event, CallFinished):
+            yield _output(call, event.result)
+
+
+def _input(call: FunctionCall) -> JsonObject:
+    shown = {"type": "tool-input-available", "toolCallId": call.id, "toolName": call.name, "input": dict(call.args)}
+    return shown | {"dynamic": True}
+
+
+def _output(call: FunctionCall, result: ToolResult) -> JsonObject:
+    if result.status == "denied":
+        return {"type": "tool-output-denied", "toolCallId": call.id}
+    if result.is_error:
+        told = result.error or "The call failed."
+        return {"type": "tool-output-error", "toolCallId": call.id, "errorText": told, "dynamic": True}
+    return {"type": "tool-output-available", "toolCallId": call.id, "output": result.value, "dynamic": True}
+
+
+def _error(problem: JsonObject) -> JsonObject:
+    return {"type": "error", "errorText": str(problem.get("message", ""))}
+
+
+def _part(part: JsonObject) -> bytes:
+    try:
+        data = strict_json.dump(part)
+    except JsonError:
+        readable: dict[str, Any] = {key: value for key, value in part.items() if isinstance(value, (str, bool))}
+        data = strict_json.dump(readable | {"errorText": "It cannot be shown."})
+    return b"data: %b\n\n" % data
+
+
+OPERATIONS = (
+    Operation(
+        "POST", "/api/v1/ui/chat", chat, takes=REQUEST, gives={200: {"type": "string"}}, media_type="text/event-stream",
+        fails=(409, 500, 502, 504),
+    ),
+)  # fmt: skip
+
+
+def routes(service: Service) -> list[Route]:
+    """The route for front ends of the AI SDK."""
+    return table(service, OPERATIONS)
