@@ -251,5 +251,5 @@ def test_another_policy_holds_from_the_next_run_on_and_the_rest_is_shared() -> N
     strict = Gate(model, [look], policy=Policy(default="deny"))
     assert [record.state for record in asyncio.run(strict.run("1", session="s")).calls] == ["denied"]
     free = strict.using(policy=Policy(default="allow"))
-    assert (free.model_name, free.mode, strict.policy.default, free.policy.default) == ("scripted", "auto", "deny", "allow")
+    assert (free.model.name, free.mode, strict.policy.default, free.policy.default) == ("scripted", "auto", "deny", "allow")
     assert [record.state for record in asyncio.run(free.run("2", session="s")).calls] == ["finished"]

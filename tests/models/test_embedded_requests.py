@@ -31,12 +31,16 @@ class StandIn:
         self.reason = reason
         self.tools = tools
         self.started = 0
+        self.begun: list[str] = []
 
     def start(self) -> None:
         self.started += 1
 
     async def ready(self) -> None:
         self.start()
+
+    async def begin_with(self, text: str) -> None:
+        self.begun.append(text)
 
     async def tokens(self, text: str) -> int:
         return len(text) // 4

@@ -51,10 +51,10 @@ _CONNECTIONS_KEPT = 32
 _KEPT_FOR_S = 60.0
 
 
-def _log_answer(body: bytes) -> None:
+def _log_answer(body: bytes, secrets: list[str]) -> None:
     """A whole answer. A streamed one is logged when it has been put together: no log could mask a secret in pieces."""
     if logger.isEnabledFor(logging.DEBUG):
-        logger.debug("answer: %s", body.decode("utf-8", "replace"))
+        logger.debug("answer: %s", masked(body.decode("utf-8", "replace"), secrets))
 
 
 class HttpClient:
@@ -180,7 +180,7 @@ class HttpClient:
                 try:
                     await self._accept(response, attempt, timer)
                     body = await self._body(response, timer)
-                    _log_answer(body)
+                    _log_answer(body, attempt.secrets)
                     chunks = reader.read_whole(body)
                     if reader.is_behind:
                         chunks += [chunk async for chunk in _caught_up(reader)]
