@@ -21,6 +21,7 @@ def promised(text: str) -> str:
 
 def test_there_are_examples() -> None:
     assert [path.stem for path in EXAMPLES[:5]] == ["01_function", "02_scripted", "03_approval", "04_stream", "05_executor"]
+    assert len(EXAMPLES) >= 10
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

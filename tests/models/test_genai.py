@@ -11,7 +11,7 @@ from google import genai
 from google.genai import types
 
 from callgate import Gate, Limits, UsageError, tool
-from callgate.errors import AuthError, ConnectionLost, ModelError, RateLimited, RequestTimeout
+from callgate.errors import AuthError, ConnectionLost, ModelError, RateLimited, RequestTimeout, ServerUnavailable
 from callgate.models.gemini import GeminiModel
 from callgate.models.genai import GenaiModel
 from callgate.testing.fake_gemini import FakeGemini, call, fault, text
@@ -61,7 +61,7 @@ def test_a_gate_speaks_through_the_clients_own_connection_with_the_bodies_of_our
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("429", RateLimited), ("403", AuthError), ("500", ModelError)], ids=["429", "403", "500"]
+    ("name", "kind"), [("daily_quota", RateLimited), ("not_allowed", AuthError), ("internal_error", ServerUnavailable)]
 )
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_what_goes_wrong_has_the_words_of_callgate(name: str, kind: type[Exception], stream: bool):

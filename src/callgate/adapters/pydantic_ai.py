@@ -31,11 +31,7 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> Tool[Any]:
         result = await gated.call(definition.name, args)
         if result.is_error:
             raise ToolFailed(result.error or "")
-        images = [
-            BinaryContent(data=found[0], media_type=found[1])
-            for part in result.media
-            if (found := _bytes_of(part)) is not None
-        ]
+        images = [image for part in result.media if (image := _image(part)) is not None]
         return [result.value, *images] if images else result.value
 
     return Tool[Any].from_schema(
@@ -47,6 +43,8 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> Tool[Any]:
     )
 
 
-def _bytes_of(part: parts.Part) -> tuple[bytes, str] | None:
+def _image(part: parts.Part) -> BinaryContent | None:
     media = parts.media_of(part) or {}
-    return (base64.b64decode(media["data"]), media["mime_type"]) if "data" in media else None
+    if "data" not in media:
+        return None
+    return BinaryContent(data=base64.b64decode(media["data"]), media_type=media["mime_type"])

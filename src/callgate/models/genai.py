@@ -142,8 +142,9 @@ def _model_error(error: Exception, sent: Sent, total_s: float) -> ModelError:
 
     said = clean(str(error)) or type(error).__name__
     if isinstance(error, errors.APIError):
-        raised: Any = error
-        body: Any = raised.details.get("error", raised.details) if isinstance(raised.details, dict) else {}
+        raised = cast("Any", error)
+        details = cast("JsonObject", raised.details) if isinstance(raised.details, dict) else {}
+        body: Any = details.get("error", details)
         given: Any = getattr(raised.response, "headers", None) or {}
         headers = {str(key).lower(): str(value) for key, value in dict(given).items()}
         return failure_of_body(error.code, cast("JsonObject", body), headers, now=time.time(), sent=sent).error
