@@ -21,7 +21,7 @@ endif
 .DEFAULT_GOAL := help
 # The tasks share one .venv and one set of coverage data.
 .NOTPARALLEL:
-.PHONY: help chat test check check-static coverage-gate bench soak live build clean ready
+.PHONY: help chat test check check-static coverage-gate bench docs soak live build clean ready
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
@@ -57,6 +57,12 @@ coverage-gate: ready ## hold the coverage of the last `make test` against the ta
 bench: ready ## run the benchmarks
 	@set -- benchmarks/[!_]*.py; test -f "$$1" || { echo 'bench: there are no benchmarks/*.py' >&2; exit 1; }; \
 		for file in "$$@"; do echo "== $$file"; $(PY) "$$file" $(ARGS) || exit 1; done
+
+docs: ready ## build the site into build/site
+	@$(PY) scripts/draw_figures.py
+	@$(PY) scripts/write_reference.py
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo "build/site/index.html"
 
 soak: ready ## run the tests with 20 times the work: more seeds, more crashes, more load
 	@$(PY) scripts/json_schema_suite.py

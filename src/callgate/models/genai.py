@@ -143,8 +143,9 @@ def _model_error(error: Exception, sent: Sent, total_s: float) -> ModelError:
     said = clean(str(error)) or type(error).__name__
     if isinstance(error, errors.APIError):
         raised = cast("Any", error)
-        details = cast("JsonObject", raised.details) if isinstance(raised.details, dict) else {}
-        body: Any = details.get("error", details)
+        # A plain error page has no details that are an object.
+        details: Any = raised.details or {}
+        body: Any = details.get("error", details) if hasattr(details, "get") else {}
         given: Any = getattr(raised.response, "headers", None) or {}
         headers = {str(key).lower(): str(value) for key, value in dict(given).items()}
         return failure_of_body(error.code, cast("JsonObject", body), headers, now=time.time(), sent=sent).error
