@@ -1,7 +1,7 @@
 """Writes docs/reference/ from docstrings: python scripts/write_reference.py [--check]
 
-Modules are imported, and their public names written down with signature and docstring. `--check` writes nothing and ends with
-1 if a page is out of date.
+Modules are imported, and their public names written down with signature and docstring. `--check` writes nothing, and ends
+with 1 if a page is out of date.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def public_of(module: Any) -> list[str]:
 def entry(name: str, item: Any, documented: dict[str, str]) -> str:
     """One name: heading, signature, docstring, and for a class its fields and methods."""
     if inspect.isclass(item):
-        lines = [f"## {name}\n", code(f"class {name}{signature_of(item)}"), prose(item.__doc__)]
+        shown = signature_of(item).removesuffix(" -> None")
+        lines = [f"## {name}\n", code(f"class {name}{shown}"), prose(item.__doc__)]
         members = [*fields_of(item), *methods_of(item)]
         return "\n".join([*lines, *members])
     if callable(item):
@@ -88,7 +89,7 @@ def methods_of(item: Any) -> list[str]:
             continue
         word = "async " if is_async(inner) else ""
         shown = name if isinstance(inner, property) else f"{word}{name}{signature_of(inner)}"
-        found += [f"### {item.__name__}.{name}\n", code(shown), prose(words)]
+        found += [f"### {item.__name__}.{name}\n", *([] if isinstance(inner, property) else [code(shown)]), prose(words)]
     return found
 
 

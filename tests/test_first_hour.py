@@ -1,8 +1,8 @@
 """README and tutorial, line by line, by somebody who has nothing: a new home, an empty folder, no key.
 
 A Python block is a file that its first line names; a shell block is typed; a block of plain text is what the one before it
-must have printed. `make` runs the tasks of the real Makefile in a clone whose environment is set up already, because setting it
-up takes the network.
+must have printed. `make` runs the tasks of the real Makefile in a clone whose environment is set up already, because setting
+it up takes the network.
 """
 
 from __future__ import annotations
@@ -37,12 +37,8 @@ class Newcomer:
     def type(self, line: str) -> str:
         """Types a line and gives what it prints."""
         folder = self.clone if line.startswith("make") else self.folder
-        env = {
-            "HOME": str(self.home),
-            "PATH": f"{self.programs}:/usr/bin:/bin",
-            "LANG": "C.UTF-8",
-            "CALLGATE_PROVIDER": "demo",
-        }
+        env = {"HOME": str(self.home), "PATH": f"{self.programs}:/usr/bin:/bin", "LANG": "C.UTF-8"}
+        env["CALLGATE_PROVIDER"] = "demo"  # or the embedded model, where it is installed, would be loaded
         done = subprocess.run(
             ["/bin/sh", "-ec", line], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
         )

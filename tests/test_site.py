@@ -1,4 +1,4 @@
-"""The site: its pictures and its reference are up to date, it builds without a complaint, and no link of it leads nowhere."""
+"""The site: its pictures and reference are up to date, it builds without a complaint, and no link of it leads nowhere."""
 
 from __future__ import annotations
 
@@ -17,9 +17,8 @@ DOCS = ROOT / "docs"
 
 def run(*command: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    return subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False
-    )
+    words = [sys.executable, *command]
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.mark.parametrize("script", ["draw_figures.py", "write_reference.py"])
