@@ -24,7 +24,7 @@ endif
 .DEFAULT_GOAL := help
 # The tasks share one .venv and one set of coverage data.
 .NOTPARALLEL:
-.PHONY: help chat test check check-static coverage-gate bench bench-all soak live build clean ready
+.PHONY: help chat test check check-static coverage-gate bench bench-all docs soak live build clean ready
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
@@ -62,6 +62,12 @@ bench: ready ## measure callgate beside its peers: minutes, once their environme
 
 bench-all: ready ## measure everything, long talks and the single benchmarks too
 	@$(PY) benchmarks/bench.py --all $(ARGS)
+
+docs: ready ## build the site into build/site
+	@$(PY) scripts/draw_figures.py
+	@$(PY) scripts/write_reference.py
+	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
+	@echo "build/site/index.html"
 
 soak: ready ## run the tests with 20 times the work: more seeds, more crashes, more load
 	@$(PY) scripts/json_schema_suite.py

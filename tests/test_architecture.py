@@ -43,7 +43,8 @@ PURE = (
 )
 EDGES = (
     "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "sessions",
-    "files", "mcp", "toolsets", "workers", "telemetry", "host",
+    "files", "mcp", "toolsets", "workers", "telemetry", "host", "foreign",
+    "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("setup",), ("inner",), ("driver",), ("runtime",), ("server",), ("cli",), ("__main__",))
@@ -59,6 +60,7 @@ TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
 ALLOWED = {
     ("models", "gemini"): "the Gemini model speaks through the native wire",
     ("models", "openai"): "the OpenAI model speaks through the wire of chat completions",
+    ("models", "wire"): "the model behind a client of Google's SDK has the same words for what went wrong",
     ("models", "embedded"): "the embedded model speaks through its own engine",
     ("gemini", "wire"): "how requests are timed and tried again is the same for every server",
     ("openai", "wire"): "how requests are timed and tried again is the same for every server",
@@ -75,6 +77,14 @@ ALLOWED = {
     ("execute", "workers"): "functions that ask for a process run in the workers that the program shares",
     ("execute", "host"): "a tool that runs can call others, and finds the way by its context",
     ("workers", "host"): "so can a tool in a worker, whose way leads to another process",
+    ("execute", "foreign"): "tools of other frameworks are recognised where tools come in",
+    ("foreign", "threads"): "what is sync or fails in another framework's tool is treated as in a function",
+    ("adapters", "foreign"): "one place for both directions",
+    ("adapters", "execute"): "tools that go out to other frameworks are run by the executor",
+    ("adapters", "permission"): "calls of other frameworks pass the same keeper as those of a model",
+    ("adapters", "mcp"): "its desk takes in calls that belong to no run, whoever makes them",
+    ("adapters", "portal"): "sync frameworks need the one door into the event loop",
+    ("adapters", "models"): "the model that speaks through google-genai's client is one of the models",
     ("workers", "threads"): "what is said of a failed tool is the same in a thread and in a process",
 }
 

@@ -20,9 +20,8 @@ def promised(text: str) -> str:
 
 
 def test_there_are_examples() -> None:
-    assert [path.stem for path in EXAMPLES[:6]] == [
-        "01_function", "02_scripted", "03_approval", "04_stream", "05_executor", "06_workers",
-    ]  # fmt: skip
+    assert [path.stem for path in EXAMPLES[:5]] == ["01_function", "02_scripted", "03_approval", "04_stream", "05_executor"]
+    assert len(EXAMPLES) >= 10
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)

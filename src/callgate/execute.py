@@ -22,6 +22,7 @@ from callgate.calls import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
 from callgate.errors import ToolError, ToolNotDeclarable
+from callgate.foreign import adopted
 from callgate.host import enter
 from callgate.respond import json_safe
 from callgate.schema import check_arguments
@@ -75,12 +76,13 @@ class Executor:
         self.register(*tools)
 
     def register(self, *tools: object) -> None:
-        """Adds functions, runnables and toolsets: all of them, or none if one cannot be added.
+        """Adds functions, runnables, toolsets and tools of other frameworks: all of them, or none if one cannot be added.
 
         Raises:
             ToolNotDeclarable: a tool cannot be declared, or its name is taken.
         """
         added: dict[str, Runnable] = {}
+        tools = tuple(item if (ours := adopted(item)) is None else ours for item in tools)
         live = [item for item in tools if isinstance(item, LiveToolset)]
         for runnable in _runnables([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
             name = runnable.definition.name

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from callgate import strict_json
+from callgate.definitions.frameworks import definition_of
 from callgate.definitions.function import FunctionTool
 from callgate.errors import UsageError
 from callgate.types import JsonObject, Loss, ToolDefinition
@@ -75,6 +76,8 @@ def _scalar(value: str | float | bytes | bytearray, at: str) -> str | float:
 
 def _opened(value: Any, at: str) -> Any:
     """What an object of another program holds, by the ways in which such objects say it."""
+    if (definition := definition_of(value)) is not None:
+        return definition
     if callable(getattr(value, "model_dump", None)):
         return value.model_dump(mode="json", by_alias=True, exclude_none=True)
     if callable(getattr(value, "to_dict", None)):

@@ -1,0 +1,141 @@
+"""callgate and other frameworks, both ways. Each framework is imported by the function that is about it and by nothing else.
+
+| framework | their tools behind our gate | our tools in their agents |
+|---|---|---|
+| google-genai | `from_google_genai` | `to_google_genai` |
+| LangChain | `from_langchain` | `to_langchain` |
+| pydantic-ai | `from_pydantic_ai` | `to_pydantic_ai` |
+| OpenAI Agents SDK | `from_openai_agents` | `to_openai_agents` |
+
+`Gate(tools=[...])` takes objects of these frameworks as they are; the functions are for those that need more. Tools that go
+out are behind a `GatedTools`: arguments checked, policy, approval, limits and audit log as in a gate.
+`GenaiModel` is a model that speaks through a `genai.Client` of yours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from callgate.adapters.gated import GatedTools
+from callgate.errors import ToolNotDeclarable
+from callgate.foreign import adopted
+from callgate.models.genai import GenaiModel
+
+if TYPE_CHECKING:
+    from agents.tool import FunctionTool
+    from langchain_core.tools import BaseTool
+    from pydantic_ai.toolsets import FunctionToolset
+
+__all__ = [
+    "GatedTools", "GenaiModel", "from_google_genai", "from_langchain", "from_openai_agents", "from_pydantic_ai",
+    "to_google_genai", "to_langchain", "to_openai_agents", "to_pydantic_ai",
+]  # fmt: skip
+
+
+# Their tools behind our gate ---------------------------------------------------------------------------------------------
+
+
+def from_langchain(*tools: Any) -> list[object]:
+    """LangChain tools as tools of a gate.
+
+    Raises:
+        ToolNotDeclarable: something is no LangChain tool.
+    """
+    from callgate.foreign.langchain import LangChainTool
+
+    return [_only(LangChainTool, tool) for tool in tools]
+
+
+def from_openai_agents(*tools: Any, context: object = None, approved: bool = False) -> list[object]:
+    """Function tools of the OpenAI Agents SDK as tools of a gate.
+
+    Args:
+        tools: The tools.
+        context: What their functions get as the context of a run.
+        approved: Says that the policy of the gate decides, instead of the tools' own `needs_approval`.
+
+    Raises:
+        ToolNotDeclarable: a tool has something that only a Runner of the SDK can do.
+    """
+    from callgate.foreign.openai_agents import AgentsTool
+
+    return [AgentsTool(tool, context=context, approved=approved) for tool in tools]
+
+
+def from_pydantic_ai(toolset: Any, *, deps: Any = None, approved: bool = False) -> list[object]:
+    """A toolset or a tool of pydantic-ai as tools of a gate.
+
+    Args:
+        toolset: The toolset, or one `Tool`.
+        deps: What its functions get as `ctx.deps`.
+        approved: Says that the policy of the gate decides about tools that require approval; without it they are left out.
+    """
+    from callgate.foreign.pydantic_ai import PydanticAiTools
+
+    return [PydanticAiTools(toolset, deps=deps, approved=approved)]
+
+
+def from_google_genai(*tools: Any, functions: Iterable[Callable[..., Any]] = ()) -> list[object]:
+    """What `GenerateContentConfig(tools=[...])` takes, as tools of a gate: functions, `types.Tool`s, built-in tools.
+
+    Args:
+        tools: The tools.
+        functions: The functions behind the declarations of a `types.Tool`, by their names.
+
+    Raises:
+        ToolNotDeclarable: a declaration has no function, or a function no declaration.
+    """
+    from callgate.foreign.google_genai import tools_of
+
+    return tools_of(tools, {function.__name__: function for function in functions})
+
+
+def _only(kind: Callable[[Any], object], item: Any) -> object:
+    found = adopted(item)
+    if not isinstance(found, kind):  # pyright: ignore[reportArgumentType] - the kinds here are classes
+        raise ToolNotDeclarable(f"{item!r} is not a tool of that framework")
+    return found
+
+
+# Our tools in their agents -----------------------------------------------------------------------------------------------
+
+
+def to_langchain(tools: GatedTools | Iterable[object], **options: Any) -> list[BaseTool]:
+    """Our tools as LangChain tools, for `bind_tools`, agents and graphs; `options` are those of `GatedTools`.
+
+    What went wrong is told to the model as the content of a `ToolMessage` with the status `error`; the `ToolResult` is its
+    artifact.
+    """
+    from callgate.adapters.langchain import langchain_tools
+
+    return list(langchain_tools(GatedTools.of(tools, **options)))
+
+
+def to_pydantic_ai(tools: GatedTools | Iterable[object], **options: Any) -> FunctionToolset[Any]:
+    """Our tools as a toolset of pydantic-ai, for `Agent(toolsets=[...])`; `options` are those of `GatedTools`."""
+    from callgate.adapters.pydantic_ai import toolset_of
+
+    return toolset_of(GatedTools.of(tools, **options))
+
+
+def to_openai_agents(tools: GatedTools | Iterable[object], **options: Any) -> list[FunctionTool]:
+    """Our tools as function tools of the OpenAI Agents SDK; `options` are those of `GatedTools`."""
+    from callgate.adapters.openai_agents import function_tools
+
+    return function_tools(GatedTools.of(tools, **options))
+
+
+def to_google_genai(
+    tools: GatedTools | Iterable[object], *, is_async: bool = False, **options: Any
+) -> list[Callable[..., Any]]:
+    """Our tools as functions for google-genai's automatic function calling; `options` are those of `GatedTools`.
+
+    Args:
+        tools: The tools.
+        is_async: Whether they are for `client.aio`; plain functions work with both, and hold up the loop there.
+        options: As `GatedTools` takes them.
+    """
+    from callgate.adapters.google_genai import functions_of
+
+    return functions_of(GatedTools.of(tools, **options), is_async=is_async)

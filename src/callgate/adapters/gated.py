@@ -1,0 +1,158 @@
+"""Our tools for those who bring their own loop: a name and arguments come in, a `ToolResult` goes out.
+
+Every call is checked, decided about, asked about, limited, timed and written down as in a run of a gate. Which framework
+makes the calls is of no interest here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections.abc import AsyncGenerator, Iterable, Mapping
+from os import PathLike
+from typing import Any
+from uuid import uuid4
+
+from callgate.errors import UsageError
+from callgate.execute import Executor
+from callgate.mcp.desk import Desk, Question
+from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits
+from callgate.permission.gatekeeper import Gatekeeper
+from callgate.portal import Portal
+from callgate.types import FunctionCall, Limits, ToolDefinition, ToolResult
+
+__all__ = ["GatedTools"]
+
+NOBODY = "Nobody can be asked: pass approve= to GatedTools, or a rule that allows it."
+ANSWERS = ("yes", "no", "always")
+
+
+class GatedTools:
+    """Tools behind the checks of a gate, without a model.
+
+    ```python
+    async with GatedTools([get_weather, FileTools("docs")], policy=Policy(rules=["ask write_file"]), approve=ask) as gated:
+        result = await gated.call("get_weather", {"city": "Oslo"})
+    ```
+
+    Tools that must be started, such as MCP servers, are known once it was entered, with `async with` or, for sync code,
+    with `with`. `call_sync` works in either case, on a thread of its own.
+
+    Args:
+        tools: What `Gate(tools=...)` takes.
+        policy: What may run.
+        approve: Who is asked. One that edits calls, or puts the answer off, is taken as a no.
+        limits: Deadlines and sizes.
+        rates: How often.
+        audit: A log, or where it is.
+    """
+
+    def __init__(
+        self,
+        tools: Iterable[object],
+        *,
+        policy: Policy | None = None,
+        approve: Approve | None = None,
+        limits: Limits | None = None,
+        rates: RateLimits | None = None,
+        audit: AuditLog | str | PathLike[str] | None = None,
+    ) -> None:
+        self._executor = Executor(tools, limits=limits)
+        self._approve = approve
+        self._keeper = Gatekeeper(
+            tools=self._executor,
+            policy=policy or Policy(),
+            approve=approve,
+            rates=rates or RateLimits(),
+            audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
+        )
+        self._session = f"tools-{uuid4().hex[:16]}"
+        self._desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Desk] = weakref.WeakKeyDictionary()
+        self._portal: Portal | None = None
+        self._lock = threading.Lock()
+
+    @classmethod
+    def of(cls, tools: GatedTools | Iterable[object], **options: Any) -> GatedTools:
+        """The tools themselves if they are gated already, else new ones.
+
+        Raises:
+            UsageError: options for tools that are gated already.
+        """
+        if not isinstance(tools, GatedTools):
+            return cls(tools, **options)
+        if options:
+            raise UsageError(f"{min(options)!r} belongs to GatedTools(...), where these tools were gated; pass it there")
+        return tools
+
+    @property
+    def definitions(self) -> list[ToolDefinition]:
+        """The tools that may be told of: all that the policy does not refuse in any case."""
+        self._executor.refresh()
+        return list(filter(self._keeper.policy.may_declare, self._executor.definitions))
+
+    async def call(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
+        """Makes one call. Whatever becomes of it, there is a result; cancelling the caller stops the tool."""
+        async with self._in_use():
+            desk = self._desks.get(asyncio.get_running_loop())
+            if desk is None:
+                desk = self._desks[asyncio.get_running_loop()] = Desk(self._executor, self._keeper, nobody=NOBODY)
+            call = FunctionCall(name=name, args=dict(args), id=call_id or f"call-{uuid4().hex}")
+            ask = self._ask if self._approve is not None else None
+            visit = desk.take(call, session=self._session, ask=ask, progress=lambda message, fraction=None: None)
+            try:
+                return await asyncio.shield(visit.work)
+            except asyncio.CancelledError:
+                visit.stop("Its caller was cancelled.")
+                await asyncio.wait({visit.work})
+                raise
+
+    def call_sync(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
+        """The same for sync code, inside a running event loop too."""
+        return self._door().run(self.call(name, args, call_id=call_id))
+
+    def close(self) -> None:
+        """Ends the thread of `call_sync`, if there is one."""
+        with self._lock:
+            portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.close()
+
+    async def __aenter__(self) -> GatedTools:
+        await self._executor.start_tools(self)
+        return self
+
+    async def __aexit__(self, *args: object) -> None:
+        await self._executor.stop_tools(self)
+        self.close()
+
+    def __enter__(self) -> GatedTools:
+        return self._door().run(self.__aenter__())
+
+    def __exit__(self, *args: object) -> None:
+        self._door().run(self._executor.stop_tools(self))
+        self.close()
+
+    def _door(self) -> Portal:
+        with self._lock:
+            self._portal = self._portal or Portal()
+            return self._portal
+
+    @contextlib.asynccontextmanager
+    async def _in_use(self) -> AsyncGenerator[None]:
+        """What must be started runs at least as long as a call."""
+        owner = object()
+        await self._executor.start_tools(owner)
+        try:
+            yield
+        finally:
+            await self._executor.stop_tools(owner)
+
+    async def _ask(self, question: Question) -> Approval:
+        assert self._approve is not None, "there is somebody to be asked"
+        answer = await self._approve(question.call, question.definition, question.reason)
+        if answer not in ANSWERS:
+            # What the framework was told that would run is what runs: there is no way back to it with another call.
+            raise UsageError(f"approve answered {answer!r}: outside of a gate, use one of {', '.join(map(repr, ANSWERS))}")
+        return answer

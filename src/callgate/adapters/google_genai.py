@@ -1,0 +1,66 @@
+"""Our tools as functions for google-genai's automatic function calling.
+
+Gated tools come in, functions go out whose signatures make the SDK declare our schemas. The SDK sends what a function raises
+as an error, which is what becomes of a call that failed or was refused.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any
+
+from pydantic import WithJsonSchema
+
+from callgate.adapters.gated import GatedTools
+from callgate.declaration import declared_names
+from callgate.errors import ToolError
+from callgate.types import ToolDefinition, ToolResult
+
+__all__ = ["functions_of"]
+
+
+def functions_of(gated: GatedTools, *, is_async: bool) -> list[Callable[..., Any]]:
+    """A function for each of the gated tools, under the name that Gemini can be told."""
+    definitions = {definition.name: definition for definition in gated.definitions}
+    names = declared_names(definitions.values())
+    return [_function(gated, definitions[own], name, is_async=is_async) for name, own in names.items()]
+
+
+def _function(gated: GatedTools, definition: ToolDefinition, name: str, *, is_async: bool) -> Callable[..., Any]:
+    async def ask(**args: Any) -> Any:
+        return _value(await gated.call(definition.name, args))
+
+    def ask_sync(**args: Any) -> Any:
+        return _value(gated.call_sync(definition.name, args))
+
+    function: Any = ask if is_async else ask_sync
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = definition.description
+    schema = definition.input_schema
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
+    # The SDK checks values with isinstance, so the type is one that everything is; the schema says the rest.
+    types = {key: Annotated[object, WithJsonSchema({**value, **shared})] for key, value in properties.items()}
+    function.__annotations__ = types
+    # As text: only then does the SDK look the types up, and finds plain `object` where it wants something for isinstance.
+    function.__signature__ = inspect.Signature(
+        [
+            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=key, default=_default(schema, key))
+            for key in properties
+            if key.isidentifier()
+        ]
+    )
+    return function
+
+
+def _default(schema: Mapping[str, Any], key: str) -> Any:
+    if key in schema.get("required", ()):
+        return inspect.Parameter.empty
+    return schema["properties"][key].get("default")
+
+
+def _value(result: ToolResult) -> Any:
+    if result.is_error:
+        raise ToolError(result.error)
+    return result.value

@@ -1,0 +1,51 @@
+"""Our tools as LangChain tools.
+
+Gated tools come in, `BaseTool`s go out. LangChain checks no argument of them: their schema is plain JSON Schema, and the
+gate checks against it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from langchain_core.tools import BaseTool, ToolException
+from pydantic import PrivateAttr
+
+from callgate.adapters.gated import GatedTools
+from callgate.respond import whole_text
+from callgate.types import ToolResult
+
+__all__ = ["langchain_tools"]
+
+
+class _GatedTool(BaseTool):
+    """One tool. Its arguments may have any names: LangChain's own parameters are not among those of `_run`."""
+
+    _gated: GatedTools = PrivateAttr()
+
+    def _run(self, /, **args: Any) -> tuple[str, ToolResult]:
+        return _outcome(self._gated.call_sync(self.name, args))
+
+    async def _arun(self, /, **args: Any) -> tuple[str, ToolResult]:
+        return _outcome(await self._gated.call(self.name, args))
+
+
+def _outcome(result: ToolResult) -> tuple[str, ToolResult]:
+    if result.is_error:
+        raise ToolException(result.error)
+    return whole_text(result), result
+
+
+def langchain_tools(gated: GatedTools) -> Iterator[BaseTool]:
+    """A LangChain tool for each of the gated ones."""
+    for definition in gated.definitions:
+        tool = _GatedTool(
+            name=definition.name,
+            description=definition.description,
+            args_schema=dict(definition.input_schema),
+            response_format="content_and_artifact",
+            handle_tool_error=True,
+        )
+        tool._gated = gated  # pyright: ignore[reportPrivateUsage] - pydantic takes private attributes only like this
+        yield tool

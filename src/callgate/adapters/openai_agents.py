@@ -1,0 +1,43 @@
+"""Our tools as function tools of the OpenAI Agents SDK.
+
+Gated tools come in, `FunctionTool`s go out. A result is text there, and so is an error: the SDK has no other way to tell a
+model of one without ending the run.
+"""
+
+from __future__ import annotations
+
+from agents.tool import FunctionTool
+from agents.tool_context import ToolContext
+
+from callgate import strict_json
+from callgate.adapters.gated import GatedTools
+from callgate.respond import whole_text
+from callgate.types import ToolDefinition
+
+__all__ = ["function_tools"]
+
+
+def function_tools(gated: GatedTools) -> list[FunctionTool]:
+    """A function tool for each of the gated ones."""
+    return [_tool(gated, definition) for definition in gated.definitions]
+
+
+def _tool(gated: GatedTools, definition: ToolDefinition) -> FunctionTool:
+    async def invoke(context: ToolContext[object], text: str) -> str:
+        try:
+            args = strict_json.parse(text or "{}")
+        except strict_json.JsonError as error:
+            return f"Error: the arguments of {definition.name!r} are not JSON: {error}"
+        if not isinstance(args, dict):
+            return f"Error: the arguments of {definition.name!r} are not an object."
+        result = await gated.call(definition.name, args, call_id=context.tool_call_id)  # pyright: ignore[reportUnknownArgumentType]
+        return f"Error: {result.error}" if result.is_error else whole_text(result)
+
+    return FunctionTool(
+        name=definition.name,
+        description=definition.description,
+        params_json_schema=dict(definition.input_schema),
+        on_invoke_tool=invoke,
+        # Strict schemas know no optional arguments; what is sent is checked by the gate in any case.
+        strict_json_schema=False,
+    )

@@ -1,0 +1,97 @@
+"""Tool objects of other frameworks -> what they are: a make, and a `ToolDefinition`.
+
+Objects of LangChain, pydantic-ai and the OpenAI Agents SDK come in and are known by the names of their classes, so that none
+of these packages is ever imported for it. How such a tool is run is no business of this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypeAlias, cast
+
+from callgate.types import JsonObject, ToolDefinition
+
+__all__ = ["Make", "definition_of", "make_of"]
+
+Make: TypeAlias = Literal["langchain", "openai_agents", "pydantic_ai", "pydantic_ai_toolset", "google_genai"]
+"""Whose a tool is."""
+
+_CLASSES: Mapping[tuple[str, str], Make] = {
+    ("langchain_core", "BaseTool"): "langchain",
+    ("agents", "FunctionTool"): "openai_agents",
+    ("pydantic_ai", "Tool"): "pydantic_ai",
+    ("pydantic_ai", "AbstractToolset"): "pydantic_ai_toolset",
+    ("google", "Tool"): "google_genai",
+}
+"""Top package and name of a class -> whose it is."""
+
+# What an object must have beside the name of its class, which others may use as well.
+_MARKS: Mapping[Make, str] = {
+    "langchain": "tool_call_schema",
+    "openai_agents": "params_json_schema",
+    "pydantic_ai": "tool_def",
+    "pydantic_ai_toolset": "get_tools",
+    "google_genai": "function_declarations",
+}
+
+
+def make_of(value: object) -> Make | None:
+    """Whose tool an object is, if it is of a framework that callgate knows."""
+    for kind in type(value).__mro__:
+        make = _CLASSES.get((kind.__module__.partition(".")[0], kind.__name__))
+        if make is not None and hasattr(value, _MARKS[make]):
+            return make
+    return None
+
+
+def definition_of(value: object) -> ToolDefinition | None:
+    """What one tool of another framework is; None where it is none, or not one."""
+    reader = _READERS.get(make_of(value))
+    return None if reader is None else reader(value)
+
+
+def _of_langchain(tool: Any) -> ToolDefinition:
+    schema: Any = tool.tool_call_schema
+    if not isinstance(schema, dict):
+        ask = getattr(schema, "model_json_schema", None) or schema.schema  # the second one: models of pydantic's version 1
+        schema = ask()
+    return ToolDefinition(name=tool.name, description=tool.description or "", input_schema=_object(schema))
+
+
+def _of_openai_agents(tool: Any) -> ToolDefinition:
+    return ToolDefinition(
+        name=tool.name,
+        description=tool.description or "",
+        input_schema=_object(tool.params_json_schema),
+        timeout_s=getattr(tool, "timeout_seconds", None),
+    )
+
+
+def _of_pydantic_ai(tool: Any) -> ToolDefinition:
+    return of_pydantic_ai_definition(tool.tool_def)
+
+
+def of_pydantic_ai_definition(tool: Any) -> ToolDefinition:
+    """A definition of pydantic-ai's as one of ours."""
+    return ToolDefinition(
+        name=tool.name,
+        description=tool.description or "",
+        input_schema=_object(tool.parameters_json_schema),
+        output_schema=getattr(tool, "return_schema", None) or None,
+        sequential=bool(tool.sequential),
+        timeout_s=getattr(tool, "timeout", None),
+    )
+
+
+def _object(schema: Any) -> JsonObject:
+    """The schema of arguments, without the title and description that frameworks repeat from the tool."""
+    fields = {key: value for key, value in cast("JsonObject", schema).items() if key not in ("title", "description")}
+    empty: JsonObject = {"type": "object", "properties": {}}
+    return empty | fields
+
+
+_READERS: Mapping[Make | None, Callable[[Any], ToolDefinition]] = {
+    "langchain": _of_langchain,
+    "openai_agents": _of_openai_agents,
+    "pydantic_ai": _of_pydantic_ai,
+}

@@ -1,0 +1,60 @@
+"""Tools of other frameworks as tools of a gate.
+
+An object of LangChain, pydantic-ai or the OpenAI Agents SDK comes in, something that an executor can run goes out: its
+arguments are checked against its own schema, its calls have a deadline and pass the policy, and its errors stay errors. The
+framework is imported only where one of its objects is there already.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from callgate.definitions.frameworks import Make, make_of
+from callgate.errors import ToolNotDeclarable
+
+__all__ = ["adopted"]
+
+
+def adopted(item: object) -> object | None:
+    """A tool, or a toolset, of another framework as one of ours; None if it is of no framework that is known.
+
+    Raises:
+        ToolNotDeclarable: it is, and cannot be run here as it stands.
+    """
+    make = make_of(item)
+    return None if make is None else _MAKES[make](item)
+
+
+def _langchain(item: Any) -> object:
+    from callgate.foreign.langchain import LangChainTool
+
+    return LangChainTool(item)
+
+
+def _openai_agents(item: Any) -> object:
+    from callgate.foreign.openai_agents import AgentsTool
+
+    return AgentsTool(item)
+
+
+def _pydantic_ai(item: Any) -> object:
+    from callgate.foreign.pydantic_ai import PydanticAiTools
+
+    return PydanticAiTools(item)
+
+
+def _google_genai(item: Any) -> object:
+    raise ToolNotDeclarable(
+        "a google.genai.types.Tool holds declarations and no code: pass the functions too, as in "
+        "tools=from_google_genai(tool, functions=[...]) of callgate.adapters"
+    )
+
+
+_MAKES: Mapping[Make, Callable[[Any], object]] = {
+    "langchain": _langchain,
+    "openai_agents": _openai_agents,
+    "pydantic_ai": _pydantic_ai,
+    "pydantic_ai_toolset": _pydantic_ai,
+    "google_genai": _google_genai,
+}

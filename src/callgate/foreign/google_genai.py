@@ -1,0 +1,57 @@
+"""Tools as google-genai takes them -> tools as a gate takes them.
+
+A `types.Tool` and the functions behind its declarations come in; functions with the declared schemas, and the names of tools
+that run at Google, go out. What is declared is what arguments are checked against.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from callgate.definitions import definitions_from, function_tool
+from callgate.definitions.function import FunctionTool
+from callgate.errors import ToolNotDeclarable
+from callgate.types import JsonObject, ToolDefinition
+
+__all__ = ["tools_of"]
+
+
+def tools_of(tools: Iterable[Any], functions: Mapping[str, Callable[..., Any]]) -> list[object]:
+    """What a gate takes instead of these tools.
+
+    Raises:
+        ToolNotDeclarable: a declaration has no function, or a function no declaration.
+    """
+    found: list[object] = []
+    unused = set(functions)
+    for item in tools:
+        if callable(item):
+            found.append(item)
+            continue
+        fields: JsonObject = (
+            dict(cast("JsonObject", item))
+            if isinstance(item, Mapping)
+            else item.model_dump(mode="json", by_alias=True, exclude_none=True)
+        )
+        spelled = [name for name in fields if name.replace("_", "").lower() == "functiondeclarations"]
+        declarations = [fields.pop(name) for name in spelled]
+        if any(declarations):
+            declared = definitions_from(item, "gemini")
+            found += [_bound(definition, functions) for definition in declared]
+            unused -= {definition.name for definition in declared}
+        found += [{name: configuration} for name, configuration in fields.items()]
+    if unused:
+        raise ToolNotDeclarable(f"no declaration is there for the function {min(unused)!r}: declare it, or leave it out")
+    return found
+
+
+def _bound(definition: ToolDefinition, functions: Mapping[str, Callable[..., Any]]) -> FunctionTool:
+    if definition.name not in functions:
+        raise ToolNotDeclarable(f"nothing runs the declared function {definition.name!r}: pass it in functions=[...]")
+    tool = function_tool(functions[definition.name], name=definition.name)
+    own = tool.definition
+    schema: JsonObject = {"type": "object", "properties": {}, **definition.input_schema}
+    tool.definition = replace(own, description=definition.description or own.description, input_schema=schema)
+    return tool

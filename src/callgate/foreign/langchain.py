@@ -1,0 +1,77 @@
+"""A LangChain tool as a tool of a gate.
+
+Checked arguments come in, what the tool returned goes out as it is. A tool without an async version runs in a thread that
+can be left behind at the deadline, as any other sync function. Knows nothing of agents, graphs and their state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, cast
+
+from langchain_core.messages import ToolCall, ToolMessage
+from langchain_core.tools import BaseTool, ToolException
+from pydantic import BaseModel, ValidationError
+
+from callgate.definitions.frameworks import definition_of
+from callgate.errors import ToolError
+from callgate.threads import THREADS
+from callgate.types import Limits, ToolContext
+
+__all__ = ["LangChainTool"]
+
+
+class LangChainTool:
+    """Runs one LangChain tool."""
+
+    def __init__(self, tool: BaseTool) -> None:
+        definition = definition_of(tool)
+        assert definition is not None, "only tools of LangChain are given to this class"
+        self.definition = definition
+        self._handler: Any = tool.handle_tool_error
+        # What LangChain hands back as content when a tool failed looks like a value; here it stays an error.
+        self._tool = tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
+        model = tool.args_schema
+        self._model = model if isinstance(model, type) and issubclass(model, BaseModel) else None
+        declared: Any = definition.input_schema.get("properties", {})
+        self._has_injected = self._model is not None and len(self._model.model_fields) > len(declared)
+        kind: Any = type(tool)
+        self._is_sync = kind._arun is cast("Any", BaseTool)._arun or getattr(tool, "coroutine", tool) is None
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """What the validators of the tool's own model refuse, beyond its schema."""
+        if self._model is None or self._has_injected:
+            return ()
+        try:
+            self._model.model_validate(dict(args))
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            return tuple(f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in found[:10])
+        return ()
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
+        """Calls the tool. Arguments that LangChain injects need the whole call, and its answer is then text."""
+        given: Any = dict(args)
+        if self._has_injected:
+            given = ToolCall(type="tool_call", name=self.definition.name, args=given, id=context.call_id)
+        try:
+            if self._is_sync:
+                limit = Limits().abandoned_threads
+                value = await THREADS.run(partial(self._tool.invoke, given), abandoned_max=limit)
+            else:
+                value = await self._tool.ainvoke(given)
+        except ToolException as error:
+            raise ToolError(self._sentence(error)) from error
+        if isinstance(value, ToolMessage):
+            content = cast("object", value.content)  # pyright: ignore[reportUnknownMemberType]
+            if value.status == "error":
+                raise ToolError(str(content))
+            return content
+        return value
+
+    def _sentence(self, error: ToolException) -> str:
+        if isinstance(self._handler, str):
+            return self._handler
+        said = self._handler(error) if callable(self._handler) else error
+        return str(said) or "The tool failed without saying why."

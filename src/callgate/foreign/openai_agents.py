@@ -1,0 +1,76 @@
+"""A function tool of the OpenAI Agents SDK as a tool of a gate.
+
+Checked arguments come in, what the tool returned goes out; a failure stays one, where the SDK would send its text as a
+result. What only a runner of that SDK can do (guardrails, its own approvals) is refused here, never left out in silence.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agents import tool as agents_tool
+from agents.tool import FunctionTool, ToolOutputText
+from agents.tool_context import ToolContext as AgentsContext
+
+from callgate import strict_json
+from callgate.definitions.frameworks import definition_of
+from callgate.errors import ToolError, ToolNotDeclarable
+from callgate.types import ToolContext
+
+__all__ = ["AgentsTool"]
+
+
+class AgentsTool:
+    """Runs one function tool.
+
+    Args:
+        tool: The tool.
+        context: What its functions get as the context of a run.
+        approved: Says that the policy of the gate decides instead of the tool's own `needs_approval`.
+    """
+
+    def __init__(self, tool: FunctionTool, *, context: object = None, approved: bool = False) -> None:
+        definition = definition_of(tool)
+        assert definition is not None, "only function tools of the SDK are given to this class"
+        self.definition = definition
+        _refuse_what_needs_a_runner(tool, approved=approved)
+        self._tool = tool
+        self._context = context
+        # Without its handler, a failing tool raises; with it, its failure would look like a value.
+        self._bare = agents_tool.set_function_tool_failure_error_function(copy.copy(tool), None)
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """Nothing beyond the schema."""
+        return ()
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
+        """Calls the tool with its arguments as JSON, as the SDK does."""
+        text = strict_json.dump(dict(args)).decode()
+        inside = AgentsContext(
+            context=self._context, tool_name=context.name, tool_call_id=context.call_id, tool_arguments=text
+        )
+        try:
+            value = await self._bare.on_invoke_tool(inside, text)
+        except Exception as error:
+            handler = agents_tool.resolve_function_tool_failure_error_function(self._tool, inside)
+            if handler is None or handler is agents_tool.default_tool_error_function:
+                raise
+            said = handler(inside, error)
+            raise ToolError(str(await said if inspect.isawaitable(said) else said)) from error
+        return value.text if isinstance(value, ToolOutputText) else value
+
+
+def _refuse_what_needs_a_runner(tool: FunctionTool, *, approved: bool) -> None:
+    name = tool.name
+    if tool.tool_input_guardrails or tool.tool_output_guardrails:
+        raise ToolNotDeclarable(f"tool {name!r} has guardrails, which only a Runner runs: use hooks of a Policy instead")
+    if tool.needs_approval is not False and not approved:
+        raise ToolNotDeclarable(
+            f"tool {name!r} has needs_approval: pass from_openai_agents(tool, approved=True), and a rule such as "
+            f"'ask {name}' in the policy, which then decides"
+        )
+    if tool.is_enabled is not True:
+        raise ToolNotDeclarable(f"tool {name!r} has is_enabled, which only a Runner asks: leave out what must not run")

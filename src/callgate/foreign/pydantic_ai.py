@@ -1,0 +1,171 @@
+"""A toolset of pydantic-ai as a live toolset of a gate.
+
+A toolset, or one of its tools, comes in; it is entered when a run begins and left when nobody uses it any more, by one task,
+as toolsets that hold connections demand. Knows nothing of agents: there is a context for the tools, and no model behind it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_ai import RunContext, Tool
+from pydantic_ai import exceptions as theirs
+from pydantic_ai.messages import BinaryContent, ToolReturn
+from pydantic_ai.models.test import TestModel
+from pydantic_ai.toolsets import AbstractToolset, FunctionToolset, ToolsetTool
+from pydantic_ai.usage import RunUsage
+
+from callgate import strict_json
+from callgate.definitions.frameworks import of_pydantic_ai_definition
+from callgate.errors import ToolError
+from callgate.threads import error_sentence
+from callgate.types import Media, ToolContext
+
+__all__ = ["PydanticAiTools"]
+
+logger = logging.getLogger("callgate.foreign")
+
+START_S = 30.0
+"""How long a toolset may take to be entered and to say what it has."""
+
+_SAID = tuple(kind for name in ("ModelRetry", "ToolFailed") if (kind := getattr(theirs, name, None)) is not None)
+_DEFERRED = (theirs.ApprovalRequired, theirs.CallDeferred)
+
+
+class PydanticAiTools:
+    """The tools of one toolset.
+
+    Args:
+        toolset: A toolset, or a single `Tool`.
+        deps: What its functions get as `ctx.deps`.
+        approved: Says that the policy of the gate decides about tools that require approval; without it they are left out.
+    """
+
+    def __init__(self, toolset: Any, *, deps: Any = None, approved: bool = False) -> None:
+        tool: Any = toolset
+        self._toolset: AbstractToolset[Any] = FunctionToolset[Any]([tool]) if isinstance(toolset, Tool) else tool
+        self.name = self._toolset.id or "pydantic_ai"
+        self.version = 0
+        self.approved = approved
+        self.context = RunContext[Any](deps=deps, model=TestModel(), usage=RunUsage())
+        self._owners: list[object] = []
+        self._tools: dict[str, ToolsetTool[Any]] = {}
+        self._entered: AbstractToolset[Any] = self._toolset
+        self._complaint: str | None = None
+        self._life: asyncio.Task[None] | None = None
+        self._over = asyncio.Event()
+
+    async def start(self, owner: object) -> None:
+        """Enters the toolset, unless that was done."""
+        self._owners.append(owner)
+        if len(self._owners) > 1:
+            return
+        self._over = asyncio.Event()
+        ready = asyncio.Event()
+        self._life = asyncio.create_task(self._live(ready, self._over))
+        await ready.wait()
+
+    async def aclose(self, owner: object) -> None:
+        """Leaves it after its last owner."""
+        if owner in self._owners:
+            self._owners.remove(owner)
+        if not self._owners and self._life is not None:
+            life, self._life = self._life, None
+            self._over.set()
+            await asyncio.wait({life}, timeout=START_S)
+
+    async def _live(self, ready: asyncio.Event, over: asyncio.Event) -> None:
+        try:
+            async with contextlib.AsyncExitStack() as stack:
+                async with asyncio.timeout(START_S):
+                    inside = await self._toolset.for_run(self.context)
+                    self._entered = await stack.enter_async_context(inside)
+                    self._tools = await self._entered.get_tools(self.context)
+                self._complaint = None
+                self.version += 1
+                ready.set()
+                await over.wait()
+        except Exception as error:
+            # Whatever is behind the toolset: without it, the other tools still work.
+            logger.warning("the toolset %r failed", self.name, exc_info=error)
+            self._tools = {}
+            self._complaint = f"The toolset {self.name!r} cannot be used: {error_sentence(error)}"
+            self.version += 1
+        finally:
+            ready.set()
+
+    def runnables(self) -> list[_OneTool]:
+        """The tools that can be run here."""
+        return [_OneTool(self, tool) for tool in self._tools.values() if self._why_not(tool) is None]
+
+    def complaints(self) -> Sequence[str]:
+        """Why the toolset is not there, and which of its tools are left out."""
+        left_out = [why for tool in self._tools.values() if (why := self._why_not(tool)) is not None]
+        return [self._complaint, *left_out] if self._complaint else left_out
+
+    def _why_not(self, tool: ToolsetTool[Any]) -> str | None:
+        name, kind = tool.tool_def.name, tool.tool_def.kind
+        if kind == "function" or (kind == "unapproved" and self.approved):
+            return None
+        if kind == "unapproved":
+            return (
+                f"The tool {name!r} requires approval, so it is left out: pass from_pydantic_ai(toolset, approved=True), "
+                f"and a rule such as 'ask {name}' in the policy, which then decides."
+            )
+        return f"The tool {name!r} is of the kind {kind!r}, which only an agent can answer, so it is left out."
+
+    async def call(self, tool: ToolsetTool[Any], args: Mapping[str, Any], context: ToolContext) -> object:
+        """Calls one of the tools as an agent would."""
+        inside = dataclasses.replace(
+            self.context, tool_name=context.name, tool_call_id=context.call_id, tool_call_approved=self.approved
+        )
+        try:
+            values = tool.args_validator.validate_json(strict_json.dump(dict(args)))
+            if tool.args_validator_func is not None:
+                await _awaited(tool.args_validator_func(inside, **values))
+            return _value(await self._entered.call_tool(tool.tool_def.name, values, inside, tool))
+        except _SAID as error:
+            raise ToolError(str(error)) from error
+        except _DEFERRED as error:
+            raise ToolError("Not run: the tool puts its calls off, which only an agent of pydantic-ai can do.") from error
+
+
+class _OneTool:
+    """One of the tools."""
+
+    def __init__(self, home: PydanticAiTools, tool: ToolsetTool[Any]) -> None:
+        self.definition = of_pydantic_ai_definition(tool.tool_def)
+        self._home = home
+        self._tool = tool
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """What the tool's own validator refuses, beyond its schema."""
+        try:
+            self._tool.args_validator.validate_json(strict_json.dump(dict(args)))
+        except ValidationError as error:
+            found = error.errors(include_url=False, include_context=False, include_input=False)
+            return tuple(f"{'.'.join(map(str, item['loc'])) or 'the arguments'}: {item['msg']}" for item in found[:10])
+        return ()
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
+        """Calls the tool."""
+        return await self._home.call(self._tool, args, context)
+
+
+async def _awaited(value: Any) -> None:
+    if asyncio.iscoroutine(value):
+        await value
+
+
+def _value(value: Any) -> object:
+    if isinstance(value, ToolReturn):
+        value = value.return_value  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+    if isinstance(value, BinaryContent):
+        return Media(data=value.data, mime_type=value.media_type)
+    return value  # pyright: ignore[reportUnknownVariableType]

@@ -1,0 +1,370 @@
+"""Tools of other frameworks behind a gate, with the real packages: checked, allowed or refused, run, and answered once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import Annotated, Any, Literal
+
+import pytest
+from agents import RunContextWrapper, function_tool
+from google.genai import types
+from langchain_core.tools import InjectedToolCallId, StructuredTool, ToolException
+from langchain_core.tools import tool as langchain_tool
+from pydantic import BaseModel, Field, field_validator
+from pydantic_ai import ApprovalRequired, BinaryContent, ModelRetry, RunContext, Tool, ToolReturn
+from pydantic_ai.toolsets import FunctionToolset
+
+from callgate import (
+    Executor,
+    FunctionCall,
+    Gate,
+    Policy,
+    ScriptedModel,
+    ToolNotDeclarable,
+    definition_from,
+    definitions_from,
+)
+from callgate.adapters import from_google_genai, from_langchain, from_openai_agents, from_pydantic_ai
+from callgate.events import Notice
+from callgate.testing import call, text
+from callgate.types import CallRecord
+
+
+def outcomes(records: Iterable[CallRecord]) -> list[tuple[str, Any]]:
+    return [(record.state, record.result.error or record.result.value) for record in records if record.result]
+
+
+def asked(tools: Iterable[object], *calls: Any, **options: Any) -> list[tuple[str, Any]]:
+    """What comes of calls that a model makes in one turn."""
+    with Gate(ScriptedModel([list(calls), text("Done.")]), tools=tools, **options) as gate:
+        return outcomes(gate.run_sync("Go.").calls)
+
+
+# The tools ---------------------------------------------------------------------------------------------------------------
+
+
+@langchain_tool
+def lc_add(a: int, b: int = 2) -> dict[str, int]:
+    """Adds."""
+    return {"sum": a + b}
+
+
+@langchain_tool
+async def lc_later(word: Literal["up", "down"]) -> str:
+    """Says a word."""
+    return word.upper()
+
+
+class Even(BaseModel):
+    number: int = Field(description="An even one.")
+
+    @field_validator("number")
+    @classmethod
+    def is_even(cls, number: int) -> int:
+        if number % 2:
+            raise ValueError("odd")
+        return number
+
+
+def half(number: int) -> int:
+    if number == 0:
+        raise ToolException("There is no half of nothing.")
+    return number // 2
+
+
+LC_HALF = StructuredTool.from_function(half, name="half", description="Halves.", args_schema=Even, handle_tool_error=True)
+
+
+@langchain_tool
+def lc_who(name: str, call_id: Annotated[str, InjectedToolCallId]) -> str:
+    """Knows its call."""
+    return f"{name} {bool(call_id)}"
+
+
+@function_tool
+def oa_mul(a: int, b: int = 3) -> int:
+    """Multiplies."""
+    return a * b
+
+
+@function_tool
+async def oa_who(context: RunContextWrapper[str], suffix: str) -> str:
+    """Greets the owner of the context."""
+    return context.context + suffix
+
+
+@function_tool
+def oa_broken() -> str:
+    """Breaks."""
+    raise RuntimeError("no luck")
+
+
+@function_tool(failure_error_function=lambda context, error: f"sorry: {error}")
+def oa_polite() -> str:
+    """Breaks politely."""
+    raise RuntimeError("no luck")
+
+
+TOOLSET: FunctionToolset[str] = FunctionToolset(id="shelf")
+
+
+@TOOLSET.tool_plain
+def pa_stock(item: Literal["tea", "salt"], at_least: Annotated[int, Field(ge=0)] = 0) -> dict[str, int]:
+    """Counts.
+
+    Args:
+        item: What.
+        at_least: How many there are in any case.
+    """
+    return {item: max(12, at_least)}
+
+
+@TOOLSET.tool
+def pa_owner(ctx: RunContext[str]) -> ToolReturn:
+    """Tells the deps."""
+    if ctx.deps == "nobody":
+        raise ModelRetry("Ask again with an owner.")
+    return ToolReturn(return_value=f"{ctx.deps} by {ctx.tool_name} {bool(ctx.tool_call_id)}", metadata={"hidden": 1})
+
+
+@TOOLSET.tool_plain
+def pa_picture() -> BinaryContent:
+    """Shows a picture."""
+    return BinaryContent(b"\x89PNG", media_type="image/png")
+
+
+@TOOLSET.tool_plain(requires_approval=True)
+def pa_clear() -> str:
+    """Clears everything."""
+    return "cleared"
+
+
+@TOOLSET.tool_plain
+def pa_hesitant() -> str:
+    """Wants approval only when it is called."""
+    raise ApprovalRequired
+
+
+# Definitions -------------------------------------------------------------------------------------------------------------
+
+
+def test_definition_from_reads_the_objects_of_frameworks():
+    found = [definition_from(item) for item in (lc_add, oa_mul, Tool(half))]
+    assert [definition.name for definition in found] == ["lc_add", "oa_mul", "half"]
+    assert found[0].description == "Adds."
+    assert found[0].input_schema["properties"]["b"]["default"] == 2
+    assert found[0].input_schema["required"] == ["a"]
+    assert definitions_from([lc_add, half])[1].name == "half"
+
+
+def test_a_class_of_another_package_with_such_a_name_is_no_tool_of_the_framework():
+    imposter = type("FunctionTool", (), {"__module__": "agents.mine", "name": "x"})
+    with pytest.raises(ToolNotDeclarable, match="is not a tool"):
+        Executor([imposter()])
+
+
+# LangChain ---------------------------------------------------------------------------------------------------------------
+
+
+def test_langchain_tools_are_called_through_the_gate_as_they_are():
+    got = asked([lc_add, lc_later], call("lc_add", a="1"), call("lc_later", word="up"), call("lc_add", a="many"))
+    assert got[:2] == [("finished", {"sum": 3}), ("finished", "UP")]
+    state, error = got[2]
+    assert state == "failed"
+    assert "a: 'many' is a string" in error
+
+
+def test_a_policy_decides_about_langchain_tools():
+    got = asked([lc_add], call("lc_add", a=1), policy=Policy(rules=["ask lc_add"]))
+    assert got[0][0] == "denied"
+
+
+def test_an_error_of_a_langchain_tool_stays_an_error_and_validators_speak_before_it_runs():
+    got = asked(from_langchain(LC_HALF), call("half", number=8), call("half", number=0), call("half", number=3))
+    assert got[:2] == [("finished", 4), ("failed", "There is no half of nothing.")]
+    assert "number: Value error, odd" in got[2][1]
+
+
+@pytest.mark.parametrize(
+    ("handler", "sentence"), [("Later, please.", "Later, please."), (lambda e: f"<{e}>", "<no>"), (False, "no")]
+)
+def test_the_sentence_of_a_langchain_error_is_the_one_that_its_handler_makes(handler: Any, sentence: str):
+    def fails() -> None:
+        raise ToolException("no")
+
+    tool = StructuredTool.from_function(fails, description="Fails.", handle_tool_error=handler)
+    assert asked([tool], call("fails")) == [("failed", sentence)]
+
+
+def test_injected_arguments_are_hidden_from_the_model_and_filled_in():
+    assert set(definition_from(lc_who).input_schema["properties"]) == {"name"}
+    assert asked([lc_who], call("lc_who", name="Ada")) == [("finished", "Ada True")]
+
+
+def test_from_langchain_refuses_what_is_none():
+    with pytest.raises(ToolNotDeclarable, match="not a tool of that framework"):
+        from_langchain(half)
+
+
+# OpenAI Agents -----------------------------------------------------------------------------------------------------------
+
+
+def test_function_tools_of_the_agents_sdk_are_called_through_the_gate():
+    tools = [oa_mul, *from_openai_agents(oa_who, context="Ada")]
+    got = asked(tools, call("oa_mul", a=2, b=4), call("oa_who", suffix="!"), call("oa_mul", a=2))
+    assert got[:2] == [("finished", 8), ("finished", "Ada!")]
+    assert got[2][0] == "failed"  # A strict schema requires every argument.
+
+
+def test_a_failing_function_tool_is_an_error_and_not_a_text():
+    assert asked([oa_broken, oa_polite], call("oa_broken"), call("oa_polite")) == [
+        ("failed", "RuntimeError: no luck"),
+        ("failed", "sorry: no luck"),
+    ]
+
+
+def test_what_only_a_runner_can_do_is_refused_with_what_to_do():
+    @function_tool(needs_approval=True)
+    def risky() -> str:
+        """Is risky."""
+        return "done"
+
+    @function_tool(is_enabled=False)
+    def off() -> str:
+        """Is off."""
+        return "on"
+
+    with pytest.raises(ToolNotDeclarable, match=r"approved=True.*'ask risky'"):
+        Executor([risky])
+    with pytest.raises(ToolNotDeclarable, match="is_enabled"):
+        Executor([off])
+    assert asked(from_openai_agents(risky, approved=True), call("risky")) == [("finished", "done")]
+
+
+# pydantic-ai -------------------------------------------------------------------------------------------------------------
+
+
+def test_a_toolset_of_pydantic_ai_is_called_through_the_gate():
+    got = asked(
+        from_pydantic_ai(TOOLSET, deps="Ada"),
+        call("pa_stock", item="tea", at_least=20),
+        call("pa_owner"),
+        call("pa_stock", item="gold"),
+        call("pa_stock", item="tea", at_least=-1),
+        call("pa_hesitant"),
+    )
+    assert got[:2] == [("finished", {"tea": 20}), ("finished", "Ada by pa_owner True")]
+    assert [state for state, _ in got[2:]] == ["failed"] * 3
+    assert "only an agent of pydantic-ai" in got[4][1]
+
+
+def test_a_retry_of_pydantic_ai_is_a_sentence_for_the_model_and_a_picture_is_media():
+    with Gate(
+        ScriptedModel([[call("pa_owner"), call("pa_picture")], text("Done.")]), from_pydantic_ai(TOOLSET, deps="nobody")
+    ) as gate:
+        owner, picture = gate.run_sync("Go.").calls
+    assert outcomes([owner]) == [("failed", "Ask again with an owner.")]
+    assert picture.result is not None
+    assert len(picture.result.media) == 1
+
+
+def test_a_tool_that_requires_approval_is_left_out_unless_the_policy_decides():
+    async def story(approved: bool) -> tuple[list[str], list[tuple[str, Any]]]:
+        gate = Gate(
+            ScriptedModel([call("pa_clear"), text("Done.")]),
+            from_pydantic_ai(TOOLSET, approved=approved),
+            policy=Policy(rules=["ask pa_clear"]),
+            approve=yes,
+        )
+        notices: list[str] = []
+        async for event in gate.stream("Go."):
+            notices += [event.message] if isinstance(event, Notice) else []
+        return notices, outcomes(event.reply.calls)
+
+    async def yes(*_: object) -> str:
+        return "yes"
+
+    notices, got = asyncio.run(story(False))
+    assert any("'pa_clear' requires approval, so it is left out" in notice for notice in notices)
+    assert got[0][0] == "failed"
+    assert asyncio.run(story(True))[1] == [("finished", "cleared")]
+
+
+def test_a_single_tool_of_pydantic_ai_is_a_tool():
+    assert asked([Tool(half)], call("half", number=8)) == [("finished", 4)]
+
+
+def test_a_toolset_that_cannot_be_entered_costs_its_own_tools_only():
+    class Broken(FunctionToolset[None]):
+        async def __aenter__(self) -> Any:
+            raise OSError("no such shelf")
+
+    gate = Gate(ScriptedModel([call("lc_add", a=1), text("Done.")]), tools=[Broken(id="far"), lc_add])
+
+    async def story() -> tuple[list[str], list[tuple[str, Any]]]:
+        events = [event async for event in gate.stream("Go.")]
+        return [event.message for event in events if isinstance(event, Notice)], outcomes(events[-1].reply.calls)
+
+    notices, got = asyncio.run(story())
+    assert notices == ["The toolset 'far' cannot be used: OSError: no such shelf"]
+    assert got == [("finished", {"sum": 3})]
+
+
+# google-genai ------------------------------------------------------------------------------------------------------------
+
+
+def weather(city: str, days: int = 1) -> str:
+    """Not what the model is told."""
+    return f"{city}: {days} x sun"
+
+
+DECLARED = types.Tool(
+    function_declarations=[
+        types.FunctionDeclaration(
+            name="weather",
+            description="Tells the weather.",
+            parameters=types.Schema(
+                type=types.Type.OBJECT,
+                properties={
+                    "city": types.Schema(type=types.Type.STRING, enum=["Oslo", "Rome"]),
+                    "days": types.Schema(type=types.Type.INTEGER),
+                },
+                required=["city"],
+            ),
+        )
+    ],
+    google_search=types.GoogleSearch(),
+)
+
+
+def test_a_tool_of_google_genai_is_called_through_the_gate_and_its_declaration_is_what_is_checked():
+    tools = from_google_genai(DECLARED, half, functions=[weather])
+    assert tools[1:] == [{"googleSearch": {}}, half]
+    got = asked(tools, call("weather", city="Oslo", days="2"), call("weather", city="Paris"), call("half", number=4))
+    assert (got[0], got[2]) == (("finished", "Oslo: 2 x sun"), ("finished", 2))
+    assert got[1][0] == "failed"
+    assert definition_from(DECLARED).description == "Tells the weather."
+
+
+@pytest.mark.parametrize(
+    ("given", "functions", "sentence"),
+    [(DECLARED, [], "nothing runs the declared function 'weather'"), (half, [weather], "no declaration is there")],
+)
+def test_declarations_and_functions_must_fit(given: Any, functions: list[Callable[..., Any]], sentence: str):
+    with pytest.raises(ToolNotDeclarable, match=sentence):
+        from_google_genai(given, functions=functions)
+
+
+def test_a_bare_tool_of_google_genai_says_where_its_functions_go():
+    with pytest.raises(ToolNotDeclarable, match=r"from_google_genai\(tool, functions="):
+        Gate(ScriptedModel([text("x")]), tools=[DECLARED])
+
+
+def test_an_executor_takes_tools_of_several_frameworks():
+    async def story() -> list[Any]:
+        executor = Executor([lc_add, oa_mul, weather])
+        calls = [FunctionCall(name=n, args=a) for n, a in (("lc_add", {"a": 1}), ("oa_mul", {"a": 2, "b": 2}))]
+        return [result.value for result in await executor.execute_all(calls)]
+
+    assert asyncio.run(story()) == [{"sum": 3}, 4]

@@ -1,0 +1,239 @@
+"""Our tools in the agents of other frameworks, with the real packages: what a gate checks and asks is checked and asked."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from agents.tool_context import ToolContext as AgentsContext
+from google import genai
+from google.genai import types
+from pydantic_ai import Agent
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from callgate import FileTools, FunctionCall, Media, Policy, ToolError, UsageError, tool
+from callgate.adapters import GatedTools, to_google_genai, to_langchain, to_openai_agents, to_pydantic_ai
+from callgate.permission.audit import records_of
+from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_gemini import call as fake_call
+from callgate.testing.fake_gemini import text as fake_text
+
+
+@tool(read_only=True)
+def temperature(city: str, unit: Literal["C", "F"] = "C", config: int = 0) -> dict[str, Any]:
+    """Tells the temperature.
+
+    Args:
+        city: Where.
+    """
+    if city == "Atlantis":
+        raise ToolError("There is no such city.")
+    return {"city": city, "unit": unit, "config": config}
+
+
+def delete(name: str) -> str:
+    """Deletes."""
+    return f"{name} is gone"
+
+
+def picture() -> Media:
+    """Draws."""
+    return Media(data=b"\x89PNG", mime_type="image/png")
+
+
+async def approve(call: FunctionCall, definition: Any, reason: str) -> Any:
+    return {"old": "yes", "new": "no", "late": "later"}[call.args["name"]]
+
+
+OPTIONS: dict[str, Any] = {"policy": Policy(rules=["ask delete"]), "approve": approve}
+
+
+# By themselves -----------------------------------------------------------------------------------------------------------
+
+
+def test_gated_tools_check_decide_ask_and_write_down(tmp_path: Path):
+    async def story() -> list[tuple[str, Any]]:
+        async with GatedTools([temperature, delete], audit=tmp_path / "audit.jsonl", **OPTIONS) as gated:
+            calls = [
+                ("temperature", {"city": "Oslo", "config": "7"}),
+                ("temperature", {"city": 5, "days": 1}),
+                ("delete", {"name": "old"}),
+                ("delete", {"name": "new"}),
+                ("delete", {"name": "late"}),
+            ]
+            results = [await gated.call(name, args) for name, args in calls]
+        return [(result.status, result.value or result.error) for result in results]
+
+    got = asyncio.run(story())
+    assert [state for state, _ in got] == ["finished", "failed", "finished", "denied", "denied"]
+    assert got[0][1] == {"city": "Oslo", "unit": "C", "config": 7}
+    assert got[2][1] == "old is gone"
+    assert "Asking failed" in got[4][1]  # What cannot be said to the framework is a no.
+    assert len(list(records_of(tmp_path / "audit.jsonl"))) >= 5
+
+
+def test_without_anybody_to_ask_what_must_be_asked_is_refused():
+    with GatedTools([delete], policy=Policy(rules=["ask delete"])) as gated:
+        result = gated.call_sync("delete", {"name": "old"})
+    assert result.status == "denied"
+    assert "pass approve= to GatedTools" in (result.error or "")
+
+
+def test_what_the_policy_always_refuses_is_not_offered():
+    gated = GatedTools([temperature, delete], policy=Policy(rules=["deny delete"]))
+    assert [definition.name for definition in gated.definitions] == ["temperature"]
+
+
+def test_options_go_where_the_tools_are_gated():
+    with pytest.raises(UsageError, match="'policy' belongs to GatedTools"):
+        to_langchain(GatedTools([delete]), policy=Policy())
+
+
+def test_a_cancelled_caller_stops_the_tool():
+    ended: list[str] = []
+
+    async def slow() -> None:
+        """Is slow."""
+        begun.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.append("stopped")
+
+    begun = asyncio.Event()
+
+    async def story() -> None:
+        gated = GatedTools([slow])
+        task = asyncio.create_task(gated.call("slow", {}))
+        await begun.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(asyncio.wait_for(story(), 20))
+    assert ended == ["stopped"]
+
+
+# LangChain ---------------------------------------------------------------------------------------------------------------
+
+
+def message(name: str, /, **args: Any) -> Any:
+    return {"type": "tool_call", "name": name, "args": args, "id": "1"}
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_our_tools_are_langchain_tools(is_async: bool):
+    gated = GatedTools([temperature, delete], **OPTIONS)
+    tools = {tool.name: tool for tool in to_langchain(gated)}
+
+    def invoke(name: str, /, **args: Any) -> Any:
+        given = message(name, **args)
+        return asyncio.run(tools[name].ainvoke(given)) if is_async else tools[name].invoke(given)
+
+    good = invoke("temperature", city="Oslo", config=3)
+    assert (good.status, json.loads(good.content)) == ("success", {"city": "Oslo", "unit": "C", "config": 3})
+    assert good.artifact.value["config"] == 3
+    assert invoke("temperature", city="Atlantis").content == "There is no such city."
+    assert invoke("temperature", city="Oslo", unit="K").status == "error"
+    assert invoke("delete", name="old").content == "old is gone"
+    refused = invoke("delete", name="new")
+    assert (refused.status, refused.content) == ("error", "The user did not allow this call.")
+    assert tools["temperature"].tool_call_schema["properties"]["city"]["description"] == "Where."
+    gated.close()
+
+
+# pydantic-ai -------------------------------------------------------------------------------------------------------------
+
+
+def test_our_tools_are_a_toolset_of_pydantic_ai(tmp_path: Path):
+    (tmp_path / "notes.txt").write_text("hello")
+    script = [
+        [
+            ToolCallPart("temperature", {"city": "Oslo"}),
+            ToolCallPart("temperature", {"city": 1, "unit": "K"}),
+            ToolCallPart("delete", {"name": "new"}),
+            ToolCallPart("read_file", {"path": "notes.txt"}),
+            ToolCallPart("read_file", {"path": "../notes.txt"}),
+            ToolCallPart("picture", {}),
+        ],
+        [TextPart("Done.")],
+    ]
+    seen: list[ModelMessage] = []
+
+    def model(messages: list[ModelMessage], info: AgentInfo) -> ModelResponse:
+        seen[:] = messages
+        assert {tool.name for tool in info.function_tools} >= {"temperature", "delete", "read_file"}
+        return ModelResponse(parts=script.pop(0))
+
+    toolset = to_pydantic_ai([temperature, delete, picture, FileTools(tmp_path)], **OPTIONS)
+    result = asyncio.run(Agent(FunctionModel(model), toolsets=[toolset]).run("Go."))
+    assert result.output == "Done."
+    parts: list[Any] = [part for part in seen[-1].parts if part.part_kind == "tool-return"]
+    assert parts[0].content == {"city": "Oslo", "unit": "C", "config": 0}
+    assert [part.outcome for part in parts] == ["success", "failed", "failed", "success", "failed", "success"]
+    assert "did not allow" in str(parts[2].content)
+    assert "hello" in str(parts[3].content)
+
+
+# OpenAI Agents -----------------------------------------------------------------------------------------------------------
+
+
+def test_our_tools_are_function_tools_of_the_agents_sdk():
+    tools = {tool.name: tool for tool in to_openai_agents([temperature, delete], **OPTIONS)}
+
+    def invoke(name: str, text: str) -> Any:
+        context = AgentsContext(context=None, tool_name=name, tool_call_id="1", tool_arguments=text)
+        return asyncio.run(tools[name].on_invoke_tool(context, text))
+
+    assert json.loads(invoke("temperature", '{"city": "Oslo"}'))["city"] == "Oslo"
+    assert invoke("temperature", '{"city": "Atlantis"}') == "Error: There is no such city."
+    assert invoke("delete", '{"name": "new"}') == "Error: The user did not allow this call."
+    assert invoke("delete", "{").startswith("Error: the arguments of 'delete' are not JSON")
+    assert invoke("delete", "[]") == "Error: the arguments of 'delete' are not an object."
+    assert tools["temperature"].params_json_schema["properties"]["unit"]["enum"] == ["C", "F"]
+
+
+# google-genai ------------------------------------------------------------------------------------------------------------
+
+
+async def asked_of(client: genai.Client, config: types.GenerateContentConfig) -> types.GenerateContentResponse:
+    async with client.aio as inside:
+        return await inside.models.generate_content(model="gemini-3.8-flash", contents="Go.", config=config)
+
+
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync", "async"])
+def test_our_tools_work_with_automatic_function_calling(is_async: bool):
+    gated = GatedTools([temperature, delete], **OPTIONS)
+    functions = to_google_genai(gated, is_async=is_async)
+    script = [
+        fake_call("temperature", city="Oslo"),
+        fake_call("temperature", city="Oslo", unit="K"),
+        fake_call("delete", name="new"),
+        fake_text("Done."),
+    ]
+    with FakeGemini.in_thread(script) as fake:
+        client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=fake.base_url))
+        config = types.GenerateContentConfig(tools=functions)
+        if is_async:
+            answer = asyncio.run(asked_of(client, config))
+        else:
+            answer = client.models.generate_content(model="gemini-3.8-flash", contents="Go.", config=config)
+            client.close()
+        declared = fake.requests[0].json["tools"][0]["functionDeclarations"]
+    gated.close()
+    assert answer.text == "Done."
+    said = [
+        part.function_response.response
+        for content in answer.automatic_function_calling_history or []
+        for part in content.parts or []
+        if part.function_response
+    ]
+    assert said[0] == {"result": {"city": "Oslo", "unit": "C", "config": 0}}
+    assert "'K'" in said[1]["error"]
+    assert "did not allow this call" in said[2]["error"]
+    schema = declared[0]["parameters_json_schema"]  # the SDK's own spelling, which the API takes too
+    assert (schema["required"], schema["properties"]["unit"]["enum"]) == (["city"], ["C", "F"])

@@ -1,0 +1,81 @@
+"""Cohere's older shape of tools: parameters with Python's type names, one by one.
+
+What a parameter's schema says beyond its type and description has no place there. Knows no calls and no histories.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from callgate.definitions import carry
+from callgate.definitions.format import Format, Kind, Tool, Writing
+from callgate.definitions.reading import Node, ShapeError, pointer
+from callgate.types import JsonObject, ToolDefinition
+
+__all__ = ["COHERE"]
+
+_TITLE = "Cohere"
+_FIELD = "parameter_definitions"
+_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array"}
+_NAMES = {json: python for python, json in _TYPES.items()}
+
+
+def detect(obj: JsonObject) -> frozenset[Kind]:
+    """What an object may be."""
+    return frozenset({"tool"} if isinstance(obj.get("name"), str) and isinstance(obj.get(_FIELD), dict) else ())
+
+
+def tools_from(node: Node) -> list[Tool]:
+    """A tool with its parameters."""
+    properties: JsonObject = {}
+    required: list[str] = []
+    parameters = node.need(_FIELD)
+    for name in parameters.object:
+        parameter = parameters.child(name)
+        kind = parameter.need("type").text
+        if kind not in _TYPES:
+            raise ShapeError(parameter.at, f"the type {kind!r} is not known")
+        words = parameter.find_text("description")
+        properties[name] = {"type": _TYPES[kind]} | ({"description": words} if words else {})
+        if (flag := parameter.find("required")) is not None and flag.flag:
+            required.append(name)
+        parameter.lose_unread(f"{_TITLE}: a parameter has no such field")
+    schema: JsonObject = {"type": "object", "properties": properties} | ({"required": required} if required else {})
+    description = node.find_text("description") or ""
+    definition = ToolDefinition(name=node.need("name").text, description=description, input_schema=schema)
+    places = {f"/properties/{name}": pointer(f"/{_FIELD}", name) for name in properties}
+    return [Tool(definition=definition, at=node.at, places={"input_schema": f"/{_FIELD}", **places})]
+
+
+def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+    """Tools with their parameters; every other word of a schema is a loss."""
+    return [_written(tool, out) for tool in tools]
+
+
+def _written(tool: Tool, out: Writing) -> JsonObject:
+    definition = tool.definition
+    carry.report_tool(tool, out, _TITLE)
+    schema = carry.schema_to(definition)
+    place = f"{tool.at}{tool.places.get('input_schema', '/input_schema')}"
+    for key in schema:
+        if key not in ("type", "properties", "required"):
+            out.lose(f"{place}/{key}", key, f"{_TITLE}: a tool has parameters and nothing around them")
+    parameters: JsonObject = {}
+    for name, inner in schema.get("properties", {}).items():
+        said: Any = inner if isinstance(inner, dict) else {}
+        kind = said.get("type")
+        for key in said:
+            if key not in ("type", "description") or (key == "type" and kind not in _NAMES):
+                out.lose(f"{pointer(f'{place}/properties', name)}/{key}", key, f"{_TITLE}: a parameter has a type only")
+        words = said.get("description")
+        parameters[name] = {
+            "type": _NAMES.get(kind, "dict") if isinstance(kind, str) else "dict",
+            **({"description": words} if isinstance(words, str) else {}),
+            "required": name in schema.get("required", ()),
+        }
+    described = {"description": definition.description} if definition.description else {}
+    return {"name": definition.name, **described, _FIELD: parameters}
+
+
+COHERE = Format(name="cohere", title=_TITLE, detect=detect, tools_from=tools_from, tools_to=tools_to)
