@@ -24,7 +24,7 @@ __all__ = ["GeminiModel"]
 HOPS_MAX = 32
 """How many requests one answer may take."""
 
-_WITHOUT_TOOLS = re.compile(r"(?:models/)?gemma-")
+WITHOUT_TOOLS = re.compile(r"(?:models/)?gemma-")
 """Models of the same API that have no function calling."""
 
 
@@ -68,7 +68,7 @@ class GeminiModel:
     @property
     def supports_tools(self) -> bool:
         """Whether the model has function calling, as far as its name tells."""
-        return _WITHOUT_TOOLS.match(self._name) is None
+        return WITHOUT_TOOLS.match(self._name) is None
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
         """Asks the model; yields chunks as they arrive, and a notice for every wait.
