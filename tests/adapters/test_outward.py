@@ -15,6 +15,7 @@ from google.genai import types
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.toolsets import FunctionToolset
 
 from callgate import FileTools, FunctionCall, Media, Policy, ToolDefinition, ToolError, ToolNotDeclarable, UsageError, tool
 from callgate.adapters import GatedTools, to_google_genai, to_langchain, to_openai_agents, to_pydantic_ai
@@ -92,6 +93,19 @@ def test_what_the_policy_always_refuses_is_not_offered():
 def test_options_go_where_the_tools_are_gated():
     with pytest.raises(UsageError, match="'policy' belongs to GatedTools"):
         to_langchain(GatedTools([delete]), policy=Policy())
+
+
+def test_tools_that_must_be_started_are_there_once_it_was_entered_in_sync_code_too():
+    shelf: FunctionToolset[None] = FunctionToolset()
+    shelf.add_function(delete)
+    gated = GatedTools([shelf], **OPTIONS)
+    assert gated.definitions == []
+    with gated:
+        (langchain,) = to_langchain(gated)
+        assert langchain.invoke(message("delete", name="old")).content == "old is gone"
+        assert langchain.invoke(message("delete", name="new")).status == "error"
+    assert gated.call_sync("delete", {"name": "old"}).value == "old is gone"  # Started for one call, and left again.
+    gated.close()
 
 
 def test_a_cancelled_caller_stops_the_tool():

@@ -78,16 +78,14 @@ class LangChainTool:
         return str(said) or "The tool failed without saying why."
 
 
-def _opened(value: object) -> object:
+def _opened(value: Any) -> object:
     """Blocks of a message as what they stand for: text, and media. Anything else stays what it is."""
-    if not isinstance(value, list) or not value:
-        return value
-    blocks = cast("list[Any]", value)
-    opened = [_block(block) if isinstance(block, dict) else None for block in blocks]
-    return value if None in opened else opened
+    blocks = cast("list[Any]", value) if isinstance(value, list) else []
+    opened = [_block(block) for block in blocks]
+    return opened if opened and None not in opened else cast("object", value)
 
 
-def _block(block: dict[str, Any]) -> str | Media | None:
+def _block(block: Any) -> str | Media | None:
     match block:
         case {"type": "text", "text": str(text)}:
             return text
