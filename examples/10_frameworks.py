@@ -1,4 +1,4 @@
-# A LangChain tool behind the gate, and a tool of ours in LangChain: checks and permission hold both ways.
+# A LangChain tool behind the gate, and a tool of ours in LangChain (pip install langchain-core): checks hold both ways.
 from langchain_core.tools import tool as langchain_tool
 
 from callgate import Gate, Policy, ScriptedModel

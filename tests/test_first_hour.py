@@ -18,7 +18,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 SKIPPED = {
-    "make chat": "it is a conversation, which test_chat.py holds",
     "make test": "it runs the tests, of which this is one",
     "pip install .": "test_package.py installs the wheel",
 }
@@ -40,7 +39,14 @@ class Newcomer:
         env = {"HOME": str(self.home), "PATH": f"{self.programs}:/usr/bin:/bin", "LANG": "C.UTF-8"}
         env["CALLGATE_PROVIDER"] = "demo"  # or the embedded model, where it is installed, would be loaded
         done = subprocess.run(
-            ["/bin/sh", "-ec", line], cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False
+            ["/bin/sh", "-ec", line],
+            cwd=folder,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
         return done.stdout

@@ -74,7 +74,8 @@ def add_a_model(copy: Path) -> list[str]:
     shutil.copy(ADDED / "echo_model.py", package / "models/echo.py")
     choice = package / "models/choice.py"
     opener = (
-        "\n\ndef _echo(name: str | None, env: Env) -> Model:\n    from callgate.models.echo import EchoModel\n\n"
+        "\n\ndef _echo(name: str | None, env: Env, limits: Limits | None) -> Model:\n"
+        "    from callgate.models.echo import EchoModel\n\n"
         '    return EchoModel(name or "echo")\n'
     )
     put(choice, after="return EmbeddedModel(None if name in (None, MODEL_NAME) else name)\n", text=opener)

@@ -82,7 +82,7 @@ class Executor:
             ToolNotDeclarable: a tool cannot be declared, or its name is taken.
         """
         added: dict[str, Runnable] = {}
-        tools = tuple(item if (ours := adopted(item)) is None else ours for item in tools)
+        tools = tuple(item if (ours := adopted(item, self.limits)) is None else ours for item in tools)
         live = [item for item in tools if isinstance(item, LiveToolset)]
         for runnable in _runnables([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
             name = runnable.definition.name

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import Annotated, Any, Literal
 
 import pytest
-from agents import RunContextWrapper, function_tool
+from agents import RunContextWrapper, ToolOutputImage, ToolOutputText, function_tool
 from google.genai import types
 from langchain_core.tools import InjectedToolCallId, StructuredTool, ToolException
 from langchain_core.tools import tool as langchain_tool
@@ -202,6 +202,31 @@ def test_injected_arguments_are_hidden_from_the_model_and_filled_in():
     assert asked([lc_who], call("lc_who", name="Ada")) == [("finished", "Ada True")]
 
 
+PIXEL = "iVBORw0KGgo="
+
+
+def test_blocks_of_langchain_and_pictures_of_the_agents_sdk_are_media():
+    @langchain_tool
+    def shot(broken: bool = False) -> list[Any]:
+        """Takes a picture."""
+        data = "no base64!" if broken else PIXEL
+        url = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PIXEL}"}}
+        return [{"type": "text", "text": "Here."}, {"type": "image", "base64": data, "mime_type": "image/png"}, url]
+
+    @function_tool
+    def oa_shot() -> list[Any]:
+        """Takes a picture."""
+        picture = ToolOutputImage(image_url=f"data:image/png;base64,{PIXEL}")
+        return [ToolOutputText(text="Here."), picture, ToolOutputImage(image_url="https://example.org/a.png")]
+
+    script = [[call("shot"), call("shot", broken=True), call("oa_shot")], text("Done.")]
+    with Gate(ScriptedModel(script), tools=[shot, oa_shot]) as gate:
+        results = [record.result for record in gate.run_sync("Go.").calls]
+    assert [len(result.media) for result in results if result] == [2, 0, 1]
+    assert results[0] is not None
+    assert results[0].value[0] == "Here."
+
+
 def test_from_langchain_refuses_what_is_none():
     with pytest.raises(ToolNotDeclarable, match="not a tool of that framework"):
         from_langchain(half)
@@ -309,6 +334,27 @@ def test_a_toolset_that_cannot_be_entered_costs_its_own_tools_only():
     notices, got = asyncio.run(story())
     assert notices == ["The toolset 'far' cannot be used: OSError: no such shelf"]
     assert got == [("finished", {"sum": 3})]
+
+
+def test_two_runs_at_once_share_a_toolset_and_both_see_its_tools():
+    class Slow(FunctionToolset[None]):
+        async def __aenter__(self) -> Any:
+            for _ in range(50):
+                await asyncio.sleep(0)
+            return self
+
+    shelf: Slow = Slow()
+    shelf.add_function(half)
+
+    async def story() -> list[list[tuple[str, Any]]]:
+        def model() -> ScriptedModel:
+            return ScriptedModel([call("half", number=8), text("Done.")])
+
+        gate = Gate(model(), tools=[shelf])
+        replies = await asyncio.gather(gate.using(model()).run("Go."), gate.using(model()).run("Go."))
+        return [outcomes(reply.calls) for reply in replies]
+
+    assert asyncio.run(story()) == [[("finished", 4)], [("finished", 4)]]
 
 
 # google-genai ------------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,8 +15,9 @@ from google.genai import types
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from pydantic_ai.toolsets import FunctionToolset
 
-from callgate import FileTools, FunctionCall, Media, Policy, ToolError, UsageError, tool
+from callgate import FileTools, FunctionCall, Media, Policy, ToolDefinition, ToolError, ToolNotDeclarable, UsageError, tool
 from callgate.adapters import GatedTools, to_google_genai, to_langchain, to_openai_agents, to_pydantic_ai
 from callgate.permission.audit import records_of
 from callgate.testing.fake_gemini import FakeGemini
@@ -93,6 +95,19 @@ def test_options_go_where_the_tools_are_gated():
         to_langchain(GatedTools([delete]), policy=Policy())
 
 
+def test_tools_that_must_be_started_are_there_once_it_was_entered_in_sync_code_too():
+    shelf: FunctionToolset[None] = FunctionToolset()
+    shelf.add_function(delete)
+    gated = GatedTools([shelf], **OPTIONS)
+    assert gated.definitions == []
+    with gated:
+        (langchain,) = to_langchain(gated)
+        assert langchain.invoke(message("delete", name="old")).content == "old is gone"
+        assert langchain.invoke(message("delete", name="new")).status == "error"
+    assert gated.call_sync("delete", {"name": "old"}).value == "old is gone"  # Started for one call, and left again.
+    gated.close()
+
+
 def test_a_cancelled_caller_stops_the_tool():
     ended: list[str] = []
 
@@ -116,6 +131,45 @@ def test_a_cancelled_caller_stops_the_tool():
 
     asyncio.run(asyncio.wait_for(story(), 20))
     assert ended == ["stopped"]
+
+
+def test_pictures_go_out_as_pictures():
+    (langchain,) = to_langchain([picture])
+    content = asyncio.run(langchain.ainvoke(message("picture"))).content
+    assert [block["type"] for block in content] == ["text", "image"]
+    (agents,) = to_openai_agents([picture])
+    context = AgentsContext(context=None, tool_name="picture", tool_call_id="1", tool_arguments="{}")
+    shown = asyncio.run(agents.on_invoke_tool(context, "{}"))
+    assert shown[1].image_url.startswith("data:image/png;base64,")
+
+
+class Mail:
+    """A tool with an argument that is a word of Python."""
+
+    definition = ToolDefinition(
+        name="mail",
+        description="Sends.",
+        input_schema={"type": "object", "properties": {"to": {}, "from": {"type": "string"}}, "required": ["from"]},
+    )
+
+    def problems(self, args: Any) -> tuple[str, ...]:
+        return ()
+
+    async def run(self, args: Any, context: Any) -> Any:
+        return dict(args)
+
+
+def test_arguments_that_are_words_of_python_reach_the_tool_and_those_that_are_no_names_are_refused_at_once():
+    gated = GatedTools([Mail()])
+    (function,) = to_google_genai(gated)
+    declared = types.FunctionDeclaration.from_callable_with_api_option(callable=function, use_json_schema=True)
+    assert declared.parameters_json_schema["required"] == ["from"]
+    assert function(**{"from": "Ada"}) == {"from": "Ada"}
+    gated.close()
+    odd = Mail()
+    odd.definition = replace(Mail.definition, input_schema={"type": "object", "properties": {"a-b": {"type": "string"}}})
+    with pytest.raises(ToolNotDeclarable, match="'a-b'"):
+        to_google_genai([odd])
 
 
 # LangChain ---------------------------------------------------------------------------------------------------------------

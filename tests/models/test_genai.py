@@ -102,9 +102,14 @@ def test_a_stream_that_ends_without_a_finish_reason_is_an_error_and_runs_nothing
     class Piece:
         body = json.dumps({"candidates": [{"content": {"role": "model", "parts": [{"text": "Half"}]}}]})
 
+    closed: list[bool] = []
+
     async def sent(*_: object) -> Any:
         async def pieces() -> Any:
-            yield Piece()
+            try:
+                yield Piece()
+            finally:
+                closed.append(True)
 
         return pieces()
 
@@ -115,6 +120,34 @@ def test_a_stream_that_ends_without_a_finish_reason_is_an_error_and_runs_nothing
             _ = [event async for event in Gate(GenaiModel(client, MODEL)).stream("Go.")]
 
     asyncio.run(asyncio.wait_for(story(), 60))
+    assert set(closed) == {True}
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+def test_a_client_of_vertex_asks_vertex(stream: bool):
+    async def story() -> list[str]:
+        async with FakeGemini([text("Hello.")]) as fake:
+            options = types.HttpOptions(base_url=fake.base_url)
+            client = genai.Client(vertexai=True, api_key="k", http_options=options)
+            model = GenaiModel(client, MODEL)
+            assert model.origin == f"vertex:{MODEL}"
+            assert (await told(Gate(model), stream=stream))[0] == "Hello."
+            await client.aio.aclose()
+            assert fake.refusals == []
+            return [request.surface for request in fake.requests]
+
+    assert asyncio.run(asyncio.wait_for(story(), 60)) == ["vertex"]
+
+
+def test_a_model_without_tools_is_told_of_them_in_words():
+    async def story() -> tuple[str, list[Any]]:
+        async with FakeGemini(['TOOL_CALL: add({"a": 1, "b": 2})', text("3.")]) as fake:
+            client = client_of(fake)
+            got = await told(Gate(GenaiModel(client, "gemma-4-27b-it"), tools=[add]), stream=False)
+            await client.aio.aclose()
+            return got
+
+    assert asyncio.run(asyncio.wait_for(story(), 60)) == ("3.", [3])
 
 
 def test_without_the_sdks_streaming_door_answers_come_whole_by_its_public_one():

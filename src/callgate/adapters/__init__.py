@@ -21,6 +21,7 @@ from callgate.adapters.gated import GatedTools
 from callgate.errors import ToolNotDeclarable
 from callgate.foreign import adopted
 from callgate.models.genai import GenaiModel
+from callgate.types import Limits
 
 if TYPE_CHECKING:
     from agents.tool import FunctionTool
@@ -92,7 +93,7 @@ def from_google_genai(*tools: Any, functions: Iterable[Callable[..., Any]] = ())
 
 
 def _only(kind: Callable[[Any], object], item: Any) -> object:
-    found = adopted(item)
+    found = adopted(item, Limits())
     if not isinstance(found, kind):  # pyright: ignore[reportArgumentType] - the kinds here are classes
         raise ToolNotDeclarable(f"{item!r} is not a tool of that framework")
     return found

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import weakref
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from os import PathLike
 from typing import Any
@@ -69,7 +68,7 @@ class GatedTools:
             audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
         )
         self._session = f"tools-{uuid4().hex[:16]}"
-        self._desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Desk] = weakref.WeakKeyDictionary()
+        self._desks: dict[asyncio.AbstractEventLoop, Desk] = {}
         self._portal: Portal | None = None
         self._lock = threading.Lock()
 
@@ -95,9 +94,7 @@ class GatedTools:
     async def call(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
         """Makes one call. Whatever becomes of it, there is a result; cancelling the caller stops the tool."""
         async with self._in_use():
-            desk = self._desks.get(asyncio.get_running_loop())
-            if desk is None:
-                desk = self._desks[asyncio.get_running_loop()] = Desk(self._executor, self._keeper, nobody=NOBODY)
+            desk = self._desk()
             call = FunctionCall(name=name, args=dict(args), id=call_id or f"call-{uuid4().hex}")
             ask = self._ask if self._approve is not None else None
             visit = desk.take(call, session=self._session, ask=ask, progress=lambda message, fraction=None: None)
@@ -124,15 +121,28 @@ class GatedTools:
         return self
 
     async def __aexit__(self, *args: object) -> None:
-        await self._executor.stop_tools(self)
+        await self._stop()
         self.close()
 
     def __enter__(self) -> GatedTools:
         return self._door().run(self.__aenter__())
 
     def __exit__(self, *args: object) -> None:
-        self._door().run(self._executor.stop_tools(self))
+        self._door().run(self._stop())
         self.close()
+
+    async def _stop(self) -> None:
+        await self._desk().aclose()
+        await self._executor.stop_tools(self)
+
+    def _desk(self) -> Desk:
+        """Where calls of the running event loop are taken in."""
+        loop = asyncio.get_running_loop()
+        if loop not in self._desks:
+            for over in [known for known in self._desks if known.is_closed()]:
+                del self._desks[over]
+            self._desks[loop] = Desk(self._executor, self._keeper, nobody=NOBODY)
+        return self._desks[loop]
 
     def _door(self) -> Portal:
         with self._lock:
@@ -143,8 +153,8 @@ class GatedTools:
     async def _in_use(self) -> AsyncGenerator[None]:
         """What must be started runs at least as long as a call."""
         owner = object()
-        await self._executor.start_tools(owner)
         try:
+            await self._executor.start_tools(owner)
             yield
         finally:
             await self._executor.stop_tools(owner)

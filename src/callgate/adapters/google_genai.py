@@ -7,6 +7,7 @@ as an error, which is what becomes of a call that failed or was refused.
 from __future__ import annotations
 
 import inspect
+import keyword
 from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ from pydantic import WithJsonSchema
 
 from callgate.adapters.gated import GatedTools
 from callgate.declaration import declared_names
-from callgate.errors import ToolError
+from callgate.errors import ToolError, ToolNotDeclarable
 from callgate.types import ToolDefinition, ToolResult
 
 __all__ = ["functions_of"]
@@ -45,13 +46,21 @@ def _function(gated: GatedTools, definition: ToolDefinition, name: str, *, is_as
     function.__annotations__ = types
     # As text: only then does the SDK look the types up, and finds plain `object` where it wants something for isinstance.
     function.__signature__ = inspect.Signature(
-        [
-            inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, annotation=key, default=_default(schema, key))
-            for key in properties
-            if key.isidentifier()
-        ]
+        [_parameter(schema, key, name) for key in properties],
+        __validate_parameters__=False,  # pyright: ignore[reportCallIssue] - their order is of no interest to anybody
     )
     return function
+
+
+def _parameter(schema: Mapping[str, Any], key: str, name: str) -> inspect.Parameter:
+    if not key.isidentifier():
+        raise ToolNotDeclarable(
+            f"tool {name!r}: the SDK cannot be told of the argument {key!r}, which is no name in Python; "
+            "use a Gate with GenaiModel(client, ...) for it"
+        )
+    # Only a positional parameter may be called `from` or `class`; the function takes any name in any case.
+    kind = inspect.Parameter.POSITIONAL_ONLY if keyword.iskeyword(key) else inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(key, kind, annotation=key, default=_default(schema, key))
 
 
 def _default(schema: Mapping[str, Any], key: str) -> Any:

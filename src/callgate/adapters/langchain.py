@@ -7,16 +7,20 @@ gate checks against it.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeAlias
 
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
+from callgate import parts
 from callgate.adapters.gated import GatedTools
 from callgate.respond import whole_text
 from callgate.types import ToolResult
 
 __all__ = ["langchain_tools"]
+
+Content: TypeAlias = "str | list[Any]"
+"""What a message of LangChain holds: text, or blocks."""
 
 
 class _GatedTool(BaseTool):
@@ -24,17 +28,25 @@ class _GatedTool(BaseTool):
 
     _gated: GatedTools = PrivateAttr()
 
-    def _run(self, /, **args: Any) -> tuple[str, ToolResult]:
+    def _run(self, /, **args: Any) -> tuple[Content, ToolResult]:
         return _outcome(self._gated.call_sync(self.name, args))
 
-    async def _arun(self, /, **args: Any) -> tuple[str, ToolResult]:
+    async def _arun(self, /, **args: Any) -> tuple[Content, ToolResult]:
         return _outcome(await self._gated.call(self.name, args))
 
 
-def _outcome(result: ToolResult) -> tuple[str, ToolResult]:
+def _outcome(result: ToolResult) -> tuple[Content, ToolResult]:
     if result.is_error:
         raise ToolException(result.error)
-    return whole_text(result), result
+    found = [media for part in result.media if "data" in (media := parts.media_of(part) or {})]
+    if not found:
+        return whole_text(result), result
+    blocks: list[Any] = [{"type": "text", "text": whole_text(result)}]
+    for media in found:
+        kind = media["mime_type"].partition("/")[0]
+        word = kind if kind in ("image", "audio", "video") else "file"
+        blocks.append({"type": word, "base64": media["data"], "mime_type": media["mime_type"]})
+    return blocks, result
 
 
 def langchain_tools(gated: GatedTools) -> Iterator[BaseTool]:

@@ -6,13 +6,13 @@ model of one without ending the run.
 
 from __future__ import annotations
 
-from agents.tool import FunctionTool
+from agents.tool import FunctionTool, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 
-from callgate import strict_json
+from callgate import parts, strict_json
 from callgate.adapters.gated import GatedTools
 from callgate.respond import whole_text
-from callgate.types import ToolDefinition
+from callgate.types import ToolDefinition, ToolResult
 
 __all__ = ["function_tools"]
 
@@ -23,7 +23,7 @@ def function_tools(gated: GatedTools) -> list[FunctionTool]:
 
 
 def _tool(gated: GatedTools, definition: ToolDefinition) -> FunctionTool:
-    async def invoke(context: ToolContext[object], text: str) -> str:
+    async def invoke(context: ToolContext[object], text: str) -> object:
         try:
             args = strict_json.parse(text or "{}")
         except strict_json.JsonError as error:
@@ -31,7 +31,7 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> FunctionTool:
         if not isinstance(args, dict):
             return f"Error: the arguments of {definition.name!r} are not an object."
         result = await gated.call(definition.name, args, call_id=context.tool_call_id)  # pyright: ignore[reportUnknownArgumentType]
-        return f"Error: {result.error}" if result.is_error else whole_text(result)
+        return f"Error: {result.error}" if result.is_error else _output(result)
 
     return FunctionTool(
         name=definition.name,
@@ -41,3 +41,13 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> FunctionTool:
         # Strict schemas know no optional arguments; what is sent is checked by the gate in any case.
         strict_json_schema=False,
     )
+
+
+def _output(result: ToolResult) -> str | list[ToolOutputText | ToolOutputImage]:
+    """Text, and the pictures beside it. The SDK takes no other media from a tool."""
+    found = [media for part in result.media if "data" in (media := parts.media_of(part) or {})]
+    images = [media for media in found if media["mime_type"].startswith("image/")]
+    if not images:
+        return whole_text(result)
+    urls = [f"data:{media['mime_type']};base64,{media['data']}" for media in images]
+    return [ToolOutputText(text=whole_text(result)), *(ToolOutputImage(image_url=url) for url in urls)]

@@ -12,46 +12,47 @@ from typing import Any
 
 from callgate.definitions.frameworks import Make, make_of
 from callgate.errors import ToolNotDeclarable
+from callgate.types import Limits
 
 __all__ = ["adopted"]
 
 
-def adopted(item: object) -> object | None:
+def adopted(item: object, limits: Limits) -> object | None:
     """A tool, or a toolset, of another framework as one of ours; None if it is of no framework that is known.
 
     Raises:
         ToolNotDeclarable: it is, and cannot be run here as it stands.
     """
     make = make_of(item)
-    return None if make is None else _MAKES[make](item)
+    return None if make is None else _MAKES[make](item, limits)
 
 
-def _langchain(item: Any) -> object:
+def _langchain(item: Any, limits: Limits) -> object:
     from callgate.foreign.langchain import LangChainTool
 
-    return LangChainTool(item)
+    return LangChainTool(item, limits)
 
 
-def _openai_agents(item: Any) -> object:
+def _openai_agents(item: Any, limits: Limits) -> object:
     from callgate.foreign.openai_agents import AgentsTool
 
     return AgentsTool(item)
 
 
-def _pydantic_ai(item: Any) -> object:
+def _pydantic_ai(item: Any, limits: Limits) -> object:
     from callgate.foreign.pydantic_ai import PydanticAiTools
 
     return PydanticAiTools(item)
 
 
-def _google_genai(item: Any) -> object:
+def _google_genai(item: Any, limits: Limits) -> object:
     raise ToolNotDeclarable(
         "a google.genai.types.Tool holds declarations and no code: pass the functions too, as in "
         "tools=from_google_genai(tool, functions=[...]) of callgate.adapters"
     )
 
 
-_MAKES: Mapping[Make, Callable[[Any], object]] = {
+_MAKES: Mapping[Make, Callable[[Any, Limits], object]] = {
     "langchain": _langchain,
     "openai_agents": _openai_agents,
     "pydantic_ai": _pydantic_ai,

@@ -16,8 +16,9 @@ from pydantic import BaseModel, ValidationError
 
 from callgate.definitions.frameworks import definition_of
 from callgate.errors import ToolError
+from callgate.foreign.media import media_from, media_from_url
 from callgate.threads import THREADS
-from callgate.types import Limits, ToolContext
+from callgate.types import Limits, Media, ToolContext
 
 __all__ = ["LangChainTool"]
 
@@ -25,7 +26,8 @@ __all__ = ["LangChainTool"]
 class LangChainTool:
     """Runs one LangChain tool."""
 
-    def __init__(self, tool: BaseTool) -> None:
+    def __init__(self, tool: BaseTool, limits: Limits | None = None) -> None:
+        self._abandoned_max = (limits or Limits()).abandoned_threads
         definition = definition_of(tool)
         assert definition is not None, "only tools of LangChain are given to this class"
         self.definition = definition
@@ -57,8 +59,7 @@ class LangChainTool:
             given = ToolCall(type="tool_call", name=self.definition.name, args=given, id=context.call_id)
         try:
             if self._is_sync:
-                limit = Limits().abandoned_threads
-                value = await THREADS.run(partial(self._tool.invoke, given), abandoned_max=limit)
+                value = await THREADS.run(partial(self._tool.invoke, given), abandoned_max=self._abandoned_max)
             else:
                 value = await self._tool.ainvoke(given)
         except ToolException as error:
@@ -67,11 +68,30 @@ class LangChainTool:
             content = cast("object", value.content)  # pyright: ignore[reportUnknownMemberType]
             if value.status == "error":
                 raise ToolError(str(content))
-            return content
-        return value
+            return _opened(content)
+        return _opened(value)
 
     def _sentence(self, error: ToolException) -> str:
         if isinstance(self._handler, str):
             return self._handler
         said = self._handler(error) if callable(self._handler) else error
         return str(said) or "The tool failed without saying why."
+
+
+def _opened(value: Any) -> object:
+    """Blocks of a message as what they stand for: text, and media. Anything else stays what it is."""
+    blocks = cast("list[Any]", value) if isinstance(value, list) else []
+    opened = [_block(block) for block in blocks]
+    return opened if opened and None not in opened else cast("object", value)
+
+
+def _block(block: Any) -> str | Media | None:
+    match block:
+        case {"type": "text", "text": str(text)}:
+            return text
+        case {"type": "image" | "audio" | "file", "base64": str(data), "mime_type": str(kind)}:
+            return media_from(data, kind)
+        case {"type": "image_url", "image_url": {"url": str(url)}}:
+            return media_from_url(url)
+        case _:
+            return None

@@ -9,15 +9,16 @@ from __future__ import annotations
 import copy
 import inspect
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from agents import tool as agents_tool
-from agents.tool import FunctionTool, ToolOutputText
+from agents.tool import FunctionTool, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext as AgentsContext
 
 from callgate import strict_json
 from callgate.definitions.frameworks import definition_of
 from callgate.errors import ToolError, ToolNotDeclarable
+from callgate.foreign.media import media_from_url
 from callgate.types import ToolContext
 
 __all__ = ["AgentsTool"]
@@ -60,7 +61,15 @@ class AgentsTool:
                 raise
             said = handler(inside, error)
             raise ToolError(str(await said if inspect.isawaitable(said) else said)) from error
-        return value.text if isinstance(value, ToolOutputText) else value
+        return [_opened(item) for item in cast("list[Any]", value)] if isinstance(value, list) else _opened(value)
+
+
+def _opened(value: Any) -> object:
+    if isinstance(value, ToolOutputText):
+        return value.text
+    if isinstance(value, ToolOutputImage):
+        return media_from_url(value.image_url or "") or value
+    return value
 
 
 def _refuse_what_needs_a_runner(tool: FunctionTool, *, approved: bool) -> None:

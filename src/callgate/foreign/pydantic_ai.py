@@ -59,17 +59,15 @@ class PydanticAiTools:
         self._entered: AbstractToolset[Any] = self._toolset
         self._complaint: str | None = None
         self._life: asyncio.Task[None] | None = None
-        self._over = asyncio.Event()
+        self._ready, self._over = asyncio.Event(), asyncio.Event()
 
     async def start(self, owner: object) -> None:
         """Enters the toolset, unless that was done."""
         self._owners.append(owner)
-        if len(self._owners) > 1:
-            return
-        self._over = asyncio.Event()
-        ready = asyncio.Event()
-        self._life = asyncio.create_task(self._live(ready, self._over))
-        await ready.wait()
+        if self._life is None:
+            self._ready, self._over = asyncio.Event(), asyncio.Event()
+            self._life = asyncio.create_task(self._live(self._ready, self._over))
+        await self._ready.wait()  # Whoever comes second waits as well.
 
     async def aclose(self, owner: object) -> None:
         """Leaves it after its last owner."""

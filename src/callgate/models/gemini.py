@@ -24,7 +24,7 @@ __all__ = ["GeminiModel"]
 HOPS_MAX = 32
 """How many requests one answer may take."""
 
-_WITHOUT_TOOLS = re.compile(r"(?:models/)?gemma-")
+WITHOUT_TOOLS = re.compile(r"(?:models/)?gemma-")
 """Models of the same API that have no function calling."""
 
 
@@ -73,7 +73,7 @@ class GeminiModel:
     @property
     def supports_tools(self) -> bool:
         """Whether the model has function calling, as far as its name tells."""
-        return _WITHOUT_TOOLS.match(self._name) is None
+        return WITHOUT_TOOLS.match(self._name) is None
 
     @property
     def known_settings(self) -> Collection[str]:

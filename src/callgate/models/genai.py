@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from typing import Any, cast
 
 from callgate import parts, strict_json
@@ -17,14 +17,12 @@ from callgate.errors import ConnectionLost, LimitExceeded, ModelError, ProtocolE
 from callgate.gemini.continuation import Continuation
 from callgate.gemini.failures import failure_of_body
 from callgate.gemini.request import BodyBuilder
+from callgate.models.gemini import HOPS_MAX, WITHOUT_TOOLS
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
 from callgate.wire.failures import Sent, clean
 
 __all__ = ["GenaiModel"]
-
-HOPS_MAX = 32
-"""How many requests one answer may take."""
 
 
 class GenaiModel:
@@ -58,6 +56,11 @@ class GenaiModel:
         """Whose signatures its answers carry: those of the same model and surface, whoever sent the request."""
         return self._bodies.origin
 
+    @property
+    def supports_tools(self) -> bool:
+        """Whether the model has function calling, as far as its name tells."""
+        return WITHOUT_TOOLS.match(self._name) is None
+
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject, None]:
         """Asks the model; yields chunks as they arrive.
 
@@ -88,15 +91,16 @@ class GenaiModel:
         try:
             async with asyncio.timeout_at(deadline):
                 answers = await (self._streamed(body) if stream else self._whole(body))
-            while True:
-                async with asyncio.timeout_at(deadline):
-                    text = await anext(answers, None)
-                if text is None:
-                    return
-                chunk = strict_json.parse_isolating(text)
-                if not isinstance(chunk, dict):
-                    raise ProtocolError("the answer is not a JSON object", retryable=True)
-                yield cast("JsonObject", chunk)
+            async with contextlib.aclosing(answers):
+                while True:
+                    async with asyncio.timeout_at(deadline):
+                        text = await anext(answers, None)
+                    if text is None:
+                        return
+                    chunk = strict_json.parse_isolating(text)
+                    if not isinstance(chunk, dict):
+                        raise ProtocolError("the answer is not a JSON object", retryable=True)
+                    yield cast("JsonObject", chunk)
         except strict_json.JsonError as error:
             raise ProtocolError(f"the answer is not JSON: {error}", retryable=True) from None
         except (ModelError, UsageError):
@@ -105,7 +109,7 @@ class GenaiModel:
             # Whatever transport the client is built on, its exceptions come out here.
             raise _model_error(error, sent, self._total_s) from error
 
-    async def _streamed(self, body: JsonObject) -> AsyncIterator[str]:
+    async def _streamed(self, body: JsonObject) -> AsyncGenerator[str, None]:
         """The pieces of an answer as JSON. The SDK's public stream makes types of them that lose unknown fields."""
         inner: Any = getattr(self._client, "_api_client", None)
         send = getattr(inner, "async_request_streamed", None)
@@ -115,9 +119,15 @@ class GenaiModel:
 
         path = f"{transformers.t_model(inner, self._name)}:streamGenerateContent?alt=sse"
         pieces: Any = await send("post", path, body, None)
-        return (piece.body or "{}" async for piece in pieces)
 
-    async def _whole(self, body: JsonObject) -> AsyncIterator[str]:
+        async def texts() -> AsyncGenerator[str, None]:
+            async with contextlib.aclosing(pieces):  # A reader that leaves early lets the connection go.
+                async for piece in pieces:
+                    yield piece.body or "{}"
+
+        return texts()
+
+    async def _whole(self, body: JsonObject) -> AsyncGenerator[str, None]:
         """The whole answer as JSON, by the SDK's public way: what it would send is replaced by our body."""
         from google.genai import types
 
@@ -131,7 +141,7 @@ class GenaiModel:
         answer: Any = await self._client.aio.models.generate_content(model=self._name, contents="-", config=config)
         text = str(answer.sdk_http_response.body or "{}")
 
-        async def one() -> AsyncIterator[str]:
+        async def one() -> AsyncGenerator[str, None]:
             yield text
 
         return one()

@@ -1,0 +1,30 @@
+"""Pictures, sounds and documents as frameworks hand them around -> `Media`.
+
+Base64 text and `data:` addresses come in. What cannot be read gives None, and nothing is ever fetched.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+
+from callgate.types import Media
+
+__all__ = ["media_from", "media_from_url"]
+
+_DATA = re.compile(r"data:([\w.+-]+/[\w.+-]+)(?:;[\w=.+-]+)*;base64,(.*)", re.DOTALL)
+
+
+def media_from(data: str, mime_type: str) -> Media | None:
+    """Media from base64 text; None if it is none."""
+    try:
+        return Media(data=base64.b64decode(data, validate=True), mime_type=mime_type)
+    except (binascii.Error, ValueError):
+        return None
+
+
+def media_from_url(url: str) -> Media | None:
+    """Media from a `data:` address; None for any other address."""
+    found = _DATA.fullmatch(url)
+    return media_from(found[2], found[1]) if found else None
