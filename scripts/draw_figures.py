@@ -42,7 +42,7 @@ class Picture:
         """One line of text."""
         weight = ' font-weight="600"' if bold else ""
         self._shapes.append(
-            f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="{12 if small else 14}" '
+            f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="{13 if small else 14}" '
             f'fill="{SOFT if small else INK}"{weight}>{escape(line)}</text>'
         )
 
