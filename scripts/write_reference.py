@@ -107,7 +107,6 @@ def signature_of(item: Any) -> str:
     kept = [parameter for name, parameter in signature.parameters.items() if name not in ("self", "cls")]
     shown = str(signature.replace(parameters=kept, return_annotation=signature.return_annotation))
     shown = re.sub(r"<factory>|<(?:[^<>]|<lambda>)* at 0x[0-9a-f]+>", "...", shown)
-    shown = re.sub(r"<class '([\w.]+)'>", r"\1", shown)
     shown = re.sub(r"'([\w\[\], .|]+)'(?=[,)=\s]|$)", r"\1", shown) if "Literal" not in shown else shown
     if len(shown) <= 100:
         return shown
