@@ -42,7 +42,7 @@ class Picture:
         """One line of text."""
         weight = ' font-weight="600"' if bold else ""
         self._shapes.append(
-            f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="{12 if small else 14}" '
+            f'<text x="{x}" y="{y}" text-anchor="{anchor}" font-size="{13 if small else 14}" '
             f'fill="{SOFT if small else INK}"{weight}>{escape(line)}</text>'
         )
 
@@ -136,7 +136,7 @@ def the_twins() -> Picture:
     picture.box(230, 30, 190, 80, "declaration", "functionDeclarations", "for models with tools")
     picture.box(230, 190, 190, 80, "words in the prompt", "TOOL_CALL: name({...})", "for models without")
     picture.box(470, 30, 150, 80, "response reader", "byte by byte")
-    picture.box(470, 190, 150, 80, "call parser", "character by character")
+    picture.box(470, 190, 150, 80, "call parser", "piece by piece")
     picture.box(680, 115, 180, 70, "the same events", "calls, results, history", tone="good")
     picture.arrow((170, 140), (200, 140), (200, 70), (228, 70))
     picture.arrow((170, 160), (200, 160), (200, 230), (228, 230))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import pytest
@@ -26,6 +27,7 @@ from callgate import (
     definitions_from,
 )
 from callgate.adapters import from_google_genai, from_langchain, from_openai_agents, from_pydantic_ai
+from callgate.cli.tools import ToolLoadError, load_tools
 from callgate.events import Notice
 from callgate.testing import call, text
 from callgate.types import CallRecord
@@ -405,6 +407,18 @@ def test_declarations_and_functions_must_fit(given: Any, functions: list[Callabl
 def test_a_bare_tool_of_google_genai_says_where_its_functions_go():
     with pytest.raises(ToolNotDeclarable, match=r"from_google_genai\(tool, functions="):
         Gate(ScriptedModel([text("x")]), tools=[DECLARED])
+
+
+def test_the_command_line_loads_tools_of_frameworks_from_a_file(tmp_path: Path):
+    file = tmp_path / "their_tools.py"
+    file.write_text(
+        "from agents import function_tool\nfrom langchain_core.tools import tool\n\n"
+        "@tool\ndef lc(a: int) -> int:\n    'Adds one.'\n    return a + 1\n\n"
+        "@function_tool(needs_approval=True)\ndef oa(a: int) -> int:\n    'Adds two.'\n    return a + 2\n"
+    )
+    assert [definition_from(item).name for item in load_tools([f"{file}:lc"])] == ["lc"]
+    with pytest.raises(ToolLoadError, match=r"'oa' has needs_approval"):
+        load_tools([str(file)])
 
 
 def test_an_executor_takes_tools_of_several_frameworks():

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import json
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import pytest
+from agents import Agent as AgentOfSdk
+from agents import Model, RunConfig, Runner, Usage
+from agents import ModelResponse as AnswerOfSdk
 from agents.tool_context import ToolContext as AgentsContext
 from google import genai
 from google.genai import types
+from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -88,6 +94,17 @@ def test_without_anybody_to_ask_what_must_be_asked_is_refused():
 def test_what_the_policy_always_refuses_is_not_offered():
     gated = GatedTools([temperature, delete], policy=Policy(rules=["deny delete"]))
     assert [definition.name for definition in gated.definitions] == ["temperature"]
+
+
+def test_no_framework_is_imported_before_one_of_its_objects_is_there():
+    program = (
+        "import sys, callgate.adapters\nfrom callgate import Executor\n"
+        "def add(a: int) -> int: return a\n"
+        "callgate.adapters.GatedTools([add])\n"
+        "print(sorted({'agents', 'google.genai', 'langchain_core', 'mcp', 'pydantic_ai'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def test_options_go_where_the_tools_are_gated():
@@ -249,6 +266,43 @@ def test_our_tools_are_function_tools_of_the_agents_sdk():
     assert invoke("delete", "{").startswith("Error: the arguments of 'delete' are not JSON")
     assert invoke("delete", "[]") == "Error: the arguments of 'delete' are not an object."
     assert tools["temperature"].params_json_schema["properties"]["unit"]["enum"] == ["C", "F"]
+
+
+class Told(Model):
+    """A model of the SDK that says what it is told to say."""
+
+    def __init__(self, *answers: list[Any]) -> None:
+        self.answers = list(answers)
+        self.inputs: list[Any] = []
+
+    async def get_response(self, system_instructions: Any, input: Any, *args: Any, **more: Any) -> AnswerOfSdk:
+        self.inputs.append(input)
+        return AnswerOfSdk(output=self.answers.pop(0), usage=Usage(), response_id=None)
+
+    def stream_response(self, *args: Any, **more: Any) -> Any:
+        raise NotImplementedError
+
+
+def wish(call_id: str, name: str, arguments: str) -> ResponseFunctionToolCall:
+    return ResponseFunctionToolCall(call_id=call_id, name=name, arguments=arguments, type="function_call")
+
+
+def test_a_runner_of_the_agents_sdk_calls_our_tools():
+    said = ResponseOutputMessage(
+        id="m",
+        content=[ResponseOutputText(text="Done.", type="output_text", annotations=[])],
+        role="assistant",
+        status="completed",
+        type="message",
+    )
+    wishes = [wish("1", "temperature", '{"city": "Oslo"}'), wish("2", "delete", '{"name": "new"}')]
+    model = Told(wishes, [said])
+    agent = AgentOfSdk(name="a", model=model, tools=[*to_openai_agents([temperature, delete], **OPTIONS)])
+    result = asyncio.run(Runner.run(agent, "Go.", run_config=RunConfig(tracing_disabled=True)))
+    assert result.final_output == "Done."
+    told = {item["call_id"]: item["output"] for item in model.inputs[1] if item.get("type") == "function_call_output"}
+    assert json.loads(told["1"])["city"] == "Oslo"
+    assert told["2"] == "Error: The user did not allow this call."
 
 
 # google-genai ------------------------------------------------------------------------------------------------------------

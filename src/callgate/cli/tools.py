@@ -17,8 +17,11 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from callgate.definitions import FunctionTool, ToolOptions, function_tool
+from callgate.definitions.frameworks import make_of
 from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.execute import Runnable, Toolset
+from callgate.foreign import adopted
+from callgate.types import Limits
 
 if TYPE_CHECKING:
     from callgate.mcp import Host
@@ -107,7 +110,12 @@ def _tools_of(word: str) -> Iterator[object]:
 
 
 def _marked(module: ModuleType) -> list[object]:
-    return [value for value in vars(module).values() if isinstance(getattr(value, _MARK, None), ToolOptions)]
+    # What another framework made a tool of is marked as well as by @tool.
+    return [
+        value
+        for value in vars(module).values()
+        if isinstance(getattr(value, _MARK, None), ToolOptions) or make_of(value) not in (None, "google_genai")
+    ]
 
 
 def _attribute(module: ModuleType, place: str, name: str) -> object:
@@ -128,10 +136,11 @@ def _is_own_function(value: Any, module: ModuleType) -> bool:
 def _require_declarable(item: Any, place: str) -> None:
     if isinstance(item, (FunctionTool, Runnable, Toolset)):
         return
-    if not callable(item):
+    if not callable(item) and make_of(item) is None:
         raise ToolLoadError(f"{place!r}: {repr(item)[:80]} is not callable, so it is no tool")
     try:
-        function_tool(item)
+        if adopted(item, Limits()) is None:
+            function_tool(item)
     except ToolNotDeclarable as error:
         raise ToolLoadError(f"{place!r}: {error}") from error
 
