@@ -116,9 +116,9 @@ def _oauth_server() -> ModuleType:
     return module
 
 
-VISIT = """#!{python}
-import sys, urllib.request
-urllib.request.urlopen(sys.argv[1]).read()
+# A path may have a blank, which no first line of a script can.
+VISIT = """#!/bin/sh
+exec "{python}" -c 'import sys, urllib.request; urllib.request.urlopen(sys.argv[1]).read()' "$1"
 """
 
 
