@@ -225,7 +225,7 @@ def test_a_real_shell_reads_its_script_and_completes_with_it(
     folder = tmp_path / "bin"
     folder.mkdir()
     command = folder / "callgate"
-    command.write_text(f'#!/bin/sh\nexec {sys.executable} -m callgate "$@"\n')
+    command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m callgate "$@"\n')
     command.chmod(0o755)
     env = environment(tmp_path, PATH=f"{folder}:{os.environ['PATH']}", HOME=str(tmp_path))
     script = subprocess.run(

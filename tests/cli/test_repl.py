@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import sys
 import termios
@@ -263,7 +264,7 @@ def test_a_running_call_is_one_line_that_changes_and_unfolds_afterwards(screen: 
 def test_everything_of_the_prompt_and_the_spinner_goes_to_stderr(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     env = os.environ | {"TERM": "xterm-256color", "PYTHONUTF8": "1", "XDG_STATE_HOME": str(tmp_path / "state")}
-    command = f"{sys.executable} program.py chat > out.txt"
+    command = f"{shlex.quote(sys.executable)} program.py chat > out.txt"
     child = pexpect.spawn("/bin/sh", ["-c", command], cwd=str(tmp_path), env=env, encoding="utf-8", timeout=PATIENCE_S)
     child.expect("Ctrl-D leaves")
     child.send("hello\r")

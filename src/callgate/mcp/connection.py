@@ -37,6 +37,8 @@ AGAIN_S = 5.0
 """How long a call waits for a server that is being started again."""
 CANCEL_S = 1.0
 """How long a cancelled call may take to tell the server so."""
+GONE_S = 1.0
+"""How long the end of a process that has closed its pipes is waited for, so that its exit code can be told."""
 OFFERS_S = 5.0
 """How long a server may take to say what it has beside tools, before it is taken to have nothing."""
 PAGES_MAX = 100
@@ -65,6 +67,8 @@ class Opened:
     changed: asyncio.Event
     """Set when the server says that its tools are others now."""
     last_words: Callable[[], str]
+    gone: asyncio.Event | None = None
+    """Set when the process of the server has ended, if it is one of ours."""
     is_hopeless: Callable[[], bool] = lambda: False
     """Whether another attempt would end in the same way, or ask a person again who has said no."""
 
@@ -165,6 +169,8 @@ class Connection:
             except (Exception, BaseExceptionGroup) as error:
                 # A server that ends at once is told of in several ways; its own words are the best of them.
                 await _a_moment(way.ended)
+                if way.gone is not None and way.ended.is_set():
+                    await _a_moment(way.gone, within_s=GONE_S)
                 if way.is_hopeless():
                     raise ServerFailed(way.last_words(), again=False) from error
                 raise ServerFailed("; ".join(filter(None, [reason_of(error), way.last_words()]))) from error
@@ -178,7 +184,7 @@ class Connection:
             finally:
                 listener.cancel()
                 await asyncio.wait({listener}, timeout=CANCEL_S)
-            await _a_moment(None)
+            await _a_moment(way.gone, within_s=GONE_S if way.gone is not None and way.ended.is_set() else 0.1)
             self._down(f"the connection to it ended. {way.last_words()}".strip(". ") or "the connection to it ended")
             return self.problem or ""
 
@@ -299,10 +305,10 @@ async def _first(*events: asyncio.Event) -> None:
             wait.cancel()
 
 
-async def _a_moment(event: asyncio.Event | None) -> None:
+async def _a_moment(event: asyncio.Event | None, *, within_s: float = 0.1) -> None:
     """The end of a process is known a little later than that of its pipes."""
     with contextlib.suppress(TimeoutError):
-        await asyncio.wait_for((event or asyncio.Event()).wait(), 0.1)
+        await asyncio.wait_for((event or asyncio.Event()).wait(), within_s)
 
 
 def _about(client: Client) -> JsonObject:

@@ -42,7 +42,9 @@ async def process_way(
 ) -> AsyncGenerator[Opened]:
     """A server that is run as a child process."""
     child = Child()
-    yield _opened(child_streams(child, command, env=env, cwd=cwd), child.last_words, requests)
+    opened = _opened(child_streams(child, command, env=env, cwd=cwd), child.last_words, requests)
+    opened.gone = child.gone
+    yield opened
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

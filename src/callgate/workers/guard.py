@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 
-__all__ = ["MARK", "children_of", "kill_tree", "main"]
+__all__ = ["MARK", "children_of", "kill_marked", "kill_tree", "main"]
 
 MARK = "CALLGATE_WORKER"
 """The variable of the environment by which everything that a worker started is found when the worker itself is gone."""
@@ -76,8 +76,14 @@ def kill_tree(pid: int, mark: str | None = None) -> None:
     with contextlib.suppress(OSError):
         os.killpg(pid, signal.SIGKILL)
     _signal(pid, signal.SIGKILL)
-    for _ in range(ROUNDS_MAX if mark else 0):
-        left = marked(mark or "")
+    if mark:
+        kill_marked(mark)
+
+
+def kill_marked(mark: str) -> None:
+    """Kills what a worker with this mark has started, wherever it is now."""
+    for _ in range(ROUNDS_MAX):
+        left = marked(mark)
         for one in left:
             _signal(one, signal.SIGKILL)
         if not left:

@@ -29,7 +29,7 @@ import callgate.workers.guard as guard_module
 from callgate.errors import JsonError
 from callgate.threads import without_paths
 from callgate.workers.frames import Frames, pack
-from callgate.workers.guard import children_of, kill_tree
+from callgate.workers.guard import children_of, kill_marked, kill_tree
 from callgate.workers.talk import WorkerDied
 
 __all__ = ["WorkerProcess"]
@@ -229,12 +229,14 @@ class WorkerProcess:
         """Ends the process and everything that it started, now."""
         if self._is_settled:
             return
+        # What a worker that has died by itself leaves behind is nobody's child any more, and is found by its mark. Whether it
+        # has died cannot be asked: the answer may be out of date when it comes.
         if self._process.returncode is None:
-            # What a worker that has died by itself leaves behind is nobody's child any more.
-            kill_tree(self.pid, None if self.is_alive else self._mark)
+            kill_tree(self.pid, self._mark)
         else:  # It was waited for; what is left of its group still has its number.
             with contextlib.suppress(OSError):
                 os.killpg(self.pid, signal.SIGKILL)
+            kill_marked(self._mark)
         self._process.wait()
         self._is_settled = True
         _GUARD.remove(self.pid, self._mark)
