@@ -229,8 +229,8 @@ class WorkerProcess:
         """Ends the process and everything that it started, now."""
         if self._is_settled:
             return
-        # What a worker that has died by itself leaves behind is nobody's child any more, and is found by its mark. Whether it
-        # has died cannot be asked: the answer may be out of date when it comes.
+        # What a worker that has died by itself leaves behind is nobody's child any more, and is found by its mark. Whether
+        # it has died cannot be asked: the answer may be out of date when it comes.
         if self._process.returncode is None:
             kill_tree(self.pid, self._mark)
         else:  # It was waited for; what is left of its group still has its number.
