@@ -60,9 +60,9 @@ def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
         folder.mkdir(parents=True)
     shutil.copy(ROOT / "Makefile", person.clone)
     programs = {
-        person.programs / "python": f'exec {sys.executable} -W error "$@"',
-        person.programs / "callgate": f'exec {sys.executable} -m callgate "$@"',
-        person.clone / ".venv/bin/callgate": f'exec {sys.executable} -m callgate "$@"',
+        person.programs / "python": f'exec "{sys.executable}" -W error "$@"',
+        person.programs / "callgate": f'exec "{sys.executable}" -m callgate "$@"',
+        person.clone / ".venv/bin/callgate": f'exec "{sys.executable}" -m callgate "$@"',
         person.clone / "scripts/setup": "exit 0",
     }
     for file, text in programs.items():

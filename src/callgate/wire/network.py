@@ -15,8 +15,9 @@ import socket
 import ssl
 import sys
 from collections import deque
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Sequence
+from functools import partial
+from typing import Any, cast
 
 import httpx2
 
@@ -196,11 +197,14 @@ async def connect(host: str, port: int, *, trust: ssl.SSLContext | None, timeout
         httpx2.ConnectError: there is none, or its certificate is not to be trusted.
     """
     loop = asyncio.get_running_loop()
-    # Event loops of others have no such option; those of asyncio would otherwise wait long for the first address.
-    race: dict[str, Any] = {"happy_eyeballs_delay": _EYEBALLS_S} if isinstance(loop, asyncio.BaseEventLoop) else {}
     with _as_connect_errors():
         async with asyncio.timeout(timeout_s):
-            transport, inbox = await loop.create_connection(_Inbox, host, port, **race)
+            sock = await _connected(loop, await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM))
+            try:
+                transport, inbox = await loop.create_connection(_Inbox, sock=sock)
+            except BaseException:
+                sock.close()
+                raise
             if trust is None:
                 return Socket(transport, inbox)
             try:
@@ -208,6 +212,50 @@ async def connect(host: str, port: int, *, trust: ssl.SSLContext | None, timeout
             except BaseException:
                 transport.abort()
                 raise
+
+
+async def _connected(loop: asyncio.AbstractEventLoop, addresses: Sequence[Any]) -> socket.socket:
+    """A socket at the first address that answers; the next one is tried when one is slow to.
+
+    asyncio can do this by itself, but may forget an open socket when it is cancelled on the way.
+    """
+    tried: set[asyncio.Task[socket.socket]] = set()
+    failed: OSError | None = None
+    won: socket.socket | None = None
+    try:
+        left = list(addresses)
+        while left or any(not attempt.done() for attempt in tried):
+            if left:
+                tried.add(asyncio.create_task(_reached(loop, left.pop(0))))
+            waiting = {attempt for attempt in tried if not attempt.done()}
+            done, _ = await asyncio.wait(waiting, timeout=_EYEBALLS_S if left else None, return_when=asyncio.FIRST_COMPLETED)
+            for attempt in done:
+                if (error := attempt.exception()) is None:
+                    won = attempt.result()
+                    return won
+                failed = failed or cast("OSError", error)
+        raise failed or OSError("the host has no address")
+    finally:
+        for attempt in tried:
+            attempt.cancel()
+            attempt.add_done_callback(partial(_close_loser, won))
+
+
+async def _reached(loop: asyncio.AbstractEventLoop, address: Any) -> socket.socket:
+    family, kind, protocol, _, place = address
+    sock = socket.socket(family, kind, protocol)
+    try:
+        sock.setblocking(False)
+        await loop.sock_connect(sock, place)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _close_loser(won: socket.socket | None, attempt: asyncio.Task[socket.socket]) -> None:
+    if not attempt.cancelled() and attempt.exception() is None and attempt.result() is not won:
+        attempt.result().close()
 
 
 @contextlib.contextmanager
