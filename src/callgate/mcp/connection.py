@@ -37,7 +37,7 @@ AGAIN_S = 5.0
 """How long a call waits for a server that is being started again."""
 CANCEL_S = 1.0
 """How long a cancelled call may take to tell the server so."""
-GONE_S = 1.0
+GONE_S = 0.5
 """How long the end of a process that has closed its pipes is waited for, so that its exit code can be told."""
 OFFERS_S = 5.0
 """How long a server may take to say what it has beside tools, before it is taken to have nothing."""
