@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -98,13 +99,18 @@ def clock() -> SharedClock:
     return SharedClock()
 
 
-@pytest.fixture
+@contextmanager
 def restless() -> Generator[None]:
-    """Threads take turns as often as they can."""
+    """Threads take turns as often as they can.
+
+    Start them before: Python 3.11 fails when two threads begin to be traced at once, as under coverage.
+    """
     usual_s = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
-    yield
-    sys.setswitchinterval(usual_s)
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(usual_s)
 
 
 @pytest.fixture
@@ -192,7 +198,6 @@ def test_a_circuit_that_one_loop_opened_refuses_on_another(loops: Callable[[], L
         loops().run(enter(pressure_for("a", clock)))
 
 
-@pytest.mark.usefixtures("restless")
 def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(
     clock: SharedClock, scale: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -216,12 +221,13 @@ def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(
         return asyncio.run(one())
 
     with ThreadPoolExecutor(8) as threads:
+        list(threads.map(lambda _: together.wait(WAIT_S), range(8)))
         for _ in range(20 * scale):
             pressure = Pressure(clock)
             asyncio.run(broken(pressure))
             clock.time += OPEN_S
             # The probes stay out until all have asked; a loop of `asyncio.run` that has ended would have lost its probe.
-            with pytest.MonkeyPatch.context() as patch:
+            with pytest.MonkeyPatch.context() as patch, restless():
                 patch.setattr(Turn, "is_lost", lambda turn, out_s: False)
                 let_in = [turn for turn in threads.map(contend, [pressure] * 8) if turn is not None]
             assert len(let_in) == 1
@@ -399,20 +405,21 @@ class Moody:
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-@pytest.mark.usefixtures("impatient", "restless", "tasks_may_die")
+@pytest.mark.usefixtures("impatient", "tasks_may_die")
 def test_nobody_is_lost_whatever_happens_on_however_many_loops(loops: Callable[[], Loop], scale: int) -> None:
     """Callers on several loops meet a moody server; some are cancelled, one loop dies in the middle. All others end."""
     made = [loops() for _ in range(4)]
     for seed in range(20 * scale):
         moody = Moody(seed)
         doomed = loops()
-        for _ in range(3):
-            doomed.start(moody.caller(moody.moods(), is_doomed=True))
-        work = [made[number % 4].start(moody.caller(moody.moods())) for number in range(40)]
-        for running in moody.dice.sample(work, 8):
-            running.cancel()
-        doomed.die()
-        until(lambda work=work: all(running.done() for running in work))
+        with restless():
+            for _ in range(3):
+                doomed.start(moody.caller(moody.moods(), is_doomed=True))
+            work = [made[number % 4].start(moody.caller(moody.moods())) for number in range(40)]
+            for running in moody.dice.sample(work, 8):
+                running.cancel()
+            doomed.die()
+            until(lambda work=work: all(running.done() for running in work))
         assert [running.exception() for running in work if not running.cancelled() and running.exception()] == []
         assert moody.wrong == [], f"seed {seed}: more than one tried at a time"
         moody.clock.time += 1_000
