@@ -315,8 +315,8 @@ def _environment() -> dict[str, str]:
     """The environment of the process: what this program can import it can too, and no key of anybody is in it."""
     env = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN", "_SECRET"))}
     env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    # Threads that spin for long while they wait for one another make it ten times slower on a machine that has other work, and
-    # threads that sleep at once take three times as long for a token on an idle one: a few microseconds are right for both.
+    # Threads that spin while they wait for one another make it ten times slower on a machine that has other work; threads that
+    # sleep at once take three times as long for a token on an idle one. A few microseconds of spinning are right for both.
     return {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"} | env
 
 
