@@ -315,7 +315,7 @@ def _environment() -> dict[str, str]:
     """The environment of the process: what this program can import it can too, and no key of anybody is in it."""
     env = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_TOKEN", "_SECRET"))}
     env["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
-    # Threads that spin while they wait for one another make it ten times slower on a machine that has other work; threads that
+    # Threads that spin while they wait for one another make it ten times slower on a machine with other work; threads that
     # sleep at once take three times as long for a token on an idle one. A few microseconds of spinning are right for both.
     return {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "3000"} | env
 
