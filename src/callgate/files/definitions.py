@@ -11,7 +11,7 @@ from callgate.types import ToolDefinition
 
 __all__ = ["DEFINITIONS"]
 
-_PATH = {"type": "string", "description": "Path of the file, relative to the root, such as 'src/main.py'."}
+_PATH = {"type": "string", "description": "Path below the root, such as 'src/main.py'."}
 
 
 def _optional(kind: str, description: str) -> dict[str, Any]:
@@ -31,13 +31,12 @@ DEFINITIONS: dict[str, ToolDefinition] = {
             "list_files",
             "Lists the paths of all files below a folder, at any depth, in order. Ignored files (.gitignore) are left out.",
             {
-                "path": {"type": "string", "default": ".", "description": "Folder to list, relative to the root."},
+                "path": {"type": "string", "default": ".", "description": "Folder below the root."},
                 "pattern": _optional(
                     "string",
-                    "Glob below that folder. Without '/' it is about file names at any depth ('*.py'); with '/' about paths "
-                    "('src/**/*.py'). '{a,b}' means either.",
+                    "Glob: '*.py' for file names at any depth, 'src/**/*.py' for paths below that folder, '{a,b}' for either.",
                 ),
-                "after": _optional("string", "Only paths behind this one: to go on where an earlier list was cut."),
+                "after": _optional("string", "Path to go on behind, where an earlier list was cut."),
             },
         ),
         _definition(
@@ -59,7 +58,7 @@ DEFINITIONS: dict[str, ToolDefinition] = {
                     "type": "string",
                     "enum": ["overwrite", "append"],
                     "default": "overwrite",
-                    "description": "overwrite: this is all the file holds; append: this comes behind what it holds.",
+                    "description": "overwrite: all of the file; append: behind what it holds.",
                 },
             },
             writes=True,
@@ -71,16 +70,16 @@ DEFINITIONS: dict[str, ToolDefinition] = {
                 "path": _PATH,
                 "old_string": {"type": "string", "description": "The text to replace, exactly as it is in the file."},
                 "new_string": {"type": "string", "description": "The text to put in its place."},
-                "replace_all": {"type": "boolean", "default": False, "description": "Replace it wherever it is."},
+                "replace_all": {"type": "boolean", "default": False, "description": "Replace it everywhere."},
             },
             writes=True,
         ),
         _definition(
             "search_files",
-            "Finds lines by a regular expression (no look-around, no back references) in the text files below a folder.",
+            "Finds lines in the text files below a folder by a regular expression (no look-around, no back references).",
             {
                 "pattern": {"type": "string", "description": "Regular expression, tested on each line by itself."},
-                "path": {"type": "string", "default": ".", "description": "Folder or file to search, relative to the root."},
+                "path": {"type": "string", "default": ".", "description": "Folder or file below the root."},
                 "include": _optional("string", "Glob of the files to search, such as '*.py'."),
                 "context": {
                     "type": "integer",
@@ -92,7 +91,7 @@ DEFINITIONS: dict[str, ToolDefinition] = {
                 "ignore_case": {
                     "type": "boolean",
                     "default": False,
-                    "description": "Take upper and lower case as the same.",
+                    "description": "Ignore upper and lower case.",
                 },
             },
         ),
