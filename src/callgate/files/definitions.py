@@ -34,7 +34,7 @@ DEFINITIONS: dict[str, ToolDefinition] = {
                 "path": {"type": "string", "default": ".", "description": "Folder below the root."},
                 "pattern": _optional(
                     "string",
-                    "Glob: '*.py' for file names at any depth, 'src/**/*.py' for paths below that folder, '{a,b}' for either.",
+                    "Glob: '*.py' for file names at any depth, 'src/**/*.py' for paths below it, '{a,b}' for either.",
                 ),
                 "after": _optional("string", "Path to go on behind, where an earlier list was cut."),
             },
