@@ -45,7 +45,7 @@ from callgate import parts, strict_json
 from callgate.errors import JsonError
 from callgate.types import FunctionCall, JsonObject, Media, Part, ToolResult
 
-__all__ = ["Encoded", "is_longer", "json_safe", "to_function_response", "whole_text"]
+__all__ = ["Encoded", "is_longer", "json_safe", "to_function_response", "value_in", "whole_text"]
 
 NODES_MAX = 1_000_000
 NOTES_MAX = 20
@@ -96,6 +96,12 @@ def to_function_response(
     if notes:
         response["notes"] = _bounded(notes)
     return parts.response_part(call, response, media)
+
+
+def value_in(answer: Part) -> Any:
+    """The value that a `functionResponse` part gives; None where it gives an error, or is not one of ours."""
+    response: Any = parts.response_of(answer).get("response")
+    return cast("JsonObject", response).get("result") if isinstance(response, dict) else None
 
 
 def is_longer(result: ToolResult, chars: int) -> bool:
