@@ -96,6 +96,13 @@ def test_any_word_with_slots_can_have_such_a_field() -> None:
     page.text = "b"
     assert page == Page(1, "b")
 
+    class Cover(Page):
+        """A page of its own kind."""
+
+    cover = Cover(0, "c")
+    let_go(cover, "text", Counted("c"))
+    assert cover.text == "c"
+
 
 def test_an_unread_by_itself_reads_nothing() -> None:
     with pytest.raises(NotImplementedError):

@@ -190,9 +190,10 @@ class Conversation:
         if rest:
             names = ", ".join(repr(response_of(part).get("name")) for part in rest)
             raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
+        places = self._written.add_answers(paired)
         self._origins.append(None)
         self._open = []
-        return self._written.add_answers(paired)
+        return places
 
     def cut(self, length: int) -> None:
         """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""

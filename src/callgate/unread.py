@@ -31,6 +31,8 @@ class _Field:
         self.slot = slot
 
     def __get__(self, word: Any, owner: type[Any] | None = None) -> Any:
+        if word is None:
+            return self
         held = self.slot.__get__(word, owner)
         return held.read() if isinstance(held, Unread) else held
 
@@ -53,7 +55,7 @@ def let_go(word: object, name: str, unread: Unread) -> None:
 
     The word stays what it is for everybody: this is the one thing about a frozen word that may change.
     """
-    slot = vars(type(word))[name].slot
+    slot = getattr(type(word), name).slot
     held = slot.__get__(word)
     if not isinstance(held, Unread) and unread.read() == held:
         slot.__set__(word, unread)

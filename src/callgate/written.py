@@ -124,9 +124,9 @@ class Written:
 
     def keep(self, kept: slice) -> None:
         """Drops all other contents."""
-        newest = self._encoded[-1:]
+        newest = self._held[-1] if self._held else None
         self._held, self._encoded = self._held[kept], self._encoded[kept]
-        self._is_readable = self._is_readable and [*map(id, self._encoded[-1:])] == [*map(id, newest)]
+        self._is_readable = self._is_readable and bool(self._held) and self._held[-1] is newest
         self.size_bytes = sum(map(len, self._encoded))
 
     def _add(self, content: Content, encoded: bytes) -> None:
