@@ -556,9 +556,9 @@ class Loop:
             [to_function_response(call, result, output_chars=chars, reader=reader) for call, result in results]
         )
         # A long value is in the history now, which holds it from here on for the journal and for the reply too.
-        for (_, result), written in zip(results, places, strict=False):
-            if written is not None:
-                let_go(result, "value", written)
+        for (_, result), place in zip(results, places, strict=False):
+            if place is not None:
+                let_go(result, "value", *place)
         self._open = []
 
     def _drop_open_calls(self) -> None:

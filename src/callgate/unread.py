@@ -50,12 +50,12 @@ def read_when_asked(name: str) -> Callable[[type[_Word]], type[_Word]]:
     return changed
 
 
-def let_go(word: object, name: str, unread: Unread) -> None:
-    """Makes a field forget its value, if that is what `unread` reads.
+def let_go(word: object, name: str, value: Any, unread: Unread) -> None:
+    """Makes a field forget `value`, which `unread` reads; a field that holds something else keeps it.
 
     The word stays what it is for everybody: this is the one thing about a frozen word that may change.
     """
     slot = getattr(type(word), name).slot
     held = slot.__get__(word)
-    if not isinstance(held, Unread) and unread.read() == held:
+    if not isinstance(held, Unread) and held == value:
         slot.__set__(word, unread)

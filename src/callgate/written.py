@@ -8,7 +8,7 @@ nothing of the rules of a conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.errors import JsonError
@@ -17,7 +17,7 @@ from callgate.respond import value_in
 from callgate.types import Content, Part
 from callgate.unread import Unread
 
-__all__ = ["Written", "WrittenAnswer", "WrittenHistory"]
+__all__ = ["Place", "Written", "WrittenAnswer", "WrittenHistory"]
 
 HELD_BYTES_MAX = 1_000
 """Answers to calls that are longer are held as JSON alone, as soon as something follows them."""
@@ -36,6 +36,10 @@ class WrittenAnswer(Unread):
     def read(self) -> Any:
         """The value, a new one every time."""
         return value_in(_read(self._encoded[self._start : self._end]))
+
+
+Place: TypeAlias = tuple[Any, WrittenAnswer]
+"""A value, and where it can be read again."""
 
 
 class WrittenHistory(Unread):
@@ -103,16 +107,17 @@ class Written:
         """Adds a content."""
         self._add(content, strict_json.dump(content))
 
-    def add_answers(self, answers: list[Part]) -> list[WrittenAnswer | None]:
-        """Adds a user content of answers to calls; returns where the value of each can be read again, if it is long."""
+    def add_answers(self, answers: list[Part]) -> list[Place | None]:
+        """Adds a content of answers to calls; returns the value of each that is long, and where it can be read again."""
         pieces = [strict_json.dump(answer) for answer in answers]
         encoded = _BEFORE + b",".join(pieces) + _AFTER
         self._add({"role": "user", "parts": answers}, encoded)
-        places: list[WrittenAnswer | None] = []
+        places: list[Place | None] = []
         start = len(_BEFORE)
-        for piece in pieces:
+        for answer, piece in zip(answers, pieces, strict=True):
             end = start + len(piece)
-            places.append(WrittenAnswer(encoded, start, end) if len(piece) > HELD_BYTES_MAX and self._is_readable else None)
+            is_long = self._is_readable and len(piece) > HELD_BYTES_MAX
+            places.append((value_in(answer), WrittenAnswer(encoded, start, end)) if is_long else None)
             start = end + len(b",")
         return places
 
@@ -155,5 +160,4 @@ def _reads_as(encoded: bytes, content: Content) -> bool:
 
 
 def _read(encoded: bytes) -> Content:
-    # Contents nest as deep as a tool's result may, and somewhat deeper.
-    return cast("Content", strict_json.parse(encoded, depth_max=2 * strict_json.DEPTH_MAX))
+    return cast("Content", strict_json.parse_own(encoded))
