@@ -8,6 +8,7 @@ import pytest
 
 from callgate import strict_json
 from callgate.parts import user_content
+from callgate.types import ToolResult
 from callgate.written import HELD_BYTES_MAX, Written
 
 LONG = "a line of some length\n" * 100
@@ -65,23 +66,47 @@ def test_an_answer_that_is_too_deep_to_be_read_is_held_as_it_is() -> None:
     assert written[0] is content
 
 
-def test_each_long_value_can_be_read_from_its_place() -> None:
+def result_of(value: Any, **fields: Any) -> ToolResult:
+    return ToolResult(call_id="c", name="read", status="finished", value=value, **fields)
+
+
+def test_results_read_what_is_long_from_their_answers() -> None:
     values = [LONG, "short", [{"rows": [LONG, 1, 2.5, None, True]}], 'é"\\\u2028 🦊' * 200, {"a": LONG}]
+    results = [result_of(value) for value in values]
     written = Written()
     places = written.add_answers([answer(value, id=f"c{number}") for number, value in enumerate(values)])
-    assert [place and (place[0], place[1].read()) for place in places] == [
-        None if value == "short" else (value, value) for value in values
-    ]
+    assert [place is None for place in places] == [value == "short" for value in values]
+    for place, result in zip(places, results, strict=True):
+        if place:
+            place.relieve(result)
     assert written.encoded == (strict_json.dump(written[0]),)
-    written.keep(slice(0, 0))  # What became of the history does not matter to a value.
-    assert [place[1].read() for place in places if place] == [LONG, *values[2:]]
+    written.keep(slice(0, 0))  # What becomes of the history does not matter to them.
+    assert results == [result_of(value) for value in values]
+    assert [result.value is value for result, value in zip(results, values, strict=True)] == [
+        place is None for place in places
+    ]
 
 
-def test_an_error_has_no_value_to_be_read() -> None:
-    written = Written()
-    (place,) = written.add_answers([{"functionResponse": {"name": "read", "response": {"error": LONG}}}])
+def test_media_are_read_again_and_what_stands_beside_them_is_held() -> None:
+    image = {"inlineData": {"mimeType": "image/png", "data": "QUJD" * 1_000}}
+    value = {"$ref": "a.png"}
+    result = result_of(value, media=(image,))
+    (place,) = Written().add_answers([answer(value, parts=[image])])
     assert place is not None
-    assert (place[0], place[1].read()) == (None, None)
+    place.relieve(result)
+    assert result == result_of(value, media=(image,))
+    assert result.media[0] is not image
+    assert result.value is value
+
+
+def test_a_result_keeps_what_its_answer_does_not_say() -> None:
+    cut, failed = result_of(LONG * 9), ToolResult(call_id="c", name="read", status="failed", error=LONG)
+    error = {"functionResponse": {"name": "read", "response": {"error": LONG}}}
+    before = cut.value, failed.error
+    for place, result in zip(Written().add_answers([answer(LONG), error]), [cut, failed], strict=True):
+        assert place is not None
+        place.relieve(result)
+    assert (cut.value is before[0], failed.error is before[1], failed.value) == (True, True, None)
 
 
 def test_a_history_is_read_once_and_as_it_was() -> None:

@@ -41,7 +41,7 @@ from callgate.parts import (
 )
 from callgate.respond import json_safe
 from callgate.types import Content, JsonObject, Part
-from callgate.written import Place, Written, WrittenHistory
+from callgate.written import Written, WrittenAnswer, WrittenHistory
 
 __all__ = ["Conversation", "is_user_turn", "repaired", "validate"]
 
@@ -174,10 +174,10 @@ class Conversation:
             raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in _breaches(added)])
         self._append(added, origin)
 
-    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> list[Place | None]:
+    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> list[WrittenAnswer | None]:
         """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
 
-        Returns the value of each that is long, and where it can be read again.
+        Returns where each stands that is long and can be read again.
 
         Raises:
             ConversationInvalid: something is not a response, or belongs to no open call.

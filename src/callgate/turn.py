@@ -39,7 +39,6 @@ from callgate.types import (
     ToolResult,
     Usage,
 )
-from callgate.unread import let_go
 
 __all__ = ["READ_RESULT", "Loop", "Phase", "startable"]
 
@@ -555,10 +554,10 @@ class Loop:
         places = self.conversation.add_responses(
             [to_function_response(call, result, output_chars=chars, reader=reader) for call, result in results]
         )
-        # A long value is in the history now, which holds it from here on for the journal and for the reply too.
-        for (_, result), place in zip(results, places, strict=False):
-            if place is not None:
-                let_go(result, "value", *place)
+        # What is long is in the history now, which holds it from here on for the journal and for the reply too.
+        for (_, result), written in zip(results, places, strict=False):
+            if written is not None:
+                written.relieve(result)
         self._open = []
 
     def _drop_open_calls(self) -> None:

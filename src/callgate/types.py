@@ -113,6 +113,7 @@ class Media:
 
 
 @read_when_asked("value")
+@read_when_asked("media")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """How one call ended."""
@@ -123,7 +124,8 @@ class ToolResult:
     value: Any = None
     """What the tool returned, as plain JSON data (see `callgate.respond`). None unless `status` is `finished`.
 
-    A long value is read anew from the history each time, once the model has been answered: treat it as read-only."""
+    Once the model has been answered, a long value is read from the history each time, and media too: treat it as read-only.
+    """
     error: str | None = None
     """A sentence for the model, when `status` is anything but `finished`."""
     notes: tuple[str, ...] = ()

@@ -7,17 +7,18 @@ nothing of the rules of a conversation.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, TypeAlias, cast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, cast
 
 from callgate import strict_json
 from callgate.errors import JsonError
 from callgate.parts import is_response, parts_of, role_of
-from callgate.respond import value_in
-from callgate.types import Content, Part
-from callgate.unread import Unread
+from callgate.respond import media_in, value_in
+from callgate.types import Content, Part, ToolResult
+from callgate.unread import Unread, let_go
 
-__all__ = ["Place", "Written", "WrittenAnswer", "WrittenHistory"]
+__all__ = ["Written", "WrittenAnswer", "WrittenHistory"]
 
 HELD_BYTES_MAX = 1_000
 """Answers to calls that are longer are held as JSON alone, as soon as something follows them."""
@@ -25,21 +26,34 @@ HELD_BYTES_MAX = 1_000
 _BEFORE, _AFTER = b'{"role":"user","parts":[', b"]}"
 
 
-class WrittenAnswer(Unread):
-    """The value that an answer to a call gives."""
+@dataclass(frozen=True, slots=True)
+class WrittenAnswer:
+    """A long answer to a call, and where it stands in the JSON of its content."""
 
-    __slots__ = ("_encoded", "_end", "_start")
+    answer: Part
+    encoded: bytes
+    start: int
+    end: int
 
-    def __init__(self, encoded: bytes, start: int, end: int) -> None:
-        self._encoded, self._start, self._end = encoded, start, end
+    def relieve(self, result: ToolResult) -> None:
+        """Makes the result that this is the answer of hold nothing long: it is read from here whenever somebody asks."""
+        # Whatever stands beside media is short, and not worth reading those.
+        name, what = ("media", media_in) if result.media else ("value", value_in)
+        if said := what(self.answer):
+            let_go(result, name, said, _Reading(self.encoded, self.start, self.end, what))
+
+
+class _Reading(Unread):
+    """Something in an answer to a call."""
+
+    __slots__ = ("_encoded", "_end", "_start", "_what")
+
+    def __init__(self, encoded: bytes, start: int, end: int, what: Callable[[Part], Any]) -> None:
+        self._encoded, self._start, self._end, self._what = encoded, start, end, what
 
     def read(self) -> Any:
-        """The value, a new one every time."""
-        return value_in(_read(self._encoded[self._start : self._end]))
-
-
-Place: TypeAlias = tuple[Any, WrittenAnswer]
-"""A value, and where it can be read again."""
+        """It, a new one every time."""
+        return self._what(_read(self._encoded[self._start : self._end]))
 
 
 class WrittenHistory(Unread):
@@ -107,17 +121,17 @@ class Written:
         """Adds a content."""
         self._add(content, strict_json.dump(content))
 
-    def add_answers(self, answers: list[Part]) -> list[Place | None]:
-        """Adds a content of answers to calls; returns the value of each that is long, and where it can be read again."""
+    def add_answers(self, answers: list[Part]) -> list[WrittenAnswer | None]:
+        """Adds a content of answers to calls; returns where each stands that is long and can be read again."""
         pieces = [strict_json.dump(answer) for answer in answers]
         encoded = _BEFORE + b",".join(pieces) + _AFTER
         self._add({"role": "user", "parts": answers}, encoded)
-        places: list[Place | None] = []
+        places: list[WrittenAnswer | None] = []
         start = len(_BEFORE)
         for answer, piece in zip(answers, pieces, strict=True):
             end = start + len(piece)
             is_long = self._is_readable and len(piece) > HELD_BYTES_MAX
-            places.append((value_in(answer), WrittenAnswer(encoded, start, end)) if is_long else None)
+            places.append(WrittenAnswer(answer, encoded, start, end) if is_long else None)
             start = end + len(b",")
         return places
 
