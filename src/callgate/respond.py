@@ -136,9 +136,9 @@ def _bounded(notes: list[str]) -> list[str]:
 
 
 def _sendable(value: Any, media: list[Part], output_chars: int, notes: list[str]) -> Any:
-    encoded = strict_json.dump(value)
     if isinstance(value, str):
         return _cut(value, output_chars, notes)
+    encoded = strict_json.dump(value)
     if len(encoded) > output_chars:
         text = encoded.decode()
         if len(text) > output_chars:
