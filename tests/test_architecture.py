@@ -22,7 +22,7 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 
 # --- the tables ----------------------------------------------------------------------------------------------------------
 
-WORDS = ("types", "errors", "events", "strict_json", "parts", "config")
+WORDS = ("unread", "types", "errors", "events", "strict_json", "parts", "config")
 PURE = (
     "definitions",
     "schema",
@@ -31,6 +31,7 @@ PURE = (
     "partial_args",
     "calls",
     "respond",
+    "written",
     "conversation",
     "request",
     "output",
@@ -51,7 +52,7 @@ LAYERS = (WORDS, PURE, EDGES, ("setup",), ("inner",), ("driver",), ("runtime",),
 TOP = ("server", "cli", "__main__")
 
 # Words have an order of their own: each may import those before it.
-WORD_ORDER = (("types",), ("errors",), ("strict_json",), ("events", "parts", "config"))
+WORD_ORDER = (("unread",), ("types",), ("errors",), ("strict_json",), ("events", "parts", "config"))
 
 # Test doubles are product code beside the layers; nothing but the top and the tests builds on them.
 TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")

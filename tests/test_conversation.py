@@ -8,12 +8,13 @@ import os
 import time
 from collections.abc import Sequence
 from typing import Any
+from unittest import mock
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate import strict_json
+from callgate import strict_json, written
 from callgate.conversation import CANCELLED, INTERRUPTED, Conversation, is_user_turn, repaired, validate
 from callgate.errors import CallgateError, ConversationInvalid, UsageError
 from callgate.parts import SKIP_SIGNATURE, has_data
@@ -481,11 +482,16 @@ steps = st.lists(
 
 
 @settings(max_examples=500 * SCALE)
-@given(steps)
-def test_no_sequence_of_methods_makes_a_history_invalid(steps: list[tuple[str, Any]]) -> None:
+@given(steps, st.sampled_from([0, written.HELD_BYTES_MAX]))
+def test_no_sequence_of_methods_makes_a_history_invalid(steps: list[tuple[str, Any]], held_bytes_max: int) -> None:
+    with mock.patch.object(written, "HELD_BYTES_MAX", held_bytes_max):
+        carried_out(steps)
+
+
+def carried_out(steps: list[tuple[str, Any]]) -> None:
     talk = Conversation()
     for name, value in steps:
-        before, encoded_before = talk.contents, talk.bytes_encoded
+        before, known, encoded_before = talk.contents, talk.encoded, talk.bytes_encoded
         try:
             if name == "user":
                 talk.add_user(value)
@@ -505,8 +511,8 @@ def test_no_sequence_of_methods_makes_a_history_invalid(steps: list[tuple[str, A
             pass
         assert validate(talk.contents) == []
         assert list(talk.encoded) == [strict_json.dump(content) for content in talk.contents]
-        new = [content for content in talk.contents if not any(content is old for old in before)]
-        assert talk.bytes_encoded - encoded_before == sum(len(strict_json.dump(content)) for content in new)
+        new = [encoded for encoded in talk.encoded if not any(encoded is old for old in known)]
+        assert talk.bytes_encoded - encoded_before == sum(map(len, new))
         assert bool(talk.open_calls) == any(
             "functionCall" in part for part in (talk.last or user())["parts"] if has_data(part)
         )

@@ -1,10 +1,12 @@
-"""Nothing is quadratic: what a turn encodes and copies is counted in bytes, which are the same on every machine."""
+"""Nothing is quadratic, and nothing is held twice: what a turn encodes, reads, copies and leaves is counted in bytes."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import itertools
 import tracemalloc
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,57 +21,110 @@ SURFACE = Surface(kind="developer", base_url="http://127.0.0.1:9", version="v1be
 
 
 class Client:
-    """Takes bodies in place of a server, and answers with one call after another."""
+    """Takes bodies in place of a server, and answers with one call after another.
+
+    Counts the bytes of JSON that were written and read before each body.
+    """
 
     surface = SURFACE
 
-    def __init__(self) -> None:
+    def __init__(self, turns: int = TURNS) -> None:
+        self.turns = turns
         self.bodies: list[int] = []
         self.encoded: list[int] = []
-        self.counted = 0
+        self.read: list[int] = []
+        self.written_bytes = self.read_bytes = 0
 
     async def chunks(self, model: str, body: bytes, *, stream: bool, tools: list[str]) -> AsyncGenerator[Any, None]:
         self.bodies.append(len(body))
-        self.encoded.append(self.counted)
+        self.encoded.append(self.written_bytes)
+        self.read.append(self.read_bytes)
         number = len(self.bodies) + 100  # Of the same length in every turn.
         call = {"functionCall": {"id": f"c{number}", "name": "look_up", "args": {"number": number}}}
-        part = call if len(self.bodies) <= TURNS else {"text": "Done."}
+        part = call if len(self.bodies) <= self.turns else {"text": "Done."}
         yield {"candidates": [{"content": {"role": "model", "parts": [part]}, "finishReason": "STOP"}]}
 
     async def aclose(self) -> None:
         pass
 
+    def counting(self) -> SimpleNamespace:
+        """`pydantic_core`, with its work counted."""
+        import pydantic_core
+
+        def to_json(value: Any) -> bytes:
+            data = pydantic_core.to_json(value)
+            self.written_bytes += len(data)
+            return data
+
+        def from_json(data: bytes, **options: Any) -> Any:
+            self.read_bytes += len(data)
+            return pydantic_core.from_json(data, **options)
+
+        return SimpleNamespace(
+            to_json=to_json, from_json=from_json, PydanticSerializationError=pydantic_core.PydanticSerializationError
+        )
+
 
 async def look_up(number: int) -> str:
     """Looks a number up."""
-    return f"{number} " + "x" * 500
+    return f"{number} " + "x" * 2_000
+
+
+def steps(counted: list[int]) -> list[int]:
+    return [after - before for before, after in itertools.pairwise(counted)]
 
 
 def test_a_turn_encodes_as_much_at_the_end_of_a_long_talk_as_at_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    import pydantic_core
-
     client = Client()
-
-    def to_json(value: Any) -> bytes:
-        data = pydantic_core.to_json(value)
-        client.counted += len(data)
-        return data
-
-    core = SimpleNamespace(
-        to_json=to_json,
-        from_json=pydantic_core.from_json,
-        PydanticSerializationError=pydantic_core.PydanticSerializationError,
-    )
-    monkeypatch.setattr(strict_json, "_core", lambda: core)
+    monkeypatch.setattr(strict_json, "_core", client.counting)
     limits = Limits(turns=TURNS + 5, calls=TURNS + 5)
     model = GeminiModel("gemini-3.8-flash", client=client)  # pyright: ignore[reportArgumentType]
     reply = asyncio.run(Gate(model, [look_up], limits=limits).run("Begin."))
     assert len(reply.calls) == TURNS
-    grown = [after - before for before, after in zip(client.bodies, client.bodies[1:], strict=False)]
+    grown, encoded, read = steps(client.bodies), steps(client.encoded), steps(client.read)
     assert len(set(grown)) == 1  # Every turn adds the same to the request ...
-    costs = [after - before for before, after in zip(client.encoded, client.encoded[1:], strict=False)]
-    assert len(set(costs[2:])) == 1  # ... and encodes the same, however long the request has become:
-    assert costs[-1] < 6 * grown[-1]  # the contents once, and its value where it is bound, measured and sent.
+    assert len(set(encoded[2:])) == 1  # ... and encodes the same, however long the request has become:
+    assert encoded[-1] < 6 * grown[-1]  # the contents once, and its value where it is bound, measured and sent.
+    assert len(set(read[2:])) == 1  # What is held as JSON from now on is read once, to see whether it can be.
+    assert read[-1] < grown[-1]
+
+
+def rows(number: int) -> list[dict[str, Any]]:
+    """Rows of a table."""
+    return [{"id": 100 * number + row, "name": f"row {row}", "is_open": True, "labels": ["a", "b"]} for row in range(80)]
+
+
+def lines(number: int) -> str:
+    """Lines of text."""
+    return "\n".join(f'{number} {line} – "a line of some length, as tools return it"' for line in range(80))
+
+
+@pytest.mark.parametrize("tool", [rows, lines])
+def test_a_long_session_takes_less_than_twice_the_bytes_of_its_history(tool: Callable[[int], Any]) -> None:
+    async def look_up(number: int) -> Any:
+        """Looks a number up."""
+        return tool(number)
+
+    async def grown(turns: int) -> float:
+        model = GeminiModel("gemini-3.8-flash", client=Client(turns))  # pyright: ignore[reportArgumentType]
+        gate = Gate(model, [look_up], limits=Limits(turns=TURNS, calls=TURNS))
+        gc.collect()
+        tracemalloc.start()
+        try:
+            reply = await gate.run("Begin.", session="long")
+            history = sum(len(strict_json.dump(content)) for content in reply.contents)
+            assert [record.result.value for record in reply.calls if record.result] == [
+                tool(record.call.args["number"]) for record in reply.calls
+            ]
+            assert len(reply.calls) == turns
+            del reply
+            gc.collect()
+            return tracemalloc.get_traced_memory()[0] / history
+        finally:
+            tracemalloc.stop()
+
+    asyncio.run(grown(2))  # Loads what is loaded late.
+    assert asyncio.run(grown(40)) < 2
 
 
 def test_the_bytes_of_a_history_are_copied_once_into_a_request() -> None:

@@ -20,8 +20,9 @@ from callgate.conversation import validate
 from callgate.errors import ServerUnavailable, SessionBusy
 from callgate.events import Notice
 from callgate.facts import Fact
+from callgate.parts import parts_of
 from callgate.sessions import adopt, document, facts_of, find, fork, recall, rewind, standing, turns_of
-from callgate.store import MemoryStore
+from callgate.store import MemoryStore, Store, open_store
 from callgate.testing import answer, call, text
 from callgate.turn import Loop
 from callgate.types import FunctionCall, ToolResult
@@ -52,6 +53,28 @@ def texts(contents: Sequence[Any]) -> list[str]:
 
 def facts_in(store: MemoryStore, session: str = "s") -> list[Fact]:
     return asyncio.run(store.load(session))
+
+
+def test_long_results_are_what_they_were_however_a_session_is_looked_at(tmp_path: Path) -> None:
+    def table(number: int) -> list[dict[str, Any]]:
+        """A table."""
+        return [{"row": row, "text": f"{number} – a line of some length\n", "share": row / 7} for row in range(50)]
+
+    async def seen(store: Store) -> list[Any]:
+        script = [[call("table", number=1), call("table", number=2)], call("table", number=3), text("Done."), text("Well.")]
+        gate = Gate(ScriptedModel(script), [table], store=store)
+        reply = await gate.run("Go.", session="s")
+        assert [record.result.value for record in reply.calls if record.result] == [table(1), table(2), table(3)]
+        assert (await recall(store, "s")).reply == reply
+        await fork(store, "s", "copy")
+        again = await gate.run("And?", session="copy")
+        assert again.contents[: len(reply.contents)] == reply.contents
+        await rewind(store, "copy")
+        assert (await recall(store, "copy")).reply.contents == reply.contents
+        assert json.loads(json.dumps(document({}, await store.load("s"))))["contents"] == reply.contents
+        return [parts_of(content) for content in reply.contents]
+
+    assert asyncio.run(seen(MemoryStore())) == asyncio.run(seen(open_store(str(tmp_path / "s.db"))))
 
 
 # Turns -------------------------------------------------------------------------------------------------------------------

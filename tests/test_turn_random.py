@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate import facts
+from callgate import facts, written
 from callgate.conversation import validate
 from callgate.testing import call_with, text, thought
 from callgate.turn import Loop
@@ -36,6 +36,14 @@ REASONS = ("STOP",) * 14 + ("MAX_TOKENS", "SAFETY", "NEW_REASON", "MALFORMED_FUN
 def known(generation: int) -> facts.ToolsKnown:
     tools = {name: replace(tool, digest=f"{tool.digest}.{generation}") for name, tool in TOOLS.items()}
     return facts.ToolsKnown(tools=tools, names={name: name for name in tools})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_answer_is_read_again():
+    """As long ones are in earnest."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(written, "HELD_BYTES_MAX", 0)
+        yield
 
 
 class World:

@@ -1,7 +1,8 @@
 """The history of a conversation: contents in Gemini's form that can always be sent.
 
 Contents come in, a valid history and its encoded bytes go out. Each content is encoded once, when it is added, and its bytes
-are reused for every request. This file knows nothing of tools or models; it knows the rules of the wire:
+are reused for every request; how contents are held is the business of `written.py`. This file knows nothing of tools or
+models; it knows the rules of the wire:
 
 1. the first content is the user's;
 2. a content has at least one part, and no empty ones; calls have names and objects of arguments;
@@ -40,6 +41,7 @@ from callgate.parts import (
 )
 from callgate.respond import json_safe
 from callgate.types import Content, JsonObject, Part
+from callgate.written import Written, WrittenAnswer, WrittenHistory
 
 __all__ = ["Conversation", "is_user_turn", "repaired", "validate"]
 
@@ -59,34 +61,48 @@ class Conversation:
     ```
     """
 
-    __slots__ = ("_contents", "_encoded", "_open", "_origins", "_rewritten", "_size", "_writers", "bytes_encoded")
+    __slots__ = ("_open", "_origins", "_rewritten", "_writers", "_written")
 
     def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
-        self._contents: list[Content] = []
-        self._encoded: list[bytes] = []
+        self._written = Written()
         self._open: list[JsonObject] = []
         self._origins: list[str | None] = []
         self._writers: set[str | None] = set()
         self._rewritten: dict[tuple[int, bool, bool], bytes] = {}
-        self._size = 0
-        self.bytes_encoded = 0
-        """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
         contents, _ = repaired(contents)
         for content in contents:
             self._append(content)
 
     def __len__(self) -> int:
-        return len(self._contents)
+        return len(self._written)
+
+    def __getitem__(self, index: int) -> Content:
+        """One content. It is shared: treat it as read-only."""
+        return self._written[index]
 
     @property
     def contents(self) -> list[Content]:
         """The history. The list is yours, the contents in it are shared: treat them as read-only."""
-        return list(self._contents)
+        return self.history.read()
+
+    @property
+    def history(self) -> WrittenHistory:
+        """The contents as they are now, for somebody who may or may not want to read them later."""
+        return self._written.history
 
     @property
     def encoded(self) -> Sequence[bytes]:
-        """The JSON text of each content, in order, encoded once."""
-        return tuple(self._encoded)
+        """The JSON text of each content, in order, encoded once. A content keeps its bytes for as long as it is there."""
+        return self._written.encoded
+
+    @property
+    def newest_user_turn(self) -> int | None:
+        """The index of the last thing that the user said."""
+        return next(filter(self._is_user_turn, range(len(self) - 1, -1, -1)), None)
+
+    def is_model(self, index: int) -> bool:
+        """Whether the content at the index is the model's; asking does not read it."""
+        return self._written.is_model(index)
 
     def encoded_for(self, origin: str, *, vouch: bool = True) -> Sequence[bytes]:
         """As `encoded`, but as the model `origin` must see what other models wrote: without their signatures.
@@ -96,25 +112,26 @@ class Conversation:
         """
         if self._writers <= {origin}:
             return self.encoded
-        return tuple(map(self._seen_by(origin, vouch), range(len(self._contents))))
+        return tuple(map(self._seen_by(origin, vouch), range(len(self)), self.encoded))
 
-    def _seen_by(self, origin: str, vouch: bool) -> Callable[[int], bytes]:
-        def encoded(index: int) -> bytes:
-            content, written_by = self._contents[index], self._origins[index]
-            if content["role"] != "model" or written_by == origin:
-                return self._encoded[index]
+    def _seen_by(self, origin: str, vouch: bool) -> Callable[[int, bytes], bytes]:
+        def seen_by(index: int, encoded: bytes) -> bytes:
+            written_by = self._origins[index]
+            if written_by == origin or not self.is_model(index):
+                return encoded
             key = (index, written_by is None, vouch)
             if key not in self._rewritten:
+                content = self[index]
                 seen = from_elsewhere(content, signed=written_by is None, vouch=vouch)
-                self._rewritten[key] = self._encoded[index] if seen == content else strict_json.dump(seen)
+                self._rewritten[key] = encoded if seen == content else strict_json.dump(seen)
             return self._rewritten[key]
 
-        return encoded
+        return seen_by
 
     @property
     def last(self) -> Content | None:
         """The newest content, if there is one."""
-        return self._contents[-1] if self._contents else None
+        return self[-1] if len(self) else None
 
     @property
     def open_calls(self) -> list[JsonObject]:
@@ -124,7 +141,12 @@ class Conversation:
     @property
     def size_bytes(self) -> int:
         """The length of the encoded history."""
-        return self._size
+        return self._written.size_bytes
+
+    @property
+    def bytes_encoded(self) -> int:
+        """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
+        return self._written.bytes_encoded
 
     def add_user(self, prompt: Prompt) -> None:
         """Adds what the user said. Calls that are still open are answered as cancelled first."""
@@ -145,15 +167,17 @@ class Conversation:
         parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
         if not any(map(has_data, parts)):
             raise ConversationInvalid(["a model content without parts cannot be stored"])
-        if not self._contents or role_of(self._contents[-1]) == "model":
+        if not len(self) or self.is_model(-1):
             raise ConversationInvalid([f"a model content at index {len(self)} must follow a user content"])
         added = {**content, "role": "model", "parts": parts}
         if any(is_response(part) or not is_whole(part) for part in parts):
             raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in _breaches(added)])
         self._append(added, origin)
 
-    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> None:
+    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> list[WrittenAnswer | None]:
         """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
+
+        Returns where each stands that is long and can be read again.
 
         Raises:
             ConversationInvalid: something is not a response, or belongs to no open call.
@@ -166,12 +190,15 @@ class Conversation:
         if rest:
             names = ", ".join(repr(response_of(part).get("name")) for part in rest)
             raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
-        self._append({"role": "user", "parts": paired})
+        places = self._written.add_answers(paired)
+        self._origins.append(None)
+        self._open = []
+        return places
 
     def cut(self, length: int) -> None:
         """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""
         self._keep(slice(0, length))
-        self._open = call_parts(self._contents[-1]) if self._contents and role_of(self._contents[-1]) == "model" else []
+        self._open = call_parts(self[-1]) if len(self) and self.is_model(-1) else []
 
     def trim(self, bytes_max: int) -> int:
         """Drops whole turns from the front until the history fits; the newest turn always stays. Returns how many contents.
@@ -187,11 +214,11 @@ class Conversation:
 
         The cut is where the user said something, so calls and their responses stay together; the newest turn stays.
         """
-        size, dropped = self._size, 0
-        for start in (index for index, content in enumerate(self._contents) if index and is_user_turn(content)):
+        size, dropped, encoded = self.size_bytes, 0, self.encoded
+        for start in filter(self._is_user_turn, range(1, len(self))):
             if size <= bytes_max:
                 break
-            size -= sum(map(len, self._encoded[dropped:start]))
+            size -= sum(map(len, encoded[dropped:start]))
             dropped = start
         return dropped
 
@@ -202,22 +229,19 @@ class Conversation:
         """
         self._keep(slice(dropped, None))
         if summary is not None:
-            kept, origins = self._contents, self._origins
-            self._contents, self._encoded, self._origins, self._size = [], [], [], 0
-            for content, origin in zip([user_content(summary), *kept], [None, *origins], strict=True):
-                self._append(content, origin)
+            self._written.put_first(user_content(summary))
+            self._origins.insert(0, None)
 
     def _keep(self, kept: slice) -> None:
-        self._contents, self._encoded, self._origins = self._contents[kept], self._encoded[kept], self._origins[kept]
-        self._size = sum(map(len, self._encoded))
+        self._written.keep(kept)
+        self._origins = self._origins[kept]
         self._rewritten.clear()
 
+    def _is_user_turn(self, index: int) -> bool:
+        return not self._written.is_answers(index) and not self.is_model(index)
+
     def _append(self, content: Content, origin: str | None = None) -> None:
-        encoded = strict_json.dump(content)
-        self.bytes_encoded += len(encoded)
-        self._contents.append(content)
-        self._encoded.append(encoded)
-        self._size += len(encoded)
+        self._written.add(content)
         self._origins.append(origin)
         if content["role"] == "model":
             self._writers.add(origin)

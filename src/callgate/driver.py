@@ -345,7 +345,7 @@ class Driver:
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
         logger.debug(
             "asking %s: contents %d, tools %s, choice %s, feedback %r",
-            self.setup.model.name, len(request.contents), list(request.declaration.names), command.tool_choice,
+            self.setup.model.name, len(request.conversation), list(request.declaration.names), command.tool_choice,
             command.feedback,
         )  # fmt: skip
         await self.wait_for_budget()

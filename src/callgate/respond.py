@@ -45,7 +45,7 @@ from callgate import parts, strict_json
 from callgate.errors import JsonError
 from callgate.types import FunctionCall, JsonObject, Media, Part, ToolResult
 
-__all__ = ["Encoded", "is_longer", "json_safe", "to_function_response", "whole_text"]
+__all__ = ["Encoded", "is_longer", "json_safe", "media_in", "to_function_response", "value_in", "whole_text"]
 
 NODES_MAX = 1_000_000
 NOTES_MAX = 20
@@ -98,6 +98,17 @@ def to_function_response(
     return parts.response_part(call, response, media)
 
 
+def value_in(answer: Part) -> Any:
+    """The value that a `functionResponse` part gives; None where it gives an error, or is not one of ours."""
+    response: Any = parts.response_of(answer).get("response")
+    return cast("JsonObject", response).get("result") if isinstance(response, dict) else None
+
+
+def media_in(answer: Part) -> tuple[Part, ...]:
+    """The media that a `functionResponse` part brings along."""
+    return tuple(parts.response_media(answer))
+
+
 def is_longer(result: ToolResult, chars: int) -> bool:
     """Whether a result has more characters than so many, which is mostly clear without writing it all out for the model."""
     if not result.is_error:
@@ -125,9 +136,9 @@ def _bounded(notes: list[str]) -> list[str]:
 
 
 def _sendable(value: Any, media: list[Part], output_chars: int, notes: list[str]) -> Any:
-    encoded = strict_json.dump(value)
     if isinstance(value, str):
         return _cut(value, output_chars, notes)
+    encoded = strict_json.dump(value)
     if len(encoded) > output_chars:
         text = encoded.decode()
         if len(text) > output_chars:

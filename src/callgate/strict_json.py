@@ -21,7 +21,7 @@ from callgate.errors import JsonError
 
 __all__ = [
     "DEPTH_MAX", "Bad", "Noted", "Replaced", "depth_exceeds", "dump", "first_bad", "mended", "objects_in", "parse",
-    "parse_isolating", "was_replaced", "without_surrogates",
+    "parse_isolating", "parse_own", "was_replaced", "without_surrogates",
 ]  # fmt: skip
 
 DEPTH_MAX = 100
@@ -66,6 +66,18 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
     if (problem := _beyond_range(value) if is_flat else _unsound(value, depth_max)) is not None:
         raise JsonError(problem)
     return value
+
+
+def parse_own(text: bytes) -> Any:
+    """The value of a JSON text that `dump` wrote, which is not looked at again.
+
+    Raises:
+        JsonError: it is nested so deeply that it cannot be read.
+    """
+    try:
+        return _core().from_json(text)
+    except ValueError as error:
+        raise JsonError(f"not valid JSON: {error}") from None
 
 
 class Noted(dict[str, Any]):

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 from callgate import facts, parts
 from callgate.calls import resolve_name
@@ -247,7 +247,7 @@ class Loop:
             calls=[call.record() for call in self.run.records],
             usage=self.run.usage,
             finish_reason=finish.reason if finish else "approval_needed",
-            contents=self.conversation.contents,
+            contents=cast("list[Content]", self.conversation.history),  # Read when somebody asks for them.
             session=session,
             turns=self.run.turn,
             limited=bool(finish) and 1 < self.run.limits.turns == self.run.turn,
@@ -550,9 +550,14 @@ class Loop:
     def _answer_open_calls(self) -> None:
         chars = self.run.limits.output_chars
         reader = READ_RESULT if READ_RESULT in self.tools else None
-        self.conversation.add_responses(
-            [to_function_response(c.call, c.result, output_chars=chars, reader=reader) for c in self._open if c.result]
+        results = [(c.call, c.result) for c in self._open if c.result]
+        places = self.conversation.add_responses(
+            [to_function_response(call, result, output_chars=chars, reader=reader) for call, result in results]
         )
+        # What is long is in the history now, which holds it from here on for the journal and for the reply too.
+        for (_, result), written in zip(results, places, strict=False):
+            if written is not None:
+                written.relieve(result)
         self._open = []
 
     def _drop_open_calls(self) -> None:

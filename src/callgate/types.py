@@ -1,6 +1,7 @@
 """The words of callgate: frozen data that every other file speaks in.
 
-Nothing comes in and nothing goes out; this file knows no wire format, no model and no tool, and imports nothing of ours.
+Nothing comes in and nothing goes out; this file knows no wire format, no model and no tool, and imports nothing of ours but
+the way in which a word may hold less than it says.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeAlias
+
+from callgate.unread import read_when_asked
 
 # The types of pydantic would cost their import; these aliases say the same to a reader and to a type checker.
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -109,6 +112,8 @@ class Media:
     name: str | None = None
 
 
+@read_when_asked("value")
+@read_when_asked("media")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """How one call ended."""
@@ -117,7 +122,10 @@ class ToolResult:
     name: str
     status: ResultStatus
     value: Any = None
-    """What the tool returned, as plain JSON data (see `callgate.respond`). None unless `status` is `finished`."""
+    """What the tool returned, as plain JSON data (see `callgate.respond`). None unless `status` is `finished`.
+
+    Once the model has been answered, a long value is read from the history each time, and media too: treat it as read-only.
+    """
     error: str | None = None
     """A sentence for the model, when `status` is anything but `finished`."""
     notes: tuple[str, ...] = ()
@@ -325,6 +333,7 @@ class Price:
         return (fresh * self.input + cached + (usage.output_tokens + usage.thought_tokens) * self.output) / 1_000_000
 
 
+@read_when_asked("contents")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """What a run came to."""

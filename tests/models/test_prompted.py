@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, Limits, ToolError, tool
+from callgate import Gate, Limits, ToolError, tool, written
 from callgate.conversation import Conversation, validate
 from callgate.declaration import declare
 from callgate.events import CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
@@ -256,6 +256,21 @@ def test_a_conversation_may_change_between_native_and_prompted():
 
 def request_of(conversation: Conversation, definitions: list[ToolDefinition]) -> ModelRequest:
     return ModelRequest(conversation=conversation, definitions=tuple(definitions), declaration=declare(definitions))
+
+
+def test_a_long_result_is_rendered_once_and_not_read_again(monkeypatch: pytest.MonkeyPatch):
+    read: list[bytes] = []
+    reading = written._read
+    model = PromptedModel(ScriptedModel([]))
+    conversation = Conversation([{"role": "user", "parts": [{"text": "Begin."}]}])
+    monkeypatch.setattr(written, "_read", lambda encoded: (read.append(encoded), reading(encoded))[1])
+    for _ in range(20):
+        conversation.add_model({"role": "model", "parts": [call("add", a=1, b=2)]})
+        conversation.add_responses([{"functionResponse": {"name": "add", "response": {"result": "x" * 3_000}}}])
+        rendered = model._asked(request_of(conversation, [ToolDefinition(name="add")])).conversation
+    assert len(read) == 20  # Once each, when it was added.
+    assert len(rendered) == len(conversation) == 41
+    assert rendered.size_bytes > 60_000
 
 
 def test_a_long_conversation_is_rendered_once():

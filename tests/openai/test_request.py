@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate import strict_json
+from callgate import strict_json, written
 from callgate.conversation import Conversation
 from callgate.declaration import declare
 from callgate.errors import ToolNotDeclarable, UsageError
@@ -290,6 +290,21 @@ def test_each_content_is_written_once(monkeypatch: pytest.MonkeyPatch) -> None:
     written.clear()
     builder.body(ModelRequest(conversation=talk), OPENAI, stream=False)
     assert [value for value in written if "role" in value] == [{"role": "assistant", "content": "Done."}]
+
+
+def test_a_long_result_is_not_read_again_for_every_request(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes] = []
+    reading = written._read
+    talk = Conversation([said("Begin.")])
+    builder = BodyBuilder("gpt-4.1")
+    monkeypatch.setattr(written, "_read", lambda encoded: (read.append(encoded), reading(encoded))[1])
+    for number in range(20):
+        talk.add_model(said(called("add", {"a": number}, f"call_{number}"), role="model"))
+        talk.add_responses([answered("add", {"result": "x" * 3_000}, f"call_{number}")])
+        body = builder.body(ModelRequest(conversation=talk), OPENAI, stream=False)
+    assert len(read) == 20  # Once each, when it was added.
+    assert len(json.loads(body)["messages"]) == 41
+    assert [len(message["content"]) > 3_000 for message in json.loads(body)["messages"][2::2]] == [True] * 20
 
 
 def test_what_is_kept_of_a_long_conversation_has_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, 
 from callgate.prompted.render import STOP_SEQUENCE
 from callgate.request import ModelRequest, with_output_told
 from callgate.strict_json import Bad, Noted
-from callgate.types import Content, FunctionCall, JsonObject, Part, ToolChoice
+from callgate.types import FunctionCall, JsonObject, Part, ToolChoice
 
 __all__ = ["PromptedModel"]
 
@@ -162,22 +162,23 @@ class _Rendering:
 
     source: Conversation
     conversation: Conversation = field(default_factory=Conversation)
-    seen: list[Content] = field(default_factory=list[Content])
+    seen: list[bytes] = field(default_factory=list[bytes])
+    """The contents of the source that are rendered, each known by its bytes."""
     lengths: list[int] = field(default_factory=list[int])
     """How long the rendered conversation was before each content of the source."""
 
     def brought_up(self) -> Conversation:
-        contents = self.source.contents
+        encoded = self.source.encoded
         same = 0
-        while same < min(len(contents), len(self.seen)) and contents[same] is self.seen[same]:
+        while same < min(len(encoded), len(self.seen)) and encoded[same] is self.seen[same]:
             same += 1
         if same < len(self.seen):
             self.conversation.cut(self.lengths[same])
             del self.seen[same:], self.lengths[same:]
-        for content in contents[same:]:
-            self.seen.append(content)
+        for index in range(same, len(encoded)):
+            self.seen.append(encoded[index])
             self.lengths.append(len(self.conversation))
-            rendered = render_content(content)
+            rendered = render_content(self.source[index])
             if rendered is None:
                 continue
             if parts.role_of(rendered) == "model":

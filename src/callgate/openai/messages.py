@@ -35,7 +35,7 @@ class MessageWriter:
     """Writes the messages of one model's requests."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, tuple[str, ...], bool, bool], tuple[Content, list[bytes]]] = {}
+        self._kept: dict[tuple[int, tuple[str, ...], bool, bool], tuple[bytes, list[bytes]]] = {}
         self._kept_bytes = 0
 
     def messages(self, request: ModelRequest, quirks: Quirks, *, model: str) -> list[bytes]:
@@ -45,31 +45,29 @@ class MessageWriter:
             UsageError: the newest words of the user hold media that chat completions have no place for.
         """
         written = [strict_json.dump(_system(request.system, quirks, model))] if request.system else []
-        contents, encoded = request.conversation.contents, request.conversation.encoded
-        newest = max((place for place, content in enumerate(contents) if is_user_turn(content)), default=-1)
+        talk = request.conversation
+        newest = talk.newest_user_turn
         taken: set[str] = set()
         ids: tuple[str, ...] = ()
-        for place, content in enumerate(contents):
-            if parts.role_of(content) == "model":
-                ids = _ids_of(content, encoded[place], taken, quirks.id_chars_max)
-            written += self._written(content, ids, place == newest, quirks.sends_reasoning_back)
+        for place, encoded in enumerate(talk.encoded):
+            if talk.is_model(place):
+                ids = _ids_of(talk[place], encoded, taken, quirks.id_chars_max)
+            # The bytes are kept with what was made of them, so that their id stays their own.
+            key = (id(encoded), ids, place == newest, quirks.sends_reasoning_back)
+            if key not in self._kept:
+                messages = _messages(talk[place], ids, is_newest=place == newest, reasons=quirks.sends_reasoning_back)
+                self._keep(key, encoded, [strict_json.dump(message) for message in messages])
+            written += self._kept[key][1]
         if request.feedback:
             written.append(strict_json.dump({"role": "user", "content": strict_json.without_surrogates(request.feedback)}))
         return written
 
-    def _written(self, content: Content, ids: tuple[str, ...], is_newest: bool, reasons: bool) -> list[bytes]:
-        key = (id(content), ids, is_newest, reasons)
-        kept = self._kept.get(key)
-        if kept is None:
-            messages = _messages(content, ids, is_newest=is_newest, reasons=reasons)
-            # The content is kept with the bytes, so that its id stays its own.
-            kept = (content, [strict_json.dump(message) for message in messages])
-            if len(self._kept) >= KEPT_MAX or self._kept_bytes > KEPT_BYTES_MAX:
-                self._kept.clear()
-                self._kept_bytes = 0
-            self._kept[key] = kept
-            self._kept_bytes += sum(map(len, kept[1]))
-        return kept[1]
+    def _keep(self, key: tuple[int, tuple[str, ...], bool, bool], encoded: bytes, messages: list[bytes]) -> None:
+        if len(self._kept) >= KEPT_MAX or self._kept_bytes > KEPT_BYTES_MAX:
+            self._kept.clear()
+            self._kept_bytes = 0
+        self._kept[key] = (encoded, messages)
+        self._kept_bytes += sum(map(len, messages))
 
 
 def legal_name(written: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import functools
 import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias, cast
 from callgate.conversation import validate
 from callgate.errors import ConversationInvalid, ScriptExhausted, UsageError
 from callgate.models import ModelRequest
-from callgate.parts import candidate_of, parts_of
+from callgate.parts import candidate_of, parts_of, user_content
 from callgate.types import Content, JsonObject, Part
 
 __all__ = ["RecordedRequest", "ScriptItem", "ScriptedModel", "answer", "call", "empty", "malformed", "text", "thought"]
@@ -79,13 +80,18 @@ class RecordedRequest:
     """What the model was asked with."""
 
     def __init__(self, request: ModelRequest) -> None:
-        self.contents: list[Content] = request.contents
+        self._history = request.conversation.history
         self.tool_choice = request.tool_choice
         self.tool_config = request.tool_config
         self.tools = request.declaration.tools
         self.system = request.system
         self.settings = dict(request.settings)
         self.feedback = request.feedback
+
+    @functools.cached_property
+    def contents(self) -> list[Content]:
+        """What was sent: the conversation, and the feedback if there was any."""
+        return [*self._history.read(), *([user_content(self.feedback)] if self.feedback else [])]
 
     @property
     def tool_names(self) -> list[str]:
