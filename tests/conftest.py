@@ -154,7 +154,7 @@ def home() -> ModuleType:
 @pytest.fixture(autouse=True)
 def no_server_is_remembered() -> None:
     """All callers of a process slow down together; its tests are not to: the servers of two of them may get one port."""
-    if (pressure := sys.modules.get("callgate.gemini.pressure")) is not None:
+    if (pressure := sys.modules.get("callgate.wire.pressure")) is not None:
         pressure.forget_all()
 
 

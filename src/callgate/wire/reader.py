@@ -17,9 +17,9 @@ from collections.abc import Iterator
 from typing import Any, Protocol, cast
 
 from callgate.errors import JsonError, LimitExceeded, ProtocolError, UsageError
-from callgate.gemini.endless import Lightening, is_heavy
 from callgate.strict_json import DEPTH_MAX, parse, parse_isolating
 from callgate.types import JsonObject
+from callgate.wire.endless import Lightening, is_heavy
 
 __all__ = ["ResponseReader"]
 

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callgate.errors import LimitExceeded, ProtocolError, UsageError
-from callgate.gemini import ResponseReader, reader
+from callgate.gemini import ResponseReader
 from callgate.strict_json import Bad
+from callgate.wire import reader
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 BOM = b"\xef\xbb\xbf"
