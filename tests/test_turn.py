@@ -124,7 +124,6 @@ def test_an_answer_after_the_run_is_over_changes_nothing():
     loop.apply(facts.CallDecided(id="send0", decision=ALLOW))
     loop.apply(facts.ApprovalAnswered(id="send0", answer="yes"))
     loop.apply(facts.CallChecked(id="send0", tool="send", args={}))
-    loop.apply(facts.Cancelled())
     assert loop.snapshot() == before
 
 
@@ -564,6 +563,14 @@ def test_cancelling_before_anything_was_seen_takes_the_prompt_back():
     loop = started()
     loop.apply(facts.Cancelled(partial=" "))
     assert loop.conversation.contents == []
+
+
+def test_cancelling_while_the_end_is_noted_down_keeps_the_answer_and_says_so():
+    loop = started()
+    loop.apply(answered(said="Done."))
+    loop.apply(facts.Cancelled(reason="Enough."))
+    assert loop.todo().finish == facts.Finish("cancelled", None, "Enough.")
+    assert (loop.reply("s").text, len(loop.conversation)) == ("Done.", 2)
 
 
 def test_cancelling_stops_what_runs_and_answers_everything():

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from callgate import facts, parts
 from callgate.calls import Answer, Collector, salvaged_calls
@@ -73,6 +73,11 @@ SUM_UP = (
 
 
 Emit = Callable[[Event], Awaitable[None]]
+T = TypeVar("T")
+
+
+class _Stopped(asyncio.CancelledError):
+    """Somebody asked for the end of the run; never seen outside of it."""
 
 
 async def _unheard(event: Event) -> None:
@@ -90,6 +95,15 @@ class Opening:
     answers: Mapping[str, Approval]
     output: Output | None = None
     """What the run must come to."""
+
+
+@dataclass(slots=True)
+class _Heard:
+    """What has come of an answer so far."""
+
+    who: AnsweredBy
+    collector: Collector = field(default_factory=Collector)
+    announced: list[FunctionCall] = field(default_factory=list[FunctionCall])
 
 
 @dataclass(slots=True)
@@ -156,7 +170,15 @@ class Driver:
         self.partial = ""
         self.turn_reason: str | None = None
         self.cancel_reason: str | None = None
+        self.is_winding_down = False
+        self.is_waiting = False
+        """Whether it waits for something that may be interrupted."""
+        self.interrupted = False
+        """Whether the wait was, and does not know it yet."""
+        self.has_begun = False
+        """Whether what follows from here on belongs to this run."""
         self.task: asyncio.Task[Any] | None = None
+        """The task of the run, as long as it can be stopped."""
         self.output: Output | None = None
         model = setup.model
         self.spans = RunSpans(session.id, provider=provider_of_model(model), model=model.name)
@@ -174,15 +196,16 @@ class Driver:
             try:
                 await self.open(opening)
                 return await self.work()
-            except asyncio.CancelledError:
-                if self.lost is not None:
-                    self.session.broken = True
-                    raise self.lost from None
-                if not self.session.broken:
-                    await self.wind_down(self.cancel_reason or "The user cancelled the run.")
-                if self.cancel_reason is None or self.task is None or self.task.uncancel() > 0:
+            except (_Stopped, ModelError):
+                if self.cancel_reason is None or self.is_winding_down:
                     raise
+                await self.wind_down(self.cancel_reason)
                 return await self.work()
+            except asyncio.CancelledError:
+                # The caller's own. Whoever heard how the run ended, or that it pauses, can rely on it.
+                if self.has_begun and self.task is not None and not self.session.broken:
+                    await self.wind_down(self.cancel_reason or "The user cancelled the run.")
+                raise
         finally:
             self.task = None
             self.spans.close()
@@ -202,18 +225,61 @@ class Driver:
                 await self.setup.store.renew(self.lease)
             except SessionLost as error:
                 self.lost = error
-                if self.task is not None:
-                    self.task.cancel()
+                self.interrupt()
                 return
             except StoreError as error:
                 logger.warning("the lease of session %r could not be renewed: %s", self.session.id, error)
 
+    # Stopping it ----------------------------------------------------------------------------------------------------------
+
     def request_cancel(self, reason: str) -> bool:
-        """Stops the run in good order. Returns whether there was one to stop."""
-        if self.task is None or self.cancel_reason is not None:
+        """Stops the run in good order. Returns whether it will end as cancelled because of this."""
+        if self.task is None or self.cancel_reason is not None or self.is_winding_down:
             return False
         self.cancel_reason = reason
-        return self.task.cancel()
+        self.interrupt()
+        return True
+
+    def interrupt(self) -> None:
+        """Ends a wait for somebody else. Everything else is carried through, and then it is seen what is wanted."""
+        if self.task is not None and self.is_waiting and not self.interrupted:
+            self.interrupted = self.task.cancel()
+
+    async def interruptible(self, work: Awaitable[T]) -> T:
+        """Waits for somebody else, until the run is to be stopped."""
+        self.is_waiting = True
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if self.interrupted:
+                self.heed()
+            raise
+        finally:
+            self.is_waiting = False
+            if self.interrupted:
+                await self.take_back()
+
+    async def take_back(self) -> None:
+        """Sees to it that nothing of an interruption is left, whatever became of it: the caller is not cancelled."""
+        assert self.task is not None, "only a run that can be stopped is interrupted"
+        self.interrupted = False
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(0)  # One that came when there was nothing to wait for any more comes here.
+        if self.task.uncancel() > 0:
+            raise asyncio.CancelledError  # The caller is cancelled as well.
+
+    def heed(self) -> None:
+        """Goes no further if the run is to be stopped."""
+        if self.lost is not None:
+            self.session.broken = True
+            raise self.lost from None
+        if self.cancel_reason is not None and not self.is_winding_down:
+            raise _Stopped
+
+    def stop_heeding(self) -> None:
+        """The run is over, for now or for good: from here on it cannot be cancelled, unless that was asked for before."""
+        self.heed()
+        self.task = None
 
     # Opening and ending ---------------------------------------------------------------------------------------------------
 
@@ -228,16 +294,17 @@ class Driver:
             first.append(facts.Recovered())
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
             first.append(known)
-        for notice in self.setup.complaints(self.view):
-            await self.emit(notice)
+        notices = list(self.setup.complaints(self.view))
         if opening.history is not None:
             contents, notes = repaired(opening.history)
             first.append(facts.HistoryGiven(contents=contents))
-            for note in notes[:NOTES_MAX]:
-                await self.emit(Notice("history_repaired", note, "warning"))
+            notices += [Notice("history_repaired", note, "warning") for note in notes[:NOTES_MAX]]
         first += self.beginning(opening)
         started = {record.call.id for record in self.loop.open_calls if record.state == "started"}
         settled = await self.journal(*first)
+        self.has_begun = True
+        for notice in notices:
+            await self.emit(notice)
         await self.report(settled)
         for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
             await self.emit(notice)
@@ -311,8 +378,10 @@ class Driver:
         while True:
             if self.setup.executor.is_live:
                 await self.refresh_tools()
+            self.heed()
             todo = self.loop.todo()
             if todo.finish is not None:
+                self.stop_heeding()
                 return await self.finish(todo.finish)
             if todo.shorten is not None:
                 await self.shorten(todo.shorten.contents)
@@ -326,6 +395,7 @@ class Driver:
             elif todo.decide:
                 await self.decide(todo.decide)
             elif await self.is_paused(todo):
+                self.stop_heeding()
                 return await self.end()
             else:
                 await self.happening()
@@ -348,42 +418,47 @@ class Driver:
             self.setup.model.name, len(request.contents), list(request.declaration.names), command.tool_choice,
             command.feedback,
         )  # fmt: skip
-        await self.wait_for_budget()
-        collector = Collector()
-        announced: list[FunctionCall] = []
-        who = AnsweredBy(self.setup.model.name, origin_of(self.setup.model))
+        await self.interruptible(self.wait_for_budget())
+        heard = _Heard(who=AnsweredBy(self.setup.model.name, origin_of(self.setup.model)))
         try:
-            with self.spans.chat(request) as span:
-                async with answering(self.setup.model, request) as items:
-                    async for item in items:
-                        if isinstance(item, AnsweredBy):
-                            who = item
-                        elif not isinstance(item, dict):
-                            await self.emit(item)
-                        else:
-                            for event in collector.feed(item):
-                                if isinstance(event, CallProposed):
-                                    announced.append(event.call)
-                                await self.emit(event)
-                answer = collector.close()
-                span.answered(answer, who.model)
+            answer = await self.interruptible(self.hear(request, heard))
         except BaseException as error:
-            self.partial = collector.text
+            self.partial = heard.collector.text
             self.keeper.model.failed(error)
             if isinstance(error, ModelError):
                 error.partial = error.partial or self.partial
-            await self.give_up_calls(announced, f"Not run: the answer was cut off ({type(error).__name__}).")
-            if not isinstance(error, asyncio.CancelledError):
+            is_cancelled = isinstance(error, asyncio.CancelledError)
+            why = "the run was cancelled" if is_cancelled else f"the answer was cut off ({type(error).__name__})"
+            await self.give_up_calls(heard.announced, f"Not run: {why}.")
+            if not is_cancelled:
                 await self.note(facts.ModelFailed(message=str(error)))
             raise
-        await self.take_in(answer, who)
+        await self.take_in(answer, heard.who)
+
+    async def hear(self, request: ModelRequest, heard: _Heard) -> Answer:
+        """Hands an answer on while it comes."""
+        with self.spans.chat(request) as span:
+            async with answering(self.setup.model, request) as items:
+                async for item in items:
+                    if isinstance(item, AnsweredBy):
+                        heard.who = item
+                    elif not isinstance(item, dict):
+                        await self.emit(item)
+                    else:
+                        for event in heard.collector.feed(item):
+                            if isinstance(event, CallProposed):
+                                heard.announced.append(event.call)
+                            await self.emit(event)
+            answer = heard.collector.close()
+            span.answered(answer, heard.who.model)
+        return answer
 
     async def shorten(self, dropped: int) -> None:
         """Makes the history shorter: the oldest turns are summed up by the model, or left out where that fails."""
         summary, usage, cost = None, Usage(), None
         if self.setup.compaction == "summary":
             try:
-                answer, who = await self.summed_up(dropped)
+                answer, who = await self.interruptible(self.summed_up(dropped))
                 summary, usage, cost = answer.text.strip() or None, answer.usage, self.cost_of(answer.usage, who)
             except ModelError as error:
                 await self.emit(Notice("summary_failed", f"The history could not be summed up: {error}", "warning"))
@@ -470,7 +545,7 @@ class Driver:
     async def decide(self, calls: Sequence[FunctionCall]) -> None:
         """Asks the keeper about checked calls."""
         always, rewritten = self.loop.always.values(), self.loop.rewritten
-        decided, notices = await self.post.decide(calls, always=always, rewritten=rewritten)
+        decided, notices = await self.interruptible(self.post.decide(calls, always=always, rewritten=rewritten))
         for notice in notices:
             await self.emit(notice)
         await self.note(*decided)
@@ -574,7 +649,7 @@ class Driver:
 
     async def happening(self) -> None:
         """Waits until something happened, then takes in everything that has."""
-        items = [await self.inbox.get()]
+        items = [await self.interruptible(self.inbox.get())]
         while not self.inbox.empty():
             items.append(self.inbox.get_nowait())
         for item in items:
@@ -608,6 +683,7 @@ class Driver:
 
     async def wind_down(self, reason: str) -> None:
         """Stops everything and leaves a valid history: every call that had started gets its answer."""
+        self.is_winding_down = True
         await self.note(facts.Cancelled(reason=reason, partial=self.partial))
         for running in self.running.values():
             running.stop(reason)

@@ -412,7 +412,9 @@ class Gate:
     def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
         """Stops the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
 
-        Call it on the event loop of the run. Returns whether there was a run to stop.
+        Call it on the event loop of the run. Returns whether there was a run to stop. If so, whoever waits for the run gets
+        that reply whatever the run was doing, and never an `asyncio.CancelledError`. If not, nothing was changed: no run of
+        the session has begun, it is being stopped already, or its end is being told.
         """
         known = self._sessions.get(session)
         return known is not None and known.driver is not None and known.driver.request_cancel(reason)

@@ -472,6 +472,10 @@ class Loop:
             for call in self._open:
                 if call.state not in FINAL_STATES and call.state != "started":
                     self._settle(call, "cancelled", error=f"The call was cancelled before it started. {fact.reason}")
+        elif self.phase == "done":
+            # It came while the end was noted down, and nobody has been told of that end.
+            self.run.fits, self.run.value = False, None
+            self._finish("cancelled", message=fact.reason)
 
     def _recovered(self, fact: facts.Recovered) -> None:
         for call in self._open:
