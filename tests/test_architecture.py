@@ -75,6 +75,7 @@ ALLOWED = {
     ("mcp", "permission"): "calls of MCP clients pass the same keeper as those of a model",
     ("execute", "workers"): "functions that ask for a process run in the workers that the program shares",
     ("execute", "host"): "a tool that runs can call others, and finds the way by its context",
+    ("mcp", "host"): "what a server wants to know is asked of the person behind the run that called it",
     ("workers", "host"): "so can a tool in a worker, whose way leads to another process",
     ("execute", "foreign"): "tools of other frameworks are recognised where tools come in",
     ("foreign", "threads"): "what is sync or fails in another framework's tool is treated as in a function",
