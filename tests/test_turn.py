@@ -242,6 +242,18 @@ def test_a_malformed_answer_is_asked_for_again_twice_and_then_an_error(reason: s
     assert loop.reply("s").calls == []
 
 
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "STOP"])
+@pytest.mark.parametrize("can_call", [True, False])
+def test_a_model_that_can_call_nothing_is_not_told_to_call(reason: str, can_call: bool):
+    content = {"role": "user", "parts": [text("Go.")]}
+    loops = [started()] if can_call else [started(tool_choice="none"), Loop([facts.RunStarted(content=content)])]
+    for loop in loops:
+        loop.apply(facts.ModelAnswered(content={"role": "model", "parts": []}, finish_reason=reason))
+        ask = loop.todo().ask_model
+        assert ask is not None
+        assert (ask.feedback or "").endswith(" Please answer in text.") == (not can_call)
+
+
 def test_an_empty_answer_is_asked_for_again_and_then_an_error():
     loop = started()
     for _ in range(2):
