@@ -45,8 +45,8 @@ __all__ = ["READ_RESULT", "Loop", "Phase", "startable"]
 
 Phase: TypeAlias = Literal["idle", "asking", "calling", "checking", "done"]
 
-# Answers that are asked for again, and what the model is told then: what was wrong, and what to do if it can call tools. Only
-# one sentence says how calls are made, because not every model makes them in the same way.
+# Answers that are asked for again, and what the model is told then: what was wrong, and what to do if it can call tools.
+# Only one sentence says how calls are made, because not every model makes them in the same way.
 _ASK_AGAIN = {
     "MALFORMED_FUNCTION_CALL": ("Your last answer was not a valid call and was discarded.", HOW_TO_CALL),
     "UNEXPECTED_TOOL_CALL": (
