@@ -47,7 +47,9 @@ EDGES = (
     "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
-LAYERS = (WORDS, PURE, EDGES, ("setup",), ("inner",), ("driver",), ("runtime",), ("server",), ("cli",), ("__main__",))
+LAYERS = (
+    WORDS, PURE, EDGES, ("setup",), ("inner", "stopping"), ("driver",), ("runtime",), ("server",), ("cli",), ("__main__",),
+)  # fmt: skip
 TOP = ("server", "cli", "__main__")
 
 # Words have an order of their own: each may import those before it.

@@ -15,7 +15,7 @@ import pytest
 
 from callgate import Gate, Limits, Policy, Reply, ScriptedModel, ToolContext, ToolDefinition, events
 from callgate.conversation import validate
-from callgate.errors import ServerUnavailable
+from callgate.errors import ServerUnavailable, SessionLost
 from callgate.facts import Fact
 from callgate.store import Lease, MemoryStore, Store, open_store
 from callgate.testing import answer, call, empty, malformed
@@ -298,3 +298,24 @@ def test_a_cancellation_that_the_model_swallows_still_ends_the_run() -> None:
     waiting = asyncio.Event()
     reply = asyncio.run(work())
     assert (reply.finish_reason, reply.text) == ("cancelled", "Whatever.")
+
+
+def test_a_run_that_loses_its_session_while_it_waits_ends_with_that_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Stolen(MemoryStore):
+        async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
+            raise SessionLost("taken over")
+
+    monkeypatch.setattr("callgate.driver.LEASE_S", 0.01)
+
+    async def wait() -> None:
+        await asyncio.Event().wait()
+
+    async def work() -> int:
+        gate = Gate(ScriptedModel([call("wait")]), [wait], store=Stolen())
+        with pytest.raises(SessionLost, match="taken over"):
+            await gate.run("Go", session="s")
+        task = asyncio.current_task()
+        assert task is not None
+        return task.cancelling()
+
+    assert asyncio.run(asyncio.wait_for(work(), WAIT_S)) == 0

@@ -13,7 +13,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from callgate import facts, parts
 from callgate.calls import Answer, Collector, salvaged_calls
@@ -41,6 +41,7 @@ from callgate.permission.gatekeeper import Post
 from callgate.respond import is_longer
 from callgate.selection import FIND_TOOLS
 from callgate.setup import Setup
+from callgate.stopping import Stopped, Stopping
 from callgate.store import LEASE_S, Lease, Store
 from callgate.telemetry import RunSpans
 from callgate.turn import READ_RESULT, Loop
@@ -73,11 +74,6 @@ SUM_UP = (
 
 
 Emit = Callable[[Event], Awaitable[None]]
-T = TypeVar("T")
-
-
-class _Stopped(asyncio.CancelledError):
-    """Somebody asked for the end of the run; never seen outside of it."""
 
 
 async def _unheard(event: Event) -> None:
@@ -145,7 +141,6 @@ class Driver:
         self.stream = emit is not None
         self.session = session
         self.lease = lease
-        self.lost: SessionLost | None = None
         self.loop = session.loop
         self.emit = emit or _unheard
         self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice | None] = asyncio.Queue()
@@ -169,16 +164,9 @@ class Driver:
         self.postponed: set[str] = set()
         self.partial = ""
         self.turn_reason: str | None = None
-        self.cancel_reason: str | None = None
-        self.is_winding_down = False
-        self.is_waiting = False
-        """Whether it waits for something that may be interrupted."""
-        self.interrupted = False
-        """Whether the wait was, and does not know it yet."""
+        self.stopping = Stopping()
         self.has_begun = False
         """Whether what follows from here on belongs to this run."""
-        self.task: asyncio.Task[Any] | None = None
-        """The task of the run, as long as it can be stopped."""
         self.output: Output | None = None
         model = setup.model
         self.spans = RunSpans(session.id, provider=provider_of_model(model), model=model.name)
@@ -190,24 +178,25 @@ class Driver:
 
     async def driven(self, opening: Opening) -> Reply:
         """The same, inside of the span of the run."""
-        self.task = asyncio.current_task()
+        self.stopping.begin()
         self.spawn(self.keep_lease())
         try:
             try:
                 await self.open(opening)
                 return await self.work()
-            except (_Stopped, ModelError):
-                if self.cancel_reason is None or self.is_winding_down:
+            except (Stopped, ModelError):
+                reason = self.stopping.pending
+                if reason is None:
                     raise
-                await self.wind_down(self.cancel_reason)
+                await self.wind_down(reason)
                 return await self.work()
             except asyncio.CancelledError:
                 # The caller's own. Whoever heard how the run ended, or that it pauses, can rely on it.
-                if self.has_begun and self.task is not None and not self.session.broken:
-                    await self.wind_down(self.cancel_reason or "The user cancelled the run.")
+                if self.has_begun and self.stopping.is_possible and not self.session.broken:
+                    await self.wind_down("The user cancelled the run.")
                 raise
         finally:
-            self.task = None
+            self.stopping.end()
             self.spans.close()
             self.post.close()
             for task in self.tasks:
@@ -224,62 +213,15 @@ class Driver:
             try:
                 await self.setup.store.renew(self.lease)
             except SessionLost as error:
-                self.lost = error
-                self.interrupt()
+                self.session.broken = True
+                self.stopping.fail(error)
                 return
             except StoreError as error:
                 logger.warning("the lease of session %r could not be renewed: %s", self.session.id, error)
 
-    # Stopping it ----------------------------------------------------------------------------------------------------------
-
     def request_cancel(self, reason: str) -> bool:
         """Stops the run in good order. Returns whether it will end as cancelled because of this."""
-        if self.task is None or self.cancel_reason is not None or self.is_winding_down:
-            return False
-        self.cancel_reason = reason
-        self.interrupt()
-        return True
-
-    def interrupt(self) -> None:
-        """Ends a wait for somebody else. Everything else is carried through, and then it is seen what is wanted."""
-        if self.task is not None and self.is_waiting and not self.interrupted:
-            self.interrupted = self.task.cancel()
-
-    async def interruptible(self, work: Awaitable[T]) -> T:
-        """Waits for somebody else, until the run is to be stopped."""
-        self.is_waiting = True
-        try:
-            return await work
-        except asyncio.CancelledError:
-            if self.interrupted:
-                self.heed()
-            raise
-        finally:
-            self.is_waiting = False
-            if self.interrupted:
-                await self.take_back()
-
-    async def take_back(self) -> None:
-        """Sees to it that nothing of an interruption is left, whatever became of it: the caller is not cancelled."""
-        assert self.task is not None, "only a run that can be stopped is interrupted"
-        self.interrupted = False
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.sleep(0)  # One that came when there was nothing to wait for any more comes here.
-        if self.task.uncancel() > 0:
-            raise asyncio.CancelledError  # The caller is cancelled as well.
-
-    def heed(self) -> None:
-        """Goes no further if the run is to be stopped."""
-        if self.lost is not None:
-            self.session.broken = True
-            raise self.lost from None
-        if self.cancel_reason is not None and not self.is_winding_down:
-            raise _Stopped
-
-    def stop_heeding(self) -> None:
-        """The run is over, for now or for good: from here on it cannot be cancelled, unless that was asked for before."""
-        self.heed()
-        self.task = None
+        return self.stopping.request(reason)
 
     # Opening and ending ---------------------------------------------------------------------------------------------------
 
@@ -378,10 +320,10 @@ class Driver:
         while True:
             if self.setup.executor.is_live:
                 await self.refresh_tools()
-            self.heed()
+            self.stopping.heed()
             todo = self.loop.todo()
             if todo.finish is not None:
-                self.stop_heeding()
+                self.stopping.close()
                 return await self.finish(todo.finish)
             if todo.shorten is not None:
                 await self.shorten(todo.shorten.contents)
@@ -395,7 +337,7 @@ class Driver:
             elif todo.decide:
                 await self.decide(todo.decide)
             elif await self.is_paused(todo):
-                self.stop_heeding()
+                self.stopping.close()
                 return await self.end()
             else:
                 await self.happening()
@@ -418,10 +360,10 @@ class Driver:
             self.setup.model.name, len(request.contents), list(request.declaration.names), command.tool_choice,
             command.feedback,
         )  # fmt: skip
-        await self.interruptible(self.wait_for_budget())
+        await self.stopping.during(self.wait_for_budget())
         heard = _Heard(who=AnsweredBy(self.setup.model.name, origin_of(self.setup.model)))
         try:
-            answer = await self.interruptible(self.hear(request, heard))
+            answer = await self.stopping.during(self.hear(request, heard))
         except BaseException as error:
             self.partial = heard.collector.text
             self.keeper.model.failed(error)
@@ -458,7 +400,7 @@ class Driver:
         summary, usage, cost = None, Usage(), None
         if self.setup.compaction == "summary":
             try:
-                answer, who = await self.interruptible(self.summed_up(dropped))
+                answer, who = await self.stopping.during(self.summed_up(dropped))
                 summary, usage, cost = answer.text.strip() or None, answer.usage, self.cost_of(answer.usage, who)
             except ModelError as error:
                 await self.emit(Notice("summary_failed", f"The history could not be summed up: {error}", "warning"))
@@ -545,7 +487,7 @@ class Driver:
     async def decide(self, calls: Sequence[FunctionCall]) -> None:
         """Asks the keeper about checked calls."""
         always, rewritten = self.loop.always.values(), self.loop.rewritten
-        decided, notices = await self.interruptible(self.post.decide(calls, always=always, rewritten=rewritten))
+        decided, notices = await self.stopping.during(self.post.decide(calls, always=always, rewritten=rewritten))
         for notice in notices:
             await self.emit(notice)
         await self.note(*decided)
@@ -649,7 +591,7 @@ class Driver:
 
     async def happening(self) -> None:
         """Waits until something happened, then takes in everything that has."""
-        items = [await self.interruptible(self.inbox.get())]
+        items = [await self.stopping.during(self.inbox.get())]
         while not self.inbox.empty():
             items.append(self.inbox.get_nowait())
         for item in items:
@@ -683,7 +625,7 @@ class Driver:
 
     async def wind_down(self, reason: str) -> None:
         """Stops everything and leaves a valid history: every call that had started gets its answer."""
-        self.is_winding_down = True
+        self.stopping.is_heeded = True
         await self.note(facts.Cancelled(reason=reason, partial=self.partial))
         for running in self.running.values():
             running.stop(reason)
