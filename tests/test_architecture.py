@@ -42,8 +42,8 @@ PURE = (
     "timeline",
 )
 EDGES = (
-    "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "sessions",
-    "files", "mcp", "toolsets", "workers", "telemetry", "host", "foreign",
+    "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "running", "threads", "portal", "store",
+    "sessions", "files", "mcp", "toolsets", "workers", "telemetry", "host", "foreign",
     "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
@@ -76,7 +76,11 @@ ALLOWED = {
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
     ("mcp", "permission"): "calls of MCP clients pass the same keeper as those of a model",
     ("execute", "workers"): "functions that ask for a process run in the workers that the program shares",
-    ("execute", "host"): "a tool that runs can call others, and finds the way by its context",
+    ("execute", "running"): "each call that it starts is one running call",
+    ("running", "toolsets"): "what runs is a runnable of a toolset",
+    ("running", "threads"): "what is said of a failed tool, and of one that goes on, is the same for those in threads",
+    ("running", "host"): "a tool that runs can call others, and finds the way by its context",
+    ("mcp", "running"): "a call of an MCP client runs as one of a model does",
     ("mcp", "host"): "what a server wants to know is asked of the person behind the run that called it",
     ("workers", "host"): "so can a tool in a worker, whose way leads to another process",
     ("execute", "foreign"): "tools of other frameworks are recognised where tools come in",

@@ -31,7 +31,6 @@ from callgate.events import (
     TurnEnded,
     UsageReported,
 )
-from callgate.execute import Kept, Running, Watch
 from callgate.inner import InnerCalls, Surroundings
 from callgate.models import AnsweredBy, ModelRequest, answering, origin_of, provider_of_model
 from callgate.output import Output
@@ -39,6 +38,7 @@ from callgate.parts import Prompt
 from callgate.permission import Approval
 from callgate.permission.gatekeeper import Post
 from callgate.respond import is_longer
+from callgate.running import Kept, Running, Watch
 from callgate.selection import FIND_TOOLS
 from callgate.setup import Setup
 from callgate.stopping import Stopped, Stopping
