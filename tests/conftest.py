@@ -1,9 +1,10 @@
-"""What every test may count on: no network, programs that are found or named, and a knob for how much work to do."""
+"""What every test may count on: no network, programs that are found or named, a knob for how much work to do, and an end."""
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import faulthandler
 import glob
 import importlib.util
 import ipaddress
@@ -154,7 +155,7 @@ def home() -> ModuleType:
 @pytest.fixture(autouse=True)
 def no_server_is_remembered() -> None:
     """All callers of a process slow down together; its tests are not to: the servers of two of them may get one port."""
-    if (pressure := sys.modules.get("callgate.gemini.pressure")) is not None:
+    if (pressure := sys.modules.get("callgate.wire.pressure")) is not None:
         pressure.forget_all()
 
 
@@ -200,6 +201,30 @@ def postgres_url(postgres_server: str) -> str:
     with psycopg.connect(f"{postgres_server}/postgres", autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     return f"{postgres_server}/{name}"
+
+
+# --- no test takes for ever ----------------------------------------------------------------------------------------------
+
+LIMIT_S = float(os.environ.get("CALLGATE_TEST_LIMIT_S", "300")) * SCALE
+"""How long a test may take, with what is set up for it; 0 is for ever. No test comes near it unless it hangs."""
+SLOW_FACTOR = 2
+STACKS_TO: list[int] = []
+"""The terminal, kept from before pytest takes what tests write."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Any:
+    """A test that hangs ends its process, with the stacks of all threads: nothing else stops every kind of hanging.
+
+    Of several processes (`-n`) only that one ends; pytest says which test it was, and goes on in another one.
+    """
+    limit_s = LIMIT_S * (SLOW_FACTOR if item.get_closest_marker("slow") else 1)
+    if limit_s > 0:
+        faulthandler.dump_traceback_later(limit_s, exit=True, file=STACKS_TO[0])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 # --- no network but loopback ---------------------------------------------------------------------------------------------
@@ -257,6 +282,7 @@ def _guard(event: str, args: tuple[Any, ...]) -> None:
 
 
 def pytest_configure() -> None:
+    STACKS_TO.append(os.dup(sys.__stderr__.fileno()))
     # An audit hook sees asyncio, httpx2 and everything else that opens a socket in this process. It can never be removed.
     if not LIVE:
         sys.addaudithook(_guard)

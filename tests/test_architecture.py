@@ -43,12 +43,14 @@ PURE = (
     "timeline",
 )
 EDGES = (
-    "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "threads", "portal", "store", "sessions",
-    "files", "mcp", "toolsets", "workers", "telemetry", "host", "foreign",
+    "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "running", "threads", "portal", "store",
+    "sessions", "files", "mcp", "toolsets", "workers", "telemetry", "host", "foreign",
     "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
-LAYERS = (WORDS, PURE, EDGES, ("setup",), ("inner",), ("driver",), ("runtime",), ("server",), ("cli",), ("__main__",))
+LAYERS = (
+    WORDS, PURE, EDGES, ("setup",), ("inner", "stopping"), ("driver",), ("runtime",), ("server",), ("cli",), ("__main__",),
+)  # fmt: skip
 TOP = ("server", "cli", "__main__")
 
 # Words have an order of their own: each may import those before it.
@@ -63,9 +65,8 @@ ALLOWED = {
     ("models", "openai"): "the OpenAI model speaks through the wire of chat completions",
     ("models", "wire"): "the model behind a client of Google's SDK has the same words for what went wrong",
     ("models", "embedded"): "the embedded model speaks through its own engine",
-    ("gemini", "wire"): "how requests are timed and tried again is the same for every server",
-    ("openai", "wire"): "how requests are timed and tried again is the same for every server",
-    ("openai", "gemini"): "its reader cuts any stream into JSON, and its limiter slows down callers of any server",
+    ("gemini", "wire"): "how requests are timed and tried again, and streams cut into JSON, is the same for every server",
+    ("openai", "wire"): "how requests are timed and tried again, and streams cut into JSON, is the same for every server",
     ("wire", "telemetry"): "a request carries the context of the span that it belongs to",
     ("execute", "threads"): "sync tools run in threads",
     ("sessions", "store"): "what is done with whole sessions is done in their store",
@@ -76,7 +77,12 @@ ALLOWED = {
     ("mcp", "execute"): "MCP tools are toolsets of the executor",
     ("mcp", "permission"): "calls of MCP clients pass the same keeper as those of a model",
     ("execute", "workers"): "functions that ask for a process run in the workers that the program shares",
-    ("execute", "host"): "a tool that runs can call others, and finds the way by its context",
+    ("execute", "running"): "each call that it starts is one running call",
+    ("running", "toolsets"): "what runs is a runnable of a toolset",
+    ("running", "threads"): "what is said of a failed tool, and of one that goes on, is the same for those in threads",
+    ("running", "host"): "a tool that runs can call others, and finds the way by its context",
+    ("mcp", "running"): "a call of an MCP client runs as one of a model does",
+    ("mcp", "host"): "what a server wants to know is asked of the person behind the run that called it",
     ("workers", "host"): "so can a tool in a worker, whose way leads to another process",
     ("execute", "foreign"): "tools of other frameworks are recognised where tools come in",
     ("foreign", "threads"): "what is sync or fails in another framework's tool is treated as in a function",

@@ -270,7 +270,7 @@ def test_arguments_that_cannot_be_read_are_a_problem_and_can_still_be_answered(a
 def test_a_call_without_a_name_is_a_problem_and_can_still_be_answered(inner: Any) -> None:
     answer, _ = collected(chunk({"functionCall": inner}, finish="STOP"))
     (found,) = answer.calls
-    assert (found.name, found.problem) == ("unnamed_function", "The call does not name a function.")
+    assert (found.name, found.problem) == ("unnamed_function", "The call does not name a tool.")
     assert answer.content["parts"] == [{"functionCall": {"name": "unnamed_function"}}]
 
 

@@ -19,7 +19,7 @@ from pydantic import AfterValidator
 
 from callgate import Executor, FunctionCall, Limits, Media, ToolContext, ToolDefinition, ToolError, ToolResult, tool
 from callgate.errors import ToolNotDeclarable, UsageError
-from callgate.execute import Running, Watch
+from callgate.running import Running, Watch
 from callgate.threads import THREADS
 
 
@@ -327,7 +327,7 @@ def test_too_many_abandoned_threads_refuse_further_sync_calls(hung: threading.Ev
 
 
 def test_an_async_tool_that_swallows_its_cancellation_is_left_behind(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("callgate.execute.STOP_GRACE_S", 0.05)
+    monkeypatch.setattr("callgate.running.STOP_GRACE_S", 0.05)
 
     async def story() -> ToolResult:
         release = asyncio.Event()

@@ -125,3 +125,20 @@ def test_any_skip_for_something_not_installed_fails_where_everything_is_required
     env = {**os.environ, "CALLGATE_REQUIRE_ALL": required}
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60, check=False)
     assert outcome in done.stdout
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_test_that_hangs_ends_and_is_named(tmp_path: Path, processes: int) -> None:
+    hanging = "import threading\n\ndef test_hangs():\n    threading.Event().wait()\n"
+    (tmp_path / "test_a.py").write_text(hanging)
+    (tmp_path / "test_b.py").write_text("def test_is_well():\n    pass\n")
+    (tmp_path / "pytest.ini").touch()
+    words = [sys.executable, "-m", "pytest", "-c", "pytest.ini", "-p", "conftest", "-p", "xdist", "-n", str(processes)]
+    mine = {"CALLGATE_TEST_LIMIT_S": "2", "CALLGATE_SCALE": "1", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    env = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), **mine}
+    done = subprocess.run(words, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1
+    assert re.search(r'test_a.py", line 4 in test_hangs', done.stderr)
+    if processes:
+        assert re.search(r"crashed while running '.*test_a.py::test_hangs'", done.stdout)
+        assert "1 failed, 1 passed" in done.stdout

@@ -124,7 +124,6 @@ def test_an_answer_after_the_run_is_over_changes_nothing():
     loop.apply(facts.CallDecided(id="send0", decision=ALLOW))
     loop.apply(facts.ApprovalAnswered(id="send0", answer="yes"))
     loop.apply(facts.CallChecked(id="send0", tool="send", args={}))
-    loop.apply(facts.Cancelled())
     assert loop.snapshot() == before
 
 
@@ -241,6 +240,18 @@ def test_a_malformed_answer_is_asked_for_again_twice_and_then_an_error(reason: s
     assert loop.todo().finish == facts.Finish(reason, "malformed")
     assert loop.conversation.contents == []
     assert loop.reply("s").calls == []
+
+
+@pytest.mark.parametrize("reason", ["MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "STOP"])
+@pytest.mark.parametrize("can_call", [True, False])
+def test_a_model_that_can_call_nothing_is_not_told_to_call(reason: str, can_call: bool):
+    content = {"role": "user", "parts": [text("Go.")]}
+    loops = [started()] if can_call else [started(tool_choice="none"), Loop([facts.RunStarted(content=content)])]
+    for loop in loops:
+        loop.apply(facts.ModelAnswered(content={"role": "model", "parts": []}, finish_reason=reason))
+        ask = loop.todo().ask_model
+        assert ask is not None
+        assert (ask.feedback or "").endswith(" Please answer in text.") == (not can_call)
 
 
 def test_an_empty_answer_is_asked_for_again_and_then_an_error():
@@ -564,6 +575,14 @@ def test_cancelling_before_anything_was_seen_takes_the_prompt_back():
     loop = started()
     loop.apply(facts.Cancelled(partial=" "))
     assert loop.conversation.contents == []
+
+
+def test_cancelling_while_the_end_is_noted_down_keeps_the_answer_and_says_so():
+    loop = started()
+    loop.apply(answered(said="Done."))
+    loop.apply(facts.Cancelled(reason="Enough."))
+    assert loop.todo().finish == facts.Finish("cancelled", None, "Enough.")
+    assert (loop.reply("s").text, len(loop.conversation)) == ("Done.", 2)
 
 
 def test_cancelling_stops_what_runs_and_answers_everything():

@@ -355,7 +355,7 @@ def _read_call(part: Part) -> tuple[FunctionCall, Part]:
     part = parts.sendable_part(part)
     inner = parts.call_of(part)
     if inner["name"] != named:
-        problem = "The call does not name a function."
+        problem = "The call does not name a tool."
     call = FunctionCall(
         name=inner["name"], args=args, id=_new_id(), wire_id=inner.get("id"), problem=problem, notes=notes
     )  # fmt: skip

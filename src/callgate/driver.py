@@ -31,7 +31,6 @@ from callgate.events import (
     TurnEnded,
     UsageReported,
 )
-from callgate.execute import Kept, Running, Watch
 from callgate.inner import InnerCalls, Surroundings
 from callgate.models import AnsweredBy, ModelRequest, answering, origin_of, provider_of_model
 from callgate.output import Output
@@ -39,8 +38,10 @@ from callgate.parts import Prompt
 from callgate.permission import Approval
 from callgate.permission.gatekeeper import Post
 from callgate.respond import is_longer
+from callgate.running import Kept, Running, Watch
 from callgate.selection import FIND_TOOLS
 from callgate.setup import Setup
+from callgate.stopping import Stopped, Stopping
 from callgate.store import LEASE_S, Lease, Store
 from callgate.telemetry import RunSpans
 from callgate.turn import READ_RESULT, Loop
@@ -93,6 +94,15 @@ class Opening:
 
 
 @dataclass(slots=True)
+class _Heard:
+    """What has come of an answer so far."""
+
+    who: AnsweredBy
+    collector: Collector = field(default_factory=Collector)
+    announced: list[FunctionCall] = field(default_factory=list[FunctionCall])
+
+
+@dataclass(slots=True)
 class Session:
     """A conversation that this gate has in hand."""
 
@@ -131,7 +141,6 @@ class Driver:
         self.stream = emit is not None
         self.session = session
         self.lease = lease
-        self.lost: SessionLost | None = None
         self.loop = session.loop
         self.emit = emit or _unheard
         self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice | None] = asyncio.Queue()
@@ -155,8 +164,9 @@ class Driver:
         self.postponed: set[str] = set()
         self.partial = ""
         self.turn_reason: str | None = None
-        self.cancel_reason: str | None = None
-        self.task: asyncio.Task[Any] | None = None
+        self.stopping = Stopping()
+        self.has_begun = False
+        """Whether what follows from here on belongs to this run."""
         self.output: Output | None = None
         model = setup.model
         self.spans = RunSpans(session.id, provider=provider_of_model(model), model=model.name)
@@ -168,23 +178,25 @@ class Driver:
 
     async def driven(self, opening: Opening) -> Reply:
         """The same, inside of the span of the run."""
-        self.task = asyncio.current_task()
+        self.stopping.begin()
         self.spawn(self.keep_lease())
         try:
             try:
                 await self.open(opening)
                 return await self.work()
-            except asyncio.CancelledError:
-                if self.lost is not None:
-                    self.session.broken = True
-                    raise self.lost from None
-                if not self.session.broken:
-                    await self.wind_down(self.cancel_reason or "The user cancelled the run.")
-                if self.cancel_reason is None or self.task is None or self.task.uncancel() > 0:
+            except (Stopped, ModelError):
+                reason = self.stopping.pending
+                if reason is None:
                     raise
+                await self.wind_down(reason)
                 return await self.work()
+            except asyncio.CancelledError:
+                # The caller's own. Whoever heard how the run ended, or that it pauses, can rely on it.
+                if self.has_begun and self.stopping.is_possible and not self.session.broken:
+                    await self.wind_down("The user cancelled the run.")
+                raise
         finally:
-            self.task = None
+            self.stopping.end()
             self.spans.close()
             self.post.close()
             for task in self.tasks:
@@ -201,19 +213,15 @@ class Driver:
             try:
                 await self.setup.store.renew(self.lease)
             except SessionLost as error:
-                self.lost = error
-                if self.task is not None:
-                    self.task.cancel()
+                self.session.broken = True
+                self.stopping.fail(error)
                 return
             except StoreError as error:
                 logger.warning("the lease of session %r could not be renewed: %s", self.session.id, error)
 
     def request_cancel(self, reason: str) -> bool:
-        """Stops the run in good order. Returns whether there was one to stop."""
-        if self.task is None or self.cancel_reason is not None:
-            return False
-        self.cancel_reason = reason
-        return self.task.cancel()
+        """Stops the run in good order. Returns whether it will end as cancelled because of this."""
+        return self.stopping.request(reason)
 
     # Opening and ending ---------------------------------------------------------------------------------------------------
 
@@ -228,16 +236,17 @@ class Driver:
             first.append(facts.Recovered())
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
             first.append(known)
-        for notice in self.setup.complaints(self.view):
-            await self.emit(notice)
+        notices = list(self.setup.complaints(self.view))
         if opening.history is not None:
             contents, notes = repaired(opening.history)
             first.append(facts.HistoryGiven(contents=contents))
-            for note in notes[:NOTES_MAX]:
-                await self.emit(Notice("history_repaired", note, "warning"))
+            notices += [Notice("history_repaired", note, "warning") for note in notes[:NOTES_MAX]]
         first += self.beginning(opening)
         started = {record.call.id for record in self.loop.open_calls if record.state == "started"}
         settled = await self.journal(*first)
+        self.has_begun = True
+        for notice in notices:
+            await self.emit(notice)
         await self.report(settled)
         for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
             await self.emit(notice)
@@ -311,8 +320,10 @@ class Driver:
         while True:
             if self.setup.executor.is_live:
                 await self.refresh_tools()
+            self.stopping.heed()
             todo = self.loop.todo()
             if todo.finish is not None:
+                self.stopping.close()
                 return await self.finish(todo.finish)
             if todo.shorten is not None:
                 await self.shorten(todo.shorten.contents)
@@ -326,6 +337,7 @@ class Driver:
             elif todo.decide:
                 await self.decide(todo.decide)
             elif await self.is_paused(todo):
+                self.stopping.close()
                 return await self.end()
             else:
                 await self.happening()
@@ -348,42 +360,47 @@ class Driver:
             self.setup.model.name, len(request.conversation), list(request.declaration.names), command.tool_choice,
             command.feedback,
         )  # fmt: skip
-        await self.wait_for_budget()
-        collector = Collector()
-        announced: list[FunctionCall] = []
-        who = AnsweredBy(self.setup.model.name, origin_of(self.setup.model))
+        await self.stopping.during(self.wait_for_budget())
+        heard = _Heard(who=AnsweredBy(self.setup.model.name, origin_of(self.setup.model)))
         try:
-            with self.spans.chat(request) as span:
-                async with answering(self.setup.model, request) as items:
-                    async for item in items:
-                        if isinstance(item, AnsweredBy):
-                            who = item
-                        elif not isinstance(item, dict):
-                            await self.emit(item)
-                        else:
-                            for event in collector.feed(item):
-                                if isinstance(event, CallProposed):
-                                    announced.append(event.call)
-                                await self.emit(event)
-                answer = collector.close()
-                span.answered(answer, who.model)
+            answer = await self.stopping.during(self.hear(request, heard))
         except BaseException as error:
-            self.partial = collector.text
+            self.partial = heard.collector.text
             self.keeper.model.failed(error)
             if isinstance(error, ModelError):
                 error.partial = error.partial or self.partial
-            await self.give_up_calls(announced, f"Not run: the answer was cut off ({type(error).__name__}).")
-            if not isinstance(error, asyncio.CancelledError):
+            is_cancelled = isinstance(error, asyncio.CancelledError)
+            why = "the run was cancelled" if is_cancelled else f"the answer was cut off ({type(error).__name__})"
+            await self.give_up_calls(heard.announced, f"Not run: {why}.")
+            if not is_cancelled:
                 await self.note(facts.ModelFailed(message=str(error)))
             raise
-        await self.take_in(answer, who)
+        await self.take_in(answer, heard.who)
+
+    async def hear(self, request: ModelRequest, heard: _Heard) -> Answer:
+        """Hands an answer on while it comes."""
+        with self.spans.chat(request) as span:
+            async with answering(self.setup.model, request) as items:
+                async for item in items:
+                    if isinstance(item, AnsweredBy):
+                        heard.who = item
+                    elif not isinstance(item, dict):
+                        await self.emit(item)
+                    else:
+                        for event in heard.collector.feed(item):
+                            if isinstance(event, CallProposed):
+                                heard.announced.append(event.call)
+                            await self.emit(event)
+            answer = heard.collector.close()
+            span.answered(answer, heard.who.model)
+        return answer
 
     async def shorten(self, dropped: int) -> None:
         """Makes the history shorter: the oldest turns are summed up by the model, or left out where that fails."""
         summary, usage, cost = None, Usage(), None
         if self.setup.compaction == "summary":
             try:
-                answer, who = await self.summed_up(dropped)
+                answer, who = await self.stopping.during(self.summed_up(dropped))
                 summary, usage, cost = answer.text.strip() or None, answer.usage, self.cost_of(answer.usage, who)
             except ModelError as error:
                 await self.emit(Notice("summary_failed", f"The history could not be summed up: {error}", "warning"))
@@ -470,7 +487,7 @@ class Driver:
     async def decide(self, calls: Sequence[FunctionCall]) -> None:
         """Asks the keeper about checked calls."""
         always, rewritten = self.loop.always.values(), self.loop.rewritten
-        decided, notices = await self.post.decide(calls, always=always, rewritten=rewritten)
+        decided, notices = await self.stopping.during(self.post.decide(calls, always=always, rewritten=rewritten))
         for notice in notices:
             await self.emit(notice)
         await self.note(*decided)
@@ -574,7 +591,7 @@ class Driver:
 
     async def happening(self) -> None:
         """Waits until something happened, then takes in everything that has."""
-        items = [await self.inbox.get()]
+        items = [await self.stopping.during(self.inbox.get())]
         while not self.inbox.empty():
             items.append(self.inbox.get_nowait())
         for item in items:
@@ -608,6 +625,7 @@ class Driver:
 
     async def wind_down(self, reason: str) -> None:
         """Stops everything and leaves a valid history: every call that had started gets its answer."""
+        self.stopping.is_heeded = True
         await self.note(facts.Cancelled(reason=reason, partial=self.partial))
         for running in self.running.values():
             running.stop(reason)

@@ -1,25 +1,28 @@
 """For the inside of a tool: calls of other tools of the same gate, under the same permission, wherever the tool runs.
 
 A name and arguments come in, the value comes back; whatever else became of the call is raised as a `ToolError`. This file
-decides nothing: it only finds the way to whoever runs the tool, in this process or in the one that this is a worker of.
+decides nothing: it only finds the way to whoever runs the tool, in this process or in the one that this is a worker of, and
+to the person behind it.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from callgate.errors import ToolError, UsageError
 from callgate.types import ToolContext, ToolResult
 
-__all__ = ["Ask", "ask_host", "call", "call_sync", "enter", "enter_worker"]
+__all__ = ["Ask", "ask_host", "call", "call_sync", "enter", "enter_worker", "person_of_this_run", "run_for"]
 
 Ask: TypeAlias = Callable[[str, Mapping[str, Any]], "concurrent.futures.Future[ToolResult]"]
 
 _DOOR: ContextVar[tuple[Ask, asyncio.AbstractEventLoop | None] | None] = ContextVar("callgate_host", default=None)
+_PERSON: ContextVar[Callable[[Any], Awaitable[Any]] | None] = ContextVar("callgate_person", default=None)
 
 
 async def call(name: str, args: Mapping[str, Any] | None = None) -> Any:
@@ -72,6 +75,21 @@ def enter(context: ToolContext) -> None:
 def enter_worker(ask: Ask) -> None:
     """As `enter`, in a worker: whoever runs the tool is in another process."""
     _DOOR.set((ask, None))
+
+
+@contextmanager
+def run_for(person: Callable[[Any], Awaitable[Any]] | None) -> Generator[None]:
+    """What runs meanwhile is done for this person, by whom questions are answered; None is nobody who can be asked."""
+    token = _PERSON.set(person)
+    try:
+        yield
+    finally:
+        _PERSON.reset(token)
+
+
+def person_of_this_run() -> Callable[[Any], Awaitable[Any]] | None:
+    """Who answers questions for the gate that runs this tool, if somebody does."""
+    return _PERSON.get()
 
 
 def _door() -> tuple[Ask, asyncio.AbstractEventLoop | None]:

@@ -15,8 +15,9 @@ from typing import Any
 
 from callgate import facts
 from callgate.events import ApprovalNeeded, Event
-from callgate.execute import Executor, Kept, Watch
+from callgate.execute import Executor
 from callgate.permission.gatekeeper import Post
+from callgate.running import Kept, Watch
 from callgate.setup import Setup
 from callgate.types import CallRecord, Decision, FunctionCall, SessionRule, ToolResult
 

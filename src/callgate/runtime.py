@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         Event,
     )
     from callgate.execute import Executor
+    from callgate.mcp.host import Elicit
     from callgate.models import Mode, Model
     from callgate.models.choice import ModelLike
     from callgate.parts import Prompt
@@ -66,7 +67,7 @@ class Gate:
     The model is a name, a model object, or a list of these: then the first one is asked, and when it cannot be reached the
     next takes over. Without one, Gemini answers if there is a key, and the embedded model otherwise.
     `policy` and `approve` decide what may run, `rates` how often; `audit` names a log of it all, and `cache` answers the
-    same read-only call from memory for a while.
+    same read-only call from memory for a while. `elicit` answers what MCP servers want to know of a person.
 
     A gate holds no conversation by itself: `reply.session` names the one that a run began, and `run(..., session=...)` goes
     on with it.
@@ -83,6 +84,7 @@ class Gate:
         limits: Limits | None = None,
         policy: Policy | None = None,
         approve: Approve | None = None,
+        elicit: Elicit | None = None,
         store: Store | str | None = None,
         rates: RateLimits | None = None,
         audit: AuditLog | str | PathLike[str] | None = None,
@@ -142,6 +144,7 @@ class Gate:
         """The gate whose connections this one shares, if they are not its own."""
         self._model: ModelLike = model
         self._mode: Mode = mode
+        self._elicit = elicit
 
     def using(self, model: ModelLike = None, *, mode: Mode | None = None, policy: Policy | None = None) -> Gate:
         """The same gate with another model, another mode, another policy: everything else, sessions too, is shared.
@@ -247,6 +250,18 @@ class Gate:
     @approve.setter
     def approve(self, approve: Approve | None) -> None:
         self._setup.keeper.approve = approve
+
+    @property
+    def elicit(self) -> Elicit | None:
+        """Whoever answers questions of MCP servers that have no `Host.elicit` of their own; set it for the next run.
+
+        A server is told when it is started whether there is somebody to ask.
+        """
+        return self._elicit
+
+    @elicit.setter
+    def elicit(self, elicit: Elicit | None) -> None:
+        self._elicit = elicit
 
     def budget(self) -> dict[str, Remaining]:
         """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
@@ -412,7 +427,9 @@ class Gate:
     def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
         """Stops the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
 
-        Call it on the event loop of the run. Returns whether there was a run to stop.
+        Call it on the event loop of the run. Returns whether there was a run to stop. If so, whoever waits for the run gets
+        that reply whatever the run was doing, and never an `asyncio.CancelledError`. If not, nothing was changed: no run of
+        the session has begun, it is being stopped already, or its end is being told.
         """
         known = self._sessions.get(session)
         return known is not None and known.driver is not None and known.driver.request_cancel(reason)
@@ -451,6 +468,7 @@ class Gate:
 
     async def _drive(self, opening: Opening, emit: Emit | None) -> Reply:
         from callgate.driver import Driver
+        from callgate.host import run_for
 
         if not self._setup.executor.is_live:
             self._check_choice(opening.tool_choice)
@@ -459,7 +477,8 @@ class Gate:
             self._check_choice(opening.tool_choice)
             driver = session.driver = Driver(self._setup, session, lease, emit)
             try:
-                return await driver.drive(opening)
+                with run_for(self._elicit):
+                    return await driver.drive(opening)
             finally:
                 session.driver = None
                 if session.broken:

@@ -47,8 +47,8 @@ class FindTools:
 
     definition = ToolDefinition(
         name=FIND_TOOLS,
-        description="Finds tools that are not declared yet, by a few words on what is to be done. What it finds can be "
-        "called from the next turn on.",
+        description="Finds tools beyond those that you were told of, by a few words on what is to be done. What it finds "
+        "can be called from the next turn on.",
         input_schema={
             "type": "object",
             "properties": {"query": {"type": "string", "description": "What the tool should do, in a few words."}},

@@ -22,6 +22,7 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 from callgate import facts, parts
 from callgate.calls import resolve_name
 from callgate.conversation import CANCELLED, Conversation
+from callgate.request import HOW_TO_CALL
 from callgate.respond import to_function_response
 from callgate.types import (
     FINAL_STATES,
@@ -44,16 +45,19 @@ __all__ = ["READ_RESULT", "Loop", "Phase", "startable"]
 
 Phase: TypeAlias = Literal["idle", "asking", "calling", "checking", "done"]
 
-# Answers that are asked for again, and what the model is told then.
+# Answers that are asked for again, and what the model is told then: what was wrong, and what to do if it can call tools.
+# Only one sentence says how calls are made, because not every model makes them in the same way.
 _ASK_AGAIN = {
-    "MALFORMED_FUNCTION_CALL": "Your last answer was not a valid function call and was discarded. Call functions only "
-    "through the function-calling interface, never as code or text, with arguments that fit their declarations.",
-    "UNEXPECTED_TOOL_CALL": "Your last answer called a tool that cannot be called now and was discarded. Use only the "
-    "functions that are declared, or answer in text.",
-    "TOO_MANY_TOOL_CALLS": "Your last answer made too many calls at once and was discarded. Make fewer calls.",
-    "MALFORMED_RESPONSE": "Your last answer was malformed and was discarded. Please answer again.",
+    "MALFORMED_FUNCTION_CALL": ("Your last answer was not a valid call and was discarded.", HOW_TO_CALL),
+    "UNEXPECTED_TOOL_CALL": (
+        "Your last answer called a tool that cannot be called now and was discarded.",
+        "Call only the tools that you were told of, or answer in text.",
+    ),
+    "TOO_MANY_TOOL_CALLS": ("Your last answer made too many calls at once and was discarded.", "Make fewer calls."),
+    "MALFORMED_RESPONSE": ("Your last answer was malformed and was discarded.", "Please answer again."),
+    "": ("Your last answer was empty.", "Please answer the user, or call a tool."),
 }
-_EMPTY_AGAIN = "Your last answer was empty. Please answer the user, or call a function."
+_IN_TEXT = "Please answer in text."
 
 _OUTPUT_AGAIN = (
     "Your last answer does not have the form that is needed: {problems}. Answer again, with JSON alone that fits the JSON "
@@ -318,7 +322,7 @@ class Loop:
         if reason in _ASK_AGAIN:
             calls = self._salvage(fact.salvaged)
             if not calls:
-                self._ask_again("malformed", reason, _ASK_AGAIN[reason], fact.finish_message)
+                self._ask_again("malformed", reason, fact.finish_message)
                 return
             signatures = [parts.SKIP_SIGNATURE] + [None] * (len(calls) - 1)
             content = parts.model_content(
@@ -327,7 +331,7 @@ class Loop:
             reason = "STOP"
         elif not any(parts.has_data(part) and not parts.is_thought(part) for part in parts.parts_of(content)):
             if reason == "STOP":
-                self._ask_again("empty", reason, _EMPTY_AGAIN, fact.finish_message)
+                self._ask_again("empty", reason, fact.finish_message)
             else:
                 run.turn += 1
                 self._finish(reason, message=fact.finish_message)
@@ -472,6 +476,10 @@ class Loop:
             for call in self._open:
                 if call.state not in FINAL_STATES and call.state != "started":
                     self._settle(call, "cancelled", error=f"The call was cancelled before it started. {fact.reason}")
+        elif self.phase == "done":
+            # It came while the end was noted down, and nobody has been told of that end.
+            self.run.fits, self.run.value = False, None
+            self._finish("cancelled", message=fact.reason)
 
     def _recovered(self, fact: facts.Recovered) -> None:
         for call in self._open:
@@ -608,12 +616,15 @@ class Loop:
         run.streaks = {key: run.streaks.get(key, 0) + 1 for key in {_key(call.call) for call in self._open}}
         return {key for key, count in run.streaks.items() if count >= run.limits.repeats}
 
-    def _ask_again(self, error: Literal["malformed", "empty"], reason: str, feedback: str, message: str) -> None:
+    def _ask_again(self, error: Literal["malformed", "empty"], reason: str, message: str) -> None:
         run = self.run
         if run.retries >= run.limits.retries_malformed:
             self._finish(reason, error=error, message=message)
             return
         run.retries += 1
+        wrong, advice = _ASK_AGAIN[reason if error == "malformed" else ""]
+        can_call = self.tools and self._tool_choice() != "none"
+        feedback = f"{wrong} {advice if can_call else _IN_TEXT}"
         run.feedback = f"{feedback} ({message[:500]})" if message else feedback
 
     def _salvage(self, salvaged: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:

@@ -21,13 +21,13 @@ from callgate.conversation import validate
 from callgate.errors import ModelError
 from callgate.events import CallFinished, CallProposed, RunEnded
 from callgate.gemini.client import GeminiClient
-from callgate.gemini.pressure import Pressure
 from callgate.gemini.surface import Surface
 from callgate.models.gemini import GeminiModel
 from callgate.runtime import Gate
 from callgate.testing.fake_gemini import FakeGemini, answer, calls, text, thought
 from callgate.testing.faults import CHAOS_ROWS, FaultStep, chaos
 from callgate.types import Limits, Reply, ToolContext
+from callgate.wire.pressure import Pressure
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 ONE_SEED = os.environ.get("CALLGATE_SEED")

@@ -28,7 +28,6 @@ from callgate.errors import ConversationInvalid, ModelError
 from callgate.gemini import ResponseReader
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
-from callgate.gemini.pressure import Pressure
 from callgate.gemini.surface import Surface
 from callgate.models.gemini import GeminiModel
 from callgate.runtime import Gate
@@ -36,6 +35,7 @@ from callgate.testing.exchange import JSON_TYPE, SSE_TYPE, Body, Exchange
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fault_row import FaultStep, row
 from callgate.types import Limits
+from callgate.wire.pressure import Pressure
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 ONE_SEED = os.environ.get("CALLGATE_SEED")

@@ -10,10 +10,13 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, McpServer, Media, Policy, ScriptedModel, ToolError, UsageError
+from callgate import Gate, McpServer, Media, Policy, Reply, ScriptedModel, ToolError, UsageError
+from callgate.host import run_for
 from callgate.mcp import Answer, Host, PromptArgument, Question, Resource, ServerPrompt, overview
 from callgate.mcp.clock import PersonClock
+from callgate.mcp.host import Elicit
 from callgate.mcp.offers import offer_tools
+from callgate.mcp.requests import Requests
 from callgate.testing import call
 from callgate.types import ToolContext
 
@@ -138,6 +141,76 @@ def test_a_question_out_of_nowhere_is_declined_unasked(tmp_path: Path):
 
     assert asyncio.run(asyncio.wait_for(story(), 60)) == "over"
     assert (json.loads(told.read_text()), asked) == ({"action": "decline"}, [])
+
+
+def test_the_person_of_a_gate_is_asked_by_all_its_servers_that_have_none_of_their_own():
+    asked: list[Question] = []
+    model = ScriptedModel([call("old__ask", **form()), call("book"), call("mine__ask", **form("Mine?")), "Done."])
+    mine = McpServer("mine", command=old("ask").command, host=asking(Answer("decline"), asked))
+    elicit = asking(Answer("accept", {"word": "blue", "guests": 4}), asked).elicit
+    gate = Gate(model, [old("ask"), new(), mine], policy=ALLOW, elicit=elicit)
+
+    async def story() -> Reply:
+        async with gate, asyncio.timeout(60):
+            await gate.tools.start_tools(gate)  # As a service does, before anybody asks.
+            return await gate.using(mode="native").run("Go.")
+
+    reply = asyncio.run(story())
+    told = [record.result.value for record in reply.calls if record.result]
+    assert json.loads(str(told[0])) == {"action": "accept", "content": {"word": "blue", "guests": 4}}
+    assert told[1] == {"result": "4 outside=False"}
+    assert json.loads(str(told[2])) == {"action": "decline"}
+    assert gate.elicit is elicit
+    assert [(question.server, question.message) for question in asked] == [
+        ("old", "Which?"), ("new", "For how many?"), ("mine", "Mine?"),
+    ]  # fmt: skip
+
+
+def test_of_gates_that_share_a_server_each_has_its_own_person():
+    async def story() -> list[Any]:
+        box = old("ask")
+
+        def person(word: str) -> Elicit:
+            host = asking(Answer("accept", {"word": word}), [])
+            assert host.elicit is not None
+            return host.elicit
+
+        async def one(elicit: Elicit | None) -> Any:
+            gate = Gate(ScriptedModel([call("ask", **form()), "Done."]), [box], policy=ALLOW, elicit=elicit)
+            (record,) = (await gate.run("Go.")).calls
+            assert record.result is not None
+            return json.loads(str(record.result.value))
+
+        owner = Gate(ScriptedModel([]), elicit=person("nobody"))
+        async with asyncio.timeout(60):
+            await box.start(owner)
+            told = [await one(person("ada")), await one(None), await one(person("bob"))]
+            await box.aclose(owner)
+            return told
+
+    ada, bob = ({"action": "accept", "content": {"word": word}} for word in ("ada", "bob"))
+    assert asyncio.run(story()) == [ada, {"action": "decline"}, bob]
+
+
+def test_nobody_is_asked_while_it_cannot_be_known_whose_call_it_is_about():
+    question = Question(server="s", message="Which?")
+    requests = Requests("s", Host(), PersonClock(), lambda: True)
+    asked: list[Question] = []
+
+    async def story() -> list[str]:
+        told: list[str] = []
+        with run_for(asking(Answer("accept"), asked).elicit), requests.during(ToolContext(call_id="1", name="a")):
+            with requests.during(ToolContext(call_id="2", name="a")):
+                told.append((await requests.ask(question)).action)
+            with run_for(None), requests.during(ToolContext(call_id="3", name="a")):
+                told.append((await requests.ask(question)).action)
+            with run_for(asking(Answer("accept"), asked).elicit), requests.during(ToolContext(call_id="4", name="a")):
+                told.append((await requests.ask(question)).action)
+            told.append((await requests.ask(question)).action)
+        return [*told, (await requests.ask(question)).action]
+
+    assert asyncio.run(story()) == ["accept", "decline", "decline", "accept", "decline"]
+    assert asked == [question, question]
 
 
 def test_the_clock_of_a_call_stands_still_while_a_person_thinks():

@@ -17,9 +17,10 @@ from callgate.declaration import declare
 from callgate.events import CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
 from callgate.models.prompted import PromptedModel
 from callgate.prompted import parse_text, render_content
-from callgate.request import ModelRequest
+from callgate.prompted.render import HOW_TO_WRITE
+from callgate.request import HOW_TO_CALL, ModelRequest
 from callgate.testing import ScriptedModel
-from callgate.testing.scripted import answer, call, text, thought
+from callgate.testing.scripted import answer, call, empty, malformed, text, thought
 from callgate.types import ToolDefinition
 
 RAN: list[tuple[str, Any]] = []
@@ -166,6 +167,24 @@ def test_repairs_are_noted_on_the_call_and_do_not_go_to_the_wire():
     part = events[-1].reply.contents[1]["parts"][0]
     assert part == {"functionCall": {"name": "add", "args": {"a": 1, "b": 2}}}
     assert type(part["functionCall"]["args"]) is dict
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [malformed(""), *map(empty, ("STOP", "UNEXPECTED_TOOL_CALL", "TOO_MANY_TOOL_CALLS", "MALFORMED_RESPONSE"))],
+    ids=["malformed", "empty", "unexpected", "too many", "response"],
+)
+def test_a_model_is_told_only_of_the_way_of_calling_that_it_has(wrong: Any):
+    told: list[str] = []
+    for is_prompted in (True, False):
+        model = ScriptedModel([wrong, "Ok."])
+        asyncio.run(Gate(PromptedModel(model) if is_prompted else model, tools=TOOLS).run("Go."))
+        told.append(model.requests[1].contents[-1]["parts"][0]["text"])
+    prompted, native = told
+    assert "function" not in prompted
+    assert "TOOL_CALL" not in native
+    assert prompted == native.replace(HOW_TO_CALL, HOW_TO_WRITE)
+    assert (HOW_TO_WRITE in prompted) == (wrong == malformed(""))
 
 
 def test_text_after_the_last_call_is_a_notice_and_no_answer():

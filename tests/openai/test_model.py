@@ -31,7 +31,6 @@ from callgate.errors import (
     UsageError,
 )
 from callgate.events import CallProposed, CallStarted, Notice, RunEnded, TextDelta
-from callgate.gemini.pressure import Pressure
 from callgate.openai.client import OPENAI_URL, Endpoint, OpenAIClient, endpoint_from_environment
 from callgate.openai.quirks import QUIRKS
 from callgate.testing.answers import answer, call, calls, text, thought
@@ -43,6 +42,7 @@ from callgate.testing.fake_openai import FakeOpenAI
 from callgate.testing.faults import refused_url
 from callgate.testing.scripted import ScriptedModel
 from callgate.types import Reply
+from callgate.wire.pressure import Pressure
 
 KEY = "sk-proj-a-key-that-nobody-may-ever-see-42"
 MODEL = "gpt-4.1"

@@ -9,12 +9,12 @@ import time
 
 import pytest
 
-from callgate import FunctionCall, Gate, Limits, Policy, ScriptedModel, ToolResult
-from callgate.events import CallFinished, TextDelta
+from callgate import FunctionCall, Gate, Limits, Policy, Reply, ScriptedModel, ToolResult, Usage
+from callgate.events import CallFinished, RunEnded, TextDelta
 from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.errors import HttpError, problem_of
 from callgate.server.idempotency import KEYS_MAX, Keys
-from callgate.server.runs import EVENTS_MAX, Numbered, Run, RunFailed
+from callgate.server.runs import EVENTS_MAX, Numbered, Run, RunBegan, RunFailed
 from callgate.server.service import GATES_MAX, Ask
 from callgate.server.sse import EventStream, wire_of
 from callgate.testing import call
@@ -116,6 +116,30 @@ def test_a_client_that_does_not_read_loses_its_stream_and_the_run_goes_on() -> N
         assert not run.cancel("again")
 
     asyncio.run(main())
+
+
+def test_a_run_whose_end_was_told_is_not_cancelled_any_more() -> None:
+    reply = Reply(text="Done.", calls=[], usage=Usage(), finish_reason="STOP", contents=[], session="s")
+
+    async def main() -> Run:
+        released = asyncio.Event()
+
+        async def work(watch):
+            await watch(RunEnded(reply))
+            await released.wait()  # The session is given free.
+            return reply
+
+        run = Run("s", work, named=True, waits=False)
+        run.start()
+        await run.settled(10)
+        assert run.cancel("Nobody is left.")
+        released.set()
+        await run.done.wait()
+        return run
+
+    run = asyncio.run(main())
+    assert (run.reply, run.problem) == (reply, None)
+    assert [type(item.event) for item in run.ring] == [RunBegan, RunEnded]
 
 
 def test_a_store_that_does_not_answer_is_down(serve, monkeypatch) -> None:

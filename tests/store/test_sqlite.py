@@ -93,7 +93,7 @@ def test_a_full_disk_is_a_sentence_and_loses_nothing_that_was_written(tmp_path: 
         await store.append(lease, facts_of(1), position=0)
         # SQLite gives the same error for a file that may not grow as for a disk that is full.
         pages = sqlite3.connect(path).execute("PRAGMA page_count").fetchone()[0]
-        await store._do(lambda tx: tx.run(f"PRAGMA max_page_count = {pages + 2}"))  # pyright: ignore[reportPrivateUsage]
+        await store._database.do(lambda tx: tx.run(f"PRAGMA max_page_count = {pages + 2}"))  # pyright: ignore[reportPrivateUsage]
         with pytest.raises(StoreError, match="is full; everything up to here is kept"):
             await store.append(lease, facts_of(2_000), position=1)
         assert await store.load("x") == facts_of(1)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callgate import Executor, FunctionCall, Limits, ToolResult, WorkerPool
-from callgate.execute import Watch
+from callgate.running import Watch
 
 TOOLBOX = Path(__file__).parent / "toolbox.py"
 

@@ -3,6 +3,6 @@
 Requests and answers of the API are built and read here, and only here and in `callgate.parts` is its camelCase known.
 """
 
-from callgate.gemini.reader import ResponseReader
+from callgate.wire.reader import ResponseReader
 
 __all__ = ["ResponseReader"]

@@ -14,13 +14,13 @@ from typing import Any
 from callgate import parts
 from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
-from callgate.gemini.pressure import Clock, Pressure, SystemClock, pressure_for
-from callgate.gemini.reader import ResponseReader
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
 from callgate.wire.client import HttpClient
 from callgate.wire.dialect import Letter
 from callgate.wire.failures import Failure, Sent
+from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
+from callgate.wire.reader import ResponseReader
 
 __all__ = ["GeminiClient"]
 

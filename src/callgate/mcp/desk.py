@@ -14,9 +14,10 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
-from callgate.execute import Executor, Kept, Running, Watch
+from callgate.execute import Executor
 from callgate.permission.approval import Approval
 from callgate.permission.gatekeeper import Gatekeeper, Post
+from callgate.running import Kept, Running, Watch
 from callgate.types import (
     CallRecord,
     Decision,

@@ -38,7 +38,8 @@ class Answer:
 
 
 Elicit: TypeAlias = Callable[[Question], Awaitable[Answer]]
-"""Asks a person. The deadline of the call stands still meanwhile."""
+"""Asks a person: as `Host.elicit` for one server, as `Gate(elicit=...)` for all of a gate. The deadline of the call stands
+still meanwhile."""
 Login: TypeAlias = Callable[[str, str], Awaitable[None]]
 """Is given the name of a server and an address at which a person logs in: opens it in a browser, or shows it."""
 Sample: TypeAlias = Callable[[str, JsonObject], Awaitable[str]]
@@ -50,6 +51,7 @@ class Host:
     """What servers may ask for. What is left out they are told they cannot have."""
 
     elicit: Elicit | None = None
+    """Without it, the gate's `elicit` is asked, if it has one."""
     login: Login | None = None
     """Without it, a token that is there is used and renewed, but nobody is asked to log in."""
     sample: Sample | None = None

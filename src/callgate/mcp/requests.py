@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 from callgate.errors import ToolNotDeclarable
+from callgate.host import person_of_this_run
 from callgate.mcp.clock import PersonClock
-from callgate.mcp.host import Answer, Host, Question
+from callgate.mcp.host import Answer, Elicit, Host, Question
 from callgate.mcp.sentences import is_safe_page
 from callgate.schema import check_arguments
 from callgate.types import JsonObject, ToolContext, ToolDefinition
@@ -25,27 +26,30 @@ logger = logging.getLogger("callgate.mcp")
 
 
 class Requests:
-    """Answers what one server asks."""
+    """Answers what one server asks. `has_person` says whether one of the gates that use the server has somebody to ask."""
 
-    def __init__(self, server: str, host: Host, clock: PersonClock) -> None:
+    def __init__(self, server: str, host: Host, clock: PersonClock, has_person: Callable[[], bool] = lambda: False) -> None:
         self._server = server
         self._host = host
         self._clock = clock
-        self._calls: list[ToolContext] = []
+        self._has_person = has_person
+        self._calls: list[tuple[ToolContext, Elicit | None]] = []
+        """What is under way, each with who is asked for it."""
 
     @contextlib.contextmanager
     def during(self, context: ToolContext) -> Generator[None]:
         """While this call is under way, the server may ask."""
-        self._calls.append(context)
+        call = (context, self._host.elicit or person_of_this_run())
+        self._calls.append(call)
         try:
             yield
         finally:
-            self._calls.remove(context)
+            self._calls.remove(call)
 
     def callbacks(self) -> dict[str, Any]:
         """What the SDK's client is made with. What is not allowed is not among it, so servers know that it is not there."""
         offered = {
-            "elicitation_callback": self._elicit if self._host.elicit else None,
+            "elicitation_callback": self._elicit if self._host.elicit or self._has_person() else None,
             "sampling_callback": self._sample if self._host.sample else None,
             "list_roots_callback": self._roots if self._host.roots else None,
         }
@@ -55,12 +59,12 @@ class Requests:
 
     async def ask(self, question: Question) -> Answer:
         """Asks the person, if that can be: a question that comes out of nowhere, or leads to an odd place, is declined."""
-        elicit = self._host.elicit
-        if elicit is None or not self._calls or (question.url is not None and not is_safe_page(question.url)):
+        elicit = self._person()
+        if elicit is None or (question.url is not None and not is_safe_page(question.url)):
             logger.warning("mcp server %r: a question was declined unasked", self._server)
             return Answer("decline")
         with contextlib.ExitStack() as paused:
-            for context in self._calls:
+            for context, _ in self._calls:
                 paused.enter_context(context.paused())
             paused.enter_context(self._clock.stopped())
             answer = await elicit(question)
@@ -68,6 +72,11 @@ class Requests:
             logger.warning("mcp server %r: an answer does not fit and is not sent: %s", self._server, "; ".join(problems))
             return Answer("cancel")
         return answer
+
+    def _person(self) -> Elicit | None:
+        """Who is asked. A server does not say which call a question belongs to, so nobody is asked about others' calls."""
+        people = [elicit for _, elicit in self._calls]
+        return people[0] if people and all(elicit == people[0] for elicit in people) else None
 
     async def ask_to_visit(self, data: Any) -> bool:
         """Asks the person to visit the pages that an error names; whether all were visited."""
@@ -99,7 +108,7 @@ class Requests:
         if not self._calls:
             return ErrorData(code=INVALID_REQUEST, message="A model can be asked only while a call is under way")
         with contextlib.ExitStack() as paused:
-            for call in self._calls:
+            for call, _ in self._calls:
                 paused.enter_context(call.paused())
             wanted = params.model_dump(mode="json", by_alias=True, exclude_none=True)
             words = await self._host.sample(self._server, wanted)

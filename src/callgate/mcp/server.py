@@ -81,7 +81,8 @@ class McpServer:
         cwd: The folder that the child runs in.
         transport: `http` (streamable HTTP) or `sse`; None tries one after the other.
         start_s: How long the first run waits for the server. One that takes longer joins when it is ready.
-        host: What the server may ask of this program: answers of a person, a login, a model, folders. By default nothing.
+        host: What the server may ask of this program: answers of a person, a login, a model, folders. By default nothing
+            but answers of a person, where the gate has an `elicit`.
 
     Raises:
         UsageError: the arguments cannot be used, or the package `mcp` is not installed.
@@ -122,7 +123,7 @@ class McpServer:
         """Sentences on tools of the server that are not offered."""
         self._connection: Connection | None = None
         self._clock = PersonClock()
-        self._requests = Requests(name, self.host, self._clock)
+        self._requests = Requests(name, self.host, self._clock, self._has_person)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._owners: set[object] = set()
 
@@ -146,11 +147,14 @@ class McpServer:
         return [*absent, *self.left_out]
 
     async def start(self, owner: object) -> None:
-        """Starts the server unless it runs; waits until its tools are known, or `start_s` at most."""
+        """Starts the server unless it runs; waits until its tools are known, or `start_s` at most.
+
+        An owner that has an `elicit`, as a gate may, can answer questions.
+        """
         if self._loop is None or self._loop.is_closed():
             self._loop, self._owners = asyncio.get_running_loop(), set()
             self._clock = PersonClock()
-            self._requests = Requests(self.name, self.host, self._clock)
+            self._requests = Requests(self.name, self.host, self._clock, self._has_person)
             self._connection = Connection(
                 self.name, self._open, self._changed, ways=max(1, len(self._transports)), clock=self._clock
             )
@@ -251,6 +255,9 @@ class McpServer:
             way = web_way(address, transport, door, self._requests)
         async with way as opened:
             yield opened
+
+    def _has_person(self) -> bool:
+        return any(getattr(owner, "elicit", None) is not None for owner in self._owners)
 
     def _changed(self) -> None:
         assert self._connection is not None

@@ -20,8 +20,8 @@ from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
 from callgate.models import AnsweredBy, Item, Model, answering, close_model, count_tokens, known_settings, provider_of_model
 from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
-from callgate.prompted.render import STOP_SEQUENCE
-from callgate.request import ModelRequest, with_output_told
+from callgate.prompted.render import HOW_TO_WRITE, STOP_SEQUENCE
+from callgate.request import HOW_TO_CALL, ModelRequest, with_output_told
 from callgate.strict_json import Bad, Noted
 from callgate.types import FunctionCall, JsonObject, Part, ToolChoice
 
@@ -133,6 +133,7 @@ class PromptedModel:
             tool_choice="auto",
             system="\n\n".join(filter(None, [request.system, told])) or None,
             settings=self._with_stop(request.settings) if told else request.settings,
+            feedback=request.feedback and request.feedback.replace(HOW_TO_CALL, HOW_TO_WRITE),
         )
 
     def _with_stop(self, settings: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -14,8 +14,6 @@ from typing import Any, cast
 
 from callgate.errors import ConnectionLost, UsageError
 from callgate.events import Notice
-from callgate.gemini.pressure import Clock, Pressure, SystemClock, pressure_for
-from callgate.gemini.reader import ResponseReader
 from callgate.openai.answer import finish_reason_of, says_something
 from callgate.openai.failures import error_in, failure_of_body
 from callgate.openai.quirks import Quirks, is_local, quirks_of_answer, quirks_of_headers, quirks_of_url
@@ -24,6 +22,8 @@ from callgate.wire.address import checked_base_url, checked_key
 from callgate.wire.client import HttpClient
 from callgate.wire.dialect import Letter
 from callgate.wire.failures import Failure, Sent
+from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
+from callgate.wire.reader import ResponseReader
 
 __all__ = ["OPENAI_URL", "Endpoint", "OpenAIClient", "endpoint_from_environment"]
 

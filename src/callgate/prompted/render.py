@@ -14,10 +14,16 @@ from callgate import parts, strict_json
 from callgate.prompted.describe import example_arguments, harmless, one_line_json, parameter_lines
 from callgate.types import Content, JsonObject, Part, ToolChoice, ToolDefinition
 
-__all__ = ["STOP_SEQUENCE", "render_call", "render_content", "render_response", "render_tools"]
+__all__ = ["HOW_TO_WRITE", "STOP_SEQUENCE", "render_call", "render_content", "render_response", "render_tools"]
 
 STOP_SEQUENCE = "\nTOOL_RESULT"
 """Where a model must stop: results are ours to give. For models that have stop sequences."""
+
+HOW_TO_WRITE = (
+    "To call a tool, write a line of its own in exactly the form TOOL_CALL: name({...}), with arguments that fit the "
+    "parameters of the tool, and not as code or in any other way."
+)
+"""What a model is told that made a call wrongly."""
 
 _NAME = re.compile(r"[^\w.:/-]+")
 

@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TypeAlias
 
 from callgate.errors import CallgateError
-from callgate.events import Event
+from callgate.events import Event, RunEnded
 from callgate.permission import Approval
 from callgate.server.errors import Problem, problem_of
 from callgate.types import FunctionCall, Reply
@@ -127,6 +127,8 @@ class Run:
         self._followers = 0
         self._present = 0
         self._leaving: asyncio.TimerHandle | None = None
+        self._is_ending = False
+        """Whether it was stopped, or its end was told: what is left to be done is done in good order."""
         self._task: asyncio.Task[None] | None = None
 
     # The work -------------------------------------------------------------------------------------------------------------
@@ -150,6 +152,7 @@ class Run:
             self._end()
 
     async def _heard(self, event: Event) -> None:
+        self._is_ending = self._is_ending or isinstance(event, RunEnded)
         self.add(event)
 
     def _fail(self, problem: Problem) -> None:
@@ -177,8 +180,9 @@ class Run:
         """Stops it: in good order if it has begun, at once if it still waits for its session."""
         if self.is_over or self._task is None:
             return False
-        if not self.stop(reason):
+        if not self._is_ending and not self.stop(reason):
             self._task.cancel()
+        self._is_ending = True
         return True
 
     # Its events -----------------------------------------------------------------------------------------------------------

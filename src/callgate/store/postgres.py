@@ -7,7 +7,8 @@ import re
 from typing import Any
 
 from callgate.errors import UsageError
-from callgate.store.sql import SCHEMA, SqlStore, Transaction
+from callgate.store.database import SCHEMA, Transaction
+from callgate.store.sql import SqlStore
 
 __all__ = ["postgres_store"]
 

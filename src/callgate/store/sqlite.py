@@ -18,7 +18,8 @@ from urllib.parse import quote
 from callgate import facts as facts_module
 from callgate.errors import CallgateError, StoreError
 from callgate.facts import Fact
-from callgate.store.sql import SCHEMA, SqlStore, Transaction
+from callgate.store.database import SCHEMA, Transaction
+from callgate.store.sql import SqlStore
 
 __all__ = ["salvaged", "sqlite_store"]
 

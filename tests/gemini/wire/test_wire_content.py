@@ -15,10 +15,10 @@ import pytest
 from callgate import Limits
 from callgate.errors import Blocked, EmptyAnswer, LimitExceeded, MalformedAnswer, ProtocolError
 from callgate.events import CallProposed
-from callgate.gemini.endless import Lightening
 from callgate.testing.answers import answer, call, text
 from callgate.testing.faults import fault, variants
 from callgate.testing.faults_content import FINISH_REASONS
+from callgate.wire.endless import Lightening
 
 Play = Callable[..., Any]
 

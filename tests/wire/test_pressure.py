@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from callgate.errors import RateLimited, ServerUnavailable
-from callgate.gemini import pressure
-from callgate.gemini.pressure import ENDPOINTS_MAX, PAUSE_MAX_S, SPREAD_S, Pressure, SystemClock, Turn, pressure_for
+from callgate.wire import pressure
+from callgate.wire.pressure import ENDPOINTS_MAX, PAUSE_MAX_S, SPREAD_S, Pressure, SystemClock, Turn, pressure_for
 
 
 class Timeline:

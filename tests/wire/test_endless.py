@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from callgate.calls import ARGS_VALUES_MAX, Collector, function_calls
 from callgate.errors import LimitExceeded, ProtocolError, UsageError
-from callgate.gemini import ResponseReader, endless, reader
-from callgate.gemini.endless import HEAVY_FROM_BYTES, STEP_BYTES, Lightening, is_heavy
+from callgate.gemini import ResponseReader
 from callgate.strict_json import Bad
+from callgate.wire import endless, reader
+from callgate.wire.endless import HEAVY_FROM_BYTES, STEP_BYTES, Lightening, is_heavy
 
 REASON = "they hold more than 100,000 values"
 ENDLESS = {

@@ -17,12 +17,12 @@ import pytest
 
 from callgate import Limits
 from callgate.errors import RateLimited, ServerUnavailable
-from callgate.gemini import pressure as pressure_module
 from callgate.gemini.client import GeminiClient
-from callgate.gemini.pressure import OPEN_S, STANDSTILL_S, Pressure, Turn, pressure_for
 from callgate.gemini.surface import Surface
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.faults import fault
+from callgate.wire import pressure as pressure_module
+from callgate.wire.pressure import OPEN_S, STANDSTILL_S, Pressure, Turn, pressure_for
 
 WAIT_S = 20
 """For a machine that is busy with something else; nothing here takes long."""
@@ -430,9 +430,7 @@ def test_nobody_is_lost_whatever_happens_on_however_many_loops(loops: Callable[[
 # The client --------------------------------------------------------------------------------------------------------------
 
 
-def test_clients_on_two_loops_slow_down_and_give_up_together(
-    loops: Callable[[], Loop], clock: SharedClock, unjudged: None
-) -> None:
+def test_clients_on_two_loops_slow_down_and_give_up_together(loops: Callable[[], Loop], clock: SharedClock) -> None:
     server, one, two = loops(), loops(), loops()
     fake = FakeGemini([fault("W01", times=1), "Hello.", *[fault("W08", times=1)] * 5], api_key="k")
 
