@@ -21,7 +21,7 @@ __all__ = [
     "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of",
     "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
     "sendable_part", "signature_of", "text_of", "text_part", "thought_part", "unsigned", "usage_of", "user_content",
-    "with_args", "with_names", "with_parts", "with_signature", "with_text", "without_stream_fields",
+    "with_args", "with_names", "with_parts", "with_signature", "with_sound_fields", "with_text", "without_stream_fields",
 ]  # fmt: skip
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
@@ -157,6 +157,21 @@ def sendable_part(part: Part) -> Part:
     if is_response(part) and not isinstance(response_of(part).get("response"), dict):
         return {**part, "functionResponse": {**response_of(part), "response": {"result": response_of(part).get("response")}}}
     return part
+
+
+def with_sound_fields(part: Part) -> Part:
+    """The part with text that is no text left out and a call that is no object without a name; itself if all is well.
+
+    Neither could be sent back.
+    """
+    wrong = [key for key, kind in _KINDS.items() if part.get(key) is not None and not isinstance(part[key], kind)]
+    if not wrong:
+        return part
+    kept = {key: value for key, value in part.items() if key not in wrong}
+    return {**kept, **{key: {} for key in wrong if key != "text"}}
+
+
+_KINDS = {"text": str, "functionCall": dict, "functionResponse": dict}
 
 
 def is_wire_id(value: object) -> bool:
