@@ -694,3 +694,8 @@ def test_a_whole_sentence_about_bad_arguments_is_told_as_it_stands():
     bad = strict_json.Bad("The call was not run.", {"unreadable": "x"})
     [call] = function_calls({"parts": [{"functionCall": {"name": "f", "args": bad}}]})
     assert (call.problem, call.args) == ("The call was not run.", {"unreadable": "x"})
+
+
+def test_function_calls_reads_the_other_legal_spelling_too() -> None:
+    content = {"role": "model", "parts": [{"function_call": {"name": "f", "args": {"a_b": 1}}, "inline_data": None}]}
+    assert [(found.name, found.args) for found in function_calls(content)] == [("f", {"a_b": 1})]

@@ -263,7 +263,8 @@ def function_calls(answer: Any) -> list[FunctionCall]:
     content = plain if "parts" in plain else parts.candidate_of(plain).get("content")
     if not isinstance(content, dict):
         return []
-    return [_read_call(part)[0] for part in parts.parts_of(cast("JsonObject", content)) if parts.is_call(part)]
+    spelled = map(parts.spelled_as_sent, parts.parts_of(cast("JsonObject", content)))
+    return [_read_call(part)[0] for part in spelled if parts.is_call(part)]
 
 
 def resolve_name(written: str, names: Mapping[str, str]) -> str | None:
