@@ -383,8 +383,11 @@ def _kept_parts(content: Mapping[str, Any], notes: list[str], index: int) -> lis
 
 def _fit(part: Any) -> Part | None:
     """A part that can be sent, or None where there is nothing to send."""
-    whole: Part = text_part(part) if isinstance(part, str) else spelled_as_sent(part) if isinstance(part, dict) else part
-    if not isinstance(cast("Any", whole), dict) or not is_whole(whole) or not (has_data(whole) or is_signed(whole)):
+    whole: Part = text_part(part) if isinstance(part, str) else part
+    if not isinstance(cast("Any", whole), dict):
+        return None
+    whole = spelled_as_sent(whole)
+    if not is_whole(whole) or not (has_data(whole) or is_signed(whole)):
         return None
     return sendable_part(whole)
 

@@ -161,7 +161,7 @@ def sendable_part(part: Part) -> Part:
 
 
 def spelled_as_sent(part: Part) -> Part:
-    """The part with its fields in the wire's own spelling, if it has those of the other one that is legal (`function_call`)."""
+    """The part with its fields as the wire writes them, where they are in the other legal spelling (`function_call`)."""
     if not any(key in _OTHER_SPELLING for key in part):
         return part
     return {
