@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from callgate import strict_json
 from callgate.calls import (
+    ARGS_CHARS_MAX,
     CALLS_MAX,
     Answer,
     Collector,
@@ -272,6 +273,48 @@ def test_a_call_without_a_name_is_a_problem_and_can_still_be_answered(inner: Any
     (found,) = answer.calls
     assert (found.name, found.problem) == ("unnamed_function", "The call does not name a tool.")
     assert answer.content["parts"] == [{"functionCall": {"name": "unnamed_function"}}]
+
+
+def test_a_call_that_is_no_object_is_a_call_without_a_name() -> None:
+    answer, events = collected(chunk({"functionCall": "f()"}, finish="STOP"))
+    assert [found.problem for found in answer.calls] == ["The call does not name a function."]
+    assert answer.content["parts"] == [{"functionCall": {"name": "unnamed_function"}}]
+    assert [type(event) for event in events] == [CallProposed]
+
+
+def test_text_that_is_no_text_is_nothing() -> None:
+    answer, events = collected(chunk({"text": 5}, {"text": ["a"], "thoughtSignature": "c2ln"}, finish="STOP"))
+    assert answer.is_empty
+    assert answer.content["parts"] == [{"thoughtSignature": "c2ln"}]
+    assert events == []
+
+
+def test_a_function_response_that_is_no_object_ends_the_answer_as_one_that_is() -> None:
+    with pytest.raises(ProtocolError, match="function response, which is not the model's to give"):
+        collected(chunk({"functionResponse": "x"}, finish="STOP"))
+
+
+@pytest.mark.parametrize("as_text", [False, True])
+def test_arguments_of_too_many_characters_are_a_problem_of_that_call_alone(as_text: bool) -> None:
+    long = "x" * ARGS_CHARS_MAX
+    args = f'{{"a": "{long}", "b": "y"}}' if as_text else {"a": long, "b": "y"}
+    answer, _ = collected(chunk(call(args=args), call(args={"a": 1}), finish="STOP"))
+    assert [found.problem for found in answer.calls] == [
+        "The arguments cannot be used: they hold more than 16,777,216 characters.", None
+    ]  # fmt: skip
+    assert len(str(answer.calls[0].args)) < 100
+
+
+def test_streamed_arguments_of_too_many_characters_are_a_problem_too() -> None:
+    piece = {"jsonPath": "$.a", "stringValue": "x" * (ARGS_CHARS_MAX // 2 + 1), "willContinue": True}
+    answer, _ = collected(
+        chunk(call(willContinue=True)),
+        *[chunk({"functionCall": {"partialArgs": [piece], "willContinue": True}}) for _ in range(2)],
+        chunk({"functionCall": {}}, finish="STOP"),
+    )
+    (found,) = answer.calls
+    assert found.problem == "The arguments cannot be used: they hold more than 16,777,216 characters."
+    assert len(str(answer.content)) < 1_000
 
 
 @pytest.mark.parametrize("wire_id", ["x" * 10_000, "", 5, [], {"a": 1}, True])
@@ -651,3 +694,8 @@ def test_a_whole_sentence_about_bad_arguments_is_told_as_it_stands():
     bad = strict_json.Bad("The call was not run.", {"unreadable": "x"})
     [call] = function_calls({"parts": [{"functionCall": {"name": "f", "args": bad}}]})
     assert (call.problem, call.args) == ("The call was not run.", {"unreadable": "x"})
+
+
+def test_function_calls_reads_the_other_legal_spelling_too() -> None:
+    content = {"role": "model", "parts": [{"function_call": {"name": "f", "args": {"a_b": 1}}, "inline_data": None}]}
+    assert [(found.name, found.args) for found in function_calls(content)] == [("f", {"a_b": 1})]

@@ -572,3 +572,29 @@ def test_what_was_rewritten_for_a_model_is_encoded_once() -> None:
     assert all(one is other for one, other in zip(first, second, strict=True))
     talk.cut(1)
     assert talk.encoded_for("developer:x") == talk.encoded
+
+
+def test_parts_in_the_other_legal_spelling_are_paired_and_answered_as_any() -> None:
+    """As `model_dump()` of Google's SDK writes them."""
+    calls = {"role": "model", "parts": [
+        {"function_call": {"name": "f", "id": "1", "args": {"a_b": 1}}, "thought_signature": "c2ln", "text": None},
+        {"function_call": {"name": "g", "id": "2"}},
+    ]}  # fmt: skip
+    answer = {"role": "user", "parts": [{"function_response": {"name": "f", "id": "1", "response": {"result": 1}}}]}
+    picture = {"role": "user", "parts": [{"inline_data": {"mime_type": "image/png", "data": "aGk=", "display_name": None}}]}
+    talk = Conversation([{"role": "user", "parts": [{"text": "hi"}]}, calls, answer, picture])
+    assert talk.contents[1]["parts"] == [
+        {"functionCall": {"name": "f", "id": "1", "args": {"a_b": 1}}, "thoughtSignature": "c2ln"},
+        {"functionCall": {"name": "g", "id": "2"}},
+    ]
+    assert [part["functionResponse"]["name"] for part in talk.contents[2]["parts"]] == ["f", "g"]
+    assert talk.contents[3]["parts"] == [{"inlineData": {"mimeType": "image/png", "data": "aGk="}}]
+    assert validate(talk.contents) == []
+
+
+def test_messages_of_another_system_are_not_left_out_without_a_word_of_what_to_do() -> None:
+    _, notes = repaired([{"role": "user", "content": "hi"}])
+    assert notes == [
+        "contents[0]: left out, because it has 'content' and no 'parts'; "
+        "convert(..., target='gemini', kind='history') reads the messages of other systems"
+    ]

@@ -32,6 +32,9 @@ CALLS_MAX = 10_000
 ARGS_VALUES_MAX = 100_000
 """A call with more values in its arguments than this is refused: checking them all would hold up everything else."""
 
+ARGS_CHARS_MAX = 16 * 1024 * 1024
+"""So is one with more characters; every look at them takes its time, and a file tool writes fewer anyway."""
+
 # Arguments that are bad and deeper than this are not kept: the server might not take so deep a request.
 _BAD_DEPTH_MAX = 32
 
@@ -167,8 +170,10 @@ class Collector:
         if parts.is_call(part):
             return self._take_call(part)
         is_text = parts.is_plain_text(part)
-        if not is_text and strict_json.first_bad(part):
-            part = strict_json.mended(part)
+        if not is_text:
+            part = strict_json.mended(part) if strict_json.first_bad(part) else part
+            if (sound := parts.with_sound_fields(part)) is not part:
+                return self._take(sound) if sound else []
             is_text = parts.is_plain_text(part)
         if not is_text:
             self._flush()
@@ -220,6 +225,8 @@ class Collector:
         assert self._growing is not None
         args = self._growing.args
         self._growing = None
+        if bad := _too_much(args):
+            args, problem = {parts.UNREADABLE: bad}, f"The arguments cannot be used: {bad}."
         call = self.calls[-1] = replace(self.calls[-1], args=args, problem=self.calls[-1].problem or problem)
         place = next(i for i in range(len(self._parts) - 1, -1, -1) if parts.is_call(self._parts[i]))
         self._parts[place] = parts.with_args(self._parts[place], args)
@@ -256,7 +263,8 @@ def function_calls(answer: Any) -> list[FunctionCall]:
     content = plain if "parts" in plain else parts.candidate_of(plain).get("content")
     if not isinstance(content, dict):
         return []
-    return [_read_call(part)[0] for part in parts.parts_of(cast("JsonObject", content)) if parts.is_call(part)]
+    spelled = map(parts.spelled_as_sent, parts.parts_of(cast("JsonObject", content)))
+    return [_read_call(part)[0] for part in spelled if parts.is_call(part)]
 
 
 def resolve_name(written: str, names: Mapping[str, str]) -> str | None:
@@ -366,6 +374,8 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
     """Arguments, or why there are none. Missing means empty; a JSON text is parsed; nothing else is guessed."""
     notes: tuple[str, ...] = ()
     if isinstance(raw, str):
+        if len(raw) > ARGS_CHARS_MAX:
+            return {}, f"The arguments cannot be used: {_TOO_LONG}.", ()
         if raw.count('":') > ARGS_VALUES_MAX:
             return {}, f"The arguments cannot be used: they hold more than {ARGS_VALUES_MAX:,} values.", ()
         try:
@@ -384,13 +394,20 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
     return cast("JsonObject", raw), None, notes
 
 
+_TOO_LONG = f"they hold more than {ARGS_CHARS_MAX:,} characters"
+
+
 def _too_much(args: Any) -> str | None:
     """Why the arguments are too many to be looked at, or None."""
-    left = ARGS_VALUES_MAX
+    left, chars_left = ARGS_VALUES_MAX, ARGS_CHARS_MAX
     stack: list[Any] = [args]
     while stack:
         item = stack.pop()
-        if isinstance(item, (dict, list)):
+        if isinstance(item, str):
+            chars_left -= len(item)
+            if chars_left < 0:
+                return _TOO_LONG
+        elif isinstance(item, (dict, list)):
             children = cast("dict[str, Any] | list[Any]", item)
             left -= len(children)
             if left < 0:

@@ -36,6 +36,7 @@ from callgate.parts import (
     response_of,
     role_of,
     sendable_part,
+    spelled_as_sent,
     text_part,
     user_content,
 )
@@ -164,7 +165,8 @@ class Conversation:
         Raises:
             ConversationInvalid: the content says nothing, or it cannot stand here.
         """
-        parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
+        given = map(spelled_as_sent, parts_of(content))
+        parts = [sendable_part(part) for part in given if has_data(part) or is_signed(part)]
         if not any(map(has_data, parts)):
             raise ConversationInvalid(["a model content without parts cannot be stored"])
         if not len(self) or self.is_model(-1):
@@ -186,7 +188,7 @@ class Conversation:
             raise ConversationInvalid([f"responses at index {len(self)} follow no function call"])
         if breaches := [breach for part in responses for breach in _not_a_response(part)]:
             raise ConversationInvalid([f"responses at index {len(self)}: {breach}" for breach in breaches])
-        paired, rest = _paired(self._open, [*map(sendable_part, responses)], missing)
+        paired, rest = _paired(self._open, [sendable_part(spelled_as_sent(part)) for part in responses], missing)
         if rest:
             names = ", ".join(repr(response_of(part).get("name")) for part in rest)
             raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
@@ -347,6 +349,9 @@ def repaired(contents: Iterable[Mapping[str, Any]]) -> tuple[list[Content], list
     return result, notes
 
 
+_READ_ELSEWHERE = "convert(..., target='gemini', kind='history') reads the messages of other systems"
+
+
 def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator[Content]:
     """Each content with a legal role and without empty parts; responses and other parts come as contents of their own."""
     for index, given in enumerate(contents):
@@ -370,7 +375,8 @@ def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator
         if any(map(has_data, others)):
             yield {**content, "role": role, "parts": others}
         elif not early:
-            notes.append(f"contents[{index}]: left out, because it says nothing")
+            why = "it says nothing" if "content" not in content else f"it has 'content' and no 'parts'; {_READ_ELSEWHERE}"
+            notes.append(f"contents[{index}]: left out, because {why}")
         if late:
             yield {"role": "user", "parts": late}
 
@@ -402,7 +408,10 @@ def _kept_parts(content: Mapping[str, Any], notes: list[str], index: int) -> lis
 def _fit(part: Any) -> Part | None:
     """A part that can be sent, or None where there is nothing to send."""
     whole: Part = text_part(part) if isinstance(part, str) else part
-    if not isinstance(cast("Any", whole), dict) or not is_whole(whole) or not (has_data(whole) or is_signed(whole)):
+    if not isinstance(cast("Any", whole), dict):
+        return None
+    whole = spelled_as_sent(whole)
+    if not is_whole(whole) or not (has_data(whole) or is_signed(whole)):
         return None
     return sendable_part(whole)
 

@@ -20,8 +20,9 @@ __all__ = [
     "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed",
     "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of",
     "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
-    "sendable_part", "signature_of", "text_of", "text_part", "thought_part", "unsigned", "usage_of", "user_content",
-    "with_args", "with_names", "with_parts", "with_signature", "with_text", "without_stream_fields",
+    "sendable_part", "signature_of", "spelled_as_sent", "text_of", "text_part", "thought_part", "unsigned", "usage_of",
+    "user_content", "with_args", "with_names", "with_parts", "with_signature", "with_sound_fields", "with_text",
+    "without_stream_fields",
 ]  # fmt: skip
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
@@ -157,6 +158,48 @@ def sendable_part(part: Part) -> Part:
     if is_response(part) and not isinstance(response_of(part).get("response"), dict):
         return {**part, "functionResponse": {**response_of(part), "response": {"result": response_of(part).get("response")}}}
     return part
+
+
+def spelled_as_sent(part: Part) -> Part:
+    """The part with its fields as the wire writes them, where they are in the other legal spelling (`function_call`)."""
+    if not any(key in _OTHER_SPELLING for key in part):
+        return part
+    return {
+        _OTHER_SPELLING.get(key, key): _spelled_inside(value) if key in ("inline_data", "file_data") else value
+        for key, value in part.items()
+        if value is not None
+    }
+
+
+def _spelled_inside(blob: Any) -> Any:
+    if not isinstance(blob, dict):
+        return blob
+    fields = cast("JsonObject", blob).items()
+    return {_OTHER_SPELLING.get(key, key): value for key, value in fields if value is not None}
+
+
+_OTHER_SPELLING = {
+    "function_call": "functionCall", "function_response": "functionResponse", "thought_signature": "thoughtSignature",
+    "inline_data": "inlineData", "file_data": "fileData", "mime_type": "mimeType", "file_uri": "fileUri",
+    "display_name": "displayName", "executable_code": "executableCode", "code_execution_result": "codeExecutionResult",
+    "tool_call": "toolCall", "tool_response": "toolResponse", "video_metadata": "videoMetadata",
+    "media_resolution": "mediaResolution", "part_metadata": "partMetadata",
+}  # fmt: skip
+
+
+def with_sound_fields(part: Part) -> Part:
+    """The part with text that is no text left out and a call that is no object without a name; itself if all is well.
+
+    Neither could be sent back.
+    """
+    wrong = [key for key, kind in _KINDS.items() if part.get(key) is not None and not isinstance(part[key], kind)]
+    if not wrong:
+        return part
+    kept = {key: value for key, value in part.items() if key not in wrong}
+    return {**kept, **{key: {} for key in wrong if key != "text"}}
+
+
+_KINDS = {"text": str, "functionCall": dict, "functionResponse": dict}
 
 
 def is_wire_id(value: object) -> bool:

@@ -595,7 +595,7 @@ class Loop:
             elif made + index >= limits.calls:
                 run.wrap_up = "call_limit"
                 self._settle(call, "failed", error=f"Not run: the limit of {limits.calls} calls is reached. {_ANSWER_NOW}")
-            elif _key(call.call) in repeated:
+            elif repeated and _key(call.call) in repeated:
                 run.wrap_up = "loop"
                 self._settle(call, "failed", error=f"Not run: the same call was made {limits.repeats} times. {_ANSWER_NOW}")
 

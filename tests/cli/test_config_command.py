@@ -230,3 +230,11 @@ def test_debug_shows_requests_answers_and_calls_without_secrets(
     assert "DEBUG callgate.driver: answer" in err
     assert "DEBUG callgate.driver: call" in err
     assert "AIzaSyA" not in err
+
+
+@pytest.mark.parametrize("group", ["config", "sessions", "mcp"])
+def test_a_group_without_a_command_shows_its_commands_line_by_line(group: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([group])
+    told = "".join(capsys.readouterr())
+    assert told.startswith(f"Usage: callgate {group} ")
+    assert "\nCommands:\n" in told

@@ -43,6 +43,13 @@ def said(text: str) -> dict[str, Any]:
         ({"content": [said("five")], "structuredContent": {"result": "five"}}, {"result": "five"}),
         ({"content": [said("[1, 2]")], "structuredContent": {"items": [1, 2]}}, {"items": [1, 2]}),
         ({"content": [said("In words: 1")], "structuredContent": {"a": 1}}, [{"a": 1}, "In words: 1"]),
+        (
+            {"content": [PNG], "structuredContent": {"result": [{"type": "image", "data": PNG["data"], "n": 1}]}},
+            [
+                {"result": [{"type": "image", "data": "(given as media beside this)", "n": 1}]},
+                Media(data=b"icon", mime_type="image/png"),
+            ],
+        ),
         ({"content": [{**PNG, "data": "!"}]}, "[left out: image/png that is not base64]"),
     ],
 )

@@ -226,6 +226,35 @@ def test_one_bad_tool_does_not_hide_the_others():
     assert run(story()) == ["echo", "bare"]
 
 
+def test_a_tool_that_is_told_of_in_a_wrong_way_does_not_cost_the_server_the_others():
+    odd = [
+        {"name": "text", "inputSchema": {"type": "string"}},
+        {
+            "name": "maybe",
+            "title": 7,
+            "annotations": "x",
+            "inputSchema": {"type": ["object", "null"], "properties": {"n": {}}},
+        },
+        {"name": "null", "inputSchema": {"type": None}, "description": 5},
+        {"name": "rows", "inputSchema": {"type": "OBJECT"}, "outputSchema": {"type": "array"}},
+    ]
+
+    async def story() -> dict[str, Any]:
+        box = server("echo", options={"more": odd})
+        await box.start(story)
+        schemas = {tool.definition.name: dict(tool.definition.input_schema) for tool in box.runnables()}
+        await box.aclose(story)
+        return schemas
+
+    assert run(story()) == {
+        "echo": {"type": "object"},
+        "text": {"type": "object", "allOf": [{"type": "string"}]},
+        "maybe": {"type": "object", "properties": {"n": {}}},
+        "null": {"type": "object"},
+        "rows": {"type": "object"},
+    }
+
+
 def test_more_tools_than_can_be_declared_are_left_out_and_said():
     boxes = [server(*(f"t{number}_{n}" for n in range(250)), name=f"box{number}") for number in range(3)]
     model = ScriptedModel([lambda request: str(len(request.definitions))])

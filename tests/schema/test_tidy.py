@@ -41,6 +41,8 @@ def of(**properties: Any) -> dict[str, Any]:
          {**of(a=TEXT, b=TEXT), "required": ["b", "a"]}),
         ({"$schema": D4, **of(a={"type": "number", "exclusiveMinimum": True}), "required": []}, of(a={"type": "number"})),
         ({**of(a={"$ref": "#here"}), "$defs": {"x": {"$id": "#here", "type": "string"}}}, of(a=TEXT)),
+        ({**of(a={"$ref": "#/$defs/Map<größe, 5%>[]"}), "$defs": {"Map<größe, 5%>[]": TEXT}}, of(a=TEXT)),
+        ({**of(a={"$ref": "#/$defs/a#b"}), "$defs": {"a#b": TEXT}}, of(a=TEXT)),
         ({"allOf": [of(a={"type": "Integer"})]}, {"allOf": [of(a={"type": "integer"})]}),
     ],
 )  # fmt: skip

@@ -174,6 +174,11 @@ def test_the_table_has_sixty_rows_at_least() -> None:
     assert len(TABLE) >= 60
 
 
+def test_a_client_that_sends_all_of_a_far_too_large_body_first_still_reads_the_answer(site: Site) -> None:
+    answer = parsed(site.raw(post(body=b" " * 20_000_000)))
+    assert answer.error == TOO_LARGE
+
+
 def test_two_requests_in_one_do_not_become_a_request_that_was_smuggled_in(site: Site) -> None:
     hidden = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"
     head = (

@@ -31,6 +31,23 @@ def test_a_call_that_does_not_end_is_stopped_and_the_next_one_served(name, use_p
     assert served.value == 3
 
 
+def test_a_waiting_call_that_is_cancelled_as_it_is_answered_ends_at_once(use_pool):
+    async def story(pool):
+        await pool.list_tools(None)
+        running = asyncio.create_task(pool.execute(None, "wait_and_say", {"text": "", "seconds": 60.0}))
+        waiting = asyncio.create_task(pool.execute(None, "add", {"a": 1}))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        # Nobody runs in between: the answer comes when the wait is over and the end of the wait is not yet known.
+        waiting.cancel()
+        pool.close(0.0)
+        done, _ = await asyncio.wait({waiting}, timeout=10)
+        running.cancel()
+        return waiting in done and waiting.cancelled()
+
+    assert use_pool(story)
+
+
 def test_what_a_tool_started_dies_with_it_even_outside_its_group(use_pool, gone, tmp_path):
     note = tmp_path / "ids"
 

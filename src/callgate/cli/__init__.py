@@ -90,6 +90,10 @@ def _run(args: Sequence[str] | None) -> int:
     try:
         code = cli.main(args=None if args is None else list(args), prog_name="callgate", standalone_mode=False)
     except click.UsageError as error:
+        # A group without a command; before click 8.2 there was no such error, and the help was shown by click itself.
+        if isinstance(error, getattr(click.exceptions, "NoArgsIsHelpError", ())):
+            click.echo(error.format_message(), err=True)
+            return error.exit_code
         hint = f" (see: {error.ctx.command_path} --help)" if error.ctx else ""
         return _failed(f"{error.format_message()}{hint}", error.exit_code)
     except click.ClickException as error:

@@ -10,7 +10,7 @@ import base64
 import binascii
 import contextlib
 import json
-from typing import Any
+from typing import Any, cast
 
 from callgate import strict_json
 from callgate.definitions.format import Blob, ResultPart, Text, Value
@@ -26,6 +26,7 @@ TEXT_CHARS_MAX = 2_000_000
 MEDIA_BYTES_MAX = 15 * 1024 * 1024
 """Of one image or other medium; a larger one is only named."""
 ERROR_CHARS_MAX = 20_000
+AS_MEDIUM = "(given as media beside this)"
 
 
 def value_of(result: JsonObject) -> object:
@@ -43,7 +44,8 @@ def value_of(result: JsonObject) -> object:
         said = "\n".join(filter(None, map(_in_words, read.parts)))
         raise ToolError(said[:ERROR_CHARS_MAX] or "The tool failed without saying why.")
     structured: list[Any] = [part.value for part in read.parts if isinstance(part, Value)][:1]
-    values = [_plain(part) for part in read.parts if not (structured and _repeats(part, structured[0]))]
+    media = frozenset(part.data for part in read.parts if isinstance(part, Blob) and part.data)
+    values = [_plain(part, media) for part in read.parts if not (structured and _repeats(part, structured[0]))]
     return values[0] if len(values) == 1 else values or "The tool gave no output."
 
 
@@ -61,9 +63,18 @@ def _repeats(part: ResultPart, structured: Any) -> bool:
     return said in (structured, inner) or part.text == inner
 
 
-def _plain(part: ResultPart) -> Any:
+def _without_media(value: Any, media: frozenset[str]) -> Any:
+    """The value without the bytes of what comes beside it as a medium: as text they would only cost, and dearly."""
+    if isinstance(value, str):
+        return AS_MEDIUM if value in media else value
+    if isinstance(value, dict):
+        return {key: _without_media(item, media) for key, item in cast("JsonObject", value).items()}
+    return [_without_media(item, media) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _plain(part: ResultPart, media: frozenset[str]) -> Any:
     if isinstance(part, Value):
-        return part.value
+        return _without_media(part.value, media) if media else part.value
     if isinstance(part, Text):
         cut = len(part.text) - TEXT_CHARS_MAX
         return part.text if cut <= 0 else f"{part.text[:TEXT_CHARS_MAX]}\n[cut off: {cut} more characters]"

@@ -168,14 +168,38 @@ def _mended(message: Any) -> Any:
         named = [cast("JsonObject", tool) for tool in listed if isinstance(tool, dict) and "name" in tool]
         if len(named) < len(listed):
             logger.warning("a server lists tools without a name; they are left out")
-        result["tools"] = [_with_schema(tool) for tool in named if isinstance(tool["name"], str)]
+        result["tools"] = [_acceptable(_with_schema(tool)) for tool in named if isinstance(tool["name"], str)]
     return message
 
 
 def _with_schema(tool: JsonObject) -> JsonObject:
-    schema: Any = tool.get("inputSchema")
-    if not isinstance(schema, dict) or cast("JsonObject", schema).get("type") is None:
-        return {**tool, "inputSchema": {"type": "object", **cast("JsonObject", schema if isinstance(schema, dict) else {})}}
+    """The tool with a schema that says it is of an object; one that is of something else is kept, to be told of later."""
+    given: Any = tool.get("inputSchema")
+    schema = cast("JsonObject", given) if isinstance(given, dict) else {}
+    kinds: Any = schema.get("type")
+    if kinds == "object":
+        return tool
+    listed = [str(kind).lower() for kind in (cast("list[Any]", kinds) if isinstance(kinds, list) else [kinds])]
+    is_object = kinds is None or "object" in listed
+    return {**tool, "inputSchema": {**schema, "type": "object"} if is_object else {"type": "object", "allOf": [schema]}}
+
+
+def _acceptable(tool: JsonObject) -> JsonObject:
+    """The tool itself, or what it cannot do without, where something else of it is not as MCP has it."""
+    from mcp_types import Tool
+    from pydantic import ValidationError
+
+    output: Any = tool.get("outputSchema")
+    if output is not None and not (isinstance(output, dict) and cast("JsonObject", output).get("type") == "object"):
+        logger.warning("the output schema of the tool %r of a server is not one of an object; it is not used", tool["name"])
+        tool = {key: value for key, value in tool.items() if key != "outputSchema"}
+    try:
+        Tool.model_validate(tool, by_name=False)
+    except ValidationError as error:
+        wrong = sorted({str(one["loc"][0]) for one in error.errors() if one["loc"]})
+        logger.warning("the tool %r of a server is told of in a wrong way: %s", tool["name"], ", ".join(wrong))
+        kept = {key: tool[key] for key in ("name", "inputSchema")}
+        return {**kept, "description": tool["description"]} if isinstance(tool.get("description"), str) else kept
     return tool
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from callgate.schema.coerce import coerced
+from callgate.schema.coerce import coerced, coerced_at, with_whole_numbers
 from callgate.schema.names import renamed
+from callgate.schema.narrow import judged, needs_narrowing
 from callgate.schema.problems import sentences
-from callgate.schema.validator import plain, validator_of
+from callgate.schema.validator import SchemaValidator, plain, validator_of
 from callgate.strict_json import DEPTH_MAX, depth_exceeds, first_bad, without_surrogates
 from callgate.types import Checked, ToolDefinition
 
@@ -45,9 +46,19 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any]) -> Chec
     copy: dict[str, Any] = {name: plain(value) for name, value in args.items()}
     if validator.aliases:
         copy = renamed(copy, validator.aliases)
+    if needs_narrowing(copy, validator):
+        return _judged_step_by_step(copy, validator)
     copy, coercions = coerced(copy, validator)
     problems = sentences(validator.root.iter_errors(copy), validator.schema, copy)
     return Checked(args=copy, problems=list(problems), coercions=list(coercions))
+
+
+def _judged_step_by_step(copy: dict[str, Any], validator: SchemaValidator) -> Checked:
+    """For arguments of which all errors at once would be too many."""
+    notes, problems = judged(copy, validator, lambda value, place, where: coerced_at(value, place, where, validator))
+    if not problems:
+        copy = with_whole_numbers(copy, validator, notes)
+    return Checked(args=copy, problems=problems, coercions=notes)
 
 
 def _is_flat(args: Mapping[str, Any]) -> bool:

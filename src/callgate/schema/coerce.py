@@ -16,13 +16,14 @@ from urllib.parse import unquote
 
 from callgate.errors import JsonError
 from callgate.schema.problems import readable_path, shown
+from callgate.schema.refs import Place
 from callgate.schema.validator import SchemaValidator, has_ambiguous_keys, plain, real_path
 from callgate.strict_json import parse
 
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["coerced"]
+__all__ = ["coerced", "coerced_at", "with_whole_numbers"]
 
 Path: TypeAlias = tuple[str | int, ...]
 
@@ -44,9 +45,18 @@ def coerced(args: dict[str, Any], validator: SchemaValidator) -> tuple[dict[str,
     if validator.has_ambiguous_keys or has_ambiguous_keys(args):
         return args, ()  # the validator could not say which value it means
     value, notes = _Coercion(validator).settled(args, validator.root, ())
-    if _has_whole_float(value):
-        value = _with_integers(value, [validator.schema], validator.schema, (), notes)
-    return cast("dict[str, Any]", value), tuple(notes)
+    return cast("dict[str, Any]", with_whole_numbers(value, validator, notes)), tuple(notes)
+
+
+def with_whole_numbers(value: Any, validator: SchemaValidator, notes: list[str]) -> Any:
+    """The value with `5` for `5.0` wherever an integer is meant; what was changed is added to the notes."""
+    return _with_integers(value, [validator.schema], validator.schema, (), notes) if _has_whole_float(value) else value
+
+
+def coerced_at(value: Any, place: Place, where: Path, validator: SchemaValidator) -> tuple[Any, list[str]]:
+    """The same for one value that is no object or array, as the schema at a place means it."""
+    is_one_value = value is None or isinstance(value, (bool, int, float, str))
+    return _Coercion(validator).settled(value, validator.at(place), where) if is_one_value else (value, [])
 
 
 class _Coercion:

@@ -21,7 +21,7 @@ from callgate.schema.names import renamed
 from callgate.schema.refs import Source
 from callgate.schema.shape import Losses, Shape
 from callgate.schema.soundness import sound_objects
-from callgate.schema.validator import usable_validator
+from callgate.schema.validator import require_bounded, usable_validator
 from callgate.schema.wire_json import JsonWriter
 from callgate.schema.wire_message import MessageWriter
 from callgate.types import JsonObject, Loss, ToolDefinition
@@ -96,6 +96,8 @@ def compile_schema(
             ]
             compiled = _compiled_from(Source(read), own, field, surface, tool)
             return replace(compiled, losses=[*compiled.losses, *unchecked])
+    elif isinstance(read, Mapping) and ("$defs" in read or "definitions" in read):
+        require_bounded(read, tool)
     return _compiled_from(Source(read), own, field, surface, tool)
 
 

@@ -6,7 +6,7 @@ comes back whole.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
 from itertools import islice
@@ -17,11 +17,12 @@ from callgate.schema.validator import MASK, real_path
 if TYPE_CHECKING:
     from jsonschema_rs import ValidationError
 
-__all__ = ["readable_path", "sentences", "shown"]
+__all__ = ["has_other_tag", "readable_path", "sentences", "shown"]
 
 _SENTENCES_MAX = 10
 _ERRORS_MAX = 1_000
 _CHARS_MAX = 300
+_PATH_CHARS_MAX = 160
 _VALUE_CHARS_MAX = 60
 _OPTIONS_MAX = 20
 _UNION_DEPTH_MAX = 5
@@ -37,12 +38,23 @@ class _About:
     """What the errors speak of."""
 
     schema: dict[str, Any]
-    args: Mapping[str, Any]
+    args: Any
+    base: Sequence[str | int] = ()
+
+    def path(self, error: ValidationError) -> str:
+        path = readable_path([*self.base, *real_path(error.instance_path, self.args)[0]])
+        # The middle of a long way says least; what is wrong at its end must still fit behind it.
+        return path if len(path) <= _PATH_CHARS_MAX else f"{path[: _PATH_CHARS_MAX // 2]}…{path[-_PATH_CHARS_MAX // 2 :]}"
 
 
-def sentences(errors: Iterable[ValidationError], schema: dict[str, Any], args: Mapping[str, Any]) -> tuple[str, ...]:
-    """At most ten sentences; where there are more problems, the last one says how many."""
-    about = _About(schema, args)
+def sentences(
+    errors: Iterable[ValidationError], schema: dict[str, Any], args: Any, base: Sequence[str | int] = ()
+) -> tuple[str, ...]:
+    """At most ten sentences; where there are more problems, the last one says how many.
+
+    `base` is where `args` lie in the arguments, if they are not all of them.
+    """
+    about = _About(schema, args, base)
     found: dict[str, None] = {}
     for error in islice(errors, _ERRORS_MAX):
         for sentence in _of_error(error, about, _UNION_DEPTH_MAX):
@@ -81,14 +93,14 @@ def _of_error(error: ValidationError, about: _About, depth_left: int) -> list[st
     kind = error.kind.name
     if kind in ("anyOf", "oneOf"):
         return _of_union(error, about, depth_left)
-    path = readable_path(real_path(error.instance_path, about.args)[0])
+    path = about.path(error)
     prefix = f"{path}: " if path else ""
     return [prefix + sentence for sentence in _SENTENCES.get(kind, _other)(error, about)]
 
 
 def _of_union(error: ValidationError, about: _About, depth_left: int) -> list[str]:
     """What keeps the value out of the one branch that was meant, or all the types that would do."""
-    path = readable_path(real_path(error.instance_path, about.args)[0])
+    path = about.path(error)
     prefix = f"{path}: " if path else ""
     branches = cast("list[list[ValidationError]]", error.kind.as_dict()["context"])
     if not all(branches):
@@ -97,6 +109,8 @@ def _of_union(error: ValidationError, about: _About, depth_left: int) -> list[st
     if len(options) >= len(branches) and all(_options(item, error.instance_path) for branch in branches for item in branch):
         return [prefix + _not_among(error.instance, options)]
     meant = [branch for branch in branches if not any(_is_type_error_at(item, error.instance_path) for item in branch)]
+    # Forms that differ in a word of theirs, such as `kind`, are told apart by it.
+    meant = [branch for branch in meant if not has_other_tag(branch, error.instance_path)] or meant
     if not meant:
         types = [name for branch in branches for item in branch for name in item.kind.as_dict().get("types", ())]
         return [prefix + _mismatch(error.instance, types)]
@@ -104,6 +118,15 @@ def _of_union(error: ValidationError, about: _About, depth_left: int) -> list[st
     if depth_left and (len(meant) == 1 or len(closest) == 1):
         return [sentence for item in closest for sentence in _of_error(item, about, depth_left - 1)]
     return [f"{prefix}{shown(error.instance)} fits none of the {len(branches)} allowed forms"]
+
+
+def has_other_tag(errors: Iterable[ValidationError], path: Sequence[str | int]) -> bool:
+    """Whether a member of the object at `path` has one of a few fixed values, but not the one that is asked for."""
+    around = list(path)
+    return any(
+        error.kind.name in ("const", "enum") and len(error.instance_path) > 0 and error.instance_path[:-1] == around
+        for error in errors
+    )
 
 
 def _is_type_error_at(error: ValidationError, path: Sequence[str | int]) -> bool:

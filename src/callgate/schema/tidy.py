@@ -1,15 +1,17 @@
 """Slips that many schemas share and whose meaning is plain, put right: a schema of plain dicts in, changed in place.
 
 Serialisers write null for what was not set and `[]` for an empty map; people write `any`, `STRING`, and `required: true`
-beside a property, or an `$id` as an older draft has it. None of it is JSON Schema, and each would fail the whole tool. What
-could be meant in more than one way is left alone, for the validator to refuse. This file reads keywords by their place only:
-a property may have any name.
+beside a property, an `$id` as an older draft has it, or a `$ref` to a name such as `Map<string>` as it stands. None of it is
+JSON Schema, and each would fail the whole tool. What could be meant in more than one way is left alone, for the validator to
+refuse. This file reads keywords by their place only: a property may have any name.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, cast
+from urllib.parse import quote
 
 from callgate.schema.refs import Source, escaped, subschemas
 from callgate.schema.shape import ALL_TYPES, TYPES_OF
@@ -22,6 +24,8 @@ _NEVER_NULL = frozenset({
     "$ref", "$schema", "$id", "$anchor", "$comment", "examples", "$dynamicRef", "$dynamicAnchor", "readOnly", "writeOnly",
     "deprecated",
 })  # fmt: skip
+# What the fragment of a URI cannot hold as it is; a percent sign must begin an escape.
+_NOT_IN_POINTER = re.compile(r"[^A-Za-z0-9\-._~:/?@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})")
 _TYPES = frozenset({*ALL_TYPES, "any"})
 _FLAGS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
@@ -33,7 +37,7 @@ def tidy(schema: dict[str, Any]) -> list[str]:
     stack: list[tuple[dict[str, Any], str]] = [(schema, "")]
     while stack:
         node, pointer = stack.pop()
-        for step in (_drop_nulls, _fill_maps, _name_types, _gather_required, *_OF_DRAFT.get(draft, ())):
+        for step in (_drop_nulls, _fill_maps, _name_types, _gather_required, _escape_references, *_OF_DRAFT.get(draft, ())):
             found += [f"{pointer}/{what}" for what in step(node)]
         below = [(steps, cast("dict[str, Any]", inner)) for steps, inner in subschemas(node) if isinstance(inner, dict)]
         stack += [(inner, f"{pointer}/{'/'.join(map(escaped, steps))}") for steps, inner in reversed(below)]
@@ -75,7 +79,10 @@ def _gather_required(node: dict[str, Any]) -> Iterator[str]:
     if held is not None and not isinstance(held, list):
         return
     names = cast("list[Any]", held or [])
-    needed: list[Any] = [name for index, name in enumerate(names) if name not in names[:index]]
+    if all(type(name) is str for name in names):
+        needed: list[Any] = list(dict.fromkeys(names))
+    else:
+        needed = [name for index, name in enumerate(names) if name not in names[:index]]
     if len(needed) < len(names):
         yield "required: a name that is listed twice is read once"
     for name, inner in _members(node, "properties").items():
@@ -86,6 +93,17 @@ def _gather_required(node: dict[str, Any]) -> Iterator[str]:
             yield f"properties/{escaped(name)}/required: {str(own).lower()} is read as a word of the object around it"
     if needed:
         node["required"] = needed
+
+
+def _escape_references(node: dict[str, Any]) -> Iterator[str]:
+    """A reference to a name as it stands, where a URI would have its odd characters escaped."""
+    held = node.get("$ref")
+    if not isinstance(held, str) or not held.startswith("#/"):
+        return
+    escaped_one = "#" + _NOT_IN_POINTER.sub(lambda found: quote(found[0], safe="", errors="replace"), held[1:])
+    if escaped_one != held:
+        node["$ref"] = escaped_one
+        yield f"$ref: {held!r} is read as {escaped_one!r}"
 
 
 def _settle_draft_4(node: dict[str, Any]) -> Iterator[str]:

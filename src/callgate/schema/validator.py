@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote
 
 from callgate.errors import ToolNotDeclarable
+from callgate.schema.effort import Effort
 from callgate.schema.names import aliases_of
 from callgate.schema.patterns import Settled, respell_patterns
 from callgate.schema.refs import DRAFTS, Place, Source, as_mapping
@@ -27,7 +28,19 @@ from callgate.types import ToolDefinition
 if TYPE_CHECKING:
     import jsonschema_rs
 
-__all__ = ["MASK", "SchemaValidator", "has_ambiguous_keys", "plain", "real_path", "usable_validator", "validator_of"]
+__all__ = [
+    "MASK",
+    "SchemaValidator",
+    "has_ambiguous_keys",
+    "plain",
+    "real_path",
+    "require_bounded",
+    "usable_validator",
+    "validator_of",
+]
+
+EFFORT_OF_ONE_VALUE_MAX = 10_000
+"""More schemas than this are not looked at for one value."""
 
 MASK = "\x00"
 """Stands for the checked value in the validator's messages, so that a huge value is never written out."""
@@ -39,6 +52,7 @@ _VALUES_MAX = 200_000
 # The one of the schema's own draft the validator knows by itself.
 _METASCHEMA = re.compile(r"https?://json-schema\.org/(draft[-/][0-9-]+/)schema")
 
+_REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 _MENDABLE = frozenset({"$ref", "$dynamicRef", "exclusiveMinimum", "exclusiveMaximum"})
 
 _cache: OrderedDict[int, tuple[Mapping[str, Any], SchemaValidator]] = OrderedDict()
@@ -76,6 +90,16 @@ class SchemaValidator:
     def aliases(self) -> Mapping[str, str]:
         """Names that may have been sent in place of properties' own -> those."""
         return aliases_of(as_mapping(place.schema) for place in Source(self.schema).places())
+
+    @cached_property
+    def effort(self) -> Effort:
+        """How much work a check is."""
+        return Effort(self.schema)
+
+    def at(self, place: Place) -> jsonschema_rs.Validator:
+        """A validator for the subschema at a place."""
+        pointer = f"{_ROOT}#{quote(place.pointer, safe='/~')}"
+        return self._compiled(pointer, {"$ref": pointer})
 
     def part(self, path: Sequence[str | int]) -> jsonschema_rs.Validator:
         """A validator for the subschema at `path`, whose references still see the whole schema."""
@@ -174,6 +198,8 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
         raise ToolNotDeclarable(f"{tool}its input schema {survey.problem}")
     schema = plain(original)
     slips = tidy(schema)
+    if not _REFERENCES.isdisjoint(survey.keys):
+        require_bounded(schema, name)
     source = plain(schema) if slips else original
     _mend_all(schema, survey)
     try:
@@ -186,6 +212,20 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
         return SchemaValidator(schema, survey.objects, source, slips, respelled)
     except ValueError as error:
         raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
+
+
+def require_bounded(schema: Mapping[str, Any], tool: str | None) -> None:
+    """Refuses a schema whose unions of references multiply until no value could be checked.
+
+    Raises:
+        ToolNotDeclarable: they do.
+    """
+    if Effort(schema).of_one_value() > EFFORT_OF_ONE_VALUE_MAX:
+        named = f"tool {tool!r}: " if tool is not None else ""
+        raise ToolNotDeclarable(
+            f"{named}its input schema holds one value against more than {EFFORT_OF_ONE_VALUE_MAX:,} schemas, because unions"
+            " refer to unions; list each choice once"
+        )
 
 
 def _is_readable(pattern: str) -> bool:

@@ -7,6 +7,7 @@ not looked at.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import hmac
 import ipaddress
@@ -33,6 +34,9 @@ LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/health"})
 """Paths that need no token: they show nothing of any conversation."""
 PUBLIC_FOLDERS = ("/static/",)
+DISCARD_S = 2.0
+DISCARD_BYTES = 64 * 1024 * 1024
+"""So long and so much of a body that is too large is still taken in, so that its sender reads the answer."""
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
 _JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?;?', re.IGNORECASE)
@@ -134,6 +138,8 @@ class Guard:
         problem = problem_of(error)
         # What is still on the way of a refused body must not be taken for another request.
         problem.headers = {**problem.headers, "Connection": "close"}
+        if error.code == 413:
+            send = _discarding(receive, send)
         await error_response(problem, scope)(scope, receive, send)
 
     def _check_size(self, head: Head, scope: Scope) -> None:
@@ -265,6 +271,33 @@ class _Body:
             raise error
         self._is_whole = not message.get("more_body", False)
         return message
+
+
+def _discarding(receive: Receive, send: Send) -> Send:
+    """Answers at once, and then lets the rest of the body run into the sand for a while.
+
+    A connection that is closed while its client still sends is reset, and most clients never see the answer then.
+    """
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.body" and not message.get("more_body", False):
+            await send({**message, "more_body": True})
+            await _discard(receive)
+            message = {"type": "http.response.body", "body": b""}
+        await send(message)
+
+    return sending
+
+
+async def _discard(receive: Receive) -> None:
+    discarded = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(DISCARD_S):
+            while discarded < DISCARD_BYTES:
+                message = await receive()
+                if message["type"] != "http.request" or not message.get("more_body", False):
+                    return
+                discarded += len(message.get("body", b""))
 
 
 def _answering(send: Send, origin: str | None, service: Service, scope: Scope) -> Send:

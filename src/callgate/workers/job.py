@@ -123,6 +123,8 @@ class Job:
     last: str | None = None
     """The last progress report."""
     future: asyncio.Future[ToolResult] = field(init=False)
+    is_told: bool = False
+    """Its result was given to whoever waited, or who just stopped waiting."""
     timer: asyncio.TimerHandle | None = None
     slot: Any = None
     """Who has it."""
@@ -177,6 +179,7 @@ class Job:
             self.loop.call_soon_threadsafe(self._set, result)
 
     def _set(self, result: ToolResult) -> None:
+        self.is_told = True
         if self.timer is not None:
             self.timer.cancel()
         if not self.future.done():

@@ -267,7 +267,8 @@ class WorkerPool:
             if job.future.cancelled():
                 job.future = job.loop.create_future()
                 self._dispatch.stop(job, "cancelled", "The call was cancelled while it was running.")
-                await asyncio.wait({job.future})
+                if not job.is_told:
+                    await asyncio.wait({job.future})
             raise
 
     async def end_session(self, session: str) -> None:

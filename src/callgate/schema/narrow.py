@@ -1,0 +1,122 @@
+"""Arguments whose errors could not all be listed are judged step by step: the first thing that is wrong, then the next.
+
+A validator that lists every error of every branch of every union takes for ever where unions lie in unions; that a value
+is not valid it says at once. So the way down to what is wrong is asked for level by level, through the one branch that is
+meant. Arguments and a validator come in; what `coerced` and `sentences` would have said goes out, if perhaps less of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, TypeAlias, cast
+
+from callgate.schema.problems import has_other_tag, readable_path, sentences
+from callgate.schema.refs import Place
+from callgate.schema.validator import SchemaValidator
+from callgate.strict_json import DEPTH_MAX, depth_exceeds
+
+__all__ = ["EFFORT_LISTED_MAX", "judged", "needs_narrowing"]
+
+Path: TypeAlias = tuple[str | int, ...]
+Repair: TypeAlias = Callable[[Any, Place, Path], tuple[Any, list[str]]]
+
+EFFORT_LISTED_MAX = 10_000
+"""So many steps of a check are few enough to list all that is wrong; about a tenth of a second."""
+
+_FLAT_LEVELS = 3
+_REPAIRS_MAX = 200
+_STEPS_MAX = 10 * DEPTH_MAX  # a few schemas for each level
+_NOT_SAID = "the arguments do not fit the schema, and are nested too deeply in its choices to say where; simplify them"
+
+
+class _Culprit(NamedTuple):
+    place: Place
+    path: Path
+    value: Any
+
+
+def needs_narrowing(args: dict[str, Any], validator: SchemaValidator) -> bool:
+    """Whether listing all errors could take too long."""
+    if not validator.effort.may_multiply or not depth_exceeds(args, _FLAT_LEVELS):
+        return False
+    return validator.effort.of(args) > EFFORT_LISTED_MAX
+
+
+def judged(args: dict[str, Any], validator: SchemaValidator, repaired: Repair) -> tuple[list[str], list[str]]:
+    """What was changed in the arguments (in place), and what is wrong with them after that."""
+    notes: list[str] = []
+    for _ in range(_REPAIRS_MAX):
+        if validator.root.is_valid(args):
+            return notes, []
+        try:
+            culprit = _culprit(args, validator)
+            new, more = repaired(culprit.value, culprit.place, culprit.path) if culprit.path else (None, [])
+        except ValueError:  # A part behind an `$id` of its own cannot be addressed.
+            return notes, [_NOT_SAID]
+        if not more:
+            return notes, _told(culprit, validator)
+        _put(args, culprit.path, new)
+        notes += more
+    return notes, [_NOT_SAID]
+
+
+def _culprit(args: dict[str, Any], validator: SchemaValidator) -> _Culprit:
+    """The innermost value that is known to be wrong, and the schema that it was meant to fit."""
+    found = _Culprit(validator.effort.root, (), args)
+    for _ in range(_STEPS_MAX):
+        inner = _further(found, validator)
+        if inner is None:
+            break
+        found = inner
+    return found
+
+
+def _further(found: _Culprit, validator: SchemaValidator) -> _Culprit | None:
+    """One step further down, or None where the value itself is what is wrong."""
+    place, path, value = found
+    effort = validator.effort
+    if "contains" not in cast("dict[str, Any]", place.schema):
+        for inner, key, item in effort.below(place, value):
+            if not validator.at(inner).is_valid(item):
+                return _Culprit(inner, (*path, key), item)
+    for inner in effort.musts(place):
+        if not validator.at(inner).is_valid(value):
+            return _Culprit(inner, path, value)
+    for word in ("anyOf", "oneOf"):
+        branches = effort.branches(place, word)
+        if branches and not any(validator.at(inner).is_valid(value) for inner in branches):
+            meant = _meant(branches, _hollow(value), validator)
+            return _Culprit(meant, path, value) if meant is not None else None
+    return None
+
+
+def _meant(branches: Sequence[Place], hollow: Any, validator: SchemaValidator) -> Place | None:
+    """The branch that a value was meant to fit, if that can be told."""
+    errors = [list(validator.at(inner).iter_errors(hollow)) for inner in branches]
+    fitting = [inner for inner, found in zip(branches, errors, strict=True) if not found]
+    tagged = [inner for inner, found in zip(branches, errors, strict=True) if not has_other_tag(found, ())]
+    return fitting[0] if fitting else tagged[0] if len(tagged) == 1 else None
+
+
+def _told(culprit: _Culprit, validator: SchemaValidator) -> list[str]:
+    hollow = _hollow(culprit.value)
+    found = sentences(validator.at(culprit.place).iter_errors(hollow), validator.schema, hollow, culprit.path)
+    where = readable_path(culprit.path)
+    return list(found) or [f"{where}: {_NOT_SAID}" if where else _NOT_SAID]
+
+
+def _hollow(value: Any) -> Any:
+    """The value without anything in what it holds, by which the form that is meant can be told."""
+    if isinstance(value, dict):
+        return {key: _emptied(item) for key, item in cast("dict[str, Any]", value).items()}
+    return [_emptied(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _emptied(value: Any) -> Any:
+    return {} if isinstance(value, dict) else [] if isinstance(value, list) else value
+
+
+def _put(args: Any, path: Path, new: Any) -> None:
+    for step in path[:-1]:
+        args = args[step]
+    args[path[-1]] = new
