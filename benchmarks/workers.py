@@ -2,8 +2,9 @@
 
 One run measures warm no-op calls in a thread, in a pool of ours and, where they are installed, in a pool of pebble, in
 actors of Ray and in a pool of ours on Ray; how long eight workers take to be ready and how much memory each has; and how
-late after its deadline a spinning tool and its child are dead. The contestants take turns in short rounds, so that a noisy
-machine is noisy for all of them. Each call of a peer has a deadline, as ours have, and its result comes to the same loop.
+late after its deadline a tool that spins or sleeps, and its child, are dead. The contestants take turns in short rounds, so
+that a noisy machine is noisy for all of them. Each call of a peer has a deadline, as ours have, and its result comes to the
+same loop.
 
     python benchmarks/workers.py [--strict]        --strict: ends with 1 if a goal is missed
 """
@@ -31,7 +32,8 @@ CALLS = 400
 """Of one contestant in one round, one by one; and as many again, several at once."""
 AT_ONCE = 8
 WORKERS = 4
-STOPS = 15
+STOPS = 30
+"""Of each kind of tool that does not end."""
 DEADLINE_S = 0.3
 P50_MS_MAX = 1.0
 CALLS_PER_S_MIN = 1500
@@ -49,13 +51,25 @@ def no_op(number: int) -> int:
 
 @tool
 def spin(note: str) -> None:
-    """Starts a child, notes both process ids and never returns."""
+    """Starts a child and never returns."""
+    bear_a_child(note)
+    while True:
+        pass
+
+
+@tool
+def doze(note: str) -> None:
+    """Starts a child and sleeps."""
+    bear_a_child(note)
+    time.sleep(60)
+
+
+def bear_a_child(note: str) -> None:
+    """Starts a process that sleeps, and notes its id and our own."""
     import subprocess
 
     child = subprocess.Popen(["sleep", "60"])
     Path(note).write_text(f"{os.getpid()} {child.pid}")
-    while True:
-        pass
 
 
 def pebble_no_op(number: int) -> int:
@@ -170,14 +184,15 @@ def noted(path: str) -> list[int]:
         return []
 
 
-async def lateness(pool: WorkerPool) -> list[float]:
-    """Milliseconds after its deadline at which a spinning tool and its child were seen dead."""
+async def lateness(pool: WorkerPool, name: str) -> list[float]:
+    """Milliseconds after its deadline at which a tool and its child were seen dead, the soonest first."""
     late: list[float] = []
     for _ in range(STOPS):
-        await pool.ready()
+        while pool.health["idle"] < WORKERS:  # noqa: ASYNC110 - a worker that starts in its place would compete with it
+            await asyncio.sleep(0.01)
         with tempfile.TemporaryDirectory() as folder:
             note = f"{folder}/pids"
-            task = asyncio.create_task(pool.execute(None, "spin", {"note": note}, timeout_s=DEADLINE_S))
+            task = asyncio.create_task(pool.execute(None, name, {"note": note}, timeout_s=DEADLINE_S))
             started = time.monotonic()
             pids: list[int] = []
             while not pids or any(map(is_alive, pids)):
@@ -185,7 +200,7 @@ async def lateness(pool: WorkerPool) -> list[float]:
                 pids = pids or noted(note)
             late.append((time.monotonic() - started - DEADLINE_S) * 1000)
             await task
-    return late
+    return sorted(late)
 
 
 async def in_turns(rows: dict[str, Row]) -> None:
@@ -222,6 +237,7 @@ def told(name: str, ready_s: float, pids: Any) -> str:
 
 
 async def main(*, strict: bool) -> int:
+    load = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
         pool = await stack.enter_async_context(WorkerPool([HERE], size=WORKERS))
         await pool.ready()
@@ -237,30 +253,32 @@ async def main(*, strict: bool) -> int:
             far = await stack.enter_async_context(WorkerPool([HERE], size=WORKERS, cluster=RayCluster()))
             rows["pool on Ray"] = Row(lambda n: far.execute(None, "no_op", {"number": n}))
         await in_turns(rows)
-        late = await lateness(pool)
+        late = {name: await lateness(pool, name) for name in ("spin", "doze")}
+    print(f"load of the machine: {load:.1f} before, {os.getloadavg()[0]:.1f} after")
     print(f"{'':24}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>10}")
     for name, row in rows.items():
         print(f"{name:24}{row.p50_ms:10.3f}{row.p99_ms:10.3f}{row.rate:10.0f}")
     print(*await start_up(), sep="\n")
-    print(
-        f"a spinning tool and its child dead {statistics.median(late):.0f} ms after the deadline, at most {max(late):.0f} ms"
-    )
-    missed = judged(rows, late)
+    for name, ms in late.items():
+        told_late = f"{ms[0]:.0f} / {statistics.median(ms):.0f} / {ms[len(ms) * 9 // 10]:.0f} / {ms[-1]:.0f} ms"
+        print(f"{name} and its child dead after the deadline, {len(ms)} times: soonest / p50 / p90 / latest {told_late}")
+    missed = judged(rows, max(ms[-1] for ms in late.values()))
     return missed if strict else 0
 
 
-def judged(rows: dict[str, Row], late: list[float]) -> int:
-    """1 if a goal is missed."""
+def judged(rows: dict[str, Row], latest_ms: float) -> int:
+    """Says which goals are met, and by how much a peer is beaten; 1 if one is missed."""
     ours = rows["pool.execute"]
     goals = {
         f"median of at most {P50_MS_MAX} ms": ours.p50_ms <= P50_MS_MAX,
         f"at least {CALLS_PER_S_MIN} calls a second": ours.rate >= CALLS_PER_S_MIN,
-        f"dead within {LATE_MS_MAX} ms": max(late) <= LATE_MS_MAX,
+        f"dead within {LATE_MS_MAX} ms": latest_ms <= LATE_MS_MAX,
     }
     for peer in ("pebble", "Ray, plain actors"):
         if peer in rows:
-            goals[f"sooner than {peer}"] = ours.p50_ms < rows[peer].p50_ms
-            goals[f"more calls a second than {peer}"] = ours.rate > rows[peer].rate
+            sooner, more = rows[peer].p50_ms / ours.p50_ms, ours.rate / rows[peer].rate
+            goals[f"sooner than {peer} ({sooner:.2f} times)"] = sooner > 1
+            goals[f"more calls a second than {peer} ({more:.2f} times)"] = more > 1
     for goal, met in goals.items():
         print(f"{'met' if met else 'MISSED'}: {goal}")
     return 0 if all(goals.values()) else 1

@@ -11,14 +11,11 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from callgate.types import CallTool, Progress, ResultStatus, ToolDefinition, ToolResult
 from callgate.workers.address import Address
 from callgate.workers.frames import pack
-
-if TYPE_CHECKING:
-    from callgate.workers.asked import Asked
 
 __all__ = ["Affinity", "Job", "Needs", "Session", "WorkerLimits", "unheard", "unheard_item"]
 
@@ -115,8 +112,8 @@ class Job:
     on_item: Callable[[Any], None] = unheard_item
     call_tool: CallTool | None = None
     """Calls a tool of the program that the worker asks for."""
-    asked: Asked | None = None
-    """What the worker has asked for, if it has."""
+    asked: Any = None
+    """What the worker has asked for so far (`callgate.workers.asked`), if it has."""
     number: int = field(default_factory=_NUMBERS.__next__)
     state: Literal["new", "waiting", "running", "over"] = "new"
     attempts: int = 0

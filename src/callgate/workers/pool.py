@@ -185,7 +185,9 @@ class WorkerPool:
 
         Calls with the same session find what earlier ones kept in their worker, as far as the pool's affinity promises it.
         """
-        called = await self._checked(name, args or {}, timeout_s)
+        if not self._is_open:
+            await self.start()
+        called = self._checked(name, args or {}, timeout_s)
         if isinstance(called, ToolResult):
             return called
         definition, checked, timeout_s = called
@@ -195,7 +197,9 @@ class WorkerPool:
         self, session: str | None, name: str, args: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> AsyncIterator[Any]:
         """As `execute`, but gives the items of a generator as they come. The last thing given is the `ToolResult`."""
-        called = await self._checked(name, args or {}, timeout_s)
+        if not self._is_open:
+            await self.start()
+        called = self._checked(name, args or {}, timeout_s)
         if isinstance(called, ToolResult):
             yield called
             return
@@ -217,12 +221,10 @@ class WorkerPool:
                 task.cancel()
                 await asyncio.wait({task})
 
-    async def _checked(
+    def _checked(
         self, name: str, args: Mapping[str, Any], timeout_s: float | None
     ) -> tuple[ToolDefinition, Mapping[str, Any], float] | ToolResult:
         """What is to be run, with which arguments and for how long; or the result that says why nothing is."""
-        if not self._is_open:
-            await self.start()
         definition = self._tools.get(name)
         if definition is None:
             return ToolResult(call_id="", name=name, status="failed", error=unknown_name_sentence(name, self._tools))
