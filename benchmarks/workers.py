@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import statistics
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,7 +28,7 @@ from typing import Any
 from callgate import Executor, FunctionCall, WorkerPool, tool
 from callgate.workers import RayCluster
 
-ROUNDS = 6
+ROUNDS = 12
 CALLS = 400
 """Of one contestant in one round, one by one; and as many again, several at once."""
 AT_ONCE = 8
@@ -84,8 +85,12 @@ class Row:
     """What was measured of one contestant."""
 
     call: Call
+    pids: Callable[[], Iterable[int]] | None
+    """The processes of its workers; None if they cannot be looked at."""
     times_ms: list[float] = field(default_factory=list[float])
     rates: list[float] = field(default_factory=list[float])
+    cpu_us: list[float] = field(default_factory=list[float])
+    """Processor time of a call here and in the workers, several at once; it depends less on what else a machine does."""
 
     @property
     def p50_ms(self) -> float:
@@ -106,9 +111,10 @@ class Row:
             started = time.perf_counter()
             await self.call(number)
             self.times_ms.append((time.perf_counter() - started) * 1000)
-        started = time.perf_counter()
+        used, started = cpu_s(self.pids), time.perf_counter()
         await asyncio.gather(*(self._several(CALLS // AT_ONCE) for _ in range(AT_ONCE)))
         self.rates.append(CALLS / (time.perf_counter() - started))
+        self.cpu_us.append((cpu_s(self.pids) - used) / CALLS * 1e6)
 
     async def _several(self, count: int) -> None:
         for number in range(count):
@@ -126,6 +132,10 @@ async def pebbles(count: int) -> AsyncIterator[Any]:
     with ProcessPool(max_workers=count) as pool:
         yield pool
         pool.stop()
+
+
+def pebble_pids(pool: Any) -> set[int]:
+    return {process.pid for process in pool._pool_manager.worker_manager.workers.values()}
 
 
 def with_pebble(pool: Any) -> Call:
@@ -168,6 +178,14 @@ def memory_mib(pid: int) -> float:
     """What a process has for itself, in MiB."""
     rows = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
     return sum(int(row.split()[1]) for row in rows if row.startswith(("Private_Clean", "Private_Dirty"))) / 1024
+
+
+def cpu_s(pids: Callable[[], Iterable[int]] | None) -> float:
+    """The processor time of this process and others until now."""
+    if pids is None:
+        return math.nan
+    tasks = [task for pid in pids() for task in Path(f"/proc/{pid}/task").iterdir()]
+    return time.process_time() + sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
 
 
 def is_alive(pid: int) -> bool:
@@ -221,8 +239,8 @@ async def start_up() -> list[str]:
         async with pebbles(8) as pool:
             # It starts its workers with the first calls, as copies of this process.
             await asyncio.gather(*(asyncio.wrap_future(pool.schedule(time.sleep, args=[0.2])) for _ in range(8)))
-            found = {process.pid for process in pool._pool_manager.worker_manager.workers.values()}
-            lines.append(told("pebble (forks this process)", time.perf_counter() - started - 0.2, found))
+            ready_s = time.perf_counter() - started - 0.2
+            lines.append(told("pebble (forks this process)", ready_s, pebble_pids(pool)))
     if is_there("ray"):
         started = time.perf_counter()
         async with actors(8) as made:
@@ -242,22 +260,25 @@ async def main(*, strict: bool) -> int:
         pool = await stack.enter_async_context(WorkerPool([HERE], size=WORKERS))
         await pool.ready()
         rows = {
-            "thread": Row(through(Executor([no_op]))),
-            "pool, by an executor": Row(through(Executor([pool]))),
-            "pool.execute": Row(lambda n: pool.execute(None, "no_op", {"number": n})),
+            "thread": Row(through(Executor([no_op])), tuple),
+            "pool, by an executor": Row(through(Executor([pool])), lambda: pool.pids),
+            "pool.execute": Row(lambda n: pool.execute(None, "no_op", {"number": n}), lambda: pool.pids),
         }
         if is_there("pebble"):
-            rows["pebble"] = Row(with_pebble(await stack.enter_async_context(pebbles(WORKERS))))
+            peer = await stack.enter_async_context(pebbles(WORKERS))
+            rows["pebble"] = Row(with_pebble(peer), lambda: pebble_pids(peer))
         if is_there("ray"):
-            rows["Ray, plain actors"] = Row(with_ray(await stack.enter_async_context(actors(WORKERS))))
+            made = await stack.enter_async_context(actors(WORKERS))
+            pids = await asyncio.gather(*(asyncio.wrap_future(actor.pid.remote().future()) for actor in made))
+            rows["Ray, plain actors"] = Row(with_ray(made), lambda: pids)
             far = await stack.enter_async_context(WorkerPool([HERE], size=WORKERS, cluster=RayCluster()))
-            rows["pool on Ray"] = Row(lambda n: far.execute(None, "no_op", {"number": n}))
+            rows["pool on Ray"] = Row(lambda n: far.execute(None, "no_op", {"number": n}), None)
         await in_turns(rows)
         late = {name: await lateness(pool, name) for name in ("spin", "doze")}
     print(f"load of the machine: {load:.1f} before, {os.getloadavg()[0]:.1f} after")
-    print(f"{'':24}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>10}")
+    print(f"{'':24}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>10}{'cpu us':>10}")
     for name, row in rows.items():
-        print(f"{name:24}{row.p50_ms:10.3f}{row.p99_ms:10.3f}{row.rate:10.0f}")
+        print(f"{name:24}{row.p50_ms:10.3f}{row.p99_ms:10.3f}{row.rate:10.0f}{statistics.median(row.cpu_us):10.0f}")
     print(*await start_up(), sep="\n")
     for name, ms in late.items():
         told_late = f"{ms[0]:.0f} / {statistics.median(ms):.0f} / {ms[len(ms) * 9 // 10]:.0f} / {ms[-1]:.0f} ms"
