@@ -254,6 +254,10 @@ def told(name: str, ready_s: float, pids: Any) -> str:
     return f"{name:32}eight workers ready in {ready_s:.2f} s, {memory:.1f} MiB of its own each"
 
 
+def _number(value: float) -> str:
+    return f"{'-' if math.isnan(value) else round(value):>10}"
+
+
 async def main(*, strict: bool) -> int:
     load = os.getloadavg()[0]
     async with AsyncExitStack() as stack:
@@ -278,7 +282,7 @@ async def main(*, strict: bool) -> int:
     print(f"load of the machine: {load:.1f} before, {os.getloadavg()[0]:.1f} after")
     print(f"{'':24}{'p50 ms':>10}{'p99 ms':>10}{'calls/s':>10}{'cpu us':>10}")
     for name, row in rows.items():
-        print(f"{name:24}{row.p50_ms:10.3f}{row.p99_ms:10.3f}{row.rate:10.0f}{statistics.median(row.cpu_us):10.0f}")
+        print(f"{name:24}{row.p50_ms:10.3f}{row.p99_ms:10.3f}{row.rate:10.0f}{_number(statistics.median(row.cpu_us))}")
     print(*await start_up(), sep="\n")
     for name, ms in late.items():
         told_late = f"{ms[0]:.0f} / {statistics.median(ms):.0f} / {ms[len(ms) * 9 // 10]:.0f} / {ms[-1]:.0f} ms"
