@@ -29,10 +29,22 @@ def test_messages_come_out_as_they_went_in_however_the_bytes_are_cut(messages, c
     assert found == messages
 
 
-@pytest.mark.parametrize("value", [float("nan"), b"bytes", {1, 2}, object()])
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), object()])
 def test_what_is_not_json_is_refused(value):
     with pytest.raises(JsonError, match="not JSON"):
         pack({"value": value})
+
+
+def nested(levels: int) -> list:
+    value: list = []
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("value", ["\ud800", {"\udfff": 1}, 10**400, nested(250)], ids=["half", "key", "big", "deep"])
+def test_what_the_quick_way_does_not_take_passes_by_the_slow_one(value):
+    assert Frames().feed(pack({"value": value, "other": "é"})) == [{"value": value, "other": "é"}]
 
 
 def test_what_is_too_large_is_refused_on_both_sides():

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,16 @@ def test_an_unknown_tool_and_wrong_arguments_are_error_results(use_pool):
     assert [r.status for r in results] == ["failed"] * 3
     assert "add" in results[0].error
     assert all(r.error.startswith("The arguments of 'add' are not valid: ") for r in results[1:])
+
+
+@pytest.mark.parametrize("value", [b"raw", {1, 2}, date(2026, 1, 31), float("nan"), [{"deep": object()}]], ids=str)
+def test_arguments_that_are_not_json_do_not_leave_the_program(value, use_pool):
+    async def story(pool):
+        return await pool.execute(None, "take_anything", {"value": value})
+
+    refused = use_pool(story)
+    assert refused.status == "failed"
+    assert refused.error.startswith("The arguments of 'take_anything' are not valid: ")
 
 
 def test_a_module_that_cannot_be_imported_is_told_when_the_pool_starts(tmp_path):

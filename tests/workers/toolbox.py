@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 from callgate import Media, ToolContext, ToolError, ToolResult, WorkerPool, host, tool
 
@@ -33,6 +34,11 @@ def add(a: int, b: int = 2) -> int:
 def day_after(day: date) -> date:
     """The next day."""
     return day.replace(day=day.day + 1)
+
+
+@tool
+def take_anything(value: Any) -> None:
+    """Takes whatever there is."""
 
 
 @tool

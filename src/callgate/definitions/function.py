@@ -58,6 +58,7 @@ RunIn: TypeAlias = Literal["thread", "loop"]
 """Where a sync function runs: in a thread of its own, or on the thread of the event loop."""
 
 _MARK = "__callgate_tool__"
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class OptionWords(TypedDict, total=False):
@@ -154,6 +155,8 @@ class FunctionTool:
     """Whether calling `fn` gives a coroutine."""
     is_async_generator: bool
     """Whether calling `fn` gives an async iterator."""
+    takes_context: bool
+    """Whether `fn` wants to know of its own call."""
     run_in: RunIn
     isolation: Isolation | None
 
@@ -168,6 +171,8 @@ class FunctionTool:
         self.isolation = options.isolation
         self._signature = signature_from(fn, tool_name=name, namespace=options.namespace)
         self._parameters = tuple(parameter for parameter in self._signature.parameters if not parameter.is_context)
+        self.takes_context = len(self._parameters) < len(self._signature.parameters)
+        self._is_plain = not self.takes_context and all(parameter.kind in _BY_NAME for parameter in self._parameters)
         conversion = TypedDictConversion(self._signature.namespace)
         self._fields = _field_types(name, self._parameters, conversion)
         self._keys = {parameter.name: self._fields[parameter.name].key(parameter.name) for parameter in self._parameters}
@@ -203,6 +208,8 @@ class FunctionTool:
             ArgumentsInvalid: the declared types refuse a value.
         """
         values = self._python_values(args)
+        if self._is_plain:
+            return (), values
         extra: list[Any] = []
         positional: list[tuple[Parameter, Any]] = []
         keyword: dict[str, Any] = {}

@@ -13,7 +13,7 @@ from typing import Any
 
 from callgate.errors import JsonError
 from callgate.respond import json_safe
-from callgate.types import CallTool, ToolResult
+from callgate.types import CallTool, ToolContext, ToolResult
 from callgate.workers.job import Job
 
 __all__ = ["Asked"]
@@ -24,14 +24,10 @@ logger = logging.getLogger("callgate.workers")
 class Asked:
     """What one call in a worker has asked of the program."""
 
-    def __init__(self, job: Job, call_tool: CallTool) -> None:
-        self._job, self._call_tool = job, call_tool
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._call_tool: CallTool = job.call_tool or ToolContext(call_id=job.call_id, name=job.name).call_tool
         self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def is_open(self) -> bool:
-        """Whether something was asked for and is not answered yet."""
-        return bool(self._tasks)
 
     def hear(self, message: dict[str, Any]) -> None:
         """Takes in a request of the worker, in any thread."""

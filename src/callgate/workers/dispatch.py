@@ -206,7 +206,7 @@ class Dispatch:
             self.begin()
         with self._lock:
             self._require_open()
-            over = self._forget_expired(time.monotonic())
+            over = self._forget_expired(time.monotonic()) if self._sessions else ()
             if job.session is not None:
                 job.session.open += 1
             refusal = self._placed(job)

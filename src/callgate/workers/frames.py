@@ -10,7 +10,10 @@ import json
 import struct
 from typing import Any, cast
 
+from pydantic_core import from_json
+
 from callgate.errors import JsonError
+from callgate.strict_json import dump
 
 __all__ = ["FRAME_BYTES_MAX", "Frames", "pack"]
 
@@ -20,56 +23,72 @@ _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 def pack(message: dict[str, Any]) -> bytes:
-    """One message as bytes.
+    """One message as bytes. It is of plain data by now; a date or a set that is left in it is written as text or a list.
 
     Raises:
         JsonError: it holds something that is not JSON, or it is too large.
     """
     try:
-        body = _ENCODER.encode(message).encode()
-    except (TypeError, ValueError, RecursionError) as error:
-        raise JsonError(f"not JSON: {error}") from None
+        body = dump(message)
+    except JsonError:
+        body = _slowly(message)
     if len(body) > FRAME_BYTES_MAX:
         raise JsonError(f"{len(body)} bytes of JSON; between a program and its workers at most {FRAME_BYTES_MAX} can pass")
     return _LENGTH.pack(len(body)) + body
+
+
+def _slowly(message: dict[str, Any]) -> bytes:
+    """What the quick way does not write: half a surrogate pair, which passes, and what is not JSON, which does not."""
+    try:
+        return _ENCODER.encode(message).encode()
+    except (TypeError, ValueError, RecursionError) as error:
+        raise JsonError(f"not JSON: {error}") from None
 
 
 class Frames:
     """Cuts a stream of bytes into messages."""
 
     def __init__(self) -> None:
-        self._buffer = bytearray()
+        self._rest = bytearray()
 
-    def feed(self, data: bytes) -> list[dict[str, Any]]:
+    def feed(self, data: bytes | bytearray) -> list[dict[str, Any]]:
         """The messages that are complete with these bytes.
 
         Raises:
             JsonError: the bytes are not what `pack` makes.
         """
-        self._buffer += data
+        if self._rest:
+            self._rest += data
+            data = self._rest
         found: list[dict[str, Any]] = []
-        start = 0
-        while len(self._buffer) - start >= _LENGTH.size:
-            (size,) = _LENGTH.unpack_from(self._buffer, start)
-            if size > FRAME_BYTES_MAX:
-                raise JsonError(f"a frame claims to have {size} bytes")
-            end = start + _LENGTH.size + size
-            if len(self._buffer) < end:
+        start, size = 0, len(data)
+        while size - start >= _LENGTH.size:
+            (length,) = _LENGTH.unpack_from(data, start)
+            if length > FRAME_BYTES_MAX:
+                raise JsonError(f"a frame claims to have {length} bytes")
+            end = start + _LENGTH.size + length
+            if size < end:
                 break
-            found.append(_read(self._buffer[start + _LENGTH.size : end]))
+            found.append(_read(data[start + _LENGTH.size : end]))
             start = end
-        if start == len(self._buffer):
-            self._buffer = bytearray()
-        elif start:
-            del self._buffer[:start]
+        # Mostly nothing is left. A bytearray, because a large frame grows by many pieces.
+        if start or not self._rest:
+            self._rest = bytearray(data[start:])
         return found
 
 
-def _read(body: bytearray) -> dict[str, Any]:
+def _read(body: bytes | bytearray) -> dict[str, Any]:
     try:
-        message = json.loads(body.decode())
-    except (ValueError, RecursionError) as error:
-        raise JsonError(f"a frame is not JSON: {error}") from None
+        message = from_json(body)
+    except ValueError:
+        message = _read_slowly(body)
     if not isinstance(message, dict):
         raise JsonError("a frame is not an object")
     return cast("dict[str, Any]", message)
+
+
+def _read_slowly(body: bytes | bytearray) -> Any:
+    try:
+        return json.loads(body.decode())
+    except (ValueError, RecursionError) as error:
+        raise JsonError(f"a frame is not JSON: {error}") from None

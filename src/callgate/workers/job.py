@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
-from callgate.types import Progress, ResultStatus, ToolDefinition, ToolResult
+from callgate.types import CallTool, Progress, ResultStatus, ToolDefinition, ToolResult
 from callgate.workers.address import Address
 from callgate.workers.frames import pack
 
@@ -110,9 +110,11 @@ class Job:
     """When it is of no use any more, on the monotonic clock, wherever it is by then."""
     progress: Progress = unheard
     on_item: Callable[[Any], None] = unheard_item
-    on_ask: Callable[[dict[str, Any]], None] = unheard_item
-    """Takes a request of the worker for a tool of the program."""
-    number: int = field(default_factory=lambda: next(_NUMBERS))
+    call_tool: CallTool | None = None
+    """Calls a tool of the program that the worker asks for."""
+    asked: Any = None
+    """What the worker has asked for so far (`callgate.workers.asked`), if it has."""
+    number: int = field(default_factory=_NUMBERS.__next__)
     state: Literal["new", "waiting", "running", "over"] = "new"
     attempts: int = 0
     stop: tuple[ResultStatus, str] | None = None
@@ -145,20 +147,20 @@ class Job:
 
     @property
     def _message(self) -> dict[str, Any]:
-        session = self.session.id if self.session else None
+        """What a worker is told. Left out is what is not there."""
+        told: dict[str, Any] = {"op": "end", "id": self.number}
+        if self.session is not None:
+            told["session"] = self.session.id
         if self.definition is None:
-            return {"op": "end", "id": self.number, "session": session}
-        return {
-            "op": "call",
-            "id": self.number,
-            "call_id": self.call_id,
-            "name": self.name,
-            "address": [self.address.module, self.address.qualname, self.address.file] if self.address else None,
-            "args": dict(self.args),
-            "session": session,
-            "timeout_s": self.timeout_s,
-            "stream": self.on_item is not unheard_item,
-        }
+            return told
+        told |= {"op": "call", "name": self.definition.name, "args": dict(self.args), "timeout_s": self.timeout_s}
+        if self.call_id:
+            told["call_id"] = self.call_id
+        if self.address is not None:
+            told["address"] = [self.address.module, self.address.qualname, self.address.file]
+        if self.on_item is not unheard_item:
+            told["stream"] = True
+        return told
 
     def result(self, status: ResultStatus, **fields: Any) -> ToolResult:
         """A result of this job."""

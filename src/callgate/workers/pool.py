@@ -23,7 +23,6 @@ from callgate.errors import JsonError, UsageError
 from callgate.schema import check_arguments
 from callgate.types import CallTool, Progress, ToolContext, ToolDefinition, ToolResult
 from callgate.workers.address import Address, is_worker
-from callgate.workers.asked import Asked
 from callgate.workers.cluster import RayCluster, cluster_from
 from callgate.workers.dispatch import Dispatch, Housing
 from callgate.workers.job import Affinity, Job, WorkerLimits, unheard, unheard_item
@@ -81,6 +80,7 @@ class WorkerPool:
         )
         self._dispatch = Dispatch(self._housing, self)
         self._tools: dict[str, ToolDefinition] = {}
+        self._is_open = False
         self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
         self._all_ready: concurrent.futures.Future[None] = concurrent.futures.Future()
         _POOLS.add(self)
@@ -185,19 +185,32 @@ class WorkerPool:
 
         Calls with the same session find what earlier ones kept in their worker, as far as the pool's affinity promises it.
         """
-        return await self._execute(session, name, args or {}, timeout_s=timeout_s, progress=progress)
+        if not self._is_open:
+            await self.start()
+        called = self._checked(name, args or {}, timeout_s)
+        if isinstance(called, ToolResult):
+            return called
+        definition, checked, timeout_s = called
+        return await self.run(definition, checked, timeout_s=timeout_s, session=session, progress=progress)
 
     async def stream(
         self, session: str | None, name: str, args: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> AsyncIterator[Any]:
         """As `execute`, but gives the items of a generator as they come. The last thing given is the `ToolResult`."""
+        if not self._is_open:
+            await self.start()
+        called = self._checked(name, args or {}, timeout_s)
+        if isinstance(called, ToolResult):
+            yield called
+            return
+        definition, checked, timeout_s = called
         loop = asyncio.get_running_loop()
         items: asyncio.Queue[Any] = asyncio.Queue()
 
         def on_item(item: Any) -> None:
             loop.call_soon_threadsafe(items.put_nowait, item)
 
-        task = asyncio.create_task(self._execute(session, name, args or {}, timeout_s=timeout_s, on_item=on_item))
+        task = asyncio.create_task(self.run(definition, checked, timeout_s=timeout_s, session=session, on_item=on_item))
         task.add_done_callback(lambda _: items.put_nowait(_END))
         try:
             while (item := await items.get()) is not _END:
@@ -208,8 +221,10 @@ class WorkerPool:
                 task.cancel()
                 await asyncio.wait({task})
 
-    async def _execute(self, session: str | None, name: str, args: Mapping[str, Any], **options: Any) -> ToolResult:
-        await self.start()
+    def _checked(
+        self, name: str, args: Mapping[str, Any], timeout_s: float | None
+    ) -> tuple[ToolDefinition, Mapping[str, Any], float] | ToolResult:
+        """What is to be run, with which arguments and for how long; or the result that says why nothing is."""
         definition = self._tools.get(name)
         if definition is None:
             return ToolResult(call_id="", name=name, status="failed", error=unknown_name_sentence(name, self._tools))
@@ -218,9 +233,9 @@ class WorkerPool:
             listed = "; ".join(problem.rstrip(".") for problem in checked.problems)
             sentence = f"The arguments of {name!r} are not valid: {listed}. Correct them and call again."
             return ToolResult(call_id="", name=name, status="failed", error=sentence)
-        if options.get("timeout_s") is None:
-            options["timeout_s"] = definition.timeout_s or self._limits.call_timeout_s
-        return await self.run(definition, checked.args, session=session, **options)
+        if timeout_s is None:
+            timeout_s = definition.timeout_s or self._limits.call_timeout_s
+        return definition, checked.args, timeout_s
 
     async def run(  # noqa: PLR0913 - the inner door; all but two are keyword-only
         self,
@@ -244,20 +259,14 @@ class WorkerPool:
         try:
             job = Job(
                 definition, args, known, timeout_s, asyncio.get_running_loop(), call_id=call_id, address=address,
-                until=until, progress=progress, on_item=on_item, needs=needs,
+                until=until, progress=progress, on_item=on_item, call_tool=call_tool, needs=needs,
             )  # fmt: skip
         except JsonError as error:
             return _refused(definition, call_id, f"the arguments of {definition.name!r} are {error}")
-        asked = Asked(job, call_tool or ToolContext(call_id=call_id, name=definition.name).call_tool)
-        job.on_ask = asked.hear
-        try:
-            return await self._outcome(job)
-        finally:
-            if asked.is_open:
-                await asked.aclose()
+        return await self._outcome(job)
 
     async def _outcome(self, job: Job) -> ToolResult:
-        if not self._opened.done():
+        if not self._is_open:
             self._begin()
         self._dispatch.submit(job)
         try:
@@ -270,6 +279,9 @@ class WorkerPool:
                 if not job.is_told:
                     await asyncio.wait({job.future})
             raise
+        finally:
+            if job.asked is not None:
+                await job.asked.aclose()
 
     async def end_session(self, session: str) -> None:
         """Forgets a session. A function `session_ended` of the tool modules is called with its id where its state is."""
@@ -283,6 +295,7 @@ class WorkerPool:
         """A worker is ready. For the pool's own parts."""
         if not self._opened.done():
             self._tools = {d.name: replace(d, kind="worker", server=self.name) for d in tools}
+            self._is_open = True
             self._opened.set_result(None)
         if not self._all_ready.done() and count >= self._housing.at_start:
             self._all_ready.set_result(None)

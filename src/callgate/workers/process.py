@@ -266,7 +266,7 @@ class WorkerProcess:
 
     def log_output(self) -> str:
         """Passes what the worker printed on to the logger `callgate.workers.output`, and gives the end of it."""
-        size = os.fstat(self._output.fileno()).st_size
+        size = self._output.seek(0, os.SEEK_END)
         if not size:
             return ""
         self._output.seek(max(0, size - OUTPUT_BYTES_MAX))

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from callgate.errors import CallgateError
 from callgate.types import ResultStatus, ToolResult
+from callgate.workers.asked import Asked
 from callgate.workers.job import Job
 
 __all__ = ["Talk", "Worker", "WorkerDied"]
@@ -141,12 +142,14 @@ class Talk:
         if message.get("id") != job.number:
             return None
         if message["op"] == "result":
-            return job.result(
-                message["status"],
+            return ToolResult(
+                call_id=job.call_id,
+                name=job.name,
+                status=message["status"],
                 value=message.get("value"),
                 error=message.get("error"),
-                notes=tuple(message.get("notes") or ()),
-                media=tuple(message.get("media") or ()),
+                notes=tuple(message.get("notes", ())),
+                media=tuple(message.get("media", ())),
                 duration_s=time.monotonic() - self.started,
             )
         if message["op"] == "progress":
@@ -156,7 +159,8 @@ class Talk:
             job.seen += 1
             _told(job.on_item, message["value"])
         elif message["op"] == "ask":
-            _told(job.on_ask, message)
+            job.asked = job.asked or Asked(job)
+            _told(job.asked.hear, message)
         return None
 
     def stopped(self) -> ToolResult:

@@ -15,6 +15,7 @@ import dataclasses
 import gc
 import inspect
 import itertools
+import json
 import logging
 import os
 import socket
@@ -58,6 +59,8 @@ class _Worker:
         self._hooks: list[Callable[[str], object]] = []
         self._runner: asyncio.Runner | None = None
         self._task: asyncio.Task[Any] | None = None
+        self._number = 0
+        """The call that runs, or was the last to run."""
         self._cancelled: set[int] = set()
         self._asked: dict[int, concurrent.futures.Future[ToolResult]] = {}
         self._numbers = itertools.count(1)
@@ -77,12 +80,17 @@ class _Worker:
 
     def send(self, message: dict[str, Any]) -> None:
         data = pack(message)
-        with self._send_lock, contextlib.suppress(OSError):
-            self._sock.sendall(data)
+        with self._send_lock:
+            try:
+                self._sock.sendall(data)
+            except OSError:
+                return  # The program is gone, and the thread that watches for that sees to the rest.
 
     def cancel(self, message: dict[str, Any]) -> None:
         """A call is not wanted any more."""
         self._cancelled.add(message["id"])
+        if message["id"] != self._number:
+            return  # It has ended a moment before, and another one runs that knows nothing of this.
         for number in list(self._asked):
             self._answered(number, ToolResult(call_id="", name="", status="cancelled", error="The call was cancelled."))
         if self._runner is not None and self._task is not None:
@@ -105,9 +113,11 @@ class _Worker:
             number = next(self._numbers)
             future = self._asked[number] = concurrent.futures.Future[ToolResult]()
             try:
-                self.send({"op": "ask", "id": call, "number": number, "name": name, "args": dict(args)})
-            except JsonError as error:
-                sentence = f"The arguments of {name!r} are {error}."
+                text = json.dumps(dict(args), allow_nan=False)  # Nobody has looked at them yet.
+                self.send({"op": "ask", "id": call, "number": number, "name": name, "args": json.loads(text)})
+            except (TypeError, ValueError, RecursionError, JsonError) as error:
+                why = str(error) if isinstance(error, JsonError) else f"not JSON: {error}"
+                sentence = f"The arguments of {name!r} are {why}."
                 self._answered(number, ToolResult(call_id="", name=name, status="failed", error=sentence))
             return future
 
@@ -179,21 +189,11 @@ class _Worker:
 
     def call(self, message: dict[str, Any]) -> None:
         """Runs one call and sends its one result."""
-        number = message["id"]
-        context = ToolContext(
-            call_id=message["call_id"],
-            name=message["name"],
-            session=message["session"],
-            timeout_s=message["timeout_s"],
-            progress=lambda message, fraction=None: self._progress(number, message, fraction),
-            is_cancelled=lambda: number in self._cancelled,
-            call_tool=self._call_tool,
-        )
+        number = self._number = message["id"]
         enter_worker(self._ask_for(number))
         outcome: dict[str, Any] = {"op": "result", "id": number}
         try:
-            value = self._run(self._tool(message), message, context)
-            outcome |= _finished(value)
+            outcome |= _finished(self._run(self._tool(message), message))
         except BaseException as error:
             outcome |= self._failed(message["name"], error)
         try:
@@ -203,6 +203,18 @@ class _Worker:
             self.send({"op": "result", "id": number, "status": "failed", "error": sentence})
         self._cancelled.discard(number)
 
+    def _context(self, message: dict[str, Any]) -> ToolContext:
+        number = message["id"]
+        return ToolContext(
+            call_id=message.get("call_id", ""),
+            name=message["name"],
+            session=message.get("session"),
+            timeout_s=message["timeout_s"],
+            progress=lambda message, fraction=None: self._progress(number, message, fraction),
+            is_cancelled=lambda: number in self._cancelled,
+            call_tool=self._call_tool,
+        )
+
     async def _call_tool(self, name: str, args: Mapping[str, Any]) -> ToolResult:
         return await asyncio.wrap_future(ask_host(name, args))
 
@@ -211,7 +223,7 @@ class _Worker:
         self.send({"op": "progress", "id": number, "message": str(text)[:2000], "fraction": share})
 
     def _tool(self, message: dict[str, Any]) -> FunctionTool:
-        if message["address"] is None:
+        if "address" not in message:
             return self._tools[message["name"]]
         address = Address(*message["address"])
         tool = self._by_address.get(address)
@@ -219,13 +231,15 @@ class _Worker:
             tool = self._by_address[address] = function_tool(resolve(address), name=message["name"])
         return tool
 
-    def _run(self, tool: FunctionTool, message: dict[str, Any], context: ToolContext) -> object:
-        positional, named = tool.bind(message["args"], context)
+    def _run(self, tool: FunctionTool, message: dict[str, Any]) -> object:
+        positional, named = tool.bind(message["args"], self._context(message) if tool.takes_context else None)
         on_item = self._item_sender(message)
         if tool.is_async or tool.is_async_generator:
             return self._awaited(tool.fn(*positional, **named), on_item)
         try:
             value = tool.fn(*positional, **named)
+            if type(value) in _PLAIN:
+                return value
             if inspect.isgenerator(value):
                 return _read(cast("Iterator[Any]", value), on_item)
         except (StopIteration, SystemExit, KeyboardInterrupt, asyncio.CancelledError) as error:
@@ -235,8 +249,8 @@ class _Worker:
         return value
 
     def _item_sender(self, message: dict[str, Any]) -> Callable[[object], None]:
-        if not message["stream"]:
-            return lambda item: None
+        if "stream" not in message:
+            return _unheard
         return lambda item: self.send({"op": "item", "id": message["id"], "value": json_safe(item).value})
 
     def _awaited(self, value: Any, on_item: Callable[[object], None]) -> object:
@@ -285,6 +299,14 @@ _OPS: dict[str, Callable[[_Worker, dict[str, Any]], None]] = {
 _CONTROLS: dict[str, Callable[[_Worker, dict[str, Any]], None]] = {"cancel": _Worker.cancel, "answer": _Worker.answer}
 
 
+_PLAIN: set[type[object]] = {type(None), bool, int, float, str, list, dict}
+"""Types whose values are clearly nothing to be awaited; to find that out for any other takes longer than most calls."""
+
+
+def _unheard(item: object) -> None:
+    """Nobody reads along."""
+
+
 def _read(items: Iterator[Any], on_item: Callable[[object], None]) -> list[Any]:
     found: list[Any] = []
     for item in items:
@@ -299,7 +321,10 @@ def _finished(value: object) -> dict[str, Any]:
         error, notes, media = value.error, [*value.notes, *safe.notes], [*value.media, *safe.media]
         return {"status": value.status, "value": safe.value, "error": error, "notes": notes, "media": media}
     safe = json_safe(value)
-    return {"status": "finished", "value": safe.value, "notes": safe.notes, "media": safe.media}
+    outcome: dict[str, Any] = {"status": "finished", "value": safe.value}
+    if safe.notes or safe.media:
+        outcome |= {"notes": safe.notes, "media": safe.media}
+    return outcome
 
 
 def _keep_orphans() -> None:
