@@ -204,7 +204,11 @@ def test_an_unknown_tool_and_wrong_arguments_are_error_results(use_pool):
     assert all(r.error.startswith("The arguments of 'add' are not valid: ") for r in results[1:])
 
 
-@pytest.mark.parametrize("value", [b"raw", {1, 2}, date(2026, 1, 31), float("nan"), [{"deep": object()}]], ids=str)
+@pytest.mark.parametrize(
+    "value",
+    [b"raw", {1, 2}, date(2026, 1, 31), float("nan"), [{"deep": object()}]],
+    ids=["bytes", "a set", "a date", "not a number", "an object in a list"],
+)
 def test_arguments_that_are_not_json_do_not_leave_the_program(value, use_pool):
     async def story(pool):
         return await pool.execute(None, "take_anything", {"value": value})
