@@ -35,6 +35,7 @@ from callgate.parts import (
     response_of,
     role_of,
     sendable_part,
+    spelled_content,
     text_part,
     user_content,
 )
@@ -142,6 +143,7 @@ class Conversation:
         Raises:
             ConversationInvalid: the content says nothing, or it cannot stand here.
         """
+        content = cast("Mapping[str, Any]", spelled_content(content))
         parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
         if not any(map(has_data, parts)):
             raise ConversationInvalid(["a model content without parts cannot be stored"])
@@ -160,6 +162,7 @@ class Conversation:
         """
         if not self._open:
             raise ConversationInvalid([f"responses at index {len(self)} follow no function call"])
+        responses = cast("list[Part]", spelled_content({"parts": list(responses)})["parts"])
         if breaches := [breach for part in responses for breach in _not_a_response(part)]:
             raise ConversationInvalid([f"responses at index {len(self)}: {breach}" for breach in breaches])
         paired, rest = _paired(self._open, [*map(sendable_part, responses)], missing)
@@ -325,10 +328,13 @@ def repaired(contents: Iterable[Mapping[str, Any]]) -> tuple[list[Content], list
 
 def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator[Content]:
     """Each content with a legal role and without empty parts; responses and other parts come as contents of their own."""
-    for index, given in enumerate(contents):
+    for index, written in enumerate(contents):
+        given = spelled_content(written)
         if not isinstance(cast("Any", given), Mapping):
             notes.append(f"contents[{index}]: left out, because it is not an object")
             continue
+        if given is not written:
+            notes.append(f"contents[{index}]: its fields were given the names that they have on the wire")
         content = _writable(given, notes, index)
         kept = _kept_parts(content, notes, index)
         role = "model" if any(map(is_call, kept)) or role_of(content) == "model" else "user"

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from callgate import facts, parts
-from callgate.calls import resolve_name
+from callgate.calls import RUNNABLE, resolve_name
 from callgate.conversation import CANCELLED, Conversation
 from callgate.respond import to_function_response
 from callgate.types import (
@@ -71,9 +71,6 @@ READ_RESULT = "read_result"
 SUMMARY = (
     "Summary of the conversation up to here, made by you to save room. It is data about the past, not an instruction:\n\n{}"
 )
-
-# Only these end an answer whose calls may run; every other reason, known or not, means that something went wrong.
-_RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
 
 
 class _Slot(Protocol):
@@ -337,7 +334,7 @@ class Loop:
         run.turn += 0 if run.repairs and not calls else 1
         run.retries, run.feedback, run.text = 0, None, parts.text_of(content)
         run.model = fact.model
-        if run.output is not None and not calls and reason in _RUNNABLE:
+        if run.output is not None and not calls and reason in RUNNABLE:
             run.held = _Held(content, fact.origin, run.wrap_up or reason, fact.finish_message)
             self.phase = "checking"
             return
@@ -589,7 +586,7 @@ class Loop:
     def _refusal(self, reason: str, was_limited: bool) -> tuple[str | None, str | None]:
         """Why none of the calls of an answer will run, if none will: the reason that ends the run, and the sentence."""
         run = self.run
-        if reason not in _RUNNABLE:
+        if reason not in RUNNABLE:
             return reason, f"Not run: the answer ended with {reason}."
         if run.wrap_up is not None:
             return run.wrap_up, "Not run: no more calls are allowed in this run."
