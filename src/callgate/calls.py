@@ -38,9 +38,6 @@ ARGS_VALUES_MAX = 100_000
 # Arguments that are bad and deeper than this are not kept: the server might not take so deep a request.
 _BAD_DEPTH_MAX = 32
 
-# What tells a response, even one without a candidate, from a lone part.
-_RESPONSE_FIELDS = frozenset({"candidates", "promptFeedback", "prompt_feedback", "usageMetadata", "usage_metadata"})
-
 # Namespaces that models put before a name although it was declared without one.
 _PREFIXES = ("default_api.", "default_api:", "functions.", "functions:", "tools.", "tool_code.")
 
@@ -265,12 +262,12 @@ def function_calls(answer: Any) -> list[FunctionCall]:
     plain = _plain_object(answer)
     candidate = {} if "parts" in plain else parts.candidate_of(plain)
     content = parts.spelled_content(plain if "parts" in plain else candidate.get("content"))
-    if content is None and not _RESPONSE_FIELDS.intersection(plain):
+    if content is None:  # A lone part, then; or a response that says nothing.
         content = parts.spelled_content({"parts": [plain]})
     if not isinstance(content, dict):
         return []
     calls = [_read_call(part)[0] for part in parts.parts_of(cast("JsonObject", content)) if parts.is_call(part)]
-    reason = parts.finish_of(candidate)[0] or candidate.get("finish_reason")
+    reason = parts.finish_of(candidate)[0]
     if not reason or reason in RUNNABLE:
         return calls
     sentence = f"The model's answer did not end well ({getattr(reason, 'value', reason)}), so nothing of it was run."

@@ -329,13 +329,13 @@ def repaired(contents: Iterable[Mapping[str, Any]]) -> tuple[list[Content], list
 def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator[Content]:
     """Each content with a legal role and without empty parts; responses and other parts come as contents of their own."""
     for index, written in enumerate(contents):
-        given = spelled_content(written)
-        if not isinstance(cast("Any", given), Mapping):
+        given: Any = spelled_content(written)
+        if not isinstance(given, Mapping):
             notes.append(f"contents[{index}]: left out, because it is not an object")
             continue
         if given is not written:
             notes.append(f"contents[{index}]: its fields were given the names that they have on the wire")
-        content = _writable(given, notes, index)
+        content = _writable(cast("Mapping[str, Any]", given), notes, index)
         kept = _kept_parts(content, notes, index)
         role = "model" if any(map(is_call, kept)) or role_of(content) == "model" else "user"
         if content.get("role", role) != role:

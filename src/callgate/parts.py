@@ -271,7 +271,7 @@ def content_of(response: Mapping[str, Any]) -> Content:
 
 def finish_of(candidate: Mapping[str, Any]) -> tuple[str | None, str]:
     """The raw finish reason of a candidate, if it has one, and the message beside it."""
-    reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
+    reason, message = candidate.get("finishReason") or candidate.get("finish_reason"), candidate.get("finishMessage")
     return (reason if isinstance(reason, str) and reason else None), (message if isinstance(message, str) else "")
 
 
