@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 from callgate import parts, strict_json
-from callgate.declaration import BUILT_IN
+from callgate.declaration import AT_CLIENT, BUILT_IN
 from callgate.errors import UsageError
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
 from callgate.schema import compile_schema
@@ -46,9 +46,6 @@ _WITHOUT_SCHEMA = re.compile(r"(?:models/)?gemma-")
 _COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
 """What Vertex takes in a question for the number of tokens."""
 _LEVELS = ("minimal", "low", "medium", "high")
-
-# computerUse brings calls for the client to answer, and may stand beside functions everywhere; all others run at Google.
-_AT_CLIENT = frozenset({"computerUse"})
 
 
 class BodyBuilder:
@@ -103,7 +100,7 @@ class BodyBuilder:
             body["systemInstruction"] = {"parts": [parts.text_part(strict_json.without_surrogates(request.system))]}
         if request.declaration.tools:
             built_in = [key for tool in request.declaration.tools for key in tool if key != "functionDeclarations"]
-            mixed = bool(request.declaration.names) and any(name not in _AT_CLIENT for name in built_in)
+            mixed = bool(request.declaration.names) and any(name not in AT_CLIENT for name in built_in)
             self._refuse_impossible(built_in, mixed=mixed)
             body["tools"] = request.declaration.tools
             config = self._tool_config(request, mixed=mixed)
