@@ -776,3 +776,13 @@ def test_type_parameters_and_type_statements_are_understood():
 def test_a_yes_or_no_is_not_read_from_words(word: str) -> None:
     with pytest.raises(ToolNotDeclarable, match=f"{word}='no' is not known; use True or False"):
         tool(**{word: "no"})  # type: ignore[call-overload]
+
+
+def test_a_method_without_its_object_is_refused() -> None:
+    class Store:
+        def find(self, name: str) -> str:
+            return name
+
+    with pytest.raises(ToolNotDeclarable, match="tool 'find': this is a method without its object"):
+        definition_from(Store.find)
+    assert definition_from(Store().find).input_schema["required"] == ["name"]
