@@ -93,7 +93,7 @@ def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping
     parameters = tuple(
         _parameter(parameter, scope, tool_name) for name, parameter in raw.parameters.items() if name not in bound
     )
-    if parameters and parameters[0].name == "self" and not parameters[0].is_annotated:
+    if len(chain) == 1 and parameters and parameters[0].name == "self" and not parameters[0].is_annotated:
         raise ToolNotDeclarable(
             f"tool {tool_name!r}: this is a method without its object, and no model can give it one; pass it bound to one, "
             "as in tools=[store.find]"
