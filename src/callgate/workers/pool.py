@@ -267,7 +267,9 @@ class WorkerPool:
             if job.future.cancelled():
                 job.future = job.loop.create_future()
                 self._dispatch.stop(job, "cancelled", "The call was cancelled while it was running.")
-                await asyncio.wait({job.future})
+                # It may have ended in the very moment in which it was cancelled: then nothing will come any more.
+                if job.state != "over":
+                    await asyncio.wait({job.future})
             raise
 
     async def end_session(self, session: str) -> None:
