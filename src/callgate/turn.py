@@ -53,6 +53,10 @@ _ASK_AGAIN = {
     "TOO_MANY_TOOL_CALLS": "Your last answer made too many calls at once and was discarded. Make fewer calls.",
     "MALFORMED_RESPONSE": "Your last answer was malformed and was discarded. Please answer again.",
 }
+_CUT = (
+    "Not run: the answer was cut off at its limit of tokens, perhaps within this call. Make it again, in several smaller "
+    "calls if it is a long one."
+)
 _EMPTY_AGAIN = "Your last answer was empty. Please answer the user, or call a function."
 
 _OUTPUT_AGAIN = (
@@ -347,6 +351,14 @@ class Loop:
         self._open = [_Call(call, ordered=self._is_ordered(call)) for call in calls]
         run.records += self._open
         self._refuse_beyond_limits(reason, was_limited)
+        if reason == "MAX_TOKENS" and self._open and parts.is_call(parts.parts_of(content)[-1]):
+            self._refuse_cut(self._open[-1])
+
+    def _refuse_cut(self, call: _Call) -> None:
+        """What is left of a call that was cut may look like a whole one: half a file is a file too."""
+        known = self._known(call.call)
+        if call.state not in FINAL_STATES and known is not None and not known.read_only:
+            self._settle(call, "failed", error=_CUT)
 
     def _output_checked(self, fact: facts.OutputChecked) -> None:
         run, held = self.run, self.run.held
@@ -637,8 +649,12 @@ class Loop:
             self.conversation.cut(run.start)
 
     def _is_ordered(self, call: FunctionCall) -> bool:
+        known = self._known(call)
+        return known is not None and known.ordered
+
+    def _known(self, call: FunctionCall) -> facts.KnownTool | None:
         name = call.name if call.name in self.tools else resolve_name(call.name, self.names)
-        return name is not None and name in self.tools and self.tools[name].ordered
+        return None if name is None else self.tools.get(name)
 
     def _find(self, call_id: str, *states: str) -> _Call | None:
         return next((call for call in self._open if call.call.id == call_id and call.state in states), None)
