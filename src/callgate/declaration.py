@@ -23,8 +23,8 @@ from callgate.schema.weight import budget_warnings
 from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = [
-    "AT_CLIENT", "BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_names", "digest", "split_built_in",
-    "tool_config", "without_functions",
+    "AT_CLIENT", "BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_names", "digest", "in_schema_field",
+    "split_built_in", "tool_config", "without_functions",
 ]  # fmt: skip
 
 NAME_CHARS_MAX = 64
@@ -131,6 +131,35 @@ def _definitions(given: Any) -> list[ToolDefinition]:
         if not isinstance(cast("Any", definition.name), str):
             raise ToolNotDeclarable(f"a tool has the name {definition.name!r}, which is not text: give it a name")
     return definitions
+
+
+def in_schema_field(
+    declaration: Declaration,
+    definitions: Iterable[ToolDefinition],
+    schema_field: Literal["parametersJsonSchema", "parameters"],
+    *,
+    surface: Literal["developer", "vertex"] = "developer",
+) -> list[JsonObject]:
+    """The tools of a declaration, under the same names, with their schemas in another field.
+
+    Raises:
+        ToolNotDeclarable: a tool cannot be declared so.
+        UsageError: there is no such field.
+    """
+    if schema_field not in ("parametersJsonSchema", "parameters"):
+        raise UsageError(f"unknown schema field {schema_field!r}: use 'parametersJsonSchema' or 'parameters'")
+    known = {definition.name: definition for definition in definitions}
+
+    def written(name: str) -> JsonObject:
+        definition = known[declaration.names[name]]
+        compiled = compiled_of(definition, field=schema_field, surface=surface)
+        return _declaration(name, definition, schema_field, compiled)
+
+    functions = "functionDeclarations"
+    return [
+        {**tool, functions: [written(each["name"]) for each in tool[functions]]} if functions in tool else tool
+        for tool in declaration.tools
+    ]
 
 
 def without_functions(declaration: Declaration) -> Declaration:
