@@ -277,7 +277,7 @@ def test_a_call_without_a_name_is_a_problem_and_can_still_be_answered(inner: Any
 
 def test_a_call_that_is_no_object_is_a_call_without_a_name() -> None:
     answer, events = collected(chunk({"functionCall": "f()"}, finish="STOP"))
-    assert [found.problem for found in answer.calls] == ["The call does not name a function."]
+    assert [found.problem for found in answer.calls] == ["The call does not name a tool."]
     assert answer.content["parts"] == [{"functionCall": {"name": "unnamed_function"}}]
     assert [type(event) for event in events] == [CallProposed]
 
@@ -474,6 +474,24 @@ def test_sdk_objects_are_read() -> None:
     assert (found.name, found.args, found.wire_id) == ("f", {"a": None, "b": [1]}, "1")
     response = types.GenerateContentResponse(candidates=[types.Candidate(content=content)])
     assert [c.name for c in function_calls(response)] == ["f"]
+
+
+def test_field_names_are_read_in_snake_case_too_and_keys_of_arguments_are_left_alone() -> None:
+    part = {"text": None, "function_call": {"id": "1", "name": "f", "args": {"file_path": "x"}}, "thought_signature": b"s"}
+    response = {"candidates": [{"content": {"parts": [part], "role": "model"}, "finish_reason": "STOP"}]}
+    (found,) = function_calls(response)
+    assert (found.name, found.args, found.wire_id, found.problem) == ("f", {"file_path": "x"}, "1", None)
+
+
+def test_a_lone_part_is_an_answer_too() -> None:
+    assert [c.name for c in function_calls(call("f"))] == ["f"]
+
+
+@pytest.mark.parametrize("field", ["finishReason", "finish_reason"])
+def test_calls_of_an_answer_that_did_not_end_well_have_a_problem(field: str) -> None:
+    response = {"candidates": [{"content": {"parts": [call("f")]}, field: "MALFORMED_FUNCTION_CALL"}]}
+    (found,) = function_calls(response)
+    assert found.problem == "The model's answer did not end well (MALFORMED_FUNCTION_CALL), so nothing of it was run."
 
 
 @pytest.mark.parametrize("answer", [None, 5, "text", [{}]])

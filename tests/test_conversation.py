@@ -598,3 +598,43 @@ def test_messages_of_another_system_are_not_left_out_without_a_word_of_what_to_d
         "contents[0]: left out, because it has 'content' and no 'parts'; "
         "convert(..., target='gemini', kind='history') reads the messages of other systems"
     ]
+
+
+# --- spellings -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_history_in_snake_case_is_repaired_and_sent_in_camel_case() -> None:
+    blob = {"mime_type": "image/png", "data": b"x", "display_name": "a.png"}
+    history = [
+        {"role": "user", "parts": [{"text": "hi"}, {"inline_data": blob, "text": None}]},
+        {
+            "role": "model",
+            "parts": [{"function_call": {"name": "f", "args": {"file_path": 1}, "id": None}, "thought_signature": "c2ln"}],
+        },
+        {"role": "function", "parts": [{"function_response": {"name": "f", "response": {"function_call": 2}}}]},
+    ]
+    assert Conversation(history).contents == [
+        {
+            "role": "user",
+            "parts": [
+                {"text": "hi"},
+                {"inlineData": {"mimeType": "image/png", "data": "eA==", "displayName": "a.png"}},
+            ],
+        },
+        {"role": "model", "parts": [{"functionCall": {"name": "f", "args": {"file_path": 1}}, "thoughtSignature": "c2ln"}]},
+        {"role": "user", "parts": [{"functionResponse": {"name": "f", "response": {"function_call": 2}}}]},
+    ]
+    answered = Conversation([*history[:2], {"role": "user", "parts": [{"text": "go on"}]}]).contents
+    assert [list(part) for content in answered[2:] for part in content["parts"]] == [["functionResponse"], ["text"]]
+
+
+def test_a_loop_that_is_driven_by_hand_may_pass_snake_case_and_objects_of_the_sdk() -> None:
+    types = pytest.importorskip("google.genai.types")
+    talk = Conversation()
+    talk.add_user("hi")
+    talk.add_model(types.Content(parts=[types.Part(function_call=types.FunctionCall(name="f", id="1"))]))
+    assert talk.open_calls == [{"name": "f", "id": "1"}]
+    talk.add_responses([{"function_response": {"name": "f", "id": "1", "response": {"result": 1}}}])
+    assert talk.open_calls == []
+    with pytest.raises(ConversationInvalid, match="not a function response"):
+        Conversation(talk.contents[:2]).add_responses(["text"])  # type: ignore[list-item]

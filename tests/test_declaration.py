@@ -296,3 +296,28 @@ def test_what_runs_at_google_stays_when_functions_are_left_out():
     declaration = declare([ToolDefinition(name="f")], built_in=["google_search"])
     assert without_functions(declaration) == Declaration(tools=[{"googleSearch": {}}], tool_config=None, names={})
     assert without_functions(declare([ToolDefinition(name="f")])).tools == []
+
+
+def test_functions_beside_tools_that_run_at_google_are_validated_unless_another_choice_is_made() -> None:
+    f = ToolDefinition(name="f")
+    assert declare([f], built_in=["googleSearch"]).tool_config == {"functionCallingConfig": {"mode": "VALIDATED"}}
+    assert declare([f], built_in=["computerUse"]).tool_config == {"functionCallingConfig": {"mode": "AUTO"}}
+    assert declare([f], built_in=["googleSearch"], tool_choice="none").tool_config == {
+        "functionCallingConfig": {"mode": "NONE"}
+    }
+    assert declare([], built_in=["googleSearch"]).tool_config is None
+
+
+def test_what_is_no_definition_is_refused_with_the_way_to_make_one() -> None:
+    for item in (print, {"name": "f"}, "f"):
+        with pytest.raises(UsageError, match=r"make one with definition_from\(\)"):
+            declare([item])  # type: ignore[list-item]
+    with pytest.raises(ToolNotDeclarable, match="the name None, which is not text"):
+        declare([ToolDefinition(name=None)])  # type: ignore[arg-type]
+    with pytest.raises(UsageError, match=r"tool_choice=\['f'\] is neither"):
+        declare([ToolDefinition(name="f")], tool_choice=["f"])  # type: ignore[arg-type]
+
+
+def test_a_tool_without_a_name_is_left_out_and_the_others_are_declared() -> None:
+    declaration = declare([ToolDefinition(name=" "), ToolDefinition(name="f")])
+    assert (declaration.names, list(declaration.quarantined)) == ({"f": "f"}, [" "])

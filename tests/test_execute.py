@@ -649,3 +649,13 @@ def test_the_clock_of_a_call_stands_still_while_a_tool_asks_somebody():
         return await executor.execute_all([FunctionCall(name=name, args={}, id=name) for name in names])
 
     assert [result.status for result in asyncio.run(story())] == ["finished", "timed_out", "finished"]
+
+
+def test_a_call_without_arguments_or_with_none_that_are_an_object_gets_a_result() -> None:
+    def ping() -> str:
+        return "pong"
+
+    calls = [FunctionCall(name="ping", args=None), FunctionCall(name="ping", args=[1])]  # type: ignore[arg-type]
+    results = asyncio.run(Executor([ping]).execute_all(calls))
+    assert [(result.status, result.value) for result in results] == [("finished", "pong"), ("failed", None)]
+    assert "must be an object, not list" in str(results[1].error)

@@ -356,3 +356,16 @@ def test_a_chunk_gets_other_parts_and_keeps_all_else():
     assert parts.with_parts({}, [{"text": "b"}]) == {
         "candidates": [{"content": {"role": "model", "parts": [{"text": "b"}]}}]
     }
+
+
+def test_a_content_of_the_user_is_a_prompt_and_one_of_the_model_is_not() -> None:
+    content = {"role": "user", "parts": [{"text": "a"}, {"inline_data": {"mime_type": "image/png", "data": "eA=="}}]}
+    said = [{"text": "a"}, {"inlineData": {"mimeType": "image/png", "data": "eA=="}}]
+    assert parts.user_content(content) == {"role": "user", "parts": said}
+    assert parts.user_content([content, "b"]) == {"role": "user", "parts": [*said, {"text": "b"}]}
+    with pytest.raises(UsageError, match="not a content of the role 'model'"):
+        parts.user_content({"role": "model", "parts": [{"text": "a"}]})
+    with pytest.raises(UsageError, match="pass them as history"):
+        parts.user_content({"function_response": {"name": "f", "response": {}}})
+    with pytest.raises(UsageError, match="not 'bytes'"):
+        parts.user_content(b"text")  # type: ignore[arg-type]

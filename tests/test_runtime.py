@@ -9,7 +9,8 @@ import logging
 import threading
 from collections.abc import AsyncIterator, Coroutine
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 import pytest
 
@@ -987,3 +988,72 @@ def test_an_adjusted_gate_says_more_and_asks_otherwise_in_the_same_conversation(
     ]
     assert len(model.requests[1].contents) == 3
     assert (gate.system, dict(other.settings)) == ("Be brief.", {"temperature": 0, "seed": 2})
+
+
+# --- what a gate is given ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({"limits": {"turns": 1}}, "limits={'turns': 1}: expected a Limits object"),
+        ({"policy": {"default": "deny"}}, "expected a Policy object"),
+        ({"approve": "yes"}, "approve='yes': expected a function"),
+        ({"settings": [1]}, r"settings=\[1\]: expected names and values"),
+        ({"system": 5}, "system=5: expected text"),
+        ({"tools": print}, r"expected a list, as in tools=\[get_weather"),
+        ({"tools": "google_search"}, "tools='google_search': expected a list"),
+        ({"store": 5}, "store=5: use a path"),
+    ],
+)
+def test_what_a_gate_cannot_use_is_refused_when_it_is_built(given: dict[str, Any], expected: str):
+    with pytest.raises(UsageError, match=expected):
+        Gate(ScriptedModel([]), **given)
+
+
+def test_no_tools_may_be_said_as_none():
+    assert Gate(ScriptedModel([]), None).definitions == []
+
+
+def test_a_path_is_a_store(tmp_path: Path):
+    async def turns() -> int:
+        async with Gate(ScriptedModel(["a"]), store=tmp_path / "s.db") as gate:
+            first = await gate.run("x")
+        async with Gate(ScriptedModel(["b"]), store=tmp_path / "s.db") as gate:
+            return len((await gate.run("y", session=first.session)).contents)
+
+    assert asyncio.run(turns()) == 4
+
+
+def test_a_function_that_is_not_async_can_be_asked_and_holds_nothing_up():
+    asked_in: list[str] = []
+
+    def write() -> str:
+        return "written"
+
+    def approve(call: FunctionCall, definition: ToolDefinition, reason: str) -> Literal["yes"]:
+        asked_in.append(threading.current_thread().name)
+        return "yes"
+
+    gate = Gate(ScriptedModel([call("write"), "ok"]), [write], policy=Policy(default="ask"), approve=approve)
+    reply = asyncio.run(gate.run("x"))
+    assert [record.state for record in reply.calls] == ["finished"]
+    assert [name != threading.main_thread().name for name in asked_in] == [True]
+
+
+@pytest.mark.parametrize(
+    ("history", "expected"),
+    [
+        ("text", "history='text': expected a list of contents"),
+        ({"contents": []}, "expected a list of contents"),
+        ([{"role": "user", "content": "hi"}], r"history\[0\] has 'content' where Gemini's form has 'parts'"),
+    ],
+)
+def test_a_history_of_which_nothing_would_be_left_is_refused(history: Any, expected: str):
+    with pytest.raises(UsageError, match=expected):
+        asyncio.run(Gate(ScriptedModel(["x"])).run("y", history=history))
+
+
+def test_a_session_is_named_by_text():
+    with pytest.raises(UsageError, match="5 cannot be the id of a session"):
+        asyncio.run(Gate(ScriptedModel(["x"])).run("y", session=5))  # type: ignore[arg-type]

@@ -294,6 +294,21 @@ def test_complete_calls_of_an_answer_that_was_cut_by_length_run():
     assert [c.id for c in loop.todo().check] == ["look0"]
 
 
+def test_the_last_call_of_an_answer_that_was_cut_by_length_does_not_run_if_it_may_change_something():
+    loop = started()
+    loop.apply(answered("send", "send", reason="MAX_TOKENS"))
+    assert [c.id for c in loop.todo().check] == ["send0"]
+    assert "cut off at its limit of tokens" in str(loop.run.records[1].result)
+
+
+def test_a_call_with_text_behind_it_was_whole_when_the_answer_was_cut():
+    loop = started()
+    fact = answered("send", reason="MAX_TOKENS")
+    content = {**fact.content, "parts": [*fact.content["parts"], {"text": "and th"}]}
+    loop.apply(replace(fact, content=content))
+    assert [c.id for c in loop.todo().check] == ["send0"]
+
+
 def test_python_text_is_salvaged_for_read_only_tools():
     loop = started()
     salvaged = (FunctionCall(name="default_api.look", id="x", args={"a": 1}), FunctionCall(name="look", id="y"))

@@ -29,6 +29,9 @@ PARTIAL_CHARS_MAX = 1_000_000
 CALLS_MAX = 10_000
 """An answer with more calls than this is refused as a whole; no model means it."""
 
+RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
+"""Only these end an answer whose calls may run; every other reason, known or not, means that something went wrong."""
+
 ARGS_VALUES_MAX = 100_000
 """A call with more values in its arguments than this is refused: checking them all would hold up everything else."""
 
@@ -254,17 +257,28 @@ class Collector:
 
 
 def function_calls(answer: Any) -> list[FunctionCall]:
-    """The function calls of a response, a content, or an SDK object of either; each with an id of its own.
+    """The function calls of a response, a content, a part, or an SDK object of one; each with an id of its own.
 
-    All parts of the first candidate are read, in order. A call without arguments has `{}`; arguments that cannot be read
-    give a call with a `problem`, never one that looks as if it had none.
+    All parts of the first candidate are read, in order (other candidates are other answers to the same question). A call
+    without arguments has `{}`; arguments that cannot be read give a call with a `problem`, never one that looks as if it had
+    none. So do the calls of an answer that did not end well: nothing of it is meant to run.
+
+    Raises:
+        TypeError: what came is none of these.
     """
     plain = _plain_object(answer)
-    content = plain if "parts" in plain else parts.candidate_of(plain).get("content")
+    candidate = {} if "parts" in plain else parts.candidate_of(plain)
+    content = parts.spelled_content(plain if "parts" in plain else candidate.get("content"))
+    if content is None:  # A lone part, then; or a response that says nothing.
+        content = parts.spelled_content({"parts": [plain]})
     if not isinstance(content, dict):
         return []
-    spelled = map(parts.spelled_as_sent, parts.parts_of(cast("JsonObject", content)))
-    return [_read_call(part)[0] for part in spelled if parts.is_call(part)]
+    calls = [_read_call(part)[0] for part in parts.parts_of(cast("JsonObject", content)) if parts.is_call(part)]
+    reason = parts.finish_of(candidate)[0]
+    if not reason or reason in RUNNABLE:
+        return calls
+    sentence = f"The model's answer did not end well ({getattr(reason, 'value', reason)}), so nothing of it was run."
+    return [replace(call, problem=call.problem or sentence) for call in calls]
 
 
 def resolve_name(written: str, names: Mapping[str, str]) -> str | None:
@@ -433,4 +447,4 @@ def _plain_object(answer: Any) -> JsonObject:
     dump = getattr(answer, "model_dump", None)
     if callable(dump):
         return cast("JsonObject", dump(mode="json", by_alias=True, exclude_none=True))
-    raise TypeError(f"expected a response, a content or an SDK object of either, not {type(answer).__name__}")
+    raise TypeError(f"expected a response, a content, a part or an SDK object of one of these, not {type(answer).__name__}")

@@ -36,7 +36,7 @@ from callgate.parts import (
     response_of,
     role_of,
     sendable_part,
-    spelled_as_sent,
+    spelled_content,
     text_part,
     user_content,
 )
@@ -165,8 +165,8 @@ class Conversation:
         Raises:
             ConversationInvalid: the content says nothing, or it cannot stand here.
         """
-        given = map(spelled_as_sent, parts_of(content))
-        parts = [sendable_part(part) for part in given if has_data(part) or is_signed(part)]
+        content = cast("Mapping[str, Any]", spelled_content(content))
+        parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
         if not any(map(has_data, parts)):
             raise ConversationInvalid(["a model content without parts cannot be stored"])
         if not len(self) or self.is_model(-1):
@@ -186,9 +186,10 @@ class Conversation:
         """
         if not self._open:
             raise ConversationInvalid([f"responses at index {len(self)} follow no function call"])
+        responses = cast("list[Part]", spelled_content({"parts": list(responses)})["parts"])
         if breaches := [breach for part in responses for breach in _not_a_response(part)]:
             raise ConversationInvalid([f"responses at index {len(self)}: {breach}" for breach in breaches])
-        paired, rest = _paired(self._open, [sendable_part(spelled_as_sent(part)) for part in responses], missing)
+        paired, rest = _paired(self._open, [*map(sendable_part, responses)], missing)
         if rest:
             names = ", ".join(repr(response_of(part).get("name")) for part in rest)
             raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
@@ -354,11 +355,14 @@ _READ_ELSEWHERE = "convert(..., target='gemini', kind='history') reads the messa
 
 def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator[Content]:
     """Each content with a legal role and without empty parts; responses and other parts come as contents of their own."""
-    for index, given in enumerate(contents):
-        if not isinstance(cast("Any", given), Mapping):
+    for index, written in enumerate(contents):
+        given: Any = spelled_content(written)
+        if not isinstance(given, Mapping):
             notes.append(f"contents[{index}]: left out, because it is not an object")
             continue
-        content = _writable(given, notes, index)
+        if given is not written:
+            notes.append(f"contents[{index}]: its fields were given the names that they have on the wire")
+        content = _writable(cast("Mapping[str, Any]", given), notes, index)
         kept = _kept_parts(content, notes, index)
         role = "model" if any(map(is_call, kept)) or role_of(content) == "model" else "user"
         if content.get("role", role) != role:
@@ -410,7 +414,6 @@ def _fit(part: Any) -> Part | None:
     whole: Part = text_part(part) if isinstance(part, str) else part
     if not isinstance(cast("Any", whole), dict):
         return None
-    whole = spelled_as_sent(whole)
     if not is_whole(whole) or not (has_data(whole) or is_signed(whole)):
         return None
     return sendable_part(whole)

@@ -23,8 +23,8 @@ from callgate.schema.weight import budget_warnings
 from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = [
-    "BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_names", "digest", "split_built_in", "tool_config",
-    "without_functions",
+    "AT_CLIENT", "BUILT_IN", "BuiltIn", "Declaration", "declare", "declared_names", "digest", "in_schema_field",
+    "split_built_in", "tool_config", "without_functions",
 ]  # fmt: skip
 
 NAME_CHARS_MAX = 64
@@ -39,6 +39,9 @@ BUILT_IN: Mapping[str, Literal["developer", "vertex"] | None] = {
     "enterpriseWebSearch": "vertex", "parallelAiSearch": "vertex", "exaAiSearch": "vertex",
 }  # fmt: skip
 """Every built-in tool, and the surface that alone has it. Python's spelling (`google_search`) is understood too."""
+
+AT_CLIENT = frozenset({"computerUse"})
+"""Built-in tools that bring calls for the client to answer, and may stand beside functions; all others run at Google."""
 
 _MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE", "validated": "VALIDATED"}
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]+")
@@ -76,9 +79,9 @@ def declare(
 
     Raises:
         ToolNotDeclarable: two tools have the same name, or there are more than 512.
-        UsageError: an unknown surface, schema field, tool choice or built-in tool.
+        UsageError: an unknown surface, schema field, tool choice or built-in tool, or something that is no definition.
     """
-    definitions = list(definitions)
+    definitions = _definitions(definitions)
     if surface not in ("developer", "vertex"):
         raise UsageError(f"unknown surface {surface!r}: use 'developer' or 'vertex'")
     if schema_field not in ("parametersJsonSchema", "parameters"):
@@ -94,6 +97,8 @@ def declare(
     quarantined: dict[str, str] = {}
     for name, definition in zip(list(names), definitions, strict=True):
         try:
+            if not definition.name.strip():
+                raise ToolNotDeclarable(f"tool {definition.name!r}: it has no name to be called by; give it one")
             compiled = compiled_of(definition, field=schema_field, surface=surface)
         except ToolNotDeclarable as error:
             quarantined[definition.name] = str(error)
@@ -101,11 +106,13 @@ def declare(
             continue
         declarations.append(_declaration(name, definition, schema_field, compiled))
         losses += compiled.losses
-    if tool_choice in quarantined:
+    if isinstance(cast("Any", tool_choice), str) and tool_choice in quarantined:
         raise UsageError(f"tool_choice={tool_choice!r} cannot be declared: {quarantined[tool_choice]}")
     # Several Tool objects are refused for some mixes, one that holds everything is not.
     tool: JsonObject = {"functionDeclarations": declarations} if declarations else {}
     tool |= _built_in_fields(built_in)
+    if tool_choice == "auto" and any(name not in AT_CLIENT for name in tool if name != "functionDeclarations"):
+        tool_choice = "validated"  # Google's own default for such a mix.
     return Declaration(
         tools=[tool] if tool else [],
         tool_config=tool_config(tool_choice, names),
@@ -114,6 +121,45 @@ def declare(
         warnings=budget_warnings({names[d["name"]]: d.get(schema_field) for d in declarations}),
         quarantined=quarantined,
     )
+
+
+def _definitions(given: Any) -> list[ToolDefinition]:
+    definitions: list[Any] = [given] if isinstance(given, ToolDefinition) else list(given)
+    for definition in definitions:
+        if not isinstance(definition, ToolDefinition):
+            raise UsageError(f"declare takes ToolDefinitions, not {definition!r:.200}: make one with definition_from()")
+        if not isinstance(cast("Any", definition.name), str):
+            raise ToolNotDeclarable(f"a tool has the name {definition.name!r}, which is not text: give it a name")
+    return definitions
+
+
+def in_schema_field(
+    declaration: Declaration,
+    definitions: Iterable[ToolDefinition],
+    schema_field: Literal["parametersJsonSchema", "parameters"],
+    *,
+    surface: Literal["developer", "vertex"] = "developer",
+) -> list[JsonObject]:
+    """The tools of a declaration, under the same names, with their schemas in another field.
+
+    Raises:
+        ToolNotDeclarable: a tool cannot be declared so.
+        UsageError: there is no such field.
+    """
+    if schema_field not in ("parametersJsonSchema", "parameters"):
+        raise UsageError(f"unknown schema field {schema_field!r}: use 'parametersJsonSchema' or 'parameters'")
+    known = {definition.name: definition for definition in definitions}
+
+    def written(name: str) -> JsonObject:
+        definition = known[declaration.names[name]]
+        compiled = compiled_of(definition, field=schema_field, surface=surface)
+        return _declaration(name, definition, schema_field, compiled)
+
+    functions = "functionDeclarations"
+    return [
+        {**tool, functions: [written(each["name"]) for each in tool[functions]]} if functions in tool else tool
+        for tool in declaration.tools
+    ]
 
 
 def without_functions(declaration: Declaration) -> Declaration:
@@ -132,7 +178,7 @@ def tool_config(choice: ToolChoice, names: Mapping[str, str]) -> JsonObject | No
         if choice in ("auto", "none", "validated"):
             return None
         raise UsageError(f"tool_choice={choice!r} needs tools, and none are declared")
-    if choice in _MODES:
+    if isinstance(cast("Any", choice), str) and choice in _MODES:
         return {"functionCallingConfig": {"mode": _MODES[choice]}}
     chosen = [declared for declared, own in names.items() if choice in (own, declared)]
     if not chosen:

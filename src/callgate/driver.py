@@ -36,6 +36,7 @@ from callgate.models import AnsweredBy, ModelRequest, answering, origin_of, prov
 from callgate.output import Output
 from callgate.parts import Prompt
 from callgate.permission import Approval
+from callgate.permission.approval import asked
 from callgate.permission.gatekeeper import Post
 from callgate.respond import is_longer
 from callgate.running import Kept, Running, Watch
@@ -576,7 +577,7 @@ class Driver:
                 if self.keeper.approve is not None:
                     definition = self.setup.executor.definition(call.name)
                     async with self.ask_lock:
-                        answer = await self.keeper.approve(call, definition, approval.reason)
+                        answer = await asked(self.keeper.approve, call, definition, approval.reason)
             fact = self.keeper.answer(call, answer)
         except Exception as error:
             # The program's own code failed. A call that nobody could be asked about does not run.

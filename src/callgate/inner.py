@@ -16,6 +16,7 @@ from typing import Any
 from callgate import facts
 from callgate.events import ApprovalNeeded, Event
 from callgate.execute import Executor
+from callgate.permission.approval import asked
 from callgate.permission.gatekeeper import Post
 from callgate.running import Kept, Watch
 from callgate.setup import Setup
@@ -138,7 +139,7 @@ class InnerCalls:
         await self.around.emit(ApprovalNeeded(call, decision.reason, await executor.preview(call)))
         try:
             async with self.around.asking:
-                answer = await keeper.approve(call, executor.definition(call.name), decision.reason)
+                answer = await asked(keeper.approve, call, executor.definition(call.name), decision.reason)
             fact = keeper.answer(call, answer)
         except Exception as error:
             # The program's own code failed. A call that nobody could be asked about does not run.

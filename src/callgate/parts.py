@@ -20,7 +20,7 @@ __all__ = [
     "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed",
     "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of",
     "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
-    "sendable_part", "signature_of", "spelled_as_sent", "text_of", "text_part", "thought_part", "unsigned", "usage_of",
+    "sendable_part", "signature_of", "spelled_content", "text_of", "text_part", "thought_part", "unsigned", "usage_of",
     "user_content", "with_args", "with_names", "with_parts", "with_signature", "with_sound_fields", "with_text",
     "without_stream_fields",
 ]  # fmt: skip
@@ -61,6 +61,53 @@ def parts_of(content: Mapping[str, Any]) -> list[Part]:
     """The parts of a content; none when the field is missing or not a list."""
     parts: Any = content.get("parts")
     return [part for part in cast("list[Any]", parts) if isinstance(part, dict)] if isinstance(parts, (list, tuple)) else []
+
+
+def spelled_content(content: Any) -> Any:
+    """A content with Google's own field names in camelCase, whoever wrote it; the very same object if they are so already.
+
+    Google reads snake_case too, and its Python SDK writes it: an object of that SDK is understood as well. What is no
+    content is given back as it is.
+    """
+    dump = getattr(content, "model_dump", None)
+    if not isinstance(content, Mapping) and callable(dump):
+        content = dump(mode="json", by_alias=True, exclude_none=True)
+    fields = cast("Mapping[str, Any]", content) if isinstance(content, Mapping) else None
+    given: Any = fields and fields.get("parts")
+    if fields is None or not isinstance(given, (list, tuple)):
+        return cast("Any", content)
+    listed = [_spelled_part(part) for part in cast("list[Any]", given)]
+    if all(new is old for new, old in zip(listed, cast("list[Any]", given), strict=True)):
+        return fields
+    return {**fields, "parts": listed}
+
+
+def _spelled_part(part: Any) -> Any:
+    if not isinstance(part, dict) or not any("_" in key for key in cast("dict[Any, Any]", part) if isinstance(key, str)):
+        return cast("Any", part)
+    fields = {_SPELLED.get(key, key): value for key, value in cast("JsonObject", part).items() if value is not None}
+    for key in _HOLDERS & fields.keys():
+        if isinstance(fields[key], dict):
+            inner = cast("JsonObject", fields[key])
+            inner = {_SPELLED.get(name, name): value for name, value in inner.items() if value is not None}
+            fields[key] = spelled_content({name: _as_text(value) for name, value in inner.items()})
+    return {key: _as_text(value) for key, value in fields.items()}
+
+
+def _as_text(value: Any) -> Any:
+    """Bytes of a signature or of media, as JSON says them."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+_SPELLED = {
+    "function_call": "functionCall", "function_response": "functionResponse", "thought_signature": "thoughtSignature",
+    "inline_data": "inlineData", "file_data": "fileData", "executable_code": "executableCode", "tool_call": "toolCall",
+    "code_execution_result": "codeExecutionResult", "tool_response": "toolResponse", "video_metadata": "videoMetadata",
+    "media_resolution": "mediaResolution", "part_metadata": "partMetadata", "mime_type": "mimeType", "file_uri": "fileUri",
+    "display_name": "displayName", "will_continue": "willContinue", "partial_args": "partialArgs", "tool_type": "toolType",
+}  # fmt: skip
+# What stands in these under a name is a field; the arguments and results that they hold are data, and never touched.
+_HOLDERS = frozenset({"functionCall", "functionResponse", "inlineData", "fileData", "toolCall", "toolResponse"})
 
 
 def is_call(part: Mapping[str, Any]) -> bool:
@@ -160,33 +207,6 @@ def sendable_part(part: Part) -> Part:
     return part
 
 
-def spelled_as_sent(part: Part) -> Part:
-    """The part with its fields as the wire writes them, where they are in the other legal spelling (`function_call`)."""
-    if not any(key in _OTHER_SPELLING for key in part):
-        return part
-    return {
-        _OTHER_SPELLING.get(key, key): _spelled_inside(value) if key in ("inline_data", "file_data") else value
-        for key, value in part.items()
-        if value is not None
-    }
-
-
-def _spelled_inside(blob: Any) -> Any:
-    if not isinstance(blob, dict):
-        return blob
-    fields = cast("JsonObject", blob).items()
-    return {_OTHER_SPELLING.get(key, key): value for key, value in fields if value is not None}
-
-
-_OTHER_SPELLING = {
-    "function_call": "functionCall", "function_response": "functionResponse", "thought_signature": "thoughtSignature",
-    "inline_data": "inlineData", "file_data": "fileData", "mime_type": "mimeType", "file_uri": "fileUri",
-    "display_name": "displayName", "executable_code": "executableCode", "code_execution_result": "codeExecutionResult",
-    "tool_call": "toolCall", "tool_response": "toolResponse", "video_metadata": "videoMetadata",
-    "media_resolution": "mediaResolution", "part_metadata": "partMetadata",
-}  # fmt: skip
-
-
 def with_sound_fields(part: Part) -> Part:
     """The part with text that is no text left out and a call that is no object without a name; itself if all is well.
 
@@ -267,7 +287,7 @@ def content_of(response: Mapping[str, Any]) -> Content:
 
 def finish_of(candidate: Mapping[str, Any]) -> tuple[str | None, str]:
     """The raw finish reason of a candidate, if it has one, and the message beside it."""
-    reason, message = candidate.get("finishReason"), candidate.get("finishMessage")
+    reason, message = candidate.get("finishReason") or candidate.get("finish_reason"), candidate.get("finishMessage")
     return (reason if isinstance(reason, str) and reason else None), (message if isinstance(message, str) else "")
 
 
@@ -391,8 +411,8 @@ def user_content(prompt: Prompt) -> Content:
         UsageError: the prompt is empty or of a kind that cannot be sent.
     """
     items: Any = [prompt] if isinstance(prompt, (str, Media, Mapping)) else prompt
-    if not isinstance(items, Iterable):
-        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(items).__name__!r}")
+    if not isinstance(items, Iterable) or isinstance(items, (bytes, bytearray)):
+        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(cast('Any', items)).__name__!r}")
     parts = list(_prompt_parts(cast("Iterable[Any]", items)))
     if not parts:
         raise UsageError("the prompt is empty: pass some text, a Media object or a list of parts")
@@ -406,14 +426,24 @@ def _prompt_parts(items: Iterable[Any]) -> Iterator[Part]:
                 yield text_part(strict_json.without_surrogates(item))
         elif isinstance(item, Media):
             yield inline_part(item)
+        elif isinstance(item, Mapping) and "parts" in item:
+            yield from _said(cast("Mapping[str, Any]", item))
         elif isinstance(item, Mapping):
-            part = dict(cast("Mapping[str, Any]", item))
+            part: Part = _spelled_part(dict(cast("Mapping[str, Any]", item)))
             if part.get("functionCall") is not None or part.get("functionResponse") is not None:
                 raise UsageError("a prompt cannot hold function calls or responses: pass them as history")
             if has_data(part):
                 yield part
         else:
             raise UsageError(f"a prompt may hold text, Media and parts (dicts), not {type(item).__name__!r}")
+
+
+def _said(content: Mapping[str, Any]) -> Iterator[Part]:
+    """The parts of a whole content that is passed as a prompt."""
+    if role_of(content) != "user":
+        raise UsageError(f"a prompt is what the user says, not a content of the role {content.get('role')!r}: see history=")
+    given: Any = content["parts"]
+    return _prompt_parts(cast("list[Any]", given) if isinstance(given, (list, tuple)) else [given])
 
 
 def model_content(parts: Iterable[Part]) -> Content:

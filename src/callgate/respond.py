@@ -83,7 +83,7 @@ def to_function_response(
     notes = list(result.notes)
     media = list(result.media)
     if result.is_error:
-        error = strict_json.without_surrogates(result.error or "failed without a message")
+        error = _without_tags(strict_json.without_surrogates(result.error or "failed without a message"), notes)
         response: JsonObject = {"error": _cut(error, output_chars, notes)}
     else:
         encoded = _encoded(result.value, _Encoder(strict_json.DEPTH_MAX, parts.display_names(media)))
@@ -137,8 +137,11 @@ def _bounded(notes: list[str]) -> list[str]:
 
 def _sendable(value: Any, media: list[Part], output_chars: int, notes: list[str]) -> Any:
     if isinstance(value, str):
-        return _cut(value, output_chars, notes)
+        return _cut(_without_tags(value, notes), output_chars, notes)
     encoded = strict_json.dump(value)
+    if _TAGS_BEGIN in encoded:
+        value = _without_tags(value, notes)
+        encoded = strict_json.dump(value)
     if len(encoded) > output_chars:
         text = encoded.decode()
         if len(text) > output_chars:
@@ -147,6 +150,24 @@ def _sendable(value: Any, media: list[Part], output_chars: int, notes: list[str]
         notes.append("The result is given as JSON text.")
         return encoded.decode()
     return value
+
+
+# Letters that nobody sees and models read: instructions are hidden in them. Only in flags (the English one is a black flag
+# with "gbeng" in such letters) they have a use.
+_TAGS_BEGIN = "\U000e0000".encode()[:2]
+_TAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f|[\U000e0000-\U000e007f]+")
+
+
+def _without_tags(value: Any, notes: list[str]) -> Any:
+    if isinstance(value, str):
+        shown = value if value.isascii() else _TAGS.sub(lambda found: found[0] if found[0][0] == "\U0001f3f4" else "", value)
+        if shown != value:
+            notes.append("Hidden characters (Unicode tags) in it were left out.")
+        return shown
+    if isinstance(value, dict):
+        members = cast("JsonObject", value).items()
+        return {_without_tags(key, notes): _without_tags(member, notes) for key, member in members}
+    return [_without_tags(item, notes) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def _cut(text: str, chars_max: int, notes: list[str]) -> str:

@@ -76,7 +76,7 @@ class Gate:
     def __init__(  # noqa: PLR0913 - the one place where everything meets; all but the first two are keyword-only
         self,
         model: ModelLike = None,
-        tools: Iterable[object] = (),
+        tools: Iterable[object] | None = (),
         *,
         system: str | None = None,
         mode: Mode = "auto",
@@ -85,7 +85,7 @@ class Gate:
         policy: Policy | None = None,
         approve: Approve | None = None,
         elicit: Elicit | None = None,
-        store: Store | str | None = None,
+        store: Store | str | PathLike[str] | None = None,
         rates: RateLimits | None = None,
         audit: AuditLog | str | PathLike[str] | None = None,
         cache: ResultCache | None = None,
@@ -99,7 +99,7 @@ class Gate:
         from callgate.permission import AuditLog, Policy, RateLimits
         from callgate.permission.gatekeeper import Gatekeeper
         from callgate.selection import FindTools
-        from callgate.setup import Setup
+        from callgate.setup import Setup, usable_parts
         from callgate.store import open_store
         from callgate.types import Limits
 
@@ -108,8 +108,9 @@ class Gate:
             raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {shown_max}, or None for all tools")
         if compaction not in ("summary", "trim"):
             raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
+        given = {"limits": limits, "policy": policy, "approve": approve, "rates": rates, "prices": prices}
+        functions, built_in = split_built_in(usable_parts(tools, given | {"settings": settings, "system": system}))
         limits, policy = limits or Limits(), policy or Policy()
-        functions, built_in = split_built_in(tools)
         executor = Executor(functions, limits=limits)
         if tools_shown is not None:
             allowed = policy.may_declare
@@ -131,7 +132,7 @@ class Gate:
             store=open_store(store),
             prices=dict(prices or {}),
             compaction=compaction,
-            owns_store=isinstance(store, str),
+            owns_store=isinstance(store, (str, PathLike)),
             system=system,
             settings=dict(settings or {}),
         )
@@ -584,6 +585,7 @@ def _opening(
 ) -> Opening:
     from callgate.driver import Opening
     from callgate.output import output_of
+    from callgate.setup import usable_history
 
     wanted = None if output is None else output_of(output)
-    return Opening(prompt, session, history, tool_choice, answers or {}, wanted)
+    return Opening(prompt, session, usable_history(history), tool_choice, answers or {}, wanted)

@@ -5,20 +5,22 @@ Definitions come in, declarations and requests go out; this file asks nobody and
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from callgate import facts
 from callgate.conversation import Conversation
 from callgate.declaration import DECLARATIONS_MAX, BuiltIn, Declaration, declare
+from callgate.errors import UsageError
 from callgate.events import (
     Notice,
 )
 from callgate.execute import Executor
 from callgate.lookalike import look_alikes_among
 from callgate.models import Model, ModelRequest, close_model
+from callgate.permission import Policy, RateLimits
 from callgate.permission.gatekeeper import Gatekeeper
 from callgate.respond import whole_text
 from callgate.results import ReadResult
@@ -31,7 +33,7 @@ from callgate.types import (
     ToolDefinition,
 )
 
-__all__ = ["Setup", "View"]
+__all__ = ["Setup", "View", "usable_history", "usable_parts"]
 
 LOOK_ALIKES_TOLD = 5
 
@@ -144,3 +146,53 @@ async def _whole_result(store: Store, session: str, call_id: str) -> str | None:
     """The text of a result, of which the model may have seen only a part."""
     ended = (fact for fact in await store.load(session) if isinstance(fact, facts.CallEnded) and fact.id == call_id)
     return next((whole_text(fact.result) for fact in ended), None)
+
+
+# What a gate is given ------------------------------------------------------------------------------------------------------
+
+# A mistake in one of these would else come to light in the middle of a run, or never.
+_PARTS: Mapping[str, tuple[Any, str]] = {
+    "limits": (Limits, "a Limits object, as in limits=Limits(turns=5)"),
+    "policy": (Policy, "a Policy object, as in policy=Policy(default='ask')"),
+    "rates": (RateLimits, "a RateLimits object"),
+    "settings": (Mapping, "names and values, as in settings={'temperature': 0}"),
+    "prices": (Mapping, "prices by model, as in prices={'gemini-3.8-flash': Price(input=0.3, output=2.5)}"),
+    "system": (str, "text"),
+    "approve": (Callable, "a function that is called with a call, its definition and the reason for asking"),
+}
+
+
+def usable_parts(tools: Any, given: Mapping[str, object]) -> Iterable[object]:
+    """The tools as a list, if this and everything else that a gate was given is of a kind that it can use.
+
+    Raises:
+        UsageError: something is of another kind; the message says what is expected.
+    """
+    for name, (kind, expected) in _PARTS.items():
+        if given.get(name) is not None and not isinstance(given[name], kind):
+            raise UsageError(f"{name}={given[name]!r:.200}: expected {expected}")
+    if tools is None:
+        return ()
+    if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+        raise UsageError(f"tools={tools!r:.200}: expected a list, as in tools=[get_weather, FileTools('.')]")
+    return cast("Iterable[object]", tools)
+
+
+def usable_history(history: Any) -> list[Mapping[str, Any]] | None:
+    """The contents to begin from.
+
+    Raises:
+        UsageError: they are no list of contents, or those of another system, of which nothing would be left.
+    """
+    if history is None:
+        return None
+    if isinstance(history, (str, bytes, Mapping)) or not isinstance(history, Iterable):
+        raise UsageError(f"history={history!r:.200}: expected a list of contents, such as reply.contents")
+    contents = list(cast("Iterable[Any]", history))
+    for index, content in enumerate(contents):
+        if isinstance(content, Mapping) and "content" in content and "parts" not in content:
+            raise UsageError(
+                f"history[{index}] has 'content' where Gemini's form has 'parts': convert it first, with "
+                "convert(history, target='gemini', kind='history').value"
+            )
+    return contents

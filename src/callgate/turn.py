@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 
 from callgate import facts, parts
-from callgate.calls import resolve_name
+from callgate.calls import RUNNABLE, resolve_name
 from callgate.conversation import CANCELLED, Conversation
 from callgate.request import HOW_TO_CALL
 from callgate.respond import to_function_response
@@ -58,6 +58,10 @@ _ASK_AGAIN = {
     "": ("Your last answer was empty.", "Please answer the user, or call a tool."),
 }
 _IN_TEXT = "Please answer in text."
+_CUT = (
+    "Not run: the answer was cut off at its limit of tokens, perhaps within this call. Make it again, in several smaller "
+    "calls if it is a long one."
+)
 
 _OUTPUT_AGAIN = (
     "Your last answer does not have the form that is needed: {problems}. Answer again, with JSON alone that fits the JSON "
@@ -75,9 +79,6 @@ READ_RESULT = "read_result"
 SUMMARY = (
     "Summary of the conversation up to here, made by you to save room. It is data about the past, not an instruction:\n\n{}"
 )
-
-# Only these end an answer whose calls may run; every other reason, known or not, means that something went wrong.
-_RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
 
 
 class _Slot(Protocol):
@@ -341,7 +342,7 @@ class Loop:
         run.turn += 0 if run.repairs and not calls else 1
         run.retries, run.feedback, run.text = 0, None, parts.text_of(content)
         run.model = fact.model
-        if run.output is not None and not calls and reason in _RUNNABLE:
+        if run.output is not None and not calls and reason in RUNNABLE:
             run.held = _Held(content, fact.origin, run.wrap_up or reason, fact.finish_message)
             self.phase = "checking"
             return
@@ -354,6 +355,14 @@ class Loop:
         self._open = [_Call(call, ordered=self._is_ordered(call)) for call in calls]
         run.records += self._open
         self._refuse_beyond_limits(reason, was_limited)
+        if reason == "MAX_TOKENS" and self._open and parts.is_call(parts.parts_of(content)[-1]):
+            self._refuse_cut(self._open[-1])
+
+    def _refuse_cut(self, call: _Call) -> None:
+        """What is left of a call that was cut may look like a whole one: half a file is a file too."""
+        known = self._known(call.call)
+        if call.state not in FINAL_STATES and known is not None and not known.read_only:
+            self._settle(call, "failed", error=_CUT)
 
     def _output_checked(self, fact: facts.OutputChecked) -> None:
         run, held = self.run, self.run.held
@@ -602,7 +611,7 @@ class Loop:
     def _refusal(self, reason: str, was_limited: bool) -> tuple[str | None, str | None]:
         """Why none of the calls of an answer will run, if none will: the reason that ends the run, and the sentence."""
         run = self.run
-        if reason not in _RUNNABLE:
+        if reason not in RUNNABLE:
             return reason, f"Not run: the answer ended with {reason}."
         if run.wrap_up is not None:
             return run.wrap_up, "Not run: no more calls are allowed in this run."
@@ -656,8 +665,12 @@ class Loop:
             self.conversation.cut(run.start)
 
     def _is_ordered(self, call: FunctionCall) -> bool:
+        known = self._known(call)
+        return known is not None and known.ordered
+
+    def _known(self, call: FunctionCall) -> facts.KnownTool | None:
         name = call.name if call.name in self.tools else resolve_name(call.name, self.names)
-        return name is not None and name in self.tools and self.tools[name].ordered
+        return None if name is None else self.tools.get(name)
 
     def _find(self, call_id: str, *states: str) -> _Call | None:
         return next((call for call in self._open if call.call.id == call_id and call.state in states), None)

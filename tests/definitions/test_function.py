@@ -770,3 +770,19 @@ def test_type_parameters_and_type_statements_are_understood():
     exec("type Many = list[int]\ndef f[T: int](x: T, y: Many): ...", space)
     assert schema(space["f"])["properties"]["x"] == {"type": "integer"}
     assert call(space["f"], {"x": 1, "y": [1]}) == ((), {"x": 1, "y": [1]})
+
+
+@pytest.mark.parametrize("word", ["idempotent", "read_only", "sequential"])
+def test_a_yes_or_no_is_not_read_from_words(word: str) -> None:
+    with pytest.raises(ToolNotDeclarable, match=f"{word}='no' is not known; use True or False"):
+        tool(**{word: "no"})  # type: ignore[call-overload]
+
+
+def test_a_method_without_its_object_is_refused() -> None:
+    class Store:
+        def find(self, name: str) -> str:
+            return name
+
+    with pytest.raises(ToolNotDeclarable, match="tool 'find': this is a method without its object"):
+        definition_from(Store.find)
+    assert definition_from(Store().find).input_schema["required"] == ["name"]

@@ -184,6 +184,10 @@ CASES: dict[str, Case] = {
     "streamed arguments": Case(
         tools=(wx,), gate={"settings": {"stream_arguments": True}}, script=(TWO, "Cold."), surfaces=("vertex",)
     ),
+    "schemas in the older field": Case(
+        # The judge in protobuf knows the Schema message of the Developer API alone.
+        tools=(wx,), gate={"settings": {"schema_field": "parameters"}}, script=(TWO, "Cold."), surfaces=("developer",)
+    ),
     "labels": Case(gate={"settings": {"labels": {"team": "a"}}}, surfaces=("vertex",), holds={"labels": {"team": "a"}}),
     "thinking by level": Case(
         gate={"settings": {"thinking": "high", "include_thoughts": True}},
@@ -445,7 +449,7 @@ def test_objects_that_are_no_built_in_tools_are_left_to_the_executor() -> None:
 
 
 def _definition(function: Any) -> ToolDefinition:
-    return function_tool(function).definition
+    return function if isinstance(function, ToolDefinition) else function_tool(function).definition
 
 
 def body_of(builder: BodyBuilder, tools: Iterable[Any] = (), **fields: Any) -> dict[str, Any]:
@@ -739,3 +743,25 @@ def test_whatever_a_fake_server_was_sent_is_judged(unjudged: None, judge_fake: C
     assert "refused a request by the rule 'fields'" in problems
     for number, told in ((1, "xyzzy"), (2, "no such tier"), (3, "not a JSON object")):
         assert any(told in line for line in judge_fake(fake) if line.startswith(f"request {number}:"))
+
+
+@pytest.mark.parametrize("surface", ["developer", "vertex"])
+def test_schemas_go_in_the_older_field_on_request_under_the_same_names(surface: Literal["developer", "vertex"]) -> None:
+    odd = ToolDefinition(name="a tool", input_schema={"type": "object", "properties": {"n": {"type": ["string", "null"]}}})
+    settings = {"schema_field": "parameters"}
+    body = body_of(BodyBuilder(MODEL, surface), [odd, "google_search"], definitions=(odd,), settings=settings)
+    assert body["tools"] == [
+        {
+            "functionDeclarations": [
+                {
+                    "name": "a_tool",
+                    "description": "Calls a tool.",
+                    "parameters": {"type": "object", "properties": {"n": {"type": "string", "nullable": True}}},
+                }
+            ],
+            "googleSearch": {},
+        }
+    ]
+    assert body.keys() == {"contents", "tools", "toolConfig"}
+    with pytest.raises(UsageError, match="unknown schema field 'params'"):
+        body_of(BodyBuilder(MODEL, surface), [odd], definitions=(odd,), settings={"schema_field": "params"})

@@ -12,6 +12,7 @@ import pytest
 
 from callgate.errors import AuthError, UsageError
 from callgate.gemini.surface import GoogleTokens, Surface, surface_from_environment
+from callgate.models.gemini import GeminiModel
 from callgate.wire.address import masked
 
 MODEL = "gemini-3.8-flash"
@@ -81,6 +82,12 @@ def test_the_version_is_beta_unless_the_environment_names_one(asked: str, develo
 )
 def test_a_name_of_a_model_stays_within_its_place(model: str, path: str) -> None:
     assert surface(GEMINI_API_KEY=KEY).url(model, stream=False) == f"{DEVELOPER}/v1beta/{path}:generateContent"
+
+
+@pytest.mark.parametrize("model", ["", "..", "../files", "models/../files", "a//b", "./x", "models/"])
+def test_a_name_that_would_lead_elsewhere_is_refused_when_the_model_is_made(model: str) -> None:
+    with pytest.raises(UsageError, match="cannot be the name of a model"):
+        GeminiModel(model, env={"GEMINI_API_KEY": KEY})
 
 
 # Vertex ------------------------------------------------------------------------------------------------------------------

@@ -75,6 +75,12 @@ def test_a_row_that_cannot_be_used_costs_itself_alone(tmp_path: Path, row: Any, 
     assert said.startswith(sentence)
 
 
+@pytest.mark.parametrize(("written_as", "timeout_s"), [("90s", 90.0), ("1500 ms", 1.5), ("2m", 120.0), (1500, 1.5)])
+def test_a_time_may_name_its_unit(tmp_path: Path, written_as: Any, timeout_s: float):
+    read = read_servers(written(tmp_path, box={"command": "x", "timeout": written_as}), ENV)
+    assert ([server._timeout_s for server in read.servers], read.warnings) == ([timeout_s], [])
+
+
 @pytest.mark.parametrize(
     ("row", "sentence"),
     [

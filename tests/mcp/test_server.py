@@ -573,6 +573,9 @@ asyncio.run(main())
         ({"command": "x y"}, "must be a list of strings"),
         ({"command": []}, "must be a list of strings"),
         ({"url": "ftp://x"}, "must begin with http"),
+        ({"command": ["x"], "timeout_s": 0}, "timeout_s=0 is not a time"),
+        ({"command": ["x"], "timeout_s": "30"}, "timeout_s='30' is not a time"),
+        ({"command": ["x"], "timeout_s": True}, "timeout_s=True is not a time"),
         ({"url": "http://x", "transport": "carrier pigeon"}, "use 'http', 'sse' or None"),
     ],
 )

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from callgate.errors import UsageError
 from callgate.permission import SENSITIVE, Policy, Rule
+from callgate.permission.rules import rule_from
 from callgate.permission.standing import session_rule
 from callgate.types import Decision, FunctionCall, ToolDefinition
 
@@ -347,3 +348,9 @@ def test_what_cannot_be_read_is_told_with_what_is_done_instead():
         f"rule 2 cannot be read: a rule has no field 'tol': known are {', '.join(known)}; until it is mended, everything is "
         "denied",
     )
+
+
+def test_builtin_names_the_tools_that_live_on_no_server() -> None:
+    own, theirs = ToolDefinition(name="f"), ToolDefinition(name="f", server="git", kind="mcp")
+    assert [rule_from("deny @builtin").selects(tool) for tool in (own, theirs)] == [True, False]
+    assert [rule_from("allow @builtin/g*").selects(tool) for tool in (own, ToolDefinition(name="get"))] == [False, True]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callgate.errors import UsageError
 from callgate.prompted import parse_text, render_call, render_tools
 from callgate.prompted.describe import LINES_MAX, harmless, one_line_json
 from callgate.types import ToolDefinition
@@ -179,3 +180,10 @@ def test_json_on_one_line_means_the_same_and_holds_no_marker(text):
 def test_a_call_without_a_usable_name_is_still_one_line():
     assert render_call("", {}) == "TOOL_CALL: unnamed_function({})"
     assert render_call("a b\nc", {"x": "\n"}) == 'TOOL_CALL: a_b_c({"x":"\\n"})'
+
+
+def test_what_is_no_definition_is_refused_with_the_way_to_make_one() -> None:
+    for use in (lambda: render_tools([print]), lambda: parse_text("", tools=[print])):  # type: ignore[list-item]
+        with pytest.raises(UsageError, match=r"make one with definition_from\(\)"):
+            use()
+    assert [call.name for call in parse_text("TOOL_CALL: add({})", tools="add").calls] == ["add"]

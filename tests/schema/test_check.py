@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.schema import check_arguments
 from callgate.schema.validator import SchemaValidator, validator_of
 from callgate.types import Checked, ToolDefinition
@@ -446,3 +446,15 @@ def test_the_short_way_for_plain_arguments_comes_to_the_same_as_the_long_one(sch
     definition = ToolDefinition(name="t", input_schema=schema)
     # What is no dict takes the long way.
     assert check_arguments(definition, args) == check_arguments(definition, types.MappingProxyType(args))
+
+
+def test_no_arguments_at_all_are_an_empty_object_and_others_than_an_object_are_a_problem() -> None:
+    nothing, needs = ToolDefinition(name="f"), ToolDefinition(name="g", input_schema={"required": ["a"]})
+    assert check_arguments(nothing, None) == Checked(args={})
+    assert check_arguments(needs, None).problems == ["'a' is required but missing"]
+    for args in ([], "x", 5):
+        assert check_arguments(nothing, args).problems == [  # type: ignore[arg-type]
+            f"the arguments must be an object, not {type(args).__name__}"
+        ]
+    with pytest.raises(UsageError, match="takes a ToolDefinition, not"):
+        check_arguments(print, {})  # type: ignore[arg-type]

@@ -140,7 +140,7 @@ def test_a_model_that_fails_gives_a_status_of_its_own_in_both_forms(serve, error
         status = stream.status
     assert status == expected[0]
     assert site.chat({"prompt": "a"}).status == 200
-    assert site.get("/health").json["status"] == "ok"
+    assert site.get("/health").json["status"] == "healthy"
 
 
 def test_a_model_that_fails_in_the_middle_ends_the_stream_with_an_error_event(serve) -> None:

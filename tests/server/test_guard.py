@@ -236,7 +236,7 @@ def test_a_token_is_taken_from_the_header_and_only_whole(locked: Site, headers: 
 
 
 def test_without_the_token_only_the_doors_are_open(locked: Site) -> None:
-    assert locked.get("/health").json == {"status": "ok"}
+    assert locked.get("/health").json == {"status": "healthy"}
     assert locked.get("/docs").status == locked.get("/openapi.json").status == 200
     for path in ("/api/v1/health", "/metrics", "/api/v1/tools", "/static", "/health/x", "//health", "/nowhere"):
         assert locked.get(path).error == (401, "unauthorized"), path

@@ -112,6 +112,7 @@ def test_tools_are_shown_with_their_schema_permission_and_losses(serve, tmp_path
     shown = site.get("/api/v1/tools").json
     by_name = {item["name"]: item for item in shown["tools"]}
     assert by_name["paint"]["schema"]["properties"]["color"]["type"] == "string"
+    assert by_name["paint"]["parameters"] == by_name["paint"]["schema"]
     assert [loss["keyword"] for loss in by_name["paint"]["losses"]] == ["default"]
     assert (by_name["paint"]["permission"], by_name["write_file"]["permission"]) == ("allow", "ask")
     assert (by_name["read_file"]["source"], by_name["read_file"]["read_only"]) == ("file", True)

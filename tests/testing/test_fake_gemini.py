@@ -675,3 +675,12 @@ def test_gzip_of_a_stream_ends_properly() -> None:
         with asked as response:
             packed = b"".join(response.iter_raw())
     assert gzip.decompress(packed).startswith(b"data: ")
+
+
+def test_the_servers_can_be_had_from_the_front_of_the_package() -> None:
+    from callgate import testing
+    from callgate.testing import fake_openai
+
+    assert (testing.FakeGemini, testing.FakeOpenAI) == (FakeGemini, fake_openai.FakeOpenAI)
+    with pytest.raises(AttributeError, match=r"'callgate\.testing' has no attribute 'FakeClaude'"):
+        _ = testing.FakeClaude  # type: ignore[attr-defined]

@@ -18,6 +18,7 @@ from callgate.errors import UsageError
 from callgate.execute import Executor
 from callgate.mcp.desk import Desk, Question
 from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits
+from callgate.permission.approval import asked
 from callgate.permission.gatekeeper import Gatekeeper
 from callgate.portal import Portal
 from callgate.types import FunctionCall, Limits, ToolDefinition, ToolResult
@@ -161,7 +162,7 @@ class GatedTools:
 
     async def _ask(self, question: Question) -> Approval:
         assert self._approve is not None, "there is somebody to be asked"
-        answer = await self._approve(question.call, question.definition, question.reason)
+        answer = await asked(self._approve, question.call, question.definition, question.reason)
         if answer not in ANSWERS:
             # What the framework was told that would run is what runs: there is no way back to it with another call.
             raise UsageError(f"approve answered {answer!r}: outside of a gate, use one of {', '.join(map(repr, ANSWERS))}")

@@ -422,7 +422,7 @@ COMMANDS: dict[str, Command] = {
 }
 """Name of a command -> what it does."""
 
-_ALIASES = {"/quit": "/exit", "/stats": "/usage", "/new": "/clear", "/reset": "/clear", "/?": "/help"}
+_ALIASES = {"/quit": "/exit", "/stats": "/usage", "/new": "/clear", "/reset": "/clear", "/restore": "/undo", "/?": "/help"}
 _KEYS = (
     "@FILE in what you say shows that file to the model. Alt-Enter, or a backslash at the end, begins a new line.",
     "Ctrl-C stops the answer that is being given; the conversation goes on. Twice, it leaves.",

@@ -358,6 +358,9 @@ def _options_from(words: Mapping[str, Any], where: str) -> ToolOptions:
         if words.get(word) not in (None, *allowed):
             choices = " or ".join(map(repr, allowed))
             raise ToolNotDeclarable(f"{where}: {word}={words[word]!r} is not known; use {choices}, or leave it out")
+    for word in ("idempotent", "read_only", "sequential"):
+        if not isinstance(words.get(word), bool | None):  # "no" is true, and would open what it was meant to close.
+            raise ToolNotDeclarable(f"{where}: {word}={words[word]!r} is not known; use True or False, or leave it out")
     if options.run_in == "loop" and options.isolation == "process":
         raise ToolNotDeclarable(
             f"{where}: run_in='loop' keeps the function on the event loop's thread and isolation='process' takes it to "

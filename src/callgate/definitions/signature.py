@@ -78,7 +78,8 @@ def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping
     """Read what `fn` takes. `namespace` holds local types that were known when the function was decorated.
 
     Raises:
-        ToolNotDeclarable: there is no signature, or a parameter's annotation cannot be resolved.
+        ToolNotDeclarable: there is no signature, a parameter's annotation cannot be resolved, or the object is missing that
+            the method belongs to.
     """
     try:
         raw = _raw_signature(fn)
@@ -92,6 +93,11 @@ def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping
     parameters = tuple(
         _parameter(parameter, scope, tool_name) for name, parameter in raw.parameters.items() if name not in bound
     )
+    if len(chain) == 1 and parameters and parameters[0].name == "self" and not parameters[0].is_annotated:
+        raise ToolNotDeclarable(
+            f"tool {tool_name!r}: this is a method without its object, and no model can give it one; pass it bound to one, "
+            "as in tools=[store.find]"
+        )
     contexts = [parameter.name for parameter in parameters if parameter.is_context]
     if len(contexts) > 1:
         raise ToolNotDeclarable(

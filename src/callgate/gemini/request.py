@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
 from callgate import parts, strict_json
-from callgate.declaration import BUILT_IN
+from callgate.declaration import AT_CLIENT, BUILT_IN, in_schema_field
 from callgate.errors import UsageError
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
 from callgate.schema import compile_schema
@@ -46,9 +46,6 @@ _WITHOUT_SCHEMA = re.compile(r"(?:models/)?gemma-")
 _COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
 """What Vertex takes in a question for the number of tokens."""
 _LEVELS = ("minimal", "low", "medium", "high")
-
-# computerUse brings calls for the client to answer, and may stand beside functions everywhere; all others run at Google.
-_AT_CLIENT = frozenset({"computerUse"})
 
 
 class BodyBuilder:
@@ -103,15 +100,21 @@ class BodyBuilder:
             body["systemInstruction"] = {"parts": [parts.text_part(strict_json.without_surrogates(request.system))]}
         if request.declaration.tools:
             built_in = [key for tool in request.declaration.tools for key in tool if key != "functionDeclarations"]
-            mixed = bool(request.declaration.names) and any(name not in _AT_CLIENT for name in built_in)
+            mixed = bool(request.declaration.names) and any(name not in AT_CLIENT for name in built_in)
             self._refuse_impossible(built_in, mixed=mixed)
-            body["tools"] = request.declaration.tools
+            body["tools"] = self._tools(request)
             config = self._tool_config(request, mixed=mixed)
             if config:
                 body["toolConfig"] = config
         extra = extra_body(request.settings, taken=("contents", "tools", "continuationToken"))
         body = merged(body | settings_of(request.settings, self._surface), extra)
         return body if request.output is None else merged(body, {"generationConfig": self._answer_form(request.output)})
+
+    def _tools(self, request: ModelRequest) -> list[JsonObject]:
+        field = request.settings.get("schema_field")
+        if field is None:
+            return request.declaration.tools
+        return in_schema_field(request.declaration, request.definitions, field, surface=self._surface)
 
     def _holds_to_schema(self, request: ModelRequest) -> bool:
         """Whether the model can be held to a schema now: before generation 3 not beside tools of any kind."""
@@ -222,6 +225,6 @@ _SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject], None]] = {
     "safety": _safety,
 }
 # Settings that touch more of a body than one field, and are read where that is put together.
-_ELSEWHERE = ("extra_body", "stream_arguments")
+_ELSEWHERE = ("extra_body", "schema_field", "stream_arguments")
 SETTINGS = (*GENERATION, *TOP, *_SPECIAL, *_ELSEWHERE)
 """Every setting that Gemini has."""

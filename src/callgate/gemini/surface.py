@@ -60,7 +60,13 @@ class Surface:
             checked_key(self.api_key, "Gemini")
 
     def place(self, model: str) -> str:
-        """The URL of a model, without what is asked of it."""
+        """The URL of a model, without what is asked of it.
+
+        Raises:
+            UsageError: by this name the way would lead elsewhere.
+        """
+        if any(step in ("", ".", "..") for step in model.split("/")):
+            raise UsageError(f"{model!r} cannot be the name of a model; names are such as 'gemini-flash-latest'")
         model = quote(model.removeprefix("models/"), safe="/@")
         if self.kind == "developer":
             # Tuned models stand beside the published ones and bring their own collection.

@@ -32,6 +32,9 @@ _KEYS: Mapping[str, type | tuple[type, ...]] = {
     "transport": str, "headers": dict, "timeout": (int, float), "trust": bool, "disabled": bool, "enabled": bool,
     "includeTools": list, "excludeTools": list, "disabledTools": list,
 }  # fmt: skip
+# A time may name its unit, because systems that read such files do not agree on one.
+_TIME = re.compile(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m)\s*", re.ASCII)
+_MILLISECONDS = {"ms": 1, "s": 1_000, "m": 60_000}
 # Keys that say nothing of how to reach or treat the server.
 _REMARKS = frozenset({"description", "name", "title", "$schema", "_comment", "comment"})
 _TRANSPORTS = {"http": "http", "streamable-http": "http", "streamableHttp": "http", "streamable_http": "http", "sse": "sse"}
@@ -116,6 +119,8 @@ def _known_fields(where: str, row: JsonObject, said: list[str]) -> JsonObject:
     fields: JsonObject = {}
     for key, value in row.items():
         kind = _KEYS.get(key)
+        if key == "timeout" and isinstance(value, str) and (written := _TIME.fullmatch(value)):
+            value = float(written[1]) * _MILLISECONDS[written[2]]
         if kind is None:
             if key not in _REMARKS:
                 said.append(f"{where}: the key {key!r} is not known and was ignored.")

@@ -105,7 +105,7 @@ class McpServer:
         start_s: float = START_S,
         host: Host | None = None,
     ) -> None:
-        _check(name, command, url, transport)
+        _check(name, command, url, transport, timeout_s)
         self.name = name
         self.version = 0
         self.command = None if command is None else tuple(command)
@@ -317,7 +317,9 @@ _NO_CALL = ToolContext(call_id="", name="")
 """A program asks by itself, and no call of a model is under way."""
 
 
-def _check(name: str, command: Sequence[str] | None, url: str | None, transport: str | None) -> None:
+def _check(
+    name: str, command: Sequence[str] | None, url: str | None, transport: str | None, timeout_s: float | None
+) -> None:
     where = f"McpServer({name!r})"
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: the name must be 1 to 40 letters, digits, '_', '-' or '.'")
@@ -327,6 +329,8 @@ def _check(name: str, command: Sequence[str] | None, url: str | None, transport:
         raise UsageError(f"{where}: command={command!r} must be a list of strings, the program first")
     if url is not None and (urlsplit(url).scheme not in ("http", "https") or not urlsplit(url).hostname):
         raise UsageError(f"{where}: the url must begin with http:// or https://")
+    if timeout_s is not None and not (type(timeout_s) in (int, float) and 0 < timeout_s < float("inf")):
+        raise UsageError(f"{where}: timeout_s={timeout_s!r} is not a time; give a number of seconds above 0")
     if transport not in (None, "http", "sse"):
         raise UsageError(f"{where}: transport={transport!r}: use 'http', 'sse' or None")
     if importlib.util.find_spec("mcp") is None:

@@ -51,6 +51,7 @@ class GeminiModel:
         env: Mapping[str, str] | None = None,
     ) -> None:
         surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
+        surface.place(name)  # Raises now what would fail in the first request.
         self._name = name
         self._client = client or GeminiClient(surface, limits=limits)
         self._bodies = BodyBuilder(name, surface.kind)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+import inspect
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from callgate.types import FunctionCall, ToolDefinition
 
-__all__ = ["Answered", "Approval", "Approve"]
+__all__ = ["Answered", "Approval", "Approve", "asked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,8 +30,17 @@ call with other arguments means "yes, but like this"."""
 
 
 class Approve(Protocol):
-    """Whoever can be asked: a terminal, a web page, a program."""
+    """Whoever can be asked: a terminal, a web page, a program. A function that is not async runs in a thread."""
 
-    async def __call__(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
+    def __call__(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval | Awaitable[Approval]:
         """Say whether the call may run. Raising refuses it."""
         ...
+
+
+async def asked(approve: Approve, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
+    """The answer of whoever is asked. Nothing else stands still meanwhile, even where somebody is asked by `input()`."""
+    if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(getattr(approve, "__call__", None)):  # noqa: B004
+        answer = approve(call, definition, reason)
+    else:
+        answer = await asyncio.to_thread(approve, call, definition, reason)
+    return await answer if isinstance(answer, Awaitable) else answer

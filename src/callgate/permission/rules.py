@@ -25,6 +25,9 @@ MODES: tuple[Mode, ...] = ("default", "auto_edit", "yolo", "plan")
 VERDICTS = ("allow", "ask", "deny")
 KINDS = ("function", "file", "command", "mcp", "worker")
 
+BUILT_IN = "builtin"
+"""As a server: all tools that live on none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
@@ -36,7 +39,7 @@ class Rule:
 
     verdict: Verdict
     tool: str = "*"
-    """A glob for the tool's own name; `@server` and `@server/tool` name tools of servers."""
+    """A glob for the tool's own name; `@server` and `@server/tool` name tools of servers, `@builtin` those of none."""
     server: str | None = None
     """A glob for the name of the server or worker pool that the tool lives on."""
     kind: ToolKind | None = None
@@ -95,7 +98,7 @@ class Rule:
             return False
         if self.read_only is not None and self.read_only != definition.read_only:
             return False
-        if server is not None and (definition.server is None or not self._fits(server, definition.server)):
+        if server is not None and not self._is_of(server, definition.server):
             return False
         return self._fits(name, definition.name)
 
@@ -120,6 +123,9 @@ class Rule:
         conditions = [f"a path matches {' or '.join(map(repr, self.paths))}"] if self.paths else []
         conditions += [f"{name} matches {text!r}" for name, text in (*self.args.items(), *self.patterns.items())]
         return f"{self.verdict} {about}" + (f" where {' and '.join(conditions)}" if conditions else "")
+
+    def _is_of(self, test: Any, server: str | None) -> bool:
+        return self.server == BUILT_IN if server is None else self._fits(test, server)
 
     def _fits(self, test: Any, text: str) -> bool:
         return test.narrow(text) if self.verdict == "allow" else test.wide(text)

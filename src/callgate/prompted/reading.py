@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from callgate.calls import unknown_name_sentence
+from callgate.errors import UsageError
 from callgate.prompted.arguments import ArgumentsError, read_arguments
 from callgate.prompted.outcomes import CallError, ErrorCode, ParsedCall
 from callgate.types import ToolDefinition
@@ -43,13 +44,19 @@ def midline(call: ParsedCall) -> CallError:
     return CallError("midline_call", call.name, told, call.raw, call.args)
 
 
+def _name_of(tool: Any) -> str:
+    if isinstance(tool, (str, ToolDefinition)):
+        return tool if isinstance(tool, str) else tool.name
+    raise UsageError(f"tools= takes names and ToolDefinitions, not {tool!r:.200}: make one with definition_from()")
+
+
 class CallReader:
     """Reads calls of the given tools. None as tools means that every name is known."""
 
     def __init__(self, tools: Iterable[ToolDefinition | str] | None) -> None:
         self._known: frozenset[str] | None = None
         if tools is not None:
-            self._known = frozenset(tool if isinstance(tool, str) else tool.name for tool in tools)
+            self._known = frozenset(map(_name_of, [tools] if isinstance(tools, str) else tools))
 
     def read(self, written: Written) -> ParsedCall | CallError:
         """The call, or what is wrong with it."""

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from callgate import parts, strict_json
+from callgate.errors import UsageError
 from callgate.prompted.describe import example_arguments, harmless, one_line_json, parameter_lines
 from callgate.types import Content, JsonObject, Part, ToolChoice, ToolDefinition
 
@@ -63,7 +64,14 @@ def render_tools(
         definitions: The tools, in the order in which they are listed.
         tool_choice: `auto`, `validated`, `required`, `none`, or the name of the one tool that must be called.
         names: Declared name -> own name, where tools are shown by other names than their own.
+
+    Raises:
+        UsageError: something is no definition.
     """
+    definitions = list(definitions)
+    for definition in cast("list[Any]", definitions):
+        if not isinstance(definition, ToolDefinition):
+            raise UsageError(f"render_tools takes ToolDefinitions, not {definition!r:.200}: make one with definition_from()")
     shown = {own: declared for declared, own in (names or {}).items()}
     listed = [(shown.get(definition.name, definition.name), definition) for definition in definitions]
     if not listed:

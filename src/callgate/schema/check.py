@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
+from callgate.errors import UsageError
 from callgate.schema.coerce import coerced, coerced_at, with_whole_numbers
 from callgate.schema.names import renamed
 from callgate.schema.narrow import judged, needs_narrowing
@@ -24,15 +25,21 @@ _INTEGER_BITS_MAX = 14_000
 _FLAT_INTEGER = 2**53
 
 
-def check_arguments(definition: ToolDefinition, args: Mapping[str, Any]) -> Checked:
-    """The arguments as the tool would get them, and what is wrong with them.
+def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None) -> Checked:
+    """The arguments as the tool would get them, and what is wrong with them. None is no arguments at all.
 
     The input is never changed. Values are converted only where the schema asks for it and nothing is lost (`"5"` for an
     integer); each conversion is recorded in `coercions`.
 
     Raises:
         ToolNotDeclarable: the definition's own schema cannot be used.
+        UsageError: this is no definition.
     """
+    if not isinstance(cast("Any", definition), ToolDefinition):
+        raise UsageError(f"check_arguments takes a ToolDefinition, not {definition!r:.200}: make one with definition_from()")
+    args = {} if args is None else args
+    if not isinstance(cast("Any", args), Mapping):
+        return Checked(args={}, problems=[f"the arguments must be an object, not {type(args).__name__}"])
     validator = validator_of(definition)
     # Most calls are like this, and what follows below would find nothing: no error, so nothing to coerce.
     if _is_flat(args) and not validator.aliases and validator.root.is_valid(args):

@@ -29,7 +29,7 @@ PROBE = "health-probe"
 HEALTH: JsonObject = {
     "type": "object",
     "required": ["status"],
-    "properties": {"status": {"enum": ["ok", "degraded", "down"]}},
+    "properties": {"status": {"enum": ["healthy", "degraded", "down"]}},
 }
 
 
@@ -56,7 +56,7 @@ async def state_of(service: Service) -> JsonObject:
     trouble = service.model_trouble
     is_degraded = trouble is not None or any(server["error"] for server in servers)
     is_degraded |= any(not pool.get("ready") and not pool.get("starting") for pool in workers)
-    status = "down" if store["state"] == "down" or service.stopping else "degraded" if is_degraded else "ok"
+    status = "down" if store["state"] == "down" or service.stopping else "degraded" if is_degraded else "healthy"
     ready = all(server["error"] is None for server in servers)
     return {
         "status": status,

@@ -34,6 +34,7 @@ def tool_json(service: Service, definition: ToolDefinition, losses: list[Loss] |
         "title": definition.title,
         "description": definition.description,
         "schema": dict(definition.input_schema),
+        "parameters": dict(definition.input_schema),  # The word of an older service, for clients that know it by that.
         "source": definition.server or definition.kind,
         "kind": definition.kind,
         "read_only": definition.read_only,

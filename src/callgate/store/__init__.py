@@ -7,6 +7,8 @@ write any more once another has taken over.
 
 from __future__ import annotations
 
+import os
+
 from callgate.errors import UsageError
 from callgate.store.memory import MemoryStore
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, Store
@@ -17,17 +19,21 @@ _POSTGRES = ("postgres://", "postgresql://")
 _SQLITE = "sqlite:///"
 
 
-def open_store(store: Store | str | None) -> Store:
+def open_store(store: Store | str | os.PathLike[str] | None) -> Store:
     """A store object as it is; None is memory, a path is a SQLite file, a `postgresql://` URL is a database there.
 
     Nothing is opened before it is used.
 
     Raises:
-        UsageError: a URL of another kind.
+        UsageError: a URL of another kind, or no store at all.
     """
     if store is None:
         return MemoryStore()
+    if isinstance(store, os.PathLike):
+        store = os.fspath(store)
     if not isinstance(store, str):
+        if not hasattr(store, "acquire"):
+            raise UsageError(f"store={store!r:.200}: use a path, a URL that begins with postgresql://, or a store")
         return store
     if store.startswith(_POSTGRES):
         from callgate.store.postgres import postgres_store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, cast
 
 from callgate import parts
 from callgate.errors import UsageError
@@ -128,5 +128,6 @@ def check_id(session: str) -> None:
     Raises:
         UsageError: the id is empty, too long, or not printable.
     """
-    if not 0 < len(session) <= SESSION_CHARS_MAX or not session.isprintable():
+    is_text = isinstance(cast("object", session), str)
+    if not is_text or not 0 < len(session) <= SESSION_CHARS_MAX or not session.isprintable():
         raise UsageError(f"{session!r} cannot be the id of a session: use 1 to {SESSION_CHARS_MAX} printable characters")

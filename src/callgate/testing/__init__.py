@@ -5,6 +5,8 @@ Everything here is public and documented, so that programs built on callgate can
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 from callgate.testing.scripted import (
     RecordedRequest,
     ScriptedModel,
@@ -18,6 +20,22 @@ from callgate.testing.scripted import (
     thought,
 )
 
+if TYPE_CHECKING:
+    from callgate.testing.fake_gemini import FakeGemini
+    from callgate.testing.fake_openai import FakeOpenAI
+
 __all__ = [
-    "RecordedRequest", "ScriptItem", "ScriptedModel", "answer", "call", "call_with", "empty", "malformed", "text", "thought",
+    "FakeGemini", "FakeOpenAI", "RecordedRequest", "ScriptItem", "ScriptedModel", "answer", "call", "call_with", "empty",
+    "malformed", "text", "thought",
 ]  # fmt: skip
+
+_SERVERS = {"FakeGemini": "callgate.testing.fake_gemini", "FakeOpenAI": "callgate.testing.fake_openai"}
+
+
+def __getattr__(name: str) -> Any:
+    # The servers know the whole wire, which a test with a scripted model has no use for.
+    if name not in _SERVERS:
+        raise AttributeError(f"module 'callgate.testing' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(_SERVERS[name]), name)

@@ -19,7 +19,8 @@ from callgate.errors import UsageError
 from callgate.testing.google_fields import MESSAGES, Surface, as_list, as_object
 from callgate.testing.google_rules import generation
 from callgate.testing.partial_args import streamed_call
-from callgate.types import JsonObject, Part
+from callgate.testing.scripted import script_part
+from callgate.types import FunctionCall, JsonObject, Part
 
 __all__ = [
     "Answer", "Chunk", "Mint", "Ready", "answer", "call", "calls", "chunks_of", "encode_json", "raw", "text", "thought",
@@ -98,7 +99,7 @@ def raw(*chunks: bytes) -> Ready:
 
 
 def to_answer(item: Any) -> Answer | Ready:
-    """Understands the short forms of an answer: a text, a part, a list of parts, a whole response, a list of chunks.
+    """Understands the short forms of an answer: text, a part, a call, a list of these, a content, a response, its chunks.
 
     Raises:
         UsageError: the item is none of these.
@@ -108,9 +109,12 @@ def to_answer(item: Any) -> Answer | Ready:
     if isinstance(item, str):
         return text(item)
     items: list[Any] = cast("list[Any]", item) if isinstance(item, list) else [item]
+    if len(items) == 1 and isinstance(as_object(items[0]).get("parts"), list):
+        items = items[0]["parts"]
+    items = [script_part(each) if isinstance(each, (str, FunctionCall)) else each for each in items]
     if items and all(as_object(each).keys() & MESSAGES["Part"].keys() for each in items):
         return Answer(parts=tuple(items))
-    if all(isinstance(each, dict) or (isinstance(each, bytes) and items is item) for each in items):
+    if all(isinstance(each, dict) or (isinstance(each, bytes) and isinstance(item, list)) for each in items):
         return Ready(tuple(items))
     kind = type(cast("object", item)).__name__
     raise UsageError(f"a script step is a text, a part, a response, a list of chunks, an Answer or a fault, not {kind!r}")

@@ -16,13 +16,15 @@ from typing import Any, TypeAlias, cast
 from callgate.conversation import validate
 from callgate.errors import ConversationInvalid, ScriptExhausted, UsageError
 from callgate.models import ModelRequest
-from callgate.parts import candidate_of, parts_of, user_content
-from callgate.types import Content, JsonObject, Part
+from callgate.parts import call_part, candidate_of, parts_of, spelled_content, user_content
+from callgate.types import Content, FunctionCall, JsonObject, Part
 
 __all__ = ["RecordedRequest", "ScriptItem", "ScriptedModel", "answer", "call", "empty", "malformed", "text", "thought"]
 
-ScriptItem: TypeAlias = "str | Part | Sequence[Part] | Answer | BaseException | Callable[[ModelRequest], ScriptItem]"
-"""One answer: text, a part, several parts, a whole answer, an error to raise, or a function of the request."""
+_Piece: TypeAlias = "str | Part | FunctionCall"
+ScriptItem: TypeAlias = "_Piece | Content | Answer | Sequence[_Piece] | BaseException | Callable[[ModelRequest], ScriptItem]"
+"""One answer: text, a part or a call, several of these, a content, a whole response, an error to raise, or a function of the
+request."""
 
 
 class Answer(dict[str, Any]):
@@ -53,12 +55,15 @@ def call_with(name: str, args: Mapping[str, Any], *, id: str | None = None, sign
 
 
 def answer(
-    *parts: Part | str, finish_reason: str | None = "STOP", finish_message: str = "", usage: JsonObject | None = None
+    *parts: Part | str | FunctionCall,
+    finish_reason: str | None = "STOP",
+    finish_message: str = "",
+    usage: JsonObject | None = None,
 ) -> Answer:
     """A whole answer: its parts and how it ends. `finish_reason=None` is a stream that breaks off."""
     candidate: JsonObject = {"index": 0}
     if parts:
-        candidate["content"] = {"role": "model", "parts": [_part(part) for part in parts]}
+        candidate["content"] = {"role": "model", "parts": [script_part(part) for part in parts]}
     if finish_reason is not None:
         candidate["finishReason"] = finish_reason
     if finish_message:
@@ -109,7 +114,8 @@ class ScriptedModel:
     ```
 
     Args:
-        script: One item for each answer. A list of parts is one answer with several parts.
+        script: One item for each answer: text, a part, a `FunctionCall`, a content, a whole response, an error, a function.
+            A list of parts is one answer with several parts.
         name: What the model is called.
         strict: Refuse, as the API would, a request whose history breaks a rule.
         repeat_last: Go on with the last item for ever instead of raising `ScriptExhausted`.
@@ -189,10 +195,13 @@ class ScriptedModel:
 
 
 def _response(item: Any) -> JsonObject:
-    if isinstance(item, str) or (isinstance(item, dict) and "candidates" not in item):
-        return answer(_part(item))
+    if isinstance(item, (str, FunctionCall)):
+        return answer(script_part(item))
     if isinstance(item, dict):
-        return cast("JsonObject", item)
+        fields = cast("JsonObject", item)
+        if _RESPONSE & fields.keys():
+            return fields
+        return answer(*parts_of(spelled_content(fields if "parts" in fields else {"parts": [fields]})))
     if isinstance(item, Sequence):
         return answer(*cast("Sequence[Part]", item))
     raise UsageError(
@@ -200,5 +209,11 @@ def _response(item: Any) -> JsonObject:
     )
 
 
-def _part(item: Any) -> Part:
-    return text(item) if isinstance(item, str) else dict(item)
+_RESPONSE = frozenset({"candidates", "promptFeedback", "usageMetadata"})
+
+
+def script_part(item: str | Part | FunctionCall) -> Part:
+    """A part of an answer, from one of its short forms."""
+    if isinstance(item, str):
+        return text(item)
+    return call_part(item) if isinstance(item, FunctionCall) else dict(item)

@@ -276,6 +276,7 @@ class WorkerPool:
             if job.future.cancelled():
                 job.future = job.loop.create_future()
                 self._dispatch.stop(job, "cancelled", "The call was cancelled while it was running.")
+                # It may have ended in the very moment in which it was cancelled: then nothing will come any more.
                 if not job.is_told:
                     await asyncio.wait({job.future})
             raise

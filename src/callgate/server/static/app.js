@@ -369,7 +369,7 @@ async function health() {
   if (document.hidden || talk.isLive) return;
   try {
     const { status } = await api.health();
-    drawLink(status === "ok" ? "ok" : "degraded", status === "ok" ? "" : `The service is ${plain(status)}`);
+    drawLink(status === "healthy" ? "ok" : "degraded", status === "healthy" ? "" : `The service is ${plain(status)}`);
   } catch (error) {
     if (error.status) drawLink("degraded", error.status === 503 ? "The service is down" : "The service is not well");
     else link.lost(HEALTH_MS / 3000, () => health());
