@@ -127,7 +127,7 @@ class Driver:
 
     def __init__(self, setup: Setup, session: Session, lease: Lease, emit: Emit | None) -> None:
         self.setup = setup
-        self.view = setup.view()
+        self.view = setup.view(session.loop.tools)
         self.stream = emit is not None
         self.session = session
         self.lease = lease
@@ -137,18 +137,11 @@ class Driver:
         self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice | None] = asyncio.Queue()
         """What happened; None says that it is time to look again."""
         self.keeper = setup.keeper
-        self.post = Post(setup.keeper, session.id, lambda: self.inbox.put_nowait(None))
+        self.post = Post(setup.keeper, session.id, partial(self.inbox.put_nowait, None))
         self.running: dict[str, Running | Kept] = {}
         self.ask_lock = asyncio.Lock()
-        around = Surroundings(
-            setup=setup,
-            session=session.id,
-            note=partial(self.journal, durable=True),
-            emit=self.emit,
-            always=lambda: self.loop.always.values(),
-            asking=self.ask_lock,
-        )
-        self.inner = InnerCalls(around)
+        self.inner: InnerCalls | None = None
+        """What tools call, once one has run."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: str | None = None
         """The call that somebody is being asked about; one at a time, so that a terminal can cope."""
@@ -169,7 +162,7 @@ class Driver:
     async def driven(self, opening: Opening) -> Reply:
         """The same, inside of the span of the run."""
         self.task = asyncio.current_task()
-        self.spawn(self.keep_lease())
+        self.lease_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self.renew_lease)
         try:
             try:
                 await self.open(opening)
@@ -185,28 +178,35 @@ class Driver:
                 return await self.work()
         finally:
             self.task = None
+            self.lease_timer.cancel()
             self.spans.close()
             self.post.close()
             for task in self.tasks:
                 task.cancel()
             for running in self.running.values():  # Only if something broke: an ordered end leaves nothing running.
                 running.stop("The run has failed.")
-            await asyncio.gather(*self.tasks, *(call.wait() for call in self.running.values()), return_exceptions=True)
-            await self.inner.aclose()
+            if self.tasks or self.running:
+                await asyncio.gather(*self.tasks, *(call.wait() for call in self.running.values()), return_exceptions=True)
+            if self.inner is not None:
+                await self.inner.aclose()
 
-    async def keep_lease(self) -> None:
-        """Renews the lease for as long as the run goes on. A run that lost its session stops: another one is at work."""
-        while True:
-            await asyncio.sleep(LEASE_S / 3)
-            try:
-                await self.setup.store.renew(self.lease)
-            except SessionLost as error:
-                self.lost = error
-                if self.task is not None:
-                    self.task.cancel()
-                return
-            except StoreError as error:
-                logger.warning("the lease of session %r could not be renewed: %s", self.session.id, error)
+    def renew_lease(self) -> None:
+        """It is time to renew the lease. Most runs are over before, so nothing waits for it meanwhile."""
+        if self.task is not None:
+            self.spawn(self.lease_renewed())
+
+    async def lease_renewed(self) -> None:
+        """Renews the lease while the run goes on. A run that lost its session stops: another one is at work."""
+        try:
+            await self.setup.store.renew(self.lease)
+        except SessionLost as error:
+            self.lost = error
+            if self.task is not None:
+                self.task.cancel()
+            return
+        except StoreError as error:
+            logger.warning("the lease of session %r could not be renewed: %s", self.session.id, error)
+        self.lease_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self.renew_lease)
 
     def request_cancel(self, reason: str) -> bool:
         """Stops the run in good order. Returns whether there was one to stop."""
@@ -220,7 +220,6 @@ class Driver:
     async def open(self, opening: Opening) -> None:
         """Takes in how the run was asked for, and tells what a person should know before it begins."""
         self.output = opening.output
-        self.view = self.setup.view(self.loop.tools)
         known = self.view.known
         first: list[facts.Fact] = []
         if self.loop.phase in ("asking", "calling", "checking"):
@@ -257,6 +256,7 @@ class Driver:
                 tool_choice=opening.tool_choice,
                 limits=self.setup.limits,
                 output=None if opening.output is None else opening.output.schema,
+                at_s=time.time(),
             )
         ]
 
@@ -343,11 +343,7 @@ class Driver:
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
-        logger.debug(
-            "asking %s: contents %d, tools %s, choice %s, feedback %r",
-            self.setup.model.name, len(request.contents), list(request.declaration.names), command.tool_choice,
-            command.feedback,
-        )  # fmt: skip
+        logger.debug("asking %s: %s", self.setup.model.name, _Told(request, command))
         await self.wait_for_budget()
         collector = Collector()
         announced: list[FunctionCall] = []
@@ -446,6 +442,7 @@ class Driver:
             model=who.model,
             origin=who.origin,
             cost=self.cost_of(answer.usage, who),
+            at_s=time.time(),
         )
         turns_before = self.loop.run.turn
         settled = await self.journal(fact)
@@ -498,7 +495,7 @@ class Driver:
         watch = Watch(
             session=self.session.id,
             progress=self.progress_of(call.id),
-            call_tool=partial(self.inner.call, call, 1),
+            call_tool=partial(self.inner_calls().call, call, 1),
             on_end=partial(self.call_ended, call),
         )
         definition = self.setup.executor.definition(call.name) if call.name in self.setup.executor else None
@@ -507,13 +504,27 @@ class Driver:
 
     def call_ended(self, call: FunctionCall, result: ToolResult) -> None:
         """Hears that a call is over."""
-        self.inner.end(call.id)
+        self.inner_calls().end(call.id)
         self.spans.finished(call, result)
         logger.debug("call %s: %s after %.3f s", call.id, result.status, result.duration_s)
         if self.post.ended(call, result):
             self.spawn(self.hear_hooks(call, result))
         else:
             self.inbox.put_nowait(facts.CallEnded(id=call.id, result=result))
+
+    def inner_calls(self) -> InnerCalls:
+        """What the tools of this run call."""
+        if self.inner is None:
+            around = Surroundings(
+                setup=self.setup,
+                session=self.session.id,
+                note=partial(self.journal, durable=True),
+                emit=self.emit,
+                always=lambda: self.loop.always.values(),
+                asking=self.ask_lock,
+            )
+            self.inner = InnerCalls(around)
+        return self.inner
 
     async def hear_hooks(self, call: FunctionCall, result: ToolResult) -> None:
         """Lets hooks have their say about a result before it counts."""
@@ -642,6 +653,21 @@ class Driver:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+
+class _Told:
+    """A request as the log tells of it; put into words only where there is one."""
+
+    __slots__ = ("_command", "_request")
+
+    def __init__(self, request: ModelRequest, command: facts.AskModel) -> None:
+        self._request = request
+        self._command = command
+
+    def __str__(self) -> str:
+        tools, command = list(self._request.declaration.names), self._command
+        said = f"contents {len(self._request.contents)}, tools {tools}"
+        return f"{said}, choice {command.tool_choice}, feedback {command.feedback!r}"
 
 
 def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -154,6 +155,7 @@ class Gate:
         from dataclasses import replace
 
         from callgate.models.choice import open_model
+        from callgate.setup import Views
 
         other = copy.copy(self)
         other._model = self._model if model is None else model
@@ -161,7 +163,7 @@ class Gate:
         keeper = copy.copy(self._setup.keeper)
         keeper.policy = policy or keeper.policy
         opened = self._setup.model if model is None and mode is None else open_model(other._model, mode=other._mode)
-        other._setup = replace(self._setup, model=opened, keeper=keeper, views={})
+        other._setup = replace(self._setup, model=opened, keeper=keeper, views=Views())
         other._portal, other._portal_lock, other._users = None, threading.Lock(), 0
         other._host = None
         return other
@@ -482,25 +484,15 @@ class Gate:
         async with session.lock, self._in_use(), self._leased(session) as lease:
             yield session, lease
 
-    @contextlib.asynccontextmanager
-    async def _leased(self, session: Session) -> AsyncGenerator[Lease]:
-        """Holds the session against other processes, and takes in what they have added since it was held last."""
-        from callgate.turn import Loop
+    def _leased(self, session: Session) -> _Leased:
+        return _Leased(self, session)
 
-        store = self._setup.store
-        lease = await self._acquired(session.id)
-        try:
-            if lease.position < session.position:  # It was deleted and begun again elsewhere.
-                session.loop, session.position = Loop(), 0
-            for fact in await store.load(session.id, start=session.position):
-                session.loop.apply(fact)
-                session.position += 1
-            yield lease
-        finally:
-            with contextlib.suppress(StoreError):  # It runs out by itself.
-                await store.release(lease)
+    async def acquired(self, session: str) -> Lease:
+        """The lease of a session, as soon as no other process holds it.
 
-    async def _acquired(self, session: str) -> Lease:
+        Raises:
+            SessionBusy: another one does for too long.
+        """
         import asyncio
 
         from callgate.store.owner import new_owner
@@ -515,34 +507,19 @@ class Gate:
             await asyncio.sleep(wait_s)
             waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, 0.5)
 
-    @contextlib.asynccontextmanager
-    async def _in_use(self) -> AsyncGenerator[None]:
-        """Connections live as long as a run, or as long as the gate is entered."""
-        if self._host is not None:
-            async with self._host._in_use():
-                yield
-            return
-        self._users += 1
-        try:
-            await self._setup.executor.start_tools(self)
-            yield
-        finally:
-            self._users -= 1
-            if self._users == 0:
-                await self._aclose()
+    def _in_use(self) -> _InUse:
+        return _InUse(self._host or self)
 
     async def _aclose(self) -> None:
         await self._setup.executor.stop_tools(self)
         await self._setup.aclose()
 
     def _session(self, session_id: str | None) -> Session:
-        import uuid
-
         from callgate.driver import Session
         from callgate.store.memory import ANONYMOUS_PREFIX
         from callgate.turn import Loop
 
-        session_id = session_id or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
+        session_id = session_id or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
         session = self._sessions.get(session_id)
         if session is None:
             session = self._sessions[session_id] = Session(session_id, Loop(), 0)
@@ -553,6 +530,56 @@ class Gate:
                 del self._sessions[idle.id]
         self._sessions.move_to_end(session_id)
         return session
+
+
+class _InUse:
+    """A context in which a gate is used: connections live as long as a run, or as long as the gate is entered."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def __aenter__(self) -> None:
+        await self._gate.__aenter__()
+        try:
+            await self._gate.tools.start_tools(self._gate)
+        except BaseException:
+            await self._gate.__aexit__()
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._gate.__aexit__()
+
+
+class _Leased:
+    """A context that holds a session against other processes, and takes in what they have added since it was held last."""
+
+    __slots__ = ("_gate", "_lease", "_session")
+
+    def __init__(self, gate: Gate, session: Session) -> None:
+        self._gate = gate
+        self._session = session
+
+    async def __aenter__(self) -> Lease:
+        from callgate.turn import Loop
+
+        session = self._session
+        lease = self._lease = await self._gate.acquired(session.id)
+        try:
+            if lease.position < session.position:  # It was deleted and begun again elsewhere.
+                session.loop, session.position = Loop(), 0
+            for fact in await self._gate.store.load(session.id, start=session.position):
+                session.loop.apply(fact)
+                session.position += 1
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return lease
+
+    async def __aexit__(self, *exc: object) -> None:
+        with contextlib.suppress(StoreError):  # It runs out by itself.
+            await self._gate.store.release(self._lease)
 
 
 def _opening(

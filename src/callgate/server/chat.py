@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -20,7 +19,7 @@ from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
 from callgate.server.runs import Run
 from callgate.server.service import Ask
-from callgate.server.sse import EventStream, gone
+from callgate.server.sse import EventStream, left_before_end
 from callgate.server.views import APPROVAL, approval_json
 from callgate.types import CallRecord, JsonObject, Reply
 
@@ -167,14 +166,8 @@ async def outcome(request: Request, run: Run) -> Reply | None:
         CallgateError: the run failed.
     """
     with run.attended():
-        if not run.is_over:
-            wake = asyncio.Event()
-            run.also_wake.add(wake)
-            async with gone(request.receive, wake) as left:
-                await wake.wait()
-            run.also_wake.discard(wake)
-            if left.is_set() and not run.is_over:
-                return None
+        if await left_before_end(request.receive, run):
+            return None
     return await run.outcome()
 
 
