@@ -71,9 +71,9 @@ class Conversation:
         self._size = 0
         self.bytes_encoded = 0
         """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
-        contents, _ = repaired(contents)
-        for content in contents:
-            self._append(content)
+        if contents:
+            for content in repaired(contents)[0]:
+                self._append(content)
 
     def __len__(self) -> int:
         return len(self._contents)

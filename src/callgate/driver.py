@@ -226,7 +226,7 @@ class Driver:
             # Whoever was at work on this session is not any more: this driver holds its lock.
             first.append(facts.Recovered())
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
-            first.append(known)
+            first.append(facts.ToolsKnown(tools=known.tools, names=known.names, at_s=time.time()))
         for notice in self.setup.complaints(self.view):
             await self.emit(notice)
         if opening.history is not None:
@@ -238,9 +238,11 @@ class Driver:
         started = {record.call.id for record in self.loop.open_calls if record.state == "started"}
         settled = await self.journal(*first)
         await self.report(settled)
-        for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
-            await self.emit(notice)
-        await self.answer_approvals(opening.answers)
+        if started:
+            for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
+                await self.emit(notice)
+        if opening.answers:
+            await self.answer_approvals(opening.answers)
 
     def beginning(self, opening: Opening) -> list[facts.Fact]:
         """The fact by which a run begins, unless one goes on."""
@@ -448,15 +450,20 @@ class Driver:
         settled = await self.journal(fact)
         if self.loop.run.turn > turns_before:  # An answer that was discarded is no turn.
             self.turn_reason = answer.finish_reason
+        if fact.calls or fact.salvaged:
+            await self.tell_fate(fact, settled)
+        await self.report(settled)
+
+    async def tell_fate(self, fact: facts.ModelAnswered, settled: Sequence[CallRecord]) -> None:
+        """Tells which calls of an answer were read from text, and which came to nothing with it."""
         taken = {record.call.id for record in self.loop.open_calls} | {record.call.id for record in settled}
-        proposed = {call.id for call in answer.calls}
+        proposed = {call.id for call in fact.calls}
         for call in fact.salvaged:
             if call.id in taken and call.id not in proposed:
                 await self.emit(Notice("salvaged", f"A call of {call.name!r} was read from text.", "warning"))
                 await self.emit(CallProposed(call))
-        discarded = [call for call in answer.calls if call.id not in taken]
-        await self.give_up_calls(discarded, f"Not run: the answer was discarded ({answer.finish_reason}).")
-        await self.report(settled)
+        discarded = [call for call in fact.calls if call.id not in taken]
+        await self.give_up_calls(discarded, f"Not run: the answer was discarded ({fact.finish_reason}).")
 
     async def give_up_calls(self, calls: Sequence[FunctionCall], error: str) -> None:
         """Calls that were announced but never became part of the conversation still get their last event."""

@@ -258,8 +258,11 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
     if not isinstance(raw, dict):
         return None
     counts = cast("dict[str, Any]", raw)
-    usage = Usage(**{ours: _count(counts.get(theirs)) for ours, theirs in _COUNTS.items()})
-    return usage if usage != Usage() else None
+    usage = Usage(**{ours: _count(counts[theirs]) for ours, theirs in _COUNTS.items() if theirs in counts})
+    return usage if usage != _NO_USAGE else None
+
+
+_NO_USAGE = Usage()
 
 
 _COUNTS = {
@@ -269,12 +272,12 @@ _COUNTS = {
 
 
 def _count(value: object) -> int:
+    if type(value) is int:
+        return max(value, 0)
     # Integers of 64 bits are text in protobuf's JSON, and some gateways write them as doubles.
     if isinstance(value, str) and len(value) <= 18 and value.isascii() and value.isdigit():
         return int(value)
-    if isinstance(value, float) and value.is_integer():
-        return max(int(value), 0)
-    return max(value, 0) if isinstance(value, int) and not isinstance(value, bool) else 0
+    return max(int(value), 0) if isinstance(value, float) and value.is_integer() else 0
 
 
 # Building ----------------------------------------------------------------------------------------------------------------

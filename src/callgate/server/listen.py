@@ -18,6 +18,7 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from callgate import strict_json
+from callgate.server import plain
 from callgate.server.app import create_app
 from callgate.server.options import ServiceOptions
 from callgate.server.service import Service
@@ -41,6 +42,10 @@ class Connection(H11Protocol):
 
     options = ServiceOptions()
     _head_timer: asyncio.TimerHandle | None = None
+    _is_answering = False
+    """Whether the answer to a plain request has not left yet."""
+    _early: bytes = b""
+    """What came before it has."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Turns away one connection too many, and gives the others a while to say what they want."""
@@ -53,8 +58,57 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes in bytes."""
-        super().data_received(data)
-        self._watch_head()
+        if self._is_answering:
+            # What comes before the answer has left waits until then.
+            self._early += data
+            self.flow.pause_reading()
+            return
+        conn = self.conn
+        is_at_rest = conn.our_state is conn.their_state is h11.IDLE and not conn.trailing_data[0]
+        request = plain.read(data) if is_at_rest else None
+        if request is None:
+            super().data_received(data)
+            self._watch_head()
+            return
+        self._unwatch()
+        self._unset_keepalive_if_required()
+        self._answer(request)
+
+    def _answer(self, request: plain.Request) -> None:
+        """Has a request answered that came whole."""
+        self._is_answering = True
+        around = {
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": self.root_path,
+            "state": self.app_state.copy(),
+        }
+        cycle = self.cycle = plain.Cycle(
+            scope=cast("Any", request.scope(around)),
+            conn=self.conn,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            on_response=self.on_response_complete,
+        )
+        cycle.take(request.body)
+        task = self.loop.create_task(cycle.run_asgi(cast("Any", self.config).loaded_app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def on_response_complete(self) -> None:
+        """Goes on with what came meanwhile."""
+        self._is_answering = False
+        super().on_response_complete()
+        if self._early and not self.transport.is_closing():
+            early, self._early = self._early, b""
+            self.data_received(early)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forgets the connection."""
