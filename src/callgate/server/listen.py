@@ -97,7 +97,7 @@ class Connection(H11Protocol):
             message_event=asyncio.Event(),
             on_response=self.on_response_complete,
         )
-        cycle.take(request.body)
+        cycle.take(request)
         task = self.loop.create_task(cycle.run_asgi(cast("Any", self.config).loaded_app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)

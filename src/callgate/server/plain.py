@@ -23,9 +23,8 @@ _TOKEN = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
 _HEAD = re.compile(rb"POST (/[!-~]*) HTTP/1\.1\r\n((?:" + _TOKEN + rb":[\t\x20-\x7e]*\r\n)+)\r\n")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
 _LINES = re.compile(rb"(?:" + _TOKEN + rb": [\t\x20-\x7e\x80-\xff]*\r\n)*")
-_NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"connection", b"te", b"trailer", b"http2-settings"})
-"""What changes how a request is read, or how the connection goes on."""
-_KEEP_ALIVE = (b"connection", b"keep-alive")
+_NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer", b"http2-settings"})
+"""What changes how a request is read."""
 _WITHOUT_BODY = frozenset({204, 304})
 _STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus if status >= 200
@@ -40,6 +39,8 @@ class Request:
     headers: list[Header]
     """Names in lower case."""
     body: bytes
+    is_last: bool
+    """Whether the connection is to be closed behind it."""
 
     def scope(self, around: dict[str, Any]) -> dict[str, Any]:
         """The request as ASGI tells it; `around` is what its connection knows."""
@@ -63,7 +64,7 @@ def read(data: bytes) -> Request | None:
     if found is None:
         return None
     headers: list[Header] = []
-    hosts, lengths = 0, list[bytes]()
+    hosts, lengths, is_last = 0, list[bytes](), False
     for line in found[2].splitlines():
         name, _, value = line.partition(b":")
         name, value = name.lower(), value.strip(b" \t")
@@ -72,13 +73,17 @@ def read(data: bytes) -> Request | None:
             hosts += 1
         elif name == b"content-length":
             lengths.append(value)
-        elif name in _NOT_PLAIN and (name, value.lower()) != _KEEP_ALIVE:
+        elif name == b"connection":
+            if (wish := value.lower()) not in (b"keep-alive", b"close"):
+                return None
+            is_last = is_last or wish == b"close"
+        elif name in _NOT_PLAIN:
             return None
     if hosts != 1 or len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0]):
         return None
     if int(lengths[0]) != len(data) - found.end():
         return None
-    return Request(found[1], headers, data[found.end() :])
+    return Request(found[1], headers, data[found.end() :], is_last)
 
 
 class Cycle(RequestResponseCycle):
@@ -90,10 +95,11 @@ class Cycle(RequestResponseCycle):
     """Bytes of the body that are still to be sent, where its length was told."""
     _has_body = True
 
-    def take(self, body: bytes) -> None:
+    def take(self, request: Request) -> None:
         """Takes the whole body of the request."""
-        self.body = bytearray(body)
+        self.body = bytearray(request.body)
         self.more_body = False
+        self.keep_alive = not request.is_last
         self.message_event.set()
 
     async def send(self, message: Any) -> None:
@@ -155,4 +161,3 @@ class Cycle(RequestResponseCycle):
             if not self.keep_alive:
                 self.transport.close()
             self.on_response()
-
