@@ -32,6 +32,8 @@ LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
 PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/health"})
 """Paths that need no token: they show nothing of any conversation."""
 PUBLIC_FOLDERS = ("/static/",)
+WHOLE = "callgate.whole"
+"""In a scope: the body came with the head, so that nobody has to wait for it."""
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
 _JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?;?', re.IGNORECASE)
@@ -128,7 +130,7 @@ class Guard:
             return
         answer = _Answer(send, origin, self.service, scope)
         try:
-            await self.app(scope, _Body(receive, self.options).receive, answer.send)
+            await self.app(scope, _Body(receive, self.options, is_here=WHOLE in scope).receive, answer.send)
         except ClientDisconnect:
             return
         except Exception as error:
@@ -241,9 +243,10 @@ def _too_large(bytes_max: int) -> HttpError:
 class _Body:
     """The body of one request, counted while it comes."""
 
-    def __init__(self, receive: Receive, options: ServiceOptions) -> None:
+    def __init__(self, receive: Receive, options: ServiceOptions, *, is_here: bool) -> None:
         self._receive = receive
         self._options = options
+        self._is_here = is_here
         self._bytes = 0
         self._is_whole = False
 
@@ -255,12 +258,7 @@ class _Body:
         """
         if self._is_whole:
             return await self._receive()
-        try:
-            async with asyncio.timeout(self._options.body_idle_s):
-                message = await self._receive()
-        except TimeoutError:
-            message = f"The body did not go on for {self._options.body_idle_s:g} s."
-            raise HttpError(408, "request_timeout", message, headers={"Connection": "close"}) from None
+        message = await (self._receive() if self._is_here else self._in_time())
         if message["type"] != "http.request":
             self._is_whole = True
             return message
@@ -271,6 +269,14 @@ class _Body:
             raise error
         self._is_whole = not message.get("more_body", False)
         return message
+
+    async def _in_time(self) -> Message:
+        try:
+            async with asyncio.timeout(self._options.body_idle_s):
+                return await self._receive()
+        except TimeoutError:
+            message = f"The body did not go on for {self._options.body_idle_s:g} s."
+            raise HttpError(408, "request_timeout", message, headers={"Connection": "close"}) from None
 
 
 class _Answer:

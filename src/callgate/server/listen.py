@@ -7,6 +7,7 @@ because an application sees a request only when its head is whole.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -20,12 +21,15 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from callgate import strict_json
 from callgate.server import plain
 from callgate.server.app import create_app
+from callgate.server.guard import WHOLE
 from callgate.server.options import ServiceOptions
 from callgate.server.service import Service
 
 __all__ = ["Server", "serve", "server_for"]
 
 KEEP_ALIVE_S = 15
+UNCOLLECTED_MAX = 20_000
+"""Objects that may be made, and not gone by themselves, before the collector looks at them."""
 LAST_S = 10.0
 """How much longer than its runs the service may take to end."""
 PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
@@ -84,6 +88,7 @@ class Connection(H11Protocol):
             "scheme": self.scheme,
             "root_path": self.root_path,
             "state": self.app_state.copy(),
+            WHOLE: True,
         }
         cycle = self.cycle = plain.Cycle(
             scope=cast("Any", request.scope(around)),
@@ -162,11 +167,21 @@ def _send_at_once(transport: asyncio.Transport) -> None:
 
 
 class Server(uvicorn.Server):
-    """A server that ends in good order: no new runs, and those that go on are brought to an end before it leaves."""
+    """A server that ends in good order: no new runs, and those that go on are brought to an end before it leaves.
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    One that `is_alone` in its process also says how the memory of that is looked after.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, *, is_alone: bool = False) -> None:
         super().__init__(config)
         self._service = service
+        self._is_alone = is_alone
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins."""
+        await super().startup(sockets)
+        if self._is_alone:
+            _settle_memory()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal ends it in good order, a second Ctrl-C at once."""
@@ -183,10 +198,20 @@ class Server(uvicorn.Server):
 
 def serve(service: Service, sockets: list[socket.socket]) -> None:
     """Serves until a signal comes."""
-    server_for(service).run(sockets)
+    server_for(service, is_alone=True).run(sockets)
 
 
-def server_for(service: Service) -> Server:
+def _settle_memory() -> None:
+    """What is there when the service begins stays, so the collector need not look through it again and again.
+
+    It need not look often either: conversations leave next to nothing behind that goes only by being collected.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(UNCOLLECTED_MAX, *gc.get_threshold()[1:])
+
+
+def server_for(service: Service, *, is_alone: bool = False) -> Server:
     """A server that is ready to run; setting its `should_exit` ends it as a signal would."""
     options = service.options
     protocol = type("Connection", (Connection,), {"options": options})
@@ -204,4 +229,4 @@ def server_for(service: Service) -> Server:
         log_config=None,
         log_level="warning",
     )
-    return Server(config, service)
+    return Server(config, service, is_alone=is_alone)

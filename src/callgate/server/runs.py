@@ -158,6 +158,8 @@ class Run:
 
     def _end(self) -> None:
         self.ended_s = time.time()
+        # The task holds its context, and that holds this run: without a word they would hold one another for long.
+        self._task = None
         if self._leaving is not None:
             self._leaving.cancel()
         for waiting in self.waiting.values():
