@@ -345,7 +345,7 @@ class Driver:
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
-        logger.debug("asking %s: %s", self.setup.model.name, _Told(request, command))
+        _log_request(self.setup.model.name, request, command)
         await self.wait_for_budget()
         collector = Collector()
         announced: list[FunctionCall] = []
@@ -662,19 +662,12 @@ class Driver:
         task.add_done_callback(self.tasks.discard)
 
 
-class _Told:
-    """A request as the log tells of it; put into words only where there is one."""
-
-    __slots__ = ("_command", "_request")
-
-    def __init__(self, request: ModelRequest, command: facts.AskModel) -> None:
-        self._request = request
-        self._command = command
-
-    def __str__(self) -> str:
-        tools, command = list(self._request.declaration.names), self._command
-        said = f"contents {len(self._request.contents)}, tools {tools}"
-        return f"{said}, choice {command.tool_choice}, feedback {command.feedback!r}"
+def _log_request(model: str, request: ModelRequest, command: facts.AskModel) -> None:
+    """Tells the log of a request, if anybody wants to know: to put it into words takes time."""
+    if logger.isEnabledFor(logging.DEBUG):
+        contents, tools = len(request.contents), list(request.declaration.names)
+        said = "asking %s: contents %d, tools %s, choice %s, feedback %r"
+        logger.debug(said, model, contents, tools, command.tool_choice, command.feedback)
 
 
 def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:
