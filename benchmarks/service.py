@@ -251,9 +251,8 @@ def compare(*, rounds: int, seconds: float, litellm: str | None) -> bool:
                 measure(server, data, alone[name], connections=1, seconds=seconds / 2)
         itself = alone["the model itself"]
         print(f"{CONNECTIONS} connections; added: by one client alone, over the model itself\n")
-        print(
-            f"{'':24}{'req/s':>8}{'p50 ms':>9}{'p99 ms':>9}{'CPU ms':>9}{'added p50':>11}{'added p99':>11}{'RSS MiB':>9}{'asking':>8}"
-        )
+        print(f"{'':24}{'req/s':>8}{'p50 ms':>9}{'p99 ms':>9}{'CPU ms':>9}{'added p50':>11}{'added p99':>11}", end="")
+        print(f"{'RSS MiB':>9}{'asking':>8}")
         for name, (server, _) in rows.items():
             one, all_ = alone[name], many[name]
             added = [one.quantile(share) - itself.quantile(share) for share in (0.5, 0.99)]
@@ -273,9 +272,7 @@ def compare(*, rounds: int, seconds: float, litellm: str | None) -> bool:
             )
         ratio = many["plain chat"].rate / base.rate
         word = "met" if ratio >= RATIO_MIN else "MISSED"
-        print(
-            f"goal {word}: plain chat has {ratio:.1%} of the requests of the bare echo, and {RATIO_MIN:.0%} were to be reached"
-        )
+        print(f"goal {word}: plain chat has {ratio:.1%} of the requests of the bare echo (goal {RATIO_MIN:.0%})")
     return ratio >= RATIO_MIN
 
 

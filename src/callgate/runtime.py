@@ -269,6 +269,25 @@ class Gate:
                 await known.journal(self._setup.store, lease, [facts.AlwaysRevoked(rule=rule)])
             return len(revoked)
 
+    async def rename(self, session: str, title: str) -> str:
+        """Gives a session a title, shortened to one line; returns it. Also while a run is under way.
+
+        Raises:
+            UsageError: there is no such session, or the title says nothing.
+            SessionBusy: another process is at work on it.
+        """
+        from callgate import facts
+        from callgate.store.protocol import TITLE_CHARS_MAX
+
+        title = " ".join(title.split())[:TITLE_CHARS_MAX]
+        if not title:
+            raise UsageError("the title is empty: say what the session is to be called")
+        async with self._held(session) as (known, lease):
+            if not known.position:
+                raise UsageError(f"there is no session {session!r}")
+            await known.journal(self._setup.store, lease, [facts.Renamed(title=title)])
+        return title
+
     async def prepare(self, *, tools: bool = True) -> None:
         """Gets ready before anybody asks: tools are started, and a model that reads slowly reads the list of them.
 

@@ -445,6 +445,9 @@ class Loop:
         call.rewritten = False
         call.state = "proposed"
 
+    def _renamed(self, fact: facts.Renamed) -> None:
+        """What a session is called changes nothing in it."""
+
     def _always_revoked(self, fact: facts.AlwaysRevoked) -> None:
         if fact.rule is None:
             self.always.clear()
@@ -680,6 +683,7 @@ class Loop:
         facts.Rewound: _rewound,
         facts.Adopted: _adopted,
         facts.InnerCall: _inner_call,
+        facts.Renamed: _renamed,
     }
 
 

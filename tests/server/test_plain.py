@@ -27,7 +27,8 @@ lines = st.sampled_from([
 ])  # fmt: skip
 starts = st.sampled_from([
     b"POST / HTTP/1.1", b"POST /a%20b?c=d HTTP/1.1", b"GET / HTTP/1.1", b"POST / HTTP/1.0", b"POST  / HTTP/1.1",
-    b"POST * HTTP/1.1", b"post / HTTP/1.1", b"POST /\x7f HTTP/1.1", b"POST / HTTP/1.1 ", b"\r\nPOST / HTTP/1.1", b"POST http://x/ HTTP/1.1",
+    b"POST * HTTP/1.1", b"post / HTTP/1.1", b"POST /\x7f HTTP/1.1", b"POST / HTTP/1.1 ", b"\r\nPOST / HTTP/1.1",
+    b"POST http://x/ HTTP/1.1",
 ])  # fmt: skip
 bodies = st.sampled_from([b"hello", b"", b"hell", b"hello!", b"5\r\nhello\r\n0\r\n\r\n", b"helloPOST / HTTP/1.1\r\n\r\n"])
 ends = st.sampled_from([b"\r\n", b"\r\n", b"\r\n", b"\n"])
@@ -95,7 +96,8 @@ def answered(*messages: dict[str, Any], is_last: bool = False) -> Wire:
     async def story() -> None:
         cycle = plain.Cycle(
             scope=SimpleNamespace(), conn=h11.Connection(h11.SERVER), transport=wire,
-            flow=SimpleNamespace(write_paused=False), logger=None, access_logger=None, access_log=False, default_headers=[(b"date", b"now")],
+            flow=SimpleNamespace(write_paused=False), logger=None, access_logger=None, access_log=False,
+            default_headers=[(b"date", b"now")],
             message_event=asyncio.Event(), on_response=lambda: None,
         )  # fmt: skip  # pyright: ignore
         cycle.take(plain.Request(b"/", [], b"", is_last))
