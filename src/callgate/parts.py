@@ -15,9 +15,9 @@ from callgate.errors import JsonError, UsageError
 from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
-    "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "block_ratings_of",
-    "call_from", "call_of", "call_part", "call_parts", "candidate_of", "content_of", "display_names", "finish_of",
-    "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed",
+    "PROMPT_ITEMS", "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of",
+    "block_ratings_of", "call_from", "call_of", "call_part", "call_parts", "candidate_of", "content_of", "display_names",
+    "finish_of", "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed",
     "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of",
     "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
     "sendable_part", "signature_of", "text_of", "text_part", "thought_part", "unsigned", "usage_of", "user_content",
@@ -342,6 +342,56 @@ def answer_part(call: Mapping[str, Any], response: Part | None, missing: str) ->
     fields = {key: value for key, value in inner.items() if key not in ("name", "id")}
     identity = {key: call[key] for key in ("id", "name") if call.get(key) is not None}
     return {**response, "functionResponse": identity | fields}
+
+
+_MIME_TYPE: JsonObject = {"type": "string", "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$", "maxLength": 200}
+PROMPT_ITEMS: JsonObject = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 1000,
+    "items": {
+        "anyOf": [
+            {"type": "string", "pattern": "\\S"},
+            {
+                "type": "object",
+                "required": ["text"],
+                "properties": {"text": {"type": "string", "pattern": "\\S"}},
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "required": ["inlineData"],
+                "properties": {
+                    "inlineData": {
+                        "type": "object",
+                        "required": ["mimeType", "data"],
+                        "properties": {
+                            "mimeType": _MIME_TYPE,
+                            "data": {"type": "string", "contentEncoding": "base64", "pattern": "^[A-Za-z0-9+/_-]+={0,2}$"},
+                            "displayName": {"type": "string", "maxLength": 200},
+                        },
+                        "additionalProperties": False,
+                    }
+                },
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "required": ["fileData"],
+                "properties": {
+                    "fileData": {
+                        "type": "object",
+                        "required": ["fileUri"],
+                        "properties": {"fileUri": {"type": "string", "minLength": 1}, "mimeType": _MIME_TYPE},
+                        "additionalProperties": False,
+                    }
+                },
+                "additionalProperties": False,
+            },
+        ]
+    },
+}
+"""JSON Schema of a prompt that comes from elsewhere as a list: texts, media with their bytes, and media at an address."""
 
 
 def user_content(prompt: Prompt) -> Content:

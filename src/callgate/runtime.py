@@ -92,6 +92,7 @@ class Gate:
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
     ) -> None:
+        from callgate import driver
         from callgate.declaration import DECLARATIONS_MAX, split_built_in
         from callgate.execute import Executor
         from callgate.models.choice import open_model
@@ -135,6 +136,8 @@ class Gate:
             settings=dict(settings or {}),
         )
         self._setup.view()  # Raises now what would fail in the first request.
+        # At hand for every run: to import it again in each takes longer than it seems.
+        self._code = driver
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._portal: Portal | None = None
         self._portal_lock = threading.Lock()
@@ -471,14 +474,12 @@ class Gate:
     # Behind it ------------------------------------------------------------------------------------------------------------
 
     async def _drive(self, opening: Opening, emit: Emit | None) -> Reply:
-        from callgate.driver import Driver
-
         if not self._setup.executor.is_live:
             self._check_choice(opening.tool_choice)
         session = self._session(opening.session)
         async with session.lock, self._in_use(), self._leased(session) as lease:
             self._check_choice(opening.tool_choice)
-            driver = session.driver = Driver(self._setup, session, lease, emit)
+            driver = session.driver = self._code.Driver(self._setup, session, lease, emit)
             try:
                 return await driver.drive(opening)
             finally:
@@ -534,14 +535,13 @@ class Gate:
         await self._setup.aclose()
 
     def _session(self, session_id: str | None) -> Session:
-        from callgate.driver import Session
-        from callgate.store.memory import ANONYMOUS_PREFIX
-        from callgate.turn import Loop
+        if not session_id:
+            from callgate.store.memory import ANONYMOUS_PREFIX
 
-        session_id = session_id or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
+            session_id = f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
         session = self._sessions.get(session_id)
         if session is None:
-            session = self._sessions[session_id] = Session(session_id, Loop(), 0)
+            session = self._sessions[session_id] = self._code.Session(session_id, self._code.Loop(), 0)
             while len(self._sessions) > SESSIONS_CACHED:
                 idle = next((known for known in self._sessions.values() if known.driver is None), session)
                 if idle is session:
@@ -581,12 +581,12 @@ class _Leased:
         self._session = session
 
     async def __aenter__(self) -> Lease:
-        from callgate.turn import Loop
-
         session = self._session
         lease = self._lease = await self._gate.acquired(session.id)
         try:
             if lease.position < session.position:  # It was deleted and begun again elsewhere.
+                from callgate.turn import Loop
+
                 session.loop, session.position = Loop(), 0
             for fact in await self._gate.store.load(session.id, start=session.position):
                 session.loop.apply(fact)

@@ -12,6 +12,7 @@ from starlette.routing import Route
 
 from callgate import strict_json
 from callgate.events import plain
+from callgate.parts import PROMPT_ITEMS
 from callgate.permission import Answered, Approval
 from callgate.respond import whole_text
 from callgate.server.body import read_json
@@ -51,7 +52,11 @@ ANSWER: JsonObject = {
 CHAT: JsonObject = {
     "type": "object",
     "properties": {
-        "prompt": {"type": "string", "minLength": 1, "pattern": "\\S", "description": "What the user says."},
+        "prompt": {
+            "anyOf": [{"type": "string", "minLength": 1, "pattern": "\\S"}, PROMPT_ITEMS],
+            "x-otherwise": "say something: a text, or a list of texts and parts (images for example)",
+            "description": "What the user says: text, or a list of texts and of parts as Gemini has them, such as images.",
+        },
         "provider": {"type": "string", "minLength": 1, "maxLength": 100},
         "model": {"type": "string", "minLength": 1, "maxLength": 200},
         "mode": {"enum": ["auto", "native", "prompted"]},
@@ -116,7 +121,10 @@ def answer_from(value: Any) -> Approval:
 def asked(body: JsonObject, *, waits: bool) -> Ask:
     """What a body asks for."""
     prompt, context = body.get("prompt"), body.get("context")
-    said = prompt if context is None else [prompt, CONTEXT + strict_json.dump(context).decode()]
+    said = prompt
+    if context is not None:
+        items = [prompt] if isinstance(prompt, str) else cast("list[Any]", prompt)
+        said = [*items, CONTEXT + strict_json.dump(context).decode()]
     return Ask(
         prompt=cast("Any", said),
         session=body.get("session"),
