@@ -17,9 +17,9 @@ from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 __all__ = [
     "PROMPT_ITEMS", "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of",
     "block_ratings_of", "call_from", "call_of", "call_part", "call_parts", "candidate_of", "content_of", "display_names",
-    "finish_of", "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed",
-    "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of",
-    "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
+    "finish_of", "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response",
+    "is_signed", "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of",
+    "parts_of", "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
     "sendable_part", "signature_of", "text_of", "text_part", "thought_part", "unsigned", "usage_of", "user_content",
     "with_args", "with_names", "with_parts", "with_signature", "with_text", "without_stream_fields",
 ]  # fmt: skip
