@@ -82,7 +82,7 @@ class Connection(H11Protocol):
         """Has a request answered that came whole."""
         self._is_answering = True
         around = {
-            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "asgi": {"version": self.config.asgi_version, "spec_version": "2.3"},
             "server": self.server,
             "client": self.client,
             "scheme": self.scheme,
