@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Any
+from typing import Any, cast
 from urllib.parse import unquote
 
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
@@ -97,7 +97,7 @@ class Cycle(RequestResponseCycle):
 
     def take(self, request: Request) -> None:
         """Takes the whole body of the request."""
-        self.body = bytearray(request.body)
+        self.body = cast("Any", request.body)  # Bytes to some versions of uvicorn, to others whatever they make bytes of.
         self.more_body = False
         self.keep_alive = not request.is_last
         self.message_event.set()
