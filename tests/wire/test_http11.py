@@ -98,7 +98,8 @@ lines = st.sampled_from([
     b"Content-Length: 5", b"content-length: 5", b"content-length:\t005 ", b"content-length: 5, 5", b"content-length: x",
     b"content-length: 9", b"content-length: 0", b"content-length: -5", b"Transfer-Encoding: chunked",
     b"transfer-encoding: Chunked", b"transfer-encoding: gzip", b"Connection: keep-alive", b"connection: Keep-Alive",
-    b"connection: close", b"connection: x, close", b"X: \xff", b"X: a\x00b", b" folded", b"X:", b"X : y", b"no colon", b"Content-Type: application/json", b"X: a\x0bb",
+    b"connection: close", b"connection: x, close", b"X: \xff", b"X: a\x00b", b" folded", b"X:", b"X : y", b"no colon",
+    b"Content-Type: application/json", b"X: a\x0bb",
 ])  # fmt: skip
 starts = st.sampled_from([
     b"HTTP/1.1 200 OK", b"HTTP/1.1 200", b"HTTP/1.1 200 ", b"HTTP/1.0 200 OK", b"HTTP/1.1 204 No Content",

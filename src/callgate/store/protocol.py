@@ -111,7 +111,7 @@ class Store(Protocol):
 
 
 def title_of(facts: Sequence[Fact]) -> str:
-    """The last title that was given, or the first words of the user among the facts, on one line; empty if there are none."""
+    """The last title that was given, or the first words of the user, on one line; empty if the facts hold none."""
     if (given := given_title(facts)) is not None:
         return given
     said = (parts.text_of(content) for fact in facts for content in _said_in(fact))
