@@ -1,6 +1,6 @@
 """The processes that benchmarks/service.py measures: a bare echo, the service, and a model server of a few lines.
 
-python benchmarks/_chat_server.py echo|proxy|service|model PORT [MODEL_URL]
+python benchmarks/_chat_server.py echo|floor|proxy|service|model PORT [MODEL_URL]
 """
 
 from __future__ import annotations
@@ -121,6 +121,42 @@ def proxy(model_url: str) -> Any:
     return app
 
 
+class _Socket(asyncio.Protocol):
+    """One kept connection to the model, for one request at a time."""
+
+    transport: asyncio.Transport
+    answer: asyncio.Future[bytes]
+
+    def connection_made(self, transport: Any) -> None:
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.answer.set_result(data)
+
+
+def floor(port: int) -> Any:
+    """What can be had at best: the echo, and one request to the model by a bare socket whose answer nobody looks through."""
+    idle: list[_Socket] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await echo(scope, receive, send)
+            return
+        body = (await receive())["body"]
+        loop = asyncio.get_running_loop()
+        kept = idle.pop() if idle else (await loop.create_connection(_Socket, "127.0.0.1", port))[1]
+        kept.answer = loop.create_future()
+        head = b"POST /v1beta/models/m:generateContent HTTP/1.1\r\nhost: x\r\ncontent-length: %d\r\n\r\n" % len(body)
+        kept.transport.write(head + body)
+        data = (await kept.answer).partition(b"\r\n\r\n")[2]
+        idle.append(kept)
+        headers = [(b"content-type", b"application/json"), (b"content-length", str(len(data)).encode())]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": data})
+
+    return app
+
+
 def serve_app(app: Any, port: int) -> None:
     import uvicorn
 
@@ -149,6 +185,8 @@ if __name__ == "__main__":
         asyncio.run(serve_model(port))
     elif what == "echo":
         serve_app(echo, port)
+    elif what == "floor":
+        serve_app(floor(int(sys.argv[3].rpartition(":")[2])), port)
     elif what == "proxy":
         serve_app(proxy(sys.argv[3]), port)
     else:

@@ -73,6 +73,7 @@ FACTS: dict[type, st.SearchStrategy[Any]] = {
         reason=text,
         rule=st.none() | rules,
     ),
+    facts.Renamed: st.builds(facts.Renamed, title=text),
     facts.AlwaysRevoked: st.builds(facts.AlwaysRevoked, rule=st.none() | text),
     facts.CallStarted: st.builds(facts.CallStarted, id=text),
     facts.CallEnded: st.builds(facts.CallEnded, id=text, result=results),

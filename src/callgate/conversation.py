@@ -70,9 +70,9 @@ class Conversation:
         self._origins: list[str | None] = []
         self._writers: set[str | None] = set()
         self._rewritten: dict[tuple[int, bool, bool], bytes] = {}
-        contents, _ = repaired(contents)
-        for content in contents:
-            self._append(content)
+        if contents:
+            for content in repaired(contents)[0]:
+                self._append(content)
 
     def __len__(self) -> int:
         return len(self._written)

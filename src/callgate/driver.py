@@ -138,7 +138,7 @@ class Driver:
 
     def __init__(self, setup: Setup, session: Session, lease: Lease, emit: Emit | None) -> None:
         self.setup = setup
-        self.view = setup.view()
+        self.view = setup.view(session.loop.tools)
         self.stream = emit is not None
         self.session = session
         self.lease = lease
@@ -147,18 +147,11 @@ class Driver:
         self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice | None] = asyncio.Queue()
         """What happened; None says that it is time to look again."""
         self.keeper = setup.keeper
-        self.post = Post(setup.keeper, session.id, lambda: self.inbox.put_nowait(None))
+        self.post = Post(setup.keeper, session.id, partial(self.inbox.put_nowait, None))
         self.running: dict[str, Running | Kept] = {}
         self.ask_lock = asyncio.Lock()
-        around = Surroundings(
-            setup=setup,
-            session=session.id,
-            note=partial(self.journal, durable=True),
-            emit=self.emit,
-            always=lambda: self.loop.always.values(),
-            asking=self.ask_lock,
-        )
-        self.inner = InnerCalls(around)
+        self.inner: InnerCalls | None = None
+        """What tools call, once one has run."""
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: str | None = None
         """The call that somebody is being asked about; one at a time, so that a terminal can cope."""
@@ -180,7 +173,7 @@ class Driver:
     async def driven(self, opening: Opening) -> Reply:
         """The same, inside of the span of the run."""
         self.stopping.begin()
-        self.spawn(self.keep_lease())
+        self.lease_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self.renew_lease)
         try:
             try:
                 await self.open(opening)
@@ -198,27 +191,34 @@ class Driver:
                 raise
         finally:
             self.stopping.end()
+            self.lease_timer.cancel()
             self.spans.close()
             self.post.close()
             for task in self.tasks:
                 task.cancel()
             for running in self.running.values():  # Only if something broke: an ordered end leaves nothing running.
                 running.stop("The run has failed.")
-            await asyncio.gather(*self.tasks, *(call.wait() for call in self.running.values()), return_exceptions=True)
-            await self.inner.aclose()
+            if self.tasks or self.running:
+                await asyncio.gather(*self.tasks, *(call.wait() for call in self.running.values()), return_exceptions=True)
+            if self.inner is not None:
+                await self.inner.aclose()
 
-    async def keep_lease(self) -> None:
-        """Renews the lease for as long as the run goes on. A run that lost its session stops: another one is at work."""
-        while True:
-            await asyncio.sleep(LEASE_S / 3)
-            try:
-                await self.setup.store.renew(self.lease)
-            except SessionLost as error:
-                self.session.broken = True
-                self.stopping.fail(error)
-                return
-            except StoreError as error:
-                logger.warning("the lease of session %r could not be renewed: %s", self.session.id, error)
+    def renew_lease(self) -> None:
+        """It is time to renew the lease. Most runs are over before, so nothing waits for it meanwhile."""
+        if self.stopping.is_possible:
+            self.spawn(self.lease_renewed())
+
+    async def lease_renewed(self) -> None:
+        """Renews the lease while the run goes on. A run that lost its session stops: another one is at work."""
+        try:
+            await self.setup.store.renew(self.lease)
+        except SessionLost as error:
+            self.session.broken = True
+            self.stopping.fail(error)
+            return
+        except StoreError as error:
+            logger.warning("the lease of session %r could not be renewed: %s", self.session.id, error)
+        self.lease_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self.renew_lease)
 
     def request_cancel(self, reason: str) -> bool:
         """Stops the run in good order. Returns whether it will end as cancelled because of this."""
@@ -229,14 +229,13 @@ class Driver:
     async def open(self, opening: Opening) -> None:
         """Takes in how the run was asked for, and tells what a person should know before it begins."""
         self.output = opening.output
-        self.view = self.setup.view(self.loop.tools)
         known = self.view.known
         first: list[facts.Fact] = []
         if self.loop.phase in ("asking", "calling", "checking"):
             # Whoever was at work on this session is not any more: this driver holds its lock.
             first.append(facts.Recovered())
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
-            first.append(known)
+            first.append(facts.ToolsKnown(tools=known.tools, names=known.names, at_s=time.time()))
         notices = list(self.setup.complaints(self.view))
         if opening.history is not None:
             contents, notes = repaired(opening.history)
@@ -249,9 +248,11 @@ class Driver:
         for notice in notices:
             await self.emit(notice)
         await self.report(settled)
-        for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
-            await self.emit(notice)
-        await self.answer_approvals(opening.answers)
+        if started:
+            for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
+                await self.emit(notice)
+        if opening.answers:
+            await self.answer_approvals(opening.answers)
 
     def beginning(self, opening: Opening) -> list[facts.Fact]:
         """The fact by which a run begins, unless one goes on."""
@@ -267,6 +268,7 @@ class Driver:
                 tool_choice=opening.tool_choice,
                 limits=self.setup.limits,
                 output=None if opening.output is None else opening.output.schema,
+                at_s=time.time(),
             )
         ]
 
@@ -356,11 +358,7 @@ class Driver:
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
-        logger.debug(
-            "asking %s: contents %d, tools %s, choice %s, feedback %r",
-            self.setup.model.name, len(request.conversation), list(request.declaration.names), command.tool_choice,
-            command.feedback,
-        )  # fmt: skip
+        _log_request(self.setup.model.name, request, command)
         await self.stopping.during(self.wait_for_budget())
         heard = _Heard(who=AnsweredBy(self.setup.model.name, origin_of(self.setup.model)))
         try:
@@ -464,20 +462,26 @@ class Driver:
             model=who.model,
             origin=who.origin,
             cost=self.cost_of(answer.usage, who),
+            at_s=time.time(),
         )
         turns_before = self.loop.run.turn
         settled = await self.journal(fact)
         if self.loop.run.turn > turns_before:  # An answer that was discarded is no turn.
             self.turn_reason = answer.finish_reason
+        if fact.calls or fact.salvaged:
+            await self.tell_fate(fact, settled)
+        await self.report(settled)
+
+    async def tell_fate(self, fact: facts.ModelAnswered, settled: Sequence[CallRecord]) -> None:
+        """Tells which calls of an answer were read from text, and which came to nothing with it."""
         taken = {record.call.id for record in self.loop.open_calls} | {record.call.id for record in settled}
-        proposed = {call.id for call in answer.calls}
+        proposed = {call.id for call in fact.calls}
         for call in fact.salvaged:
             if call.id in taken and call.id not in proposed:
                 await self.emit(Notice("salvaged", f"A call of {call.name!r} was read from text.", "warning"))
                 await self.emit(CallProposed(call))
-        discarded = [call for call in answer.calls if call.id not in taken]
-        await self.give_up_calls(discarded, f"Not run: the answer was discarded ({answer.finish_reason}).")
-        await self.report(settled)
+        discarded = [call for call in fact.calls if call.id not in taken]
+        await self.give_up_calls(discarded, f"Not run: the answer was discarded ({fact.finish_reason}).")
 
     async def give_up_calls(self, calls: Sequence[FunctionCall], error: str) -> None:
         """Calls that were announced but never became part of the conversation still get their last event."""
@@ -516,7 +520,7 @@ class Driver:
         watch = Watch(
             session=self.session.id,
             progress=self.progress_of(call.id),
-            call_tool=partial(self.inner.call, call, 1),
+            call_tool=partial(self.inner_calls().call, call, 1),
             on_end=partial(self.call_ended, call),
         )
         definition = self.setup.executor.definition(call.name) if call.name in self.setup.executor else None
@@ -525,13 +529,27 @@ class Driver:
 
     def call_ended(self, call: FunctionCall, result: ToolResult) -> None:
         """Hears that a call is over."""
-        self.inner.end(call.id)
+        self.inner_calls().end(call.id)
         self.spans.finished(call, result)
         logger.debug("call %s: %s after %.3f s", call.id, result.status, result.duration_s)
         if self.post.ended(call, result):
             self.spawn(self.hear_hooks(call, result))
         else:
             self.inbox.put_nowait(facts.CallEnded(id=call.id, result=result))
+
+    def inner_calls(self) -> InnerCalls:
+        """What the tools of this run call."""
+        if self.inner is None:
+            around = Surroundings(
+                setup=self.setup,
+                session=self.session.id,
+                note=partial(self.journal, durable=True),
+                emit=self.emit,
+                always=lambda: self.loop.always.values(),
+                asking=self.ask_lock,
+            )
+            self.inner = InnerCalls(around)
+        return self.inner
 
     async def hear_hooks(self, call: FunctionCall, result: ToolResult) -> None:
         """Lets hooks have their say about a result before it counts."""
@@ -661,6 +679,14 @@ class Driver:
         task: asyncio.Task[None] = asyncio.create_task(work)
         self.tasks.add(task)
         task.add_done_callback(self.tasks.discard)
+
+
+def _log_request(model: str, request: ModelRequest, command: facts.AskModel) -> None:
+    """Tells the log of a request, if anybody wants to know: to put it into words takes time."""
+    if logger.isEnabledFor(logging.DEBUG):
+        contents, tools = len(request.conversation), list(request.declaration.names)
+        said = "asking %s: contents %d, tools %s, choice %s, feedback %r"
+        logger.debug(said, model, contents, tools, command.tool_choice, command.feedback)
 
 
 def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:

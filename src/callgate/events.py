@@ -6,6 +6,7 @@ by exactly one `CallFinished` of the same call id, also when a stream is cut off
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeAlias
@@ -134,11 +135,18 @@ def to_json(event: Event) -> JsonObject:
 
 def plain(value: Any) -> Any:
     """Words of callgate as the JSON that events are made of: an object for each, with the names of its fields."""
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _PLAIN.get(f.name, plain)(getattr(value, f.name)) for f in fields(value)}
+        return {name: _PLAIN.get(name, plain)(getattr(value, name)) for name in _names_of(type(value))}
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+@functools.cache
+def _names_of(kind: type) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
 
 
 def _typed(value: Any) -> Any:

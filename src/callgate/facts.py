@@ -29,8 +29,8 @@ from callgate.types import (
 __all__ = [
     "SCHEMA_VERSION", "Adopted", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked",
     "CallDecided", "CallEnded", "CallStarted", "Cancelled", "CheckOutput", "Dated", "Fact", "Finish", "HistoryGiven",
-    "HistoryShortened", "InnerCall", "KnownTool", "ModelAnswered", "ModelFailed", "OutputChecked", "Recovered", "Rewound",
-    "RunStarted", "Shorten", "Todo", "ToolsKnown", "dated", "decode", "encode",
+    "HistoryShortened", "InnerCall", "KnownTool", "ModelAnswered", "ModelFailed", "OutputChecked", "Recovered", "Renamed",
+    "Rewound", "RunStarted", "Shorten", "Todo", "ToolsKnown", "dated", "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -235,10 +235,17 @@ class Adopted(Dated):
     """The facts before this one were another session's: what was allowed or begun there is not so here."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Renamed(Dated):
+    """The session has this title from now on, whatever was said first in it."""
+
+    title: str
+
+
 Fact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
     | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | InnerCall | Cancelled | Recovered | Rewound | Adopted
-    | OutputChecked
+    | OutputChecked | Renamed
 )  # fmt: skip
 
 
@@ -313,6 +320,7 @@ _KINDS: dict[str, type[Any]] = {
     "approval_answered": ApprovalAnswered, "always_revoked": AlwaysRevoked, "call_started": CallStarted,
     "call_ended": CallEnded, "cancelled": Cancelled, "recovered": Recovered, "history_shortened": HistoryShortened,
     "rewound": Rewound, "adopted": Adopted, "output_checked": OutputChecked, "inner_call": InnerCall,
+    "renamed": Renamed,
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 

@@ -15,11 +15,11 @@ from callgate.errors import JsonError, UsageError
 from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
-    "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of", "block_ratings_of",
-    "call_from", "call_of", "call_part", "call_parts", "candidate_of", "content_of", "display_names", "finish_of",
-    "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response", "is_signed",
-    "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of", "parts_of",
-    "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
+    "PROMPT_ITEMS", "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of",
+    "block_ratings_of", "call_from", "call_of", "call_part", "call_parts", "candidate_of", "content_of", "display_names",
+    "finish_of", "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response",
+    "is_signed", "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of",
+    "parts_of", "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
     "sendable_part", "signature_of", "spelled_content", "text_of", "text_part", "thought_part", "unsigned", "usage_of",
     "user_content", "with_args", "with_names", "with_parts", "with_signature", "with_sound_fields", "with_text",
     "without_stream_fields",
@@ -321,8 +321,11 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
     if not isinstance(raw, dict):
         return None
     counts = cast("dict[str, Any]", raw)
-    usage = Usage(**{ours: _count(counts.get(theirs)) for ours, theirs in _COUNTS.items()})
-    return usage if usage != Usage() else None
+    usage = Usage(**{ours: _count(counts[theirs]) for ours, theirs in _COUNTS.items() if theirs in counts})
+    return usage if usage != _NO_USAGE else None
+
+
+_NO_USAGE = Usage()
 
 
 _COUNTS = {
@@ -332,12 +335,12 @@ _COUNTS = {
 
 
 def _count(value: object) -> int:
+    if type(value) is int:
+        return max(value, 0)
     # Integers of 64 bits are text in protobuf's JSON, and some gateways write them as doubles.
     if isinstance(value, str) and len(value) <= 18 and value.isascii() and value.isdigit():
         return int(value)
-    if isinstance(value, float) and value.is_integer():
-        return max(int(value), 0)
-    return max(value, 0) if isinstance(value, int) and not isinstance(value, bool) else 0
+    return max(int(value), 0) if isinstance(value, float) and value.is_integer() else 0
 
 
 # Building ----------------------------------------------------------------------------------------------------------------
@@ -402,6 +405,56 @@ def answer_part(call: Mapping[str, Any], response: Part | None, missing: str) ->
     fields = {key: value for key, value in inner.items() if key not in ("name", "id")}
     identity = {key: call[key] for key in ("id", "name") if call.get(key) is not None}
     return {**response, "functionResponse": identity | fields}
+
+
+_MIME_TYPE: JsonObject = {"type": "string", "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$", "maxLength": 200}
+PROMPT_ITEMS: JsonObject = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 1000,
+    "items": {
+        "anyOf": [
+            {"type": "string", "pattern": "\\S"},
+            {
+                "type": "object",
+                "required": ["text"],
+                "properties": {"text": {"type": "string", "pattern": "\\S"}},
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "required": ["inlineData"],
+                "properties": {
+                    "inlineData": {
+                        "type": "object",
+                        "required": ["mimeType", "data"],
+                        "properties": {
+                            "mimeType": _MIME_TYPE,
+                            "data": {"type": "string", "contentEncoding": "base64", "pattern": "^[A-Za-z0-9+/_-]+={0,2}$"},
+                            "displayName": {"type": "string", "maxLength": 200},
+                        },
+                        "additionalProperties": False,
+                    }
+                },
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "required": ["fileData"],
+                "properties": {
+                    "fileData": {
+                        "type": "object",
+                        "required": ["fileUri"],
+                        "properties": {"fileUri": {"type": "string", "minLength": 1}, "mimeType": _MIME_TYPE},
+                        "additionalProperties": False,
+                    }
+                },
+                "additionalProperties": False,
+            },
+        ]
+    },
+}
+"""JSON Schema of a prompt that comes from elsewhere as a list: texts, media with their bytes, and media at an address."""
 
 
 def user_content(prompt: Prompt) -> Content:

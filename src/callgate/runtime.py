@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import os
 import threading
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -93,6 +94,7 @@ class Gate:
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
     ) -> None:
+        from callgate import driver
         from callgate.declaration import DECLARATIONS_MAX, split_built_in
         from callgate.execute import Executor
         from callgate.models.choice import open_model
@@ -137,6 +139,8 @@ class Gate:
             settings=dict(settings or {}),
         )
         self._setup.view()  # Raises now what would fail in the first request.
+        # At hand for every run: to import it again in each takes longer than it seems.
+        self._code = driver
         self._sessions: OrderedDict[str, Session] = OrderedDict()
         self._portal: Portal | None = None
         self._portal_lock = threading.Lock()
@@ -158,6 +162,7 @@ class Gate:
         from dataclasses import replace
 
         from callgate.models.choice import open_model
+        from callgate.setup import Views
 
         other = copy.copy(self)
         other._model = self._model if model is None else model
@@ -165,7 +170,7 @@ class Gate:
         keeper = copy.copy(self._setup.keeper)
         keeper.policy = policy or keeper.policy
         opened = self._setup.model if model is None and mode is None else open_model(other._model, mode=other._mode)
-        other._setup = replace(self._setup, model=opened, keeper=keeper, views={})
+        other._setup = replace(self._setup, model=opened, keeper=keeper, views=Views())
         other._portal, other._portal_lock, other._users = None, threading.Lock(), 0
         other._host = None
         return other
@@ -282,6 +287,25 @@ class Gate:
             if revoked:
                 await known.journal(self._setup.store, lease, [facts.AlwaysRevoked(rule=rule)])
             return len(revoked)
+
+    async def rename(self, session: str, title: str) -> str:
+        """Gives a session a title, shortened to one line; returns it. Also while a run is under way.
+
+        Raises:
+            UsageError: there is no such session, or the title says nothing.
+            SessionBusy: another process is at work on it.
+        """
+        from callgate import facts
+        from callgate.store.protocol import TITLE_CHARS_MAX
+
+        title = " ".join(title.split())[:TITLE_CHARS_MAX]
+        if not title:
+            raise UsageError("the title is empty: say what the session is to be called")
+        async with self._held(session) as (known, lease):
+            if not known.position:
+                raise UsageError(f"there is no session {session!r}")
+            await known.journal(self._setup.store, lease, [facts.Renamed(title=title)])
+        return title
 
     async def prepare(self, *, tools: bool = True) -> None:
         """Gets ready before anybody asks: tools are started, and a model that reads slowly reads the list of them.
@@ -468,7 +492,6 @@ class Gate:
     # Behind it ------------------------------------------------------------------------------------------------------------
 
     async def _drive(self, opening: Opening, emit: Emit | None) -> Reply:
-        from callgate.driver import Driver
         from callgate.host import run_for
 
         if not self._setup.executor.is_live:
@@ -476,7 +499,7 @@ class Gate:
         session = self._session(opening.session)
         async with session.lock, self._in_use(), self._leased(session) as lease:
             self._check_choice(opening.tool_choice)
-            driver = session.driver = Driver(self._setup, session, lease, emit)
+            driver = session.driver = self._code.Driver(self._setup, session, lease, emit)
             try:
                 with run_for(self._elicit):
                     return await driver.drive(opening)
@@ -502,25 +525,15 @@ class Gate:
         async with session.lock, self._in_use(), self._leased(session) as lease:
             yield session, lease
 
-    @contextlib.asynccontextmanager
-    async def _leased(self, session: Session) -> AsyncGenerator[Lease]:
-        """Holds the session against other processes, and takes in what they have added since it was held last."""
-        from callgate.turn import Loop
+    def _leased(self, session: Session) -> _Leased:
+        return _Leased(self, session)
 
-        store = self._setup.store
-        lease = await self._acquired(session.id)
-        try:
-            if lease.position < session.position:  # It was deleted and begun again elsewhere.
-                session.loop, session.position = Loop(), 0
-            for fact in await store.load(session.id, start=session.position):
-                session.loop.apply(fact)
-                session.position += 1
-            yield lease
-        finally:
-            with contextlib.suppress(StoreError):  # It runs out by itself.
-                await store.release(lease)
+    async def acquired(self, session: str) -> Lease:
+        """The lease of a session, as soon as no other process holds it.
 
-    async def _acquired(self, session: str) -> Lease:
+        Raises:
+            SessionBusy: another one does for too long.
+        """
         import asyncio
 
         from callgate.store.owner import new_owner
@@ -535,37 +548,21 @@ class Gate:
             await asyncio.sleep(wait_s)
             waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, 0.5)
 
-    @contextlib.asynccontextmanager
-    async def _in_use(self) -> AsyncGenerator[None]:
-        """Connections live as long as a run, or as long as the gate is entered."""
-        if self._host is not None:
-            async with self._host._in_use():
-                yield
-            return
-        self._users += 1
-        try:
-            await self._setup.executor.start_tools(self)
-            yield
-        finally:
-            self._users -= 1
-            if self._users == 0:
-                await self._aclose()
+    def _in_use(self) -> _InUse:
+        return _InUse(self._host or self)
 
     async def _aclose(self) -> None:
         await self._setup.executor.stop_tools(self)
         await self._setup.aclose()
 
     def _session(self, session_id: str | None) -> Session:
-        import uuid
+        if not session_id:
+            from callgate.store.memory import ANONYMOUS_PREFIX
 
-        from callgate.driver import Session
-        from callgate.store.memory import ANONYMOUS_PREFIX
-        from callgate.turn import Loop
-
-        session_id = session_id or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
+            session_id = f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
         session = self._sessions.get(session_id)
         if session is None:
-            session = self._sessions[session_id] = Session(session_id, Loop(), 0)
+            session = self._sessions[session_id] = self._code.Session(session_id, self._code.Loop(), 0)
             while len(self._sessions) > SESSIONS_CACHED:
                 idle = next((known for known in self._sessions.values() if known.driver is None), session)
                 if idle is session:
@@ -573,6 +570,56 @@ class Gate:
                 del self._sessions[idle.id]
         self._sessions.move_to_end(session_id)
         return session
+
+
+class _InUse:
+    """A context in which a gate is used: connections live as long as a run, or as long as the gate is entered."""
+
+    __slots__ = ("_gate",)
+
+    def __init__(self, gate: Gate) -> None:
+        self._gate = gate
+
+    async def __aenter__(self) -> None:
+        await self._gate.__aenter__()
+        try:
+            await self._gate.tools.start_tools(self._gate)
+        except BaseException:
+            await self._gate.__aexit__()
+            raise
+
+    async def __aexit__(self, *exc: object) -> None:
+        await self._gate.__aexit__()
+
+
+class _Leased:
+    """A context that holds a session against other processes, and takes in what they have added since it was held last."""
+
+    __slots__ = ("_gate", "_lease", "_session")
+
+    def __init__(self, gate: Gate, session: Session) -> None:
+        self._gate = gate
+        self._session = session
+
+    async def __aenter__(self) -> Lease:
+        session = self._session
+        lease = self._lease = await self._gate.acquired(session.id)
+        try:
+            if lease.position < session.position:  # It was deleted and begun again elsewhere.
+                from callgate.turn import Loop
+
+                session.loop, session.position = Loop(), 0
+            for fact in await self._gate.store.load(session.id, start=session.position):
+                session.loop.apply(fact)
+                session.position += 1
+        except BaseException:
+            await self.__aexit__()
+            raise
+        return lease
+
+    async def __aexit__(self, *exc: object) -> None:
+        with contextlib.suppress(StoreError):  # It runs out by itself.
+            await self._gate.store.release(self._lease)
 
 
 def _opening(

@@ -33,7 +33,7 @@ from callgate.types import (
     ToolDefinition,
 )
 
-__all__ = ["Setup", "View", "usable_history", "usable_parts"]
+__all__ = ["Setup", "View", "Views", "usable_history", "usable_parts"]
 
 LOOK_ALIKES_TOLD = 5
 
@@ -58,6 +58,24 @@ class View:
         return cls(declared, declaration, known)
 
 
+@dataclass(slots=True)
+class Views:
+    """What was declared so far."""
+
+    by_tools: dict[frozenset[tuple[str, str]], View] = field(default_factory=dict[frozenset[tuple[str, str]], View])
+    """By the names and digests of the tools in it."""
+    _last: tuple[Mapping[str, str], Policy, View] | None = None
+
+    def last(self, digests: Mapping[str, str], policy: Policy) -> View | None:
+        """What all tools were declared as last time, if neither they nor the policy have changed since."""
+        last = self._last
+        return last[2] if last is not None and last[0] is digests and last[1] is policy else None
+
+    def keep(self, digests: Mapping[str, str], policy: Policy, view: View) -> None:
+        """Remembers what all tools were declared as."""
+        self._last = (digests, policy, view)
+
+
 _NO_TOOLS = View((), Declaration(tools=[], tool_config=None, names={}), facts.ToolsKnown(tools={}, names={}))
 
 
@@ -78,15 +96,17 @@ class Setup:
     settings: Mapping[str, Any]
     built_in: tuple[BuiltIn, ...]
     tools_shown: int | None
-    views: dict[frozenset[tuple[str, str]], View] = field(default_factory=dict[frozenset[tuple[str, str]], "View"])
-    """What was declared so far, by the names and digests of the tools in it."""
+    views: Views = field(default_factory=Views)
 
     def view(self, found: Iterable[str] = ()) -> View:
         """The tools that are declared: those shown from the start, and those that were found since."""
-        found = list(found)
+        found, policy = list(found), self.keeper.policy
+        is_usual = self.tools_shown is None and READ_RESULT not in found
+        if is_usual and (last := self.views.last(self.executor.digests, policy)) is not None:
+            return last
         if READ_RESULT in found and READ_RESULT not in self.executor:
             self.executor.register(ReadResult(partial(_whole_result, self.store)))
-        allowed = list(filter(self.keeper.policy.may_declare, self.executor.definitions))
+        allowed = list(filter(policy.may_declare, self.executor.definitions))
         if READ_RESULT not in found:  # Of no use before there is something to read.
             allowed = [d for d in allowed if d is not ReadResult.definition]
         if self.tools_shown is not None:
@@ -97,9 +117,12 @@ class Setup:
             allowed = allowed[:DECLARATIONS_MAX]
         digests = self.executor.digests
         key = frozenset((d.name, digests[d.name]) for d in allowed)
-        if key not in self.views:
-            self.views[key] = View.of(allowed, self.executor, self.built_in)
-        return self.views[key]
+        view = self.views.by_tools.get(key)
+        if view is None:
+            view = self.views.by_tools[key] = View.of(allowed, self.executor, self.built_in)
+        if is_usual:
+            self.views.keep(digests, policy, view)
+        return view
 
     def complaints(self, view: View) -> Iterator[Notice]:
         """What keeps tools away from the model."""

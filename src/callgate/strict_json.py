@@ -13,7 +13,7 @@ import functools
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -63,6 +63,8 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
         raise JsonError(f"not valid JSON: {error}") from None
     # So few brackets cannot be nested too deeply, and most texts have few.
     is_flat = text.count(b"{") + text.count(b"[") <= depth_max
+    if is_flat and len(text) <= _SHORT_BYTES and _MAY_BE_HUGE.search(text) is None:
+        return value
     if (problem := _beyond_range(value) if is_flat else _unsound(value, depth_max)) is not None:
         raise JsonError(problem)
     return value
@@ -78,6 +80,12 @@ def parse_own(text: bytes) -> Any:
         return _core().from_json(text)
     except ValueError as error:
         raise JsonError(f"not valid JSON: {error}") from None
+
+
+_SHORT_BYTES = 4096
+"""Texts up to this size are looked through for huge numbers before their values are; of longer ones the values are less."""
+_MAY_BE_HUGE = re.compile(rb"[0-9.][eE][+-]?[0-9]{3}|[0-9]{200}")
+"""What a number beyond the range of a double has: an exponent of three digits, or very many digits before a smaller one."""
 
 
 class Noted(dict[str, Any]):
@@ -148,15 +156,18 @@ def dump(value: Any) -> bytes:
     return data
 
 
+_kind: Callable[[Any], Any] = type
+"""`type`, of which a type checker wants to know no more."""
+
+
 def _beyond_range(value: Any) -> str | None:
     """Why a value that was just parsed and is not deep must not be passed on: a number became infinity."""
     stack: list[Any] = [[value]]
     while stack:
         item = stack.pop()
-        kind = cast("type[object]", type(item))
-        children: Iterable[Any] = item.values() if kind is dict else item
+        children: Iterable[Any] = item.values() if _kind(item) is dict else item
         for child in children:
-            kind = cast("type[object]", type(child))
+            kind = _kind(child)
             if kind is str:  # Most are.
                 continue
             if kind is dict or kind is list:
@@ -174,10 +185,10 @@ def _unsound(value: Any, depth_max: int) -> str | None:
     for _ in range(depth_max):
         deeper: list[Any] = []
         for item in level:
-            kind = cast("type[object]", type(item))
+            kind = _kind(item)
             children: Iterable[Any] = item.values() if kind is dict else item if kind is list else ()
             for child in children:
-                kind = cast("type[object]", type(child))
+                kind = _kind(child)
                 if kind is dict or kind is list:
                     deeper.append(child)
                 elif kind is float and child - child != 0:  # The quickest test that says no to infinity.

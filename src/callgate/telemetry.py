@@ -107,6 +107,10 @@ class ChatSpan:
         self._span.set_attributes(attributes)
 
 
+_NO_RUN_SPAN = contextlib.nullcontext()
+_NO_CHAT_SPAN = contextlib.nullcontext(ChatSpan(None))
+
+
 class RunSpans:
     """The spans of one run."""
 
@@ -117,13 +121,12 @@ class RunSpans:
         self._open: dict[str, Any] = {}
         self._run: Any = None
 
-    @contextlib.contextmanager
-    def run(self) -> Generator[None]:
+    def run(self) -> contextlib.AbstractContextManager[None]:
         """The whole run."""
-        if self._tools is None:
-            yield
-            return
-        trace, tracer = self._tools
+        return _NO_RUN_SPAN if self._tools is None else self._run_span(*self._tools)
+
+    @contextlib.contextmanager
+    def _run_span(self, trace: Any, tracer: Any) -> Generator[None]:
         attributes = {
             **self._common,
             "gen_ai.operation.name": "invoke_agent",
@@ -149,13 +152,12 @@ class RunSpans:
                 }
             )
 
-    @contextlib.contextmanager
-    def chat(self, request: ModelRequest) -> Generator[ChatSpan]:
+    def chat(self, request: ModelRequest) -> contextlib.AbstractContextManager[ChatSpan]:
         """One request to the model."""
-        if self._tools is None:
-            yield ChatSpan(None)
-            return
-        trace, tracer = self._tools
+        return _NO_CHAT_SPAN if self._tools is None else self._chat_span(request, *self._tools)
+
+    @contextlib.contextmanager
+    def _chat_span(self, request: ModelRequest, trace: Any, tracer: Any) -> Generator[ChatSpan]:
         attributes: JsonObject = {
             **self._common,
             "gen_ai.operation.name": "chat",

@@ -133,11 +133,15 @@ class _Held:
     message: str
 
 
+_NO_LIMITS_GIVEN = Limits()
+_NO_USAGE = Usage()
+
+
 @dataclass(slots=True)
 class _Run:
     """What is known of the run in progress."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = _NO_LIMITS_GIVEN
     tool_choice: ToolChoice = "auto"
     start: int = 0
     """Length of the conversation when the run began; a run that came to nothing is taken back to it."""
@@ -146,7 +150,7 @@ class _Run:
     feedback: str | None = None
     text: str = ""
     model: str = ""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = _NO_USAGE
     cost: float | None = None
     records: list[_Call] = field(default_factory=list[_Call])
     streaks: dict[str, int] = field(default_factory=dict[str, int])
@@ -183,7 +187,7 @@ class Loop:
         self.names: dict[str, str] = {}
         self.always: dict[str, SessionRule] = {}
         """What the user allowed for the rest of the session, by the id of the answer."""
-        self.usage = Usage()
+        self.usage = _NO_USAGE
         """Tokens of all runs."""
         self.cost: float | None = None
         """What all runs cost, as far as that is known."""
@@ -454,6 +458,9 @@ class Loop:
         call.rewritten = False
         call.state = "proposed"
 
+    def _renamed(self, fact: facts.Renamed) -> None:
+        """What a session is called changes nothing in it."""
+
     def _always_revoked(self, fact: facts.AlwaysRevoked) -> None:
         if fact.rule is None:
             self.always.clear()
@@ -705,6 +712,7 @@ class Loop:
         facts.Rewound: _rewound,
         facts.Adopted: _adopted,
         facts.InnerCall: _inner_call,
+        facts.Renamed: _renamed,
     }
 
 

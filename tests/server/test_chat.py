@@ -41,6 +41,21 @@ def test_the_second_turn_of_a_session_knows_the_first(serve) -> None:
     assert said == ["I am Ada.", "Hello Ada.", "Who am I?"]
 
 
+def test_a_prompt_may_hold_images_and_files_beside_its_words(serve) -> None:
+    model = ScriptedModel(["A cat.", "A dog."])
+    site = serve(Gate(model))
+    image = {"inlineData": {"mimeType": "image/png", "data": "iVBORw0KGgo=", "displayName": "cat.png"}}
+    file = {"fileData": {"fileUri": "gs://pictures/dog.png", "mimeType": "image/png"}}
+    first = site.chat({"prompt": ["What is this?", image], "context": {"lens": 50}}).json
+    assert first["response"] == "A cat."
+    said, seen, given = model.requests[0].contents[0]["parts"]
+    assert (said, seen, "50" in given["text"]) == ({"text": "What is this?"}, image, True)
+    assert site.chat({"prompt": [file, {"text": "And this?"}], "session": first["session"]}).json["response"] == "A dog."
+    assert model.requests[1].contents[-1]["parts"] == [file, {"text": "And this?"}]
+    shown = site.get(f"/api/v1/sessions/{first['session']}").json
+    assert (shown["title"].startswith("What is this?"), shown["contents"][0]["parts"][1]) == (True, image)
+
+
 def test_context_reaches_the_model_as_labelled_data_behind_the_prompt(serve) -> None:
     model = ScriptedModel(["Fine."])
     site = serve(Gate(model))
@@ -89,6 +104,13 @@ def test_stream_in_the_body_beats_the_accept_header(serve) -> None:
         (b'{"prompt": ""}', 422, "invalid_request"),
         (b'{"prompt": "  "}', 422, "invalid_request"),
         (b'{"prompt": 7}', 422, "invalid_request"),
+        (b'{"prompt": []}', 422, "invalid_request"),
+        (b'{"prompt": [" "]}', 422, "invalid_request"),
+        (b'{"prompt": [7]}', 422, "invalid_request"),
+        (b'{"prompt": ["a", {"inlineData": {"data": "AA=="}}]}', 422, "invalid_request"),
+        (b'{"prompt": ["a", {"inlineData": {"mimeType": "image/png", "data": "not base64!"}}]}', 422, "invalid_request"),
+        (b'{"prompt": ["a", {"functionCall": {"name": "add", "args": {}}}]}', 422, "invalid_request"),
+        (b'{"prompt": ["a", {"text": "b", "thoughtSignature": "x"}]}', 422, "invalid_request"),
         (b'{"prompt": "a", "mode": "telepathic"}', 422, "invalid_request"),
         (b'{"prompt": "a", "context": []}', 422, "invalid_request"),
         (b'{"prompt": "a", "sesion": "typo"}', 422, "invalid_request"),

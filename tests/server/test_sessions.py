@@ -9,7 +9,7 @@ from callgate.cli.file_undo import file_undo
 from callgate.mcp import McpServer
 from callgate.testing import call
 
-from .conftest import add
+from .conftest import Answer, add
 
 
 def test_sessions_are_listed_newest_first_by_pages_and_by_words(serve) -> None:
@@ -71,6 +71,34 @@ def test_a_session_can_be_copied_taken_back_and_forgotten(serve, tmp_path) -> No
     assert site.chat({"prompt": "New.", "session": "s"}).json["response"] == "Bye."
     for path, body in (("undo", {"turns": 9}), ("fork", {"turn": 9})):
         assert site.post(f"/api/v1/sessions/s/{path}", body).error == (422, "invalid_request")
+
+
+def test_a_session_is_renamed_and_keeps_its_title(serve, slow, tmp_path) -> None:
+    gate = Gate(ScriptedModel(["One.", call("slow"), "Two."]), [slow.tool], store=f"sqlite:///{tmp_path / 's.db'}")
+    site = serve(gate)
+
+    def rename(session: str, body: object) -> Answer:
+        return site.request("PATCH", f"/api/v1/sessions/{session}", body)
+
+    def titles(query: str = "") -> list[str]:
+        return [row["title"] for row in site.get(f"/api/v1/sessions?query={query}").json["sessions"]]
+
+    site.chat({"prompt": "Paint it.", "session": "s"})
+    assert rename("s", {"title": "  The red\n house "}).json == {"id": "s", "title": "The red house"}
+    assert (titles(), titles("RED"), titles("paint")) == (["The red house"], ["The red house"], [])
+    with site.stream_chat({"prompt": "Wait.", "session": "s"}) as stream:
+        stream.until("call_started")
+        assert rename("s", {"title": "A run goes on"}).json["title"] == "A run goes on"
+        slow.go.set()
+        assert stream.until("run_ended")["reply"]["text"] == "Two."
+    shown = site.get("/api/v1/sessions/s").json
+    assert (shown["title"], shown["said"], len(shown["contents"])) == ("A run goes on", ["Paint it.", "Wait."], 6)
+    copy = site.post("/api/v1/sessions/s/fork", {"turn": 1}).json["session"]
+    assert site.get(f"/api/v1/sessions/{copy}").json["title"] == "A run goes on"
+    for body in ({}, {"title": ""}, {"title": " "}, {"title": "x" * 81}, {"title": 1}, {"title": "a", "more": 1}):
+        assert rename("s", body).error == (422, "invalid_request")
+    assert rename("none", {"title": "x"}).error == (404, "no_such_session")
+    assert site.get("/openapi.json").json["paths"]["/api/v1/sessions/{id}"]["patch"]["requestBody"]["required"]
 
 
 @pytest.mark.parametrize(
@@ -164,7 +192,7 @@ def test_the_document_has_every_operation_and_the_page_needs_nothing_from_elsewh
     site = serve(Gate(ScriptedModel([])))
     document = site.get("/openapi.json").json
     assert document["openapi"] == "3.1.0"
-    assert set(document["paths"]["/api/v1/sessions/{id}"]) == {"get", "delete"}
+    assert set(document["paths"]["/api/v1/sessions/{id}"]) == {"get", "patch", "delete"}
     ids = [operation["operationId"] for path in document["paths"].values() for operation in path.values()]
     assert len(ids) == len(set(ids))
     page = site.get("/docs").body.decode()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from callgate.errors import SessionBusy, StoreError
-from callgate.facts import CallStarted, Fact, RunStarted
+from callgate.facts import CallStarted, Fact, Renamed, RunStarted
 from callgate.store.owner import is_gone, new_owner, shown
 from callgate.store.sqlite import salvaged, sqlite_store
 
@@ -170,7 +170,7 @@ def test_an_owner_is_gone_only_when_that_is_sure() -> None:
     assert started
 
 
-def test_the_title_comes_with_the_first_words_and_stays(tmp_path: Path) -> None:
+def test_the_title_comes_with_the_first_words_and_stays_until_another_is_given(tmp_path: Path) -> None:
     async def story() -> list[str]:
         store = sqlite_store(tmp_path / "sessions.db")
         lease = await store.acquire("x", owner="me")
@@ -179,7 +179,10 @@ def test_the_title_comes_with_the_first_words_and_stays(tmp_path: Path) -> None:
             said = RunStarted(content={"role": "user", "parts": [{"text": words}]})
             await store.append(lease, [said], position=position)
             titles.append((await store.sessions())[0].title)
+        for position, given in enumerate([Renamed(title="A name"), Renamed(title="Another"), said], start=3):
+            await store.append(lease, [given], position=position)
+            titles.append((await store.sessions())[0].title)
         await store.aclose()
         return titles
 
-    assert run(story) == ["", "First words.", "First words."]
+    assert run(story) == ["", "First words.", "First words.", "A name", "Another", "Another"]

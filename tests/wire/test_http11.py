@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.wire.http11 import Address, Chunks, Connection, Connections
+from callgate.wire.connection import Chunks, Connection, request_lines
+from callgate.wire.http11 import Address, Connections
 
 HEAD = [(b"host", b"x"), (b"content-length", b"2")]
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
@@ -40,7 +41,7 @@ class Script:
 
 async def body_of(pieces: Sequence[bytes]) -> tuple[Connection, list[bytes], Exception | None]:
     connection = Connection((b"http", "x", 80), Script(pieces))  # pyright: ignore[reportArgumentType]
-    connection.send(b"/", HEAD, b"{}")
+    connection.send(request_lines(b"/", [(b"host", b"x")]), b"{}")
     got: list[bytes] = []
     try:
         await connection.answer_head()
@@ -68,6 +69,77 @@ def as_h11_reads(data: bytes) -> tuple[bytes, bool]:
     except h11.RemoteProtocolError:
         return body, False
     return body, True
+
+
+def head_as_h11_reads(data: bytes) -> tuple[int, list[tuple[bytes, bytes]], bytes, bool] | None:
+    """Status, headers, body and whether the connection can be kept; None for what is no whole answer."""
+    http = h11.Connection(h11.CLIENT)
+    http.send(h11.Request(method=b"POST", target=b"/", headers=HEAD))
+    http.send(h11.Data(data=b"{}"))
+    http.send(h11.EndOfMessage())
+    http.receive_data(data)
+    body = b""
+    try:
+        response = http.next_event()
+        if not isinstance(response, h11.Response):
+            return None
+        while isinstance(event := http.next_event(), h11.Data):
+            body += bytes(event.data)
+        if event is h11.NEED_DATA:
+            http.receive_data(b"")
+            event = http.next_event()
+    except h11.RemoteProtocolError:
+        return None
+    kept = (http.our_state, http.their_state, http.trailing_data) == (h11.DONE, h11.DONE, (b"", False))
+    return response.status_code, list(response.headers), body, kept
+
+
+lines = st.sampled_from([
+    b"Content-Length: 5", b"content-length: 5", b"content-length:\t005 ", b"content-length: 5, 5", b"content-length: x",
+    b"content-length: 9", b"content-length: 0", b"content-length: -5", b"Transfer-Encoding: chunked",
+    b"transfer-encoding: Chunked", b"transfer-encoding: gzip", b"Connection: keep-alive", b"connection: Keep-Alive",
+    b"connection: close", b"connection: x, close", b"X: \xff", b"X: a\x00b", b" folded", b"X:", b"X : y", b"no colon",
+    b"Content-Type: application/json", b"X: a\x0bb",
+])  # fmt: skip
+starts = st.sampled_from([
+    b"HTTP/1.1 200 OK", b"HTTP/1.1 200", b"HTTP/1.1 200 ", b"HTTP/1.0 200 OK", b"HTTP/1.1 204 No Content",
+    b"HTTP/1.1 304 Not Modified", b"HTTP/1.1 404 Not Found", b"HTTP/1.1 503 \xe9", b"HTTP/2 200 OK", b"http/1.1 200 OK",
+    b"HTTP/1.1 99 x", b"HTTP/1.1 600 x",
+])  # fmt: skip
+bodies = st.sampled_from([b"hello", b"", b"hello and more", b"5\r\nhello\r\n0\r\n\r\n", b"5\r\nhello\r\n0\r\nx: y\r\n\r\n"])
+
+
+@settings(max_examples=600, deadline=None)
+@given(starts, st.lists(lines, max_size=4), bodies, st.sampled_from([b"\r\n", b"\r\n", b"\n"]))
+def test_an_answer_with_any_head_is_read_as_h11_reads_it(start: bytes, head: list[bytes], body: bytes, end: bytes) -> None:
+    data = end.join([start, *head, b"", body])
+
+    async def story() -> tuple[int, list[tuple[bytes, bytes]], bytes, bool] | None:
+        connection = Connection((b"http", "x", 80), Script([data]))  # pyright: ignore[reportArgumentType]
+        connection.send(request_lines(b"/", [(b"host", b"x")]), b"{}")
+        got = b""
+        try:
+            found = await connection.answer_head()
+            while (piece := await connection.piece(None)) is not None:
+                got += piece
+        except httpx2.HTTPError:
+            return None
+        return found.status, found.headers, got, connection.can_be_kept
+
+    assert asyncio.run(story()) == head_as_h11_reads(data)
+
+
+def test_plain_answers_do_not_go_through_h11(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*given: object, **named: object) -> None:
+        raise AssertionError("h11 was asked")
+
+    monkeypatch.setattr("callgate.wire.connection._h11", refused)
+    for answer in (
+        [b"HTTP/1.1 200 OK\r\nContent-Type: x\r\nContent-Length: 5\r\n\r\nhe", b"llo"],
+        [CHUNKED + b"2\r\nhe\r\n", b"3\r\nllo\r\n0\r\n\r\n"],
+    ):
+        connection, got, error = asyncio.run(body_of(answer))
+        assert (b"".join(got), error, connection.can_be_kept) == (b"hello", None, True)
 
 
 def split_at(data: bytes, places: Sequence[int]) -> list[bytes]:
@@ -150,9 +222,8 @@ def test_what_is_not_an_answer_is_told(pieces: list[bytes], told: str) -> None:
 
 
 def test_a_header_that_cannot_be_sent_is_refused() -> None:
-    connection = Connection((b"http", "x", 80), Script([]))  # pyright: ignore[reportArgumentType]
     with pytest.raises(httpx2.LocalProtocolError):
-        connection.send(b"/", [*HEAD, (b"x", b"a\r\nb: c")], b"{}")
+        request_lines(b"/", [(b"host", b"x"), (b"x", b"a\r\nb: c")])
 
 
 @pytest.mark.parametrize("url", ["ftp://x/y", "/only/a/path", "http:///nowhere"])
@@ -179,8 +250,8 @@ async def serving(
 async def asked(connections: Connections, address: Address, body: bytes = b"{}") -> tuple[bytes, bool]:
     """The body of an answer, and whether the connection had been used before."""
     sending = SimpleNamespace(is_stale=False)
-    head = [(b"host", address.host), (b"content-length", b"%d" % len(body))]
-    answer = await connections.post(address, head, body, sending)
+    address.carries([(b"host", address.host)], {})
+    answer = await connections.post(address, [], body, sending)
     got = b""
     try:
         while (piece := await answer.piece()) is not None:
@@ -252,20 +323,22 @@ def test_no_more_connections_than_allowed_are_open_at_once_and_as_many_are_kept(
 def test_whoever_stops_waiting_leaves_no_connection_behind() -> None:
     async def mute(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while await reader.read(1 << 16):
-            pass
+            came.set()
         closed.set()
         writer.close()
 
-    closed = asyncio.Event()
+    came, closed = asyncio.Event(), asyncio.Event()
 
     async def story() -> None:
-        async with serving(mute) as (connections, address):
+        async with serving(mute) as (connections, address), asyncio.timeout(20):
             for _ in range(3):  # More often than there is room, if any of them kept its place.
+                came.clear()
                 closed.clear()
-                with pytest.raises(TimeoutError):
-                    async with asyncio.timeout(0.05):
-                        await asked(connections, address)
-                async with asyncio.timeout(5):
-                    await closed.wait()
+                asking = asyncio.create_task(asked(connections, address))
+                await came.wait()
+                asking.cancel()
+                await closed.wait()
+                with pytest.raises(asyncio.CancelledError):
+                    await asking
 
     asyncio.run(story())

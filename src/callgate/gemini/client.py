@@ -17,7 +17,7 @@ from callgate.gemini.failures import error_in, failure_of_body
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
 from callgate.wire.client import HttpClient
-from callgate.wire.dialect import Letter
+from callgate.wire.dialect import Letter, Response
 from callgate.wire.failures import Failure, Sent
 from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
 from callgate.wire.reader import ResponseReader
@@ -42,6 +42,8 @@ class GeminiClient:
         self.surface = surface
         self._clock = clock or _SYSTEM
         self._pressure = pressure
+        self._places: dict[str, str] = {}
+        self._urls: dict[tuple[str, bool], str] = {}
         self._http = HttpClient(_Google(), headers=surface.headers, clock=self._clock, limits=limits, dice=dice)
 
     def chunks(
@@ -59,7 +61,9 @@ class GeminiClient:
             ModelError: there is no answer, or it broke off.
         """
         sent = Sent(model=model, tools=tools, size_bytes=len(body))
-        letter = Letter(url=self.surface.url(model, stream=stream), body=body, stream=stream, sent=sent)
+        if (model, stream) not in self._urls:
+            self._urls[model, stream] = self.surface.url(model, stream=stream)
+        letter = Letter(url=self._urls[model, stream], body=body, stream=stream, sent=sent)
         return self._http.chunks(letter, self._pressure_on(model))
 
     async def count_tokens(self, model: str, body: bytes) -> int:
@@ -68,14 +72,19 @@ class GeminiClient:
         Raises:
             ModelError: there is no answer.
         """
-        url = f"{self.surface.place(model)}:countTokens"
+        url = f"{self._place(model)}:countTokens"
         letter = Letter(url=url, body=body, stream=False, sent=Sent(model=model, tools=[], size_bytes=len(body)))
         async with contextlib.aclosing(self._http.chunks(letter, self._pressure_on(model))) as items:
             counts = [_count_in(item) async for item in items if not isinstance(item, Notice)]
         return next(filter(None, counts), 0)
 
+    def _place(self, model: str) -> str:
+        if model not in self._places:
+            self._places[model] = self.surface.place(model)
+        return self._places[model]
+
     def _pressure_on(self, model: str) -> Pressure:
-        return self._pressure or pressure_for((self.surface.place(model), hash(self.surface.api_key)), self._clock)
+        return self._pressure or pressure_for((self._place(model), hash(self.surface.api_key)), self._clock)
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
@@ -104,7 +113,7 @@ class _Google:
         content: Any = parts.candidate_of(chunk).get("content")
         return isinstance(content, dict) and bool(parts.parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
 
-    def heard(self, headers: Mapping[str, str]) -> None:
+    def heard(self, response: Response) -> None:
         pass
 
 

@@ -25,13 +25,17 @@ class Continuation:
     def __init__(self) -> None:
         self.token: str | None = None
         self._before: dict[str, int] = {}
-        self._now: dict[str, int] = {}
+        """What the requests before this one have used."""
+        self._now: JsonObject = {}
+        """What this one has used so far, as the server tells it."""
 
     def begin(self) -> None:
         """A request is about to be sent."""
         self.token = None
-        self._before = {name: self._before.get(name, 0) + self._now.get(name, 0) for name in _COUNTS}
-        self._now = {}
+        if self._now:
+            now = _counts(self._now)
+            self._before = {name: self._before.get(name, 0) + now.get(name, 0) for name in _COUNTS}
+            self._now = {}
 
     def take(self, chunk: JsonObject) -> JsonObject:
         """The chunk as it belongs into the one answer."""
@@ -51,11 +55,13 @@ class Continuation:
         if not isinstance(raw, dict):
             return chunk
         usage = cast("JsonObject", raw)
-        counts = {name: usage[name] for name in _COUNTS if isinstance(usage.get(name), int)}
-        self._now = self._now | counts
+        self._now = self._now | usage
         if not any(self._before.values()):
             return chunk
-        total = {
-            name: self._before[name] + self._now.get(name, 0) for name in _COUNTS if self._before[name] or name in self._now
-        }
+        now = _counts(self._now)
+        total = {name: self._before[name] + now.get(name, 0) for name in _COUNTS if self._before[name] or name in now}
         return {**chunk, "usageMetadata": {**usage, **total}}
+
+
+def _counts(usage: JsonObject) -> dict[str, int]:
+    return {name: usage[name] for name in _COUNTS if isinstance(usage.get(name), int)}

@@ -6,7 +6,6 @@ Nothing here knows of tools being run, of permission or of history rules.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
@@ -80,13 +79,25 @@ async def count_tokens(model: Model, request: ModelRequest) -> int | None:
     return None if count is None else await count(request)
 
 
-@contextlib.asynccontextmanager
-async def answering(model: Model, request: ModelRequest) -> AsyncGenerator[AsyncIterator[Item]]:
-    """The items of one answer; what the model holds open for it is let go of, however the loop over them ends."""
-    items = model.generate(request)
-    try:
-        yield items
-    finally:
+class answering:
+    """The items of one answer; what the model holds open for it is let go of, however the loop over them ends.
+
+    ```python
+    async with answering(model, request) as items:
+        async for item in items: ...
+    ```
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, model: Model, request: ModelRequest) -> None:
+        self._items = model.generate(request)
+
+    async def __aenter__(self) -> AsyncIterator[Item]:
+        return self._items
+
+    async def __aexit__(self, *exc: object) -> None:
+        items: AsyncIterator[Item] | AsyncGenerator[Item] = self._items
         if isinstance(items, AsyncGenerator):
             await items.aclose()
 

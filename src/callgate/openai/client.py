@@ -20,7 +20,7 @@ from callgate.openai.quirks import Quirks, is_local, quirks_of_answer, quirks_of
 from callgate.types import JsonObject, Limits
 from callgate.wire.address import checked_base_url, checked_key
 from callgate.wire.client import HttpClient
-from callgate.wire.dialect import Letter
+from callgate.wire.dialect import Letter, Response
 from callgate.wire.failures import Failure, Sent
 from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
 from callgate.wire.reader import ResponseReader
@@ -150,7 +150,7 @@ class OpenAIClient:
         if found is None:
             return None
         headers, props = found
-        self._dialect.heard(headers)
+        self._dialect.told_by(headers)
         caps: Any = props.get("chat_template_caps")
         told: Any = cast("JsonObject", caps).get("supports_tools") if isinstance(caps, dict) else None
         return told if isinstance(told, bool) else None
@@ -185,7 +185,11 @@ class _ChatCompletions:
     def says_something(self, chunk: JsonObject) -> bool:
         return says_something(chunk)
 
-    def heard(self, headers: Mapping[str, str]) -> None:
+    def heard(self, response: Response) -> None:
+        if self._is_guess:
+            self.told_by(response.headers)
+
+    def told_by(self, headers: Mapping[str, str]) -> None:
         self._is_told(quirks_of_headers(headers))
 
     def _is_told(self, told: Quirks | None) -> None:

@@ -5,18 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncGenerator
 from types import ModuleType
+from typing import Any
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
+from starlette.types import ASGIApp
 
-from callgate.errors import CallgateError
 from callgate.server import approvals, chat, health, metrics, openapi, page, sessions, tools
 from callgate.server.compat import gemini as gemini_clients
 from callgate.server.compat import mcp as mcp_clients
 from callgate.server.compat import openai as openai_clients
 from callgate.server.compat import ui_stream
-from callgate.server.errors import on_callgate_error, on_http_error
 from callgate.server.guard import Guard
 from callgate.server.service import Service
 
@@ -29,6 +27,18 @@ MODULES: tuple[ModuleType, ...] = (
 """Each has `routes(service)`."""
 
 
+class Application(Starlette):
+    """The routes behind the guard, and nothing in between: what goes wrong in them is answered by the guard too."""
+
+    def __init__(self, service: Service, **given: Any) -> None:
+        super().__init__(**given)
+        self._service = service
+
+    def build_middleware_stack(self) -> ASGIApp:
+        """The whole application, outermost first."""
+        return Guard(self.router, service=self._service)
+
+
 def create_app(service: Service) -> Starlette:
     """The service as an ASGI application, for uvicorn or any other server."""
 
@@ -38,12 +48,4 @@ def create_app(service: Service) -> Starlette:
             yield
 
     routes = [route for module in MODULES for route in module.routes(service)]
-    return Starlette(
-        routes=routes,
-        lifespan=lifespan,
-        middleware=[Middleware(Guard, service=service)],
-        exception_handlers={
-            CallgateError: on_callgate_error,
-            HTTPException: on_http_error,
-        },
-    )
+    return Application(service, routes=routes, lifespan=lifespan)

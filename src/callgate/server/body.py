@@ -6,7 +6,7 @@ import asyncio
 import functools
 from typing import Any
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 
 from callgate import strict_json
 from callgate.server.errors import HttpError
@@ -21,20 +21,17 @@ SENTENCE = "x-otherwise"
 """In a schema: what to say of a value that fits none of its alternatives."""
 
 
-@functools.lru_cache(maxsize=64)
-def _validator(schema: bytes) -> Any:
-    import jsonschema_rs
-
-    return jsonschema_rs.Draft202012Validator(strict_json.parse(schema))
+_VALIDATORS: dict[int, tuple[JsonObject, Any]] = {}
+"""Schemas are constants of their modules, so what they are is who they are: kept with them, their ids stay theirs."""
 
 
-@functools.lru_cache(maxsize=64)
-def _encoded(identity: int) -> bytes:
-    return strict_json.dump(_SCHEMAS[identity])
+def _validator(schema: JsonObject) -> Any:
+    known = _VALIDATORS.get(id(schema))
+    if known is None:
+        import jsonschema_rs
 
-
-_SCHEMAS: dict[int, JsonObject] = {}
-"""Schemas are constants of their modules, so what they are is who they are."""
+        known = _VALIDATORS[id(schema)] = (schema, jsonschema_rs.Draft202012Validator(schema))
+    return known[1]
 
 
 async def read_json(request: Request, schema: JsonObject, *, required: bool = True) -> JsonObject:
@@ -43,20 +40,36 @@ async def read_json(request: Request, schema: JsonObject, *, required: bool = Tr
     Raises:
         HttpError: it is not JSON, or does not fit.
     """
-    data = await request.body()
+    data = await _whole(request)
     if not data.strip():
         if not required:
             return {}
         raise HttpError(400, "invalid_json", "The body is empty: send a JSON object.")
     parse = functools.partial(strict_json.parse, data)
     value = await asyncio.to_thread(parse) if len(data) > OFF_LOOP_BYTES else parse()
-    _SCHEMAS[id(schema)] = schema
-    error = next(iter(_validator(_encoded(id(schema))).iter_errors(value)), None)
-    if error is not None:
+    validator = _validator(schema)
+    if not validator.is_valid(value):
+        error = next(iter(validator.iter_errors(value)))
         where = "/".join(map(str, error.instance_path)) or "the body"
         sentence = _own_sentence(schema, error.schema_path) or str(error.message)
         raise HttpError(422, "invalid_request", f"{where}: {_short(sentence)}")
     return value
+
+
+async def _whole(request: Request) -> bytes:
+    """All bytes of the body, by the shortest way.
+
+    Raises:
+        ClientDisconnect: whoever sent it has left.
+    """
+    pieces: list[bytes] = []
+    while True:
+        message = await request.receive()
+        if message["type"] != "http.request":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 def _own_sentence(schema: Any, path: list[Any]) -> str | None:

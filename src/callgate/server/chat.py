@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
@@ -13,6 +12,7 @@ from starlette.routing import Route
 
 from callgate import strict_json
 from callgate.events import plain
+from callgate.parts import PROMPT_ITEMS
 from callgate.permission import Answered, Approval
 from callgate.respond import whole_text
 from callgate.server.body import read_json
@@ -20,7 +20,7 @@ from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
 from callgate.server.runs import Run
 from callgate.server.service import Ask
-from callgate.server.sse import EventStream, gone
+from callgate.server.sse import EventStream, left_before_end
 from callgate.server.views import APPROVAL, approval_json
 from callgate.types import CallRecord, JsonObject, Reply
 
@@ -52,7 +52,11 @@ ANSWER: JsonObject = {
 CHAT: JsonObject = {
     "type": "object",
     "properties": {
-        "prompt": {"type": "string", "minLength": 1, "pattern": "\\S", "description": "What the user says."},
+        "prompt": {
+            "anyOf": [{"type": "string", "minLength": 1, "pattern": "\\S"}, PROMPT_ITEMS],
+            "x-otherwise": "say something: a text, or a list of texts and parts (images for example)",
+            "description": "What the user says: text, or a list of texts and of parts as Gemini has them, such as images.",
+        },
         "provider": {"type": "string", "minLength": 1, "maxLength": 100},
         "model": {"type": "string", "minLength": 1, "maxLength": 200},
         "mode": {"enum": ["auto", "native", "prompted"]},
@@ -117,7 +121,10 @@ def answer_from(value: Any) -> Approval:
 def asked(body: JsonObject, *, waits: bool) -> Ask:
     """What a body asks for."""
     prompt, context = body.get("prompt"), body.get("context")
-    said = prompt if context is None else [prompt, CONTEXT + strict_json.dump(context).decode()]
+    said = prompt
+    if context is not None:
+        items = [prompt] if isinstance(prompt, str) else cast("list[Any]", prompt)
+        said = [*items, CONTEXT + strict_json.dump(context).decode()]
     return Ask(
         prompt=cast("Any", said),
         session=body.get("session"),
@@ -167,14 +174,8 @@ async def outcome(request: Request, run: Run) -> Reply | None:
         CallgateError: the run failed.
     """
     with run.attended():
-        if not run.is_over:
-            wake = asyncio.Event()
-            run.also_wake.add(wake)
-            async with gone(request.receive, wake) as left:
-                await wake.wait()
-            run.also_wake.discard(wake)
-            if left.is_set() and not run.is_over:
-                return None
+        if await left_before_end(request.receive, run):
+            return None
     return await run.outcome()
 
 

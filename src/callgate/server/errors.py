@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 
-from starlette.requests import Request
+from starlette.exceptions import HTTPException
 from starlette.responses import Response
 from starlette.types import Scope
 
@@ -18,7 +18,10 @@ from callgate import errors, strict_json
 from callgate.errors import CallgateError
 from callgate.types import JsonObject
 
-__all__ = ["STATUSES", "HttpError", "Problem", "error_response", "is_googles", "json_response", "problem_of", "told"]
+__all__ = [
+    "STATUSES", "HttpError", "Problem", "error_response", "is_googles", "json_response", "problem_of",
+    "response_to", "told",
+]  # fmt: skip
 
 logger = logging.getLogger("callgate.server")
 
@@ -141,25 +144,32 @@ def error_response(problem: Problem, scope: Scope) -> Response:
     return json_response(body, code, problem.headers)
 
 
-async def on_callgate_error(request: Request, error: Exception) -> Response:
-    """Answers an error that callgate raised."""
+def response_to(error: Exception, scope: Scope) -> Response | None:
+    """The answer to an error that callgate or the router raised; None for one that nobody foresaw."""
+    if isinstance(error, HTTPException):
+        return error_response(_routing_problem(error, scope), scope)
+    if not isinstance(error, CallgateError):
+        return None
     problem = problem_of(error)
     if problem.code >= 500:
-        logger.warning("%s %s: %s", request.method, request.url.path, error)
-    return error_response(problem, request.scope)
+        logger.warning("%s %s: %s", scope["method"], _shown(scope["path"]), error)
+    return error_response(problem, scope)
 
 
-async def on_http_error(request: Request, error: Exception) -> Response:
-    """Answers what the router found wrong: no such path, no such method."""
-    code = int(getattr(error, "status_code", 500))
+def _shown(path: str) -> str:
+    path = path if len(path) <= PATH_CHARS else f"{path[:PATH_CHARS]}..."
+    return path if path.isprintable() else repr(path)
+
+
+def _routing_problem(error: HTTPException, scope: Scope) -> Problem:
+    """What the router found wrong: no such path, no such method."""
+    code, path = error.status_code, _shown(scope["path"])
     phrase = HTTPStatus(code).phrase
-    path = request.url.path if len(request.url.path) <= PATH_CHARS else f"{request.url.path[:PATH_CHARS]}..."
     what = {
         404: f"There is nothing at {path}; /docs lists what there is.",
-        405: f"{request.method} is not something that {path} can do.",
-    }.get(code, str(getattr(error, "detail", phrase)))
-    problem = Problem(code, phrase.lower().replace(" ", "_"), what, headers=getattr(error, "headers", None) or {})
-    return error_response(problem, request.scope)
+        405: f"{scope['method']} is not something that {path} can do.",
+    }.get(code, error.detail)
+    return Problem(code, phrase.lower().replace(" ", "_"), what, headers=error.headers)
 
 
 def problem_schema() -> JsonObject:

@@ -14,13 +14,12 @@ import ipaddress
 import logging
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from callgate.server.errors import HttpError, error_response, problem_of
+from callgate.server.errors import HttpError, error_response, problem_of, response_to
 from callgate.server.options import ServiceOptions
 
 if TYPE_CHECKING:
@@ -37,6 +36,8 @@ PUBLIC_FOLDERS = ("/static/",)
 DISCARD_S = 2.0
 DISCARD_BYTES = 64 * 1024 * 1024
 """So long and so much of a body that is too large is still taken in, so that its sender reads the answer."""
+WHOLE = "callgate.whole"
+"""In a scope: the body came with the head, so that nobody has to wait for it."""
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
 _JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?;?', re.IGNORECASE)
@@ -45,8 +46,13 @@ SAFE_HEADERS = (
     (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-resource-policy", b"same-origin"),
+    (b"cache-control", b"no-store"),
+    (
+        b"content-security-policy",
+        b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    ),
 )
-DEFAULT_CSP = b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""What every answer says that does not say something else there."""
 EXPOSED = b"Callgate-Run, Callgate-Session, Callgate-Left-Out, Mcp-Session-Id, Retry-After"
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
@@ -58,18 +64,25 @@ PREFLIGHT = {
 }
 
 
-@dataclass(slots=True)
 class Head:
     """What the guard looks at of a request."""
 
-    method: str
-    path: str
-    scheme: str
-    headers: list[tuple[bytes, bytes]]
+    __slots__ = ("method", "named", "path", "scheme", "size")
+
+    def __init__(self, scope: Scope) -> None:
+        self.method: str = scope["method"]
+        self.path: str = scope["path"]
+        self.scheme: str = scope.get("scheme", "http")
+        self.named: dict[bytes, list[bytes]] = {}
+        self.size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        """In bytes, more or less."""
+        for name, value in scope["headers"]:
+            self.named.setdefault(name, []).append(value)
+            self.size += len(name) + len(value) + 4
 
     def all(self, name: bytes) -> list[str]:
         """Every value of a header."""
-        return [value.decode("latin-1") for key, value in self.headers if key == name]
+        return [value.decode("latin-1") for value in self.named.get(name, ())]
 
     def one(self, name: bytes) -> str | None:
         """The value of a header; None if it is not there.
@@ -77,10 +90,12 @@ class Head:
         Raises:
             HttpError: it is there twice.
         """
-        values = self.all(name)
+        values = self.named.get(name)
+        if values is None:
+            return None
         if len(values) > 1:
             raise HttpError(400, "bad_request", f"The header {name.decode()!r} is there {len(values)} times.")
-        return values[0] if values else None
+        return values[0].decode("latin-1")
 
 
 class Guard:
@@ -102,11 +117,11 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
             return
-        head = Head(scope["method"], scope["path"], scope.get("scheme", "http"), scope["headers"])
+        head = Head(scope)
         origin: str | None = None
         try:
             _check_framing(head)
-            self._check_size(head, scope)
+            self._check_size(head)
             host = self._check_host(head)
             origin = self._check_origin(head, host)
             if origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
@@ -115,24 +130,19 @@ class Guard:
             self._check_token(head, scope)
             self._check_body(head)
         except HttpError as error:
-            await self._refuse(error, scope, receive, _answering(send, origin, self.service, scope))
+            await self._refuse(error, scope, receive, _Answer(send, origin, self.service, scope).send)
             return
-        answering = _answering(send, origin, self.service, scope)
-        has_begun = False
-
-        async def sending(message: Message) -> None:
-            nonlocal has_begun
-            has_begun = True
-            await answering(message)
-
+        answer = _Answer(send, origin, self.service, scope)
         try:
-            await self.app(scope, _Body(receive, self.options).receive, sending)
+            await self.app(scope, _Body(receive, self.options, is_here=WHOLE in scope).receive, answer.send)
         except ClientDisconnect:
             return
         except Exception as error:
-            logger.exception("%s %s failed", head.method, head.path)
-            if not has_begun:
-                await error_response(problem_of(error), scope)(scope, receive, answering)
+            response = response_to(error, scope)
+            if response is None or answer.has_begun:
+                logger.exception("%s %s failed", head.method, head.path)
+            if not answer.has_begun:
+                await (response or error_response(problem_of(error), scope))(scope, receive, answer.send)
 
     async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
         problem = problem_of(error)
@@ -142,11 +152,9 @@ class Guard:
             send = _discarding(receive, send)
         await error_response(problem, scope)(scope, receive, send)
 
-    def _check_size(self, head: Head, scope: Scope) -> None:
+    def _check_size(self, head: Head) -> None:
         """What came in one piece was never too large for whoever reads pieces."""
-        size = sum(len(name) + len(value) + 4 for name, value in head.headers)
-        size += len(scope.get("raw_path") or b"") + len(scope["query_string"])
-        if size > self.options.header_bytes:
+        if head.size > self.options.header_bytes:
             raise HttpError(431, "headers_too_large", f"The head may have at most {self.options.header_bytes} bytes.")
 
     def _check_host(self, head: Head) -> str:
@@ -241,9 +249,10 @@ def _too_large(bytes_max: int) -> HttpError:
 class _Body:
     """The body of one request, counted while it comes."""
 
-    def __init__(self, receive: Receive, options: ServiceOptions) -> None:
+    def __init__(self, receive: Receive, options: ServiceOptions, *, is_here: bool) -> None:
         self._receive = receive
         self._options = options
+        self._is_here = is_here
         self._bytes = 0
         self._is_whole = False
 
@@ -255,12 +264,7 @@ class _Body:
         """
         if self._is_whole:
             return await self._receive()
-        try:
-            async with asyncio.timeout(self._options.body_idle_s):
-                message = await self._receive()
-        except TimeoutError:
-            message = f"The body did not go on for {self._options.body_idle_s:g} s."
-            raise HttpError(408, "request_timeout", message, headers={"Connection": "close"}) from None
+        message = await (self._receive() if self._is_here else self._in_time())
         if message["type"] != "http.request":
             self._is_whole = True
             return message
@@ -271,6 +275,14 @@ class _Body:
             raise error
         self._is_whole = not message.get("more_body", False)
         return message
+
+    async def _in_time(self) -> Message:
+        try:
+            async with asyncio.timeout(self._options.body_idle_s):
+                return await self._receive()
+        except TimeoutError:
+            message = f"The body did not go on for {self._options.body_idle_s:g} s."
+            raise HttpError(408, "request_timeout", message, headers={"Connection": "close"}) from None
 
 
 def _discarding(receive: Receive, send: Send) -> Send:
@@ -300,27 +312,31 @@ async def _discard(receive: Receive) -> None:
                 discarded += len(message.get("body", b""))
 
 
-def _answering(send: Send, origin: str | None, service: Service, scope: Scope) -> Send:
+class _Answer:
     """Adds what every answer says, and counts it."""
 
-    async def sending(message: Message) -> None:
+    __slots__ = ("_origin", "_scope", "_send", "_service", "has_begun")
+
+    def __init__(self, send: Send, origin: str | None, service: Service, scope: Scope) -> None:
+        self._send = send
+        self._origin = origin
+        self._service = service
+        self._scope = scope
+        self.has_begun = False
+
+    async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
+            self.has_begun = True
             headers: list[tuple[bytes, bytes]] = list(message["headers"])
             names = {name for name, _ in headers}
             headers += [pair for pair in SAFE_HEADERS if pair[0] not in names]
-            if b"cache-control" not in names:
-                headers.append((b"cache-control", b"no-store"))
-            if b"content-security-policy" not in names:
-                headers.append((b"content-security-policy", DEFAULT_CSP))
-            if origin is not None:
-                headers += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"Origin")]
+            if self._origin is not None:
+                headers += [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
                 headers.append((b"access-control-expose-headers", EXPOSED))
             message = {**message, "headers": headers}
-            route = getattr(scope.get("route"), "path", "other")
-            service.metrics.answered(_method(scope["method"]), route, message["status"])
-        await send(message)
-
-    return sending
+            route = getattr(self._scope.get("route"), "path", "other")
+            self._service.metrics.answered(_method(self._scope["method"]), route, message["status"])
+        await self._send(message)
 
 
 def _method(method: str) -> str:

@@ -7,6 +7,7 @@ because an application sees a request only when its head is whole.
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import socket
 import sys
@@ -18,13 +19,17 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from callgate import strict_json
+from callgate.server import plain
 from callgate.server.app import create_app
+from callgate.server.guard import WHOLE
 from callgate.server.options import ServiceOptions
 from callgate.server.service import Service
 
 __all__ = ["Server", "serve", "server_for"]
 
 KEEP_ALIVE_S = 15
+UNCOLLECTED_MAX = 20_000
+"""Objects that may be made, and not gone by themselves, before the collector looks at them."""
 LAST_S = 10.0
 """How much longer than its runs the service may take to end."""
 PHRASES = {400: "Bad Request", 408: "Request Timeout", 431: "Request Header Fields Too Large", 503: "Service Unavailable"}
@@ -41,6 +46,10 @@ class Connection(H11Protocol):
 
     options = ServiceOptions()
     _head_timer: asyncio.TimerHandle | None = None
+    _is_answering = False
+    """Whether the answer to a plain request has not left yet."""
+    _early: bytes = b""
+    """What came before it has."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Turns away one connection too many, and gives the others a while to say what they want."""
@@ -53,8 +62,58 @@ class Connection(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Takes in bytes."""
-        super().data_received(data)
-        self._watch_head()
+        if self._is_answering:
+            # What comes before the answer has left waits until then.
+            self._early += data
+            self.flow.pause_reading()
+            return
+        conn = self.conn
+        is_at_rest = conn.our_state is conn.their_state is h11.IDLE and not conn.trailing_data[0]
+        request = plain.read(data) if is_at_rest else None
+        if request is None:
+            super().data_received(data)
+            self._watch_head()
+            return
+        self._unwatch()
+        self._unset_keepalive_if_required()
+        self._answer(request)
+
+    def _answer(self, request: plain.Request) -> None:
+        """Has a request answered that came whole."""
+        self._is_answering = True
+        around = {
+            "asgi": {"version": self.config.asgi_version, "spec_version": "2.3"},
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": self.root_path,
+            "state": self.app_state.copy(),
+            WHOLE: True,
+        }
+        cycle = self.cycle = plain.Cycle(
+            scope=cast("Any", request.scope(around)),
+            conn=self.conn,
+            transport=self.transport,
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=self.access_log,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            on_response=self.on_response_complete,
+        )
+        cycle.take(request)
+        task = self.loop.create_task(cycle.run_asgi(cast("Any", self.config).loaded_app))
+        task.add_done_callback(self.tasks.discard)
+        self.tasks.add(task)
+
+    def on_response_complete(self) -> None:
+        """Goes on with what came meanwhile."""
+        self._is_answering = False
+        super().on_response_complete()
+        if self._early and not self.transport.is_closing():
+            early, self._early = self._early, b""
+            self.data_received(early)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forgets the connection."""
@@ -108,11 +167,21 @@ def _send_at_once(transport: asyncio.Transport) -> None:
 
 
 class Server(uvicorn.Server):
-    """A server that ends in good order: no new runs, and those that go on are brought to an end before it leaves."""
+    """A server that ends in good order: no new runs, and those that go on are brought to an end before it leaves.
 
-    def __init__(self, config: uvicorn.Config, service: Service) -> None:
+    One that `is_alone` in its process also says how the memory of that is looked after.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, *, is_alone: bool = False) -> None:
         super().__init__(config)
         self._service = service
+        self._is_alone = is_alone
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """Begins."""
+        await super().startup(sockets)
+        if self._is_alone:
+            _settle_memory()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """The first signal ends it in good order, a second Ctrl-C at once."""
@@ -129,10 +198,20 @@ class Server(uvicorn.Server):
 
 def serve(service: Service, sockets: list[socket.socket]) -> None:
     """Serves until a signal comes."""
-    server_for(service).run(sockets)
+    server_for(service, is_alone=True).run(sockets)
 
 
-def server_for(service: Service) -> Server:
+def _settle_memory() -> None:
+    """What is there when the service begins stays, so the collector need not look through it again and again.
+
+    It need not look often either: conversations leave next to nothing behind that goes only by being collected.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(UNCOLLECTED_MAX, *gc.get_threshold()[1:])
+
+
+def server_for(service: Service, *, is_alone: bool = False) -> Server:
     """A server that is ready to run; setting its `should_exit` ends it as a signal would."""
     options = service.options
     protocol = type("Connection", (Connection,), {"options": options})
@@ -150,4 +229,4 @@ def server_for(service: Service) -> Server:
         log_config=None,
         log_level="warning",
     )
-    return Server(config, service)
+    return Server(config, service, is_alone=is_alone)

@@ -8,13 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
 from callgate import __version__
 from callgate.server.errors import json_response, problem_schema
@@ -83,15 +83,24 @@ def _route(service: Service, path: str, operations: Sequence[Operation]) -> Rout
     endpoints = {operation.method: operation.endpoint for operation in operations}
     if "GET" in endpoints and all(operation.media_type != EVENTS_TYPE for operation in operations):
         endpoints["HEAD"] = endpoints["GET"]
-    route = TableRoute(path, partial(_dispatch, service, endpoints), methods=list(endpoints), name=path)
+    route = TableRoute(path, _Dispatch(service, endpoints), methods=list(endpoints), name=path)
     route.operations = operations
     return route
 
 
-async def _dispatch(service: Service, endpoints: Mapping[str, Endpoint], request: Request) -> Response:
-    if request.method not in endpoints:  # HEAD, where a GET never ends.
-        raise HTTPException(405, headers={"Allow": ", ".join(endpoints)})
-    return await endpoints[request.method](service, request)
+class _Dispatch:
+    """An ASGI application of what can be done at one path. What goes wrong in it is answered by the guard."""
+
+    def __init__(self, service: Service, endpoints: Mapping[str, Endpoint]) -> None:
+        self._service = service
+        self._endpoints = endpoints
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        endpoint = self._endpoints.get(scope["method"])
+        if endpoint is None:  # HEAD, where a GET never ends.
+            raise HTTPException(405, headers={"Allow": ", ".join(self._endpoints)})
+        response = await endpoint(self._service, Request(scope, receive, send))
+        await response(scope, receive, send)
 
 
 # The document ------------------------------------------------------------------------------------------------------------

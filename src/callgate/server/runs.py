@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import time
-import uuid
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from callgate.errors import CallgateError
 from callgate.events import Event, RunEnded
@@ -96,7 +96,7 @@ class Run:
     """
 
     def __init__(self, session: str, work: Work, *, named: bool, waits: bool, linger_s: float = 60.0) -> None:
-        self.id = uuid.uuid4().hex[:16]
+        self.id = os.urandom(8).hex()
         self.session = session
         self.named = named
         self.waits = waits
@@ -113,8 +113,8 @@ class Run:
         self.early: dict[str, Approval] = {}
         """Answers to calls that nobody has been asked about yet."""
         self.done = asyncio.Event()
-        self.also_wake: set[asyncio.Event] = set()
-        """Set at the end, as `done` is."""
+        self.interrupts: set[asyncio.Task[Any]] = set()
+        """Who is taken out of a wait by the end, with a cancellation that is theirs to take back."""
         self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
         self.last = 0
         self.on_end: Callable[[Run], None] = lambda run: None
@@ -161,12 +161,15 @@ class Run:
 
     def _end(self) -> None:
         self.ended_s = time.time()
+        # The task holds its context, and that holds this run: without a word they would hold one another for long.
+        self._task = None
         if self._leaving is not None:
             self._leaving.cancel()
         for waiting in self.waiting.values():
             waiting.answer.cancel()
-        for event in (self.done, *self.also_wake):
-            event.set()
+        self.done.set()
+        for task in self.interrupts:
+            task.cancel()
         for follower in self._listeners:
             follower.wake.set()
         self.on_end(self)
@@ -306,8 +309,9 @@ class Run:
         Raises:
             CallgateError: the run failed.
         """
-        with self.attended():
-            await self.done.wait()
+        if not self.is_over:
+            with self.attended():
+                await self.done.wait()
         if self.reply is None:
             raise self.error or AssertionError("a run ends with a reply or an error")
         return self.reply

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import time
-import uuid
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -183,7 +183,7 @@ class Service:
             UsageError: the model or the session cannot be used.
         """
         self.admit()
-        session = ask.session or f"{ANONYMOUS_PREFIX}{uuid.uuid4().hex[:12]}"
+        session = ask.session or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
         check_id(session)
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:

@@ -23,6 +23,7 @@ from callgate.server.sse import EventStream
 from callgate.server.trace import trace_json
 from callgate.server.views import APPROVAL, approval_json, record_json
 from callgate.store import SessionInfo
+from callgate.store.protocol import TITLE_CHARS_MAX
 from callgate.turn import Loop
 from callgate.types import CallRecord, JsonObject
 
@@ -52,6 +53,19 @@ SESSION: JsonObject = {
 FORK: JsonObject = {
     "type": "object",
     "properties": {"turn": {"type": "integer", "minimum": 0, "maximum": 1_000_000}},
+    "additionalProperties": False,
+}
+RENAME: JsonObject = {
+    "type": "object",
+    "required": ["title"],
+    "properties": {
+        "title": {
+            "type": "string",
+            "pattern": "\\S",
+            "maxLength": TITLE_CHARS_MAX,
+            "description": "What the session is called in lists, on one line.",
+        }
+    },
     "additionalProperties": False,
 }
 UNDO: JsonObject = {
@@ -196,6 +210,14 @@ async def cancelled(service: Service, request: Request) -> Response:
     return json_response({"cancelled": done, "run": run.id})
 
 
+async def renamed(service: Service, request: Request) -> Response:
+    """Gives a session a title of its own, instead of the first words that were said in it."""
+    session = request.path_params["id"]
+    body = await read_json(request, RENAME)
+    await service.facts(session)
+    return json_response({"id": session, "title": await service.gate.rename(session, body["title"])})
+
+
 async def forked(service: Service, request: Request) -> Response:
     """Makes a new session that goes on from this one, or from its first `turn` turns."""
     session = request.path_params["id"]
@@ -237,6 +259,14 @@ OPERATIONS = (
         },
     ),
     Operation("GET", _ID, shown, gives={200: SESSION}),
+    Operation(
+        "PATCH",
+        _ID,
+        renamed,
+        takes=RENAME,
+        gives={200: {"type": "object", "required": ["id", "title"], "properties": {"title": {"type": "string"}}}},
+        fails=(409,),
+    ),
     Operation("DELETE", _ID, deleted, gives={200: _DONE}, fails=(409,)),
     Operation("POST", f"{_ID}/cancel", cancelled, gives={200: _DONE}, fails=(409,)),
     Operation("POST", f"{_ID}/fork", forked, takes=FORK, body_required=False, gives={201: _DONE}, fails=(409,)),

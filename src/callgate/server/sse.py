@@ -16,7 +16,7 @@ from callgate.server.options import ServiceOptions
 from callgate.server.runs import EventsGone, Follower, Numbered, Run, RunBegan, RunEvent, RunFailed
 from callgate.types import JsonObject
 
-__all__ = ["EventStream", "event_json", "gone", "wire_of"]
+__all__ = ["EventStream", "event_json", "gone", "left_before_end", "wire_of"]
 
 PING = b": ping\n\n"
 HEADERS = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
@@ -66,6 +66,25 @@ async def gone(receive: Receive, wake: asyncio.Event) -> AsyncGenerator[asyncio.
     finally:
         task.cancel()
         await asyncio.wait({task})
+
+
+async def left_before_end(receive: Receive, run: Run) -> bool:
+    """Waits for the end of a run, or until the client has left; whether it was that."""
+    task = asyncio.current_task()
+    assert task is not None
+    if run.is_over:
+        return False
+    # The end of the run takes this task out of its wait, as a time-out would: that needs no second task to listen.
+    run.interrupts.add(task)
+    try:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+    except asyncio.CancelledError:
+        if not run.is_over or task.uncancel() > 0:
+            raise
+    finally:
+        run.interrupts.discard(task)
+    return not run.is_over
 
 
 class EventStream(Response):

@@ -143,6 +143,8 @@ class MemoryStore:
         # A dict keeps the order in which keys were put in, so the first one was written to longest ago.
         self._anonymous.pop(session, None)
         self._anonymous[session] = None
+        if len(self._anonymous) <= self._sessions_max:
+            return
         idle = (known for known in self._anonymous if self._sessions[known].owner is None)
         while len(self._anonymous) > self._sessions_max and (oldest := next(idle, None)) is not None:
             self._forget(oldest)

@@ -9,7 +9,6 @@ import contextlib
 import functools
 import os
 import socket
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,7 +30,7 @@ class _Process:
 
 def new_owner() -> str:
     """A name for one piece of work of this process."""
-    return f"{_this_process(os.getpid())}{_SEPARATOR}{uuid.uuid4().hex}"
+    return f"{_this_process(os.getpid())}{_SEPARATOR}{os.urandom(16).hex()}"
 
 
 @functools.lru_cache(maxsize=1)

@@ -8,10 +8,10 @@ from typing import Protocol, cast
 
 from callgate import parts
 from callgate.errors import UsageError
-from callgate.facts import Fact, HistoryGiven, RunStarted
+from callgate.facts import Fact, HistoryGiven, Renamed, RunStarted
 from callgate.types import Content
 
-__all__ = ["LEASE_S", "Lease", "SessionInfo", "Store", "check_id", "title_of"]
+__all__ = ["LEASE_S", "TITLE_CHARS_MAX", "Lease", "SessionInfo", "Store", "check_id", "given_title", "title_of"]
 
 LEASE_S = 30.0
 """How long a lease lasts unless it is renewed: as long as others wait for an owner who has died elsewhere."""
@@ -37,7 +37,7 @@ class SessionInfo:
 
     id: str
     title: str
-    """The first words that the user said in it."""
+    """The one that was given, or the first words that the user said in it."""
     facts: int
     created_s: float
     """Seconds since 1970."""
@@ -111,9 +111,16 @@ class Store(Protocol):
 
 
 def title_of(facts: Sequence[Fact]) -> str:
-    """The first words of the user among the facts, on one line; empty if there are none."""
+    """The last title that was given, or the first words of the user, on one line; empty if the facts hold none."""
+    if (given := given_title(facts)) is not None:
+        return given
     said = (parts.text_of(content) for fact in facts for content in _said_in(fact))
     return next((" ".join(text.split())[:TITLE_CHARS_MAX] for text in said if text.strip()), "")
+
+
+def given_title(facts: Sequence[Fact]) -> str | None:
+    """The last title that somebody gave among the facts, if somebody did."""
+    return next((fact.title for fact in reversed(facts) if isinstance(fact, Renamed)), None)
 
 
 def _said_in(fact: Fact) -> list[Content]:

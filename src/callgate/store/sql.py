@@ -14,9 +14,11 @@ from callgate.errors import CallgateError, SessionBusy, SessionLost, StoreError,
 from callgate.facts import Fact
 from callgate.store import owner as owners
 from callgate.store.database import Database, Dialect, Transaction
-from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, title_of
+from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, given_title, title_of
 
 __all__ = ["SqlStore"]
+
+_FIRST_TITLE = "CASE WHEN title = '' THEN ? ELSE title END"
 
 
 class SqlStore:
@@ -105,7 +107,7 @@ class SqlStore:
             StoreError: the database cannot be used; whether the facts are in it is not known.
         """
         rows = [(lease.session, position + place, facts_module.encode(fact)) for place, fact in enumerate(facts)]
-        title = title_of(facts)
+        title, is_given = title_of(facts), given_title(facts) is not None
 
         def work(tx: Transaction) -> None:
             found = self._row(tx, lease.session, "facts, fence")
@@ -115,8 +117,8 @@ class SqlStore:
                 raise SessionLost(f"session {lease.session!r} has {found[0][0]} facts, and its owner knows of {position}")
             tx.run_many("INSERT INTO callgate_facts VALUES (?, ?, ?)", rows)
             tx.run(
-                "UPDATE callgate_sessions SET facts = ?, updated_s = ?, title = CASE WHEN title = '' THEN ? ELSE title END "
-                "WHERE id = ?",
+                "UPDATE callgate_sessions SET facts = ?, updated_s = ?, "
+                f"title = {'?' if is_given else _FIRST_TITLE} WHERE id = ?",
                 position + len(rows), tx.now_s(), title, lease.session,
             )  # fmt: skip
 

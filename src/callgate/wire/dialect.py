@@ -138,8 +138,8 @@ class Dialect(Protocol):
         """Whether the chunk holds anything for the caller, who must not see it twice."""
         ...
 
-    def heard(self, headers: Mapping[str, str]) -> None:
-        """The headers of a response, which may tell what kind of server it is."""
+    def heard(self, response: Response) -> None:
+        """The head of a response, which may tell what kind of server it is."""
         ...
 
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import httpx2
 
-from callgate.wire.http11 import Address, Header
+from callgate.wire.connection import Header
+from callgate.wire.http11 import Address
 
 __all__ = ["Proxied", "ProxiedAnswer", "has_proxies"]
 
@@ -36,8 +37,8 @@ class Proxied:
         self.has_answered = False
         """Whether there may be a connection that had been used before."""
 
-    async def post(self, address: Address, head: list[Header], body: bytes, sending: Any) -> ProxiedAnswer:
-        """Sends a body; the answer is there as soon as its head is.
+    async def post(self, address: Address, more: list[Header], body: bytes, sending: Any) -> ProxiedAnswer:
+        """Sends a body with the headers of the address and `more`; the answer is there as soon as its head is.
 
         `sending` is told in `is_stale` whether, as far as is known, the connection had been used before: the client is asked
         to tell only after one broke that may have been old, because that takes time.
@@ -50,6 +51,7 @@ class Proxied:
         timeouts = {"connect": self._connect_s, "read": None, "write": None, "pool": None}
         extensions: dict[str, Any] = {"timeout": timeouts} | ({"trace": trace} if sending.is_watched else {})
         sending.is_stale = self.has_answered
+        head = [*address.head, (b"content-length", b"%d" % len(body)), *more]
         stream = httpx2.ByteStream(body)
         request = httpx2.Request("POST", address.url, headers=head, stream=stream, extensions=extensions)
         answer = ProxiedAnswer(await self.client.send(request, stream=True), timeouts)

@@ -13,10 +13,12 @@ import pytest
 pytest.importorskip("starlette")
 
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 
 from callgate.errors import CallgateError
 from callgate.server import page
-from callgate.server.errors import on_callgate_error
+from callgate.server.errors import response_to
 
 STATIC = Path(page.__file__).parent / "static"
 CSP = (
@@ -25,9 +27,15 @@ CSP = (
 )
 
 
+async def _told(request: Request, error: Exception) -> Response:
+    response = response_to(error, request.scope)
+    assert response is not None
+    return response
+
+
 def get(path: str, method: str = "GET", **headers: str) -> tuple[int, dict[str, str], bytes]:
     """One request to the page's routes."""
-    app = Starlette(routes=page.routes(None), exception_handlers={CallgateError: on_callgate_error})  # pyright: ignore
+    app = Starlette(routes=page.routes(None), exception_handlers={CallgateError: _told})  # pyright: ignore
     sent: list[Any] = []
 
     async def receive() -> Any:

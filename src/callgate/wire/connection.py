@@ -1,0 +1,295 @@
+"""One HTTP/1.1 connection of a client: a request out, the head and the bytes of its answer in.
+
+An answer that is as plain as nearly all are is read here: a whole head of HTTP/1.1 in ASCII, a body whose end is told in one
+way, chunks without extensions. From the first byte on that is anything else, all that came of the answer is read by `h11`,
+which knows every other form and says what is none. This file knows nothing of what a body says.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import h11
+import httpx2
+
+from callgate.wire.network import Socket
+
+__all__ = ["Chunks", "Connection", "Head", "Header", "Origin", "request_lines"]
+
+Header = tuple[bytes, bytes]
+
+Origin = tuple[bytes, str, int]
+"""Scheme, host and port."""
+
+HEAD_BYTES_MAX = 100 * 1024
+
+_PLAIN_HEAD = re.compile(
+    rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e]*)?\r\n((?:[-!#$%&'*+.^_`|~0-9a-zA-Z]+:[\t\x20-\x7e]*\r\n)*)\r\n"
+)
+_WITHOUT_BODY = (204, 304)
+_LENGTH = re.compile(rb"[0-9]{1,15}")
+_FRAMING = (b"content-length", b"transfer-encoding", b"connection")
+_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
+_SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
+_LAST_CHUNK = b"0\r\n\r\n"
+
+
+@dataclass(slots=True)
+class Head:
+    """The head of an answer."""
+
+    status: int
+    headers: list[Header]
+    """Names in lower case."""
+
+
+def request_lines(target: bytes, headers: list[Header]) -> bytes:
+    """The request line and the headers of a POST, all but the length of its body.
+
+    Raises:
+        httpx2.LocalProtocolError: a header cannot be sent.
+    """
+    try:
+        lines = h11.Connection(h11.CLIENT).send(h11.Request(method=b"POST", target=target, headers=headers))
+    except h11.LocalProtocolError as error:
+        raise httpx2.LocalProtocolError(str(error)) from error
+    assert lines is not None
+    return lines[:-2]
+
+
+class Connection:
+    """One connection and what is known of its state."""
+
+    def __init__(self, origin: Origin, socket: Socket) -> None:
+        self.origin = origin
+        self.socket = socket
+        self.is_used = False
+        """Whether it had carried a request before this one, so that the server may have closed it meanwhile."""
+        self.kept_until = 0.0
+        self._unread: bytes = b""
+        """What came behind the part that was read."""
+        self._head: bytes = b""
+        """The head as it came, of an answer that is read here."""
+        self._length = 0
+        self._left = 0
+        """Bytes of the body that have not come, if its length was told."""
+        self._chunks: Chunks | None = None
+        self._is_over = False
+        self._http: h11.Connection | None = None
+        """Who reads the answer, unless it is read here."""
+        self._body: list[bytes] = []
+        self._failure: httpx2.RemoteProtocolError | None = None
+
+    def send(self, lines: bytes, body: bytes) -> None:
+        """Writes a whole request; `lines` are what `request_lines` gives."""
+        self.socket.write(b"%bcontent-length: %d\r\n\r\n" % (lines, len(body)), body)
+
+    async def answer_head(self) -> Head:
+        """Waits for the head of the answer, however long it takes.
+
+        Raises:
+            httpx2.HTTPError: the connection broke, or what came is not HTTP.
+        """
+        data = await self.socket.read()
+        end = data.find(b"\r\n\r\n") + 4
+        head = self._plain_head(data[:end]) if end > 3 else None
+        if head is not None:
+            self._head, self._unread = data[:end], data[end:]
+            return head
+        self._http, self._unread = _h11(), data
+        return await self._h11_head()
+
+    def _plain_head(self, data: bytes) -> Head | None:
+        """The head, if it is plain: the end of the body is told once, and nobody wants to close or to change anything."""
+        found = _PLAIN_HEAD.fullmatch(data)
+        if found is None:
+            return None
+        status, headers, framing = int(found[1]), list[Header](), list[Header]()
+        for line in found[2].splitlines():
+            name, _, value = line.partition(b":")
+            name, value = name.lower(), value.strip(b" \t")
+            headers.append((name, value))
+            if name in _FRAMING and not (name == b"connection" and value.lower() == b"keep-alive"):
+                framing.append((name, value))
+        if len(framing) != 1 or status in _WITHOUT_BODY:
+            return None
+        name, value = framing[0]
+        if name == b"content-length" and _LENGTH.fullmatch(value):
+            self._length = self._left = int(value)
+            self._is_over = self._left == 0
+        elif framing[0] == (b"transfer-encoding", b"chunked"):
+            self._chunks = Chunks()
+        else:
+            return None
+        return Head(status, headers)
+
+    async def piece(self, timeout_s: float | None) -> bytes | None:
+        """The next piece of the body: all that has arrived, or what arrives next; None at the end.
+
+        Raises:
+            httpx2.HTTPError: the connection broke or is too slow, or what came is not HTTP.
+        """
+        if self._http is not None and not self._body:
+            self._read_events()  # A body may have come with its head, or have no bytes at all.
+        while not self._body:
+            if self._failure is not None:
+                raise self._failure
+            if self._is_complete:
+                return None
+            data, self._unread = self._unread or await self.socket.read(timeout_s), b""
+            self._take(data)
+        pieces, self._body = self._body, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    @property
+    def _is_complete(self) -> bool:
+        return self._is_over if self._http is None else self._http.their_state is not h11.SEND_BODY
+
+    def _take(self, data: bytes) -> None:
+        if self._chunks is not None:
+            self._take_chunks(self._chunks, data)
+        elif self._http is not None:
+            self._receive(data)
+        elif data:
+            self._body.append(data if len(data) <= self._left else data[: self._left])
+            self._unread = data[self._left :]
+            self._left -= len(self._body[-1])
+            self._is_over = self._left == 0
+        else:
+            told = f"received {self._length - self._left} bytes, expected {self._length}"
+            self._failure = httpx2.RemoteProtocolError(
+                f"peer closed connection without sending complete message body ({told})"
+            )
+
+    def _take_chunks(self, chunks: Chunks, data: bytes) -> None:
+        """Reads what came. Whole chunks need not go through h11, which takes long for each."""
+        if not data:
+            self._receive(data)
+            return
+        if beginning := chunks.end_of_open(data):
+            self._receive(beginning)
+        self._body += chunks.whole(data, len(beginning))
+        if chunks.open_part:
+            self._receive(chunks.open_part)
+        if chunks.is_over:
+            self._chunks = None
+            if self._http is None and chunks.rest == _LAST_CHUNK:
+                self._is_over = True
+            else:
+                self._receive(chunks.rest)
+
+    # What is not plain ----------------------------------------------------------------------------------------------------
+
+    async def _h11_head(self) -> Head:
+        while not isinstance(event := await self._head_event(), h11.Response):
+            if not isinstance(event, h11.InformationalResponse) or event.status_code == 101:
+                raise httpx2.RemoteProtocolError("the server wants to speak another protocol")
+        assert self._http is not None
+        is_chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
+        # Only where h11 has been given nothing of the body can chunks be kept from it.
+        self._chunks = Chunks() if is_chunked and not self._http.trailing_data[0] else None
+        return Head(event.status_code, list(event.headers))
+
+    async def _head_event(self) -> Any:
+        assert self._http is not None
+        try:
+            while (event := self._http.next_event()) is h11.NEED_DATA:
+                data, self._unread = self._unread or await self.socket.read(), b""
+                if not data:
+                    raise httpx2.RemoteProtocolError("Server disconnected without sending a response.")
+                end = data.find(b"\r\n\r\n") + 4
+                if end > 3:
+                    data, self._unread = data[:end], data[end:]
+                self._http.receive_data(data)
+        except h11.RemoteProtocolError as error:
+            raise httpx2.RemoteProtocolError(str(error)) from error
+        return event
+
+    def _receive(self, data: bytes) -> None:
+        if self._http is None:
+            self._http = _h11()
+            self._http.receive_data(self._head)
+            self._http.next_event()
+        self._http.receive_data(data)
+        self._read_events()
+
+    def _read_events(self) -> None:
+        """The body as far as h11 has it. What is wrong with it is told when what was right has been given out."""
+        http = self._http
+        assert http is not None
+        try:
+            while self._failure is None and http.their_state is h11.SEND_BODY:
+                event = http.next_event()
+                if not isinstance(event, h11.Data):
+                    return
+                self._body.append(bytes(event.data))
+        except h11.RemoteProtocolError as error:
+            self._failure = httpx2.RemoteProtocolError(str(error))
+
+    # And then -------------------------------------------------------------------------------------------------------------
+
+    @property
+    def can_be_kept(self) -> bool:
+        """Whether another request may follow: the answer was complete, and nothing came behind it."""
+        if self._unread or self.socket.has_something:
+            return False
+        http = self._http
+        if http is None:
+            return self._is_over
+        return http.our_state is h11.DONE and http.their_state is h11.DONE and http.trailing_data == (b"", False)
+
+    def keep(self, until: float) -> None:
+        """Makes ready for the next request."""
+        self.is_used, self.kept_until = True, until
+        self._http, self._chunks, self._is_over = None, None, False
+
+
+def _h11() -> h11.Connection:
+    """A connection that waits for an answer. What was asked for matters to it only as far as it was no HEAD."""
+    http = h11.Connection(h11.CLIENT, max_incomplete_event_size=HEAD_BYTES_MAX)
+    http.send(h11.Request(method=b"POST", target=b"/", headers=[(b"host", b""), (b"content-length", b"0")]))
+    http.send(h11.EndOfMessage())
+    return http
+
+
+class Chunks:
+    """Finds the chunks of a body that are there as a whole, when what stands around them is as plain as it mostly is.
+
+    The beginning of a chunk whose end has not come is `open_part`, to be read by h11, and so is its end. From a line on that
+    is anything but a size, or is the size of nothing, all is `rest`.
+    """
+
+    def __init__(self) -> None:
+        self.rest: bytes = b""
+        """Of a line with a size, the part that has come."""
+        self.open_part: bytes = b""
+        self.is_over = False
+        self._open_bytes: int = 0
+
+    def end_of_open(self, data: bytes) -> bytes:
+        """The part of the data that belongs to a chunk which began before."""
+        end = data[: self._open_bytes]
+        self._open_bytes -= len(end)
+        return end
+
+    def whole(self, data: bytes, start: int) -> list[bytes]:
+        """The contents of the chunks that are whole, from `start` on."""
+        found: list[bytes] = []
+        if self.rest:
+            data, start = self.rest + data[start:], 0
+        self.rest = self.open_part = b""
+        while (line := _SIZE_LINE.match(data, start)) is not None and (size := int(line[1], 16)):
+            begin = line.end()
+            end = begin + size
+            if len(data) < end + 2:
+                self.open_part, self._open_bytes = data[start:], end + 2 - len(data)
+                return found
+            if data[end : end + 2] != b"\r\n":
+                break
+            found.append(data[begin:end])
+            start = end + 2
+        self.rest = data[start:]
+        self.is_over = bool(self.rest) and _SIZE_BEGUN.fullmatch(self.rest) is None
+        return found

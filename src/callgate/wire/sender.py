@@ -1,0 +1,185 @@
+"""Letters out: each with its headers and credentials, over the connections of the event loop that sends it.
+
+A letter comes in; the head of its answer goes out, with the bytes of it to come. Whether an answer is a good one, and what
+becomes of a letter that got none, is not looked at here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import weakref
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from callgate import __version__
+from callgate.errors import ProtocolError
+from callgate.telemetry import inject
+from callgate.wire.address import masked
+from callgate.wire.dialect import Letter, Response
+
+if TYPE_CHECKING:
+    from callgate.wire.http11 import Address, Connections
+    from callgate.wire.proxied import Proxied
+
+__all__ = ["CONNECTIONS_KEPT", "HEADERS", "Pool", "Sender", "Sending"]
+
+logger = logging.getLogger("callgate.wire")
+
+HEADERS = {
+    "accept": "*/*",
+    "accept-encoding": "gzip",
+    "content-type": "application/json",
+    "user-agent": f"callgate/{__version__}",
+}
+CONNECTIONS_MAX = 256
+CONNECTIONS_KEPT = 32
+KEPT_FOR_S = 60.0
+"""The longest that a kept connection is likely to be open at the other end; one that is not costs nothing but time."""
+ADDRESSES_MAX = 100
+
+
+class Sending(Protocol):
+    """What a sender tells of a letter on its way, and is told of it."""
+
+    letter: Letter
+    secrets: list[str]
+    """What must appear in no error."""
+    is_watched: bool
+    """Whether it must be known for sure if a connection is new: after one broke that may have been old."""
+    is_stale: bool
+    """Nothing came back yet, over a connection that had been used before, as far as is known."""
+
+
+class Sender:
+    """Sends letters to one server."""
+
+    def __init__(self, *, auth: Callable[[], Awaitable[dict[str, str]]], connect_s: float) -> None:
+        self.auth = auth
+        self._connect_s = connect_s
+        self._ssl: ssl.SSLContext | None = None
+        self._addresses: dict[str, Address] = {}
+        # Connections belong to the event loop that made them, and a gate may be used from several.
+        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
+
+    def pool(self) -> Pool:
+        """The connections of the running event loop. Whoever uses them enters and leaves."""
+        loop = asyncio.get_running_loop()
+        pool = self._pools.get(loop)
+        if pool is None:
+            pool = self._pools[loop] = self._new_pool()
+        return pool
+
+    def _new_pool(self) -> Pool:
+        import httpx2
+
+        from callgate.wire.proxied import has_proxies
+
+        if self._ssl is None:
+            # Reading the trusted certificates takes longer than everything else here.
+            self._ssl = httpx2.create_ssl_context()
+        return Pool(trust=self._ssl, connect_s=self._connect_s, has_proxies=has_proxies())
+
+    async def send(self, pool: Pool, sending: Sending) -> Response:
+        """Sends a letter; the answer is there as soon as its head is.
+
+        Raises:
+            ModelError: there are no credentials, or they cannot be sent.
+            httpx2.HTTPError: there is no connection, it broke, or what came is not HTTP.
+        """
+        auth = await self.auth()
+        sending.secrets = [value.removeprefix("Bearer ") for value in auth.values()]
+        letter = sending.letter
+        address = self._address(letter.url)
+        if address.auth != auth:
+            address.carries(_head(address.host, auth), auth)
+        carried: dict[str, str] = {}
+        inject(carried)
+        more = [(name.encode(), value.encode()) for name, value in carried.items()]
+        if logger.isEnabledFor(logging.DEBUG):
+            told = f"POST {letter.url} {letter.body.decode('utf-8', 'replace')}"
+            logger.debug("request: %s", masked(told, sending.secrets))
+        if pool.has_proxies:
+            return await pool.proxied().post(address, more, letter.body, sending)
+        return await pool.direct().post(address, more, letter.body, sending)
+
+    def _address(self, url: str) -> Address:
+        known = self._addresses.get(url)
+        if known is None:
+            from callgate.wire.http11 import Address
+
+            if len(self._addresses) > ADDRESSES_MAX:
+                self._addresses.clear()
+            known = self._addresses[url] = Address.of(url)
+        return known
+
+    async def aclose(self) -> None:
+        """Closes the connections of the running event loop, those in use as soon as they are not any more."""
+        pool = self._pools.pop(asyncio.get_running_loop(), None)
+        if pool is not None:
+            await pool.retire()
+
+
+@dataclass(slots=True, kw_only=True)
+class Pool:
+    """The connections of one event loop; they outlive their retirement until the last request over them has ended."""
+
+    trust: ssl.SSLContext
+    connect_s: float
+    has_proxies: bool
+    users: int = 0
+    is_retired: bool = False
+    _direct: Connections | None = None
+    _proxied: Proxied | None = None
+
+    def direct(self) -> Connections:
+        """Connections straight to the server."""
+        if self._direct is None:
+            from callgate.wire.http11 import Connections
+
+            self._direct = Connections(
+                self.trust, connect_s=self.connect_s, at_once=CONNECTIONS_MAX, kept=CONNECTIONS_KEPT, kept_s=KEPT_FOR_S
+            )
+        return self._direct
+
+    def proxied(self) -> Proxied:
+        """Connections through proxies, and for whatever is not a request of a conversation."""
+        if self._proxied is None:
+            from callgate.wire.proxied import Proxied
+
+            self._proxied = Proxied(
+                self.trust, connect_s=self.connect_s, at_once=CONNECTIONS_MAX, kept=CONNECTIONS_KEPT, kept_s=KEPT_FOR_S
+            )
+        return self._proxied
+
+    async def __aenter__(self) -> Pool:
+        self.users += 1
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.users -= 1
+        if self.is_retired:
+            await self._close_if_done()
+
+    async def retire(self) -> None:
+        """Nobody enters any more."""
+        self.is_retired = True
+        await self._close_if_done()
+
+    async def _close_if_done(self) -> None:
+        if self.users:
+            return
+        for connections in (self._direct, self._proxied):
+            if connections is not None:
+                await connections.aclose()
+
+
+def _head(host: bytes, auth: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+    """The headers that every request of a conversation has."""
+    named = HEADERS | {name.lower(): value for name, value in auth.items()}
+    try:
+        return [(b"host", host), *((name.encode("ascii"), value.encode("ascii")) for name, value in named.items())]
+    except UnicodeEncodeError:
+        raise ProtocolError("the request cannot be sent: a header of the credentials is not plain ASCII") from None
