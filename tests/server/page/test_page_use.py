@@ -261,6 +261,25 @@ def test_conversations_are_found_resumed_forked_and_deleted(person: Any) -> None
     expect(person.page.locator("#title")).to_have_text("New conversation")
 
 
+def test_a_conversation_that_was_renamed_keeps_its_title(person: Any) -> None:
+    person.ask("hello okapi")
+    mine = person.page.locator(".sessions li", has=person.page.locator("[aria-current]"))
+    mine.hover()
+    mine.locator(".rename").click()
+    expect(person.page.locator("#text-input")).to_have_value("hello okapi")
+    person.page.fill("#text-input", "Stripes & <b>hooves</b>")
+    person.page.keyboard.press("Enter")
+    expect(mine.locator(".name")).to_have_text("Stripes & <b>hooves</b>")
+    expect(person.page.locator("#title")).to_have_text("Stripes & <b>hooves</b>")
+    person.ask("list the files")
+    person.page.reload()
+    expect(person.page.locator("#title")).to_have_text("Stripes & <b>hooves</b>")
+    mine.hover()
+    mine.locator(".rename").click()
+    person.page.click("#confirm >> text=Cancel")
+    expect(mine.locator(".name")).to_have_text("Stripes & <b>hooves</b>")
+
+
 def test_another_provider_model_and_mode_answer_when_they_are_chosen(person: Any) -> None:
     assert person.page.locator("#provider option[disabled]").all_inner_texts() == ["away (not set up)"]
     with person.page.expect_request("**/api/v1/chat") as usual:

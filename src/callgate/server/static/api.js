@@ -84,6 +84,7 @@ export const api = {
     json("GET", `/api/v1/sessions?limit=40${query ? `&query=${part(query)}` : ""}${cursor ? `&cursor=${part(cursor)}` : ""}`),
   session: (id) => json("GET", session(id)),
   trace: (id) => json("GET", session(id, "/trace")),
+  rename: (id, title) => json("PATCH", session(id), { title }),
   remove: (id) => json("DELETE", session(id)),
   cancel: (id) => json("POST", session(id, "/cancel"), {}),
   fork: (id, turn) => json("POST", session(id, "/fork"), turn === undefined ? {} : { turn }),

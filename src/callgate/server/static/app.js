@@ -106,6 +106,16 @@ const HEARD = {
 
 const list = new SessionList(byId("sessions"), byId("sessions-status"), byId("find"), {
   failed,
+  rename: deed(async (session) => {
+    const title = await askText("Rename this conversation", "Its new title", { value: session.title || "", most: 80, yes: "Rename" });
+    if (!title || title === session.title) return;
+    await api.rename(session.id, title);
+    if (session.id === talk.id && talk.session) {
+      talk.session.title = title;
+      drawTitle();
+    }
+    await list.load();
+  }),
   remove: deed(async (session) => {
     if (!(await confirm("Delete this conversation?", [`“${oneLine(session.title || "Untitled", 80)}” is gone for good then.`], "Delete"))) return;
     await api.remove(session.id);

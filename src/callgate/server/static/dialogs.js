@@ -49,11 +49,12 @@ export async function confirm(title, text, yes) {
   return answer === "yes";
 }
 
-/** Asks for a line of text; nothing if there is none. */
-export async function askText(title, label) {
+/** Asks for a line of text, with one to begin with; nothing if there is none. */
+export async function askText(title, label, { value = "", most = 200, yes = "Use it" } = {}) {
   const dialog = byId("confirm");
   dialog.returnValue = "";
-  const input = el("input", { type: "text", id: "text-input", autocomplete: "off", spellcheck: "false", maxlength: "200", autofocus: true });
+  const input = el("input", { type: "text", id: "text-input", autocomplete: "off", spellcheck: "false", maxlength: String(most), autofocus: true });
+  input.value = value;
   const form = el(
     "form",
     {
@@ -65,7 +66,7 @@ export async function askText(title, label) {
     el("h2", { id: "confirm-title" }, title),
     el("label", { for: "text-input" }, label),
     input,
-    el("div", { class: "answers" }, button("Cancel", { onclick: () => dialog.close("") }), el("button", { type: "submit", class: "primary" }, "Use it")),
+    el("div", { class: "answers" }, button("Cancel", { onclick: () => dialog.close("") }), el("button", { type: "submit", class: "primary" }, yes)),
   );
   return (await show(dialog, form)) === "given" ? input.value.trim() : "";
 }

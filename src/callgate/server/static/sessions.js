@@ -19,7 +19,7 @@ const DAYS = [
 ];
 
 export class SessionList {
-  /** `does` has remove(session) and failed(error). */
+  /** `does` has rename(session), remove(session) and failed(error). */
   constructor(place, status, search, does) {
     this.place = place;
     this.status = status;
@@ -107,7 +107,12 @@ export class SessionList {
           [ago(session.updated), many(session.turns || 0, "turn")].filter(Boolean).join(" · "),
         ),
       ),
-      iconButton(`Delete ${plain(title)}`, "trash", { class: "bare remove", onclick: () => this.does.remove(session) }),
+      el(
+        "span",
+        { class: "deeds" },
+        iconButton(`Rename ${plain(title)}`, "edit", { class: "bare rename", onclick: () => this.does.rename(session) }),
+        iconButton(`Delete ${plain(title)}`, "trash", { class: "bare remove", onclick: () => this.does.remove(session) }),
+      ),
     );
   }
 
