@@ -27,10 +27,10 @@ from callgate.types import (
 )
 
 __all__ = [
-    "SCHEMA_VERSION", "Adopted", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel", "CallChecked",
-    "CallDecided", "CallEnded", "CallStarted", "Cancelled", "CheckOutput", "Dated", "Fact", "Finish", "HistoryGiven",
-    "HistoryShortened", "InnerCall", "KnownTool", "ModelAnswered", "ModelFailed", "OutputChecked", "Recovered", "Renamed",
-    "Rewound", "RunStarted", "Shorten", "Todo", "ToolsKnown", "dated", "decode", "encode",
+    "HOW_TO_CALL", "SCHEMA_VERSION", "Adopted", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel",
+    "CallChecked", "CallDecided", "CallEnded", "CallStarted", "Cancelled", "CheckOutput", "Dated", "Fact", "Finish",
+    "HistoryGiven", "HistoryShortened", "InnerCall", "KnownTool", "ModelAnswered", "ModelFailed", "OutputChecked", "Recovered",
+    "Renamed", "Rewound", "RunStarted", "Shorten", "Todo", "ToolsKnown", "dated", "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
@@ -250,6 +250,13 @@ Fact: TypeAlias = (
 
 
 # Commands ----------------------------------------------------------------------------------------------------------------
+
+
+HOW_TO_CALL = (
+    "Call tools only through the function-calling interface, never as code or text, with arguments that fit their "
+    "declarations."
+)
+"""What a model is told that made a call wrongly. One that makes calls in another way must be told of that way instead."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,7 @@ from callgate.declaration import Declaration, tool_config
 from callgate.errors import UsageError
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
-__all__ = ["HOW_TO_CALL", "ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
-
-HOW_TO_CALL = (
-    "Call tools only through the function-calling interface, never as code or text, with arguments that fit their "
-    "declarations."
-)
-"""What a model is told that made a call wrongly. One that makes calls in another way must be told of that way instead."""
+__all__ = ["ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,6 @@ from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
 from callgate import facts, parts
 from callgate.calls import RUNNABLE, resolve_name
 from callgate.conversation import CANCELLED, Conversation
-from callgate.request import HOW_TO_CALL
 from callgate.respond import to_function_response
 from callgate.types import (
     FINAL_STATES,
@@ -48,7 +47,7 @@ Phase: TypeAlias = Literal["idle", "asking", "calling", "checking", "done"]
 # Answers that are asked for again, and what the model is told then: what was wrong, and what to do if it can call tools.
 # Only one sentence says how calls are made, because not every model makes them in the same way.
 _ASK_AGAIN = {
-    "MALFORMED_FUNCTION_CALL": ("Your last answer was not a valid call and was discarded.", HOW_TO_CALL),
+    "MALFORMED_FUNCTION_CALL": ("Your last answer was not a valid call and was discarded.", facts.HOW_TO_CALL),
     "UNEXPECTED_TOOL_CALL": (
         "Your last answer called a tool that cannot be called now and was discarded.",
         "Call only the tools that you were told of, or answer in text.",

@@ -15,10 +15,11 @@ from callgate import Gate, Limits, ToolError, tool, written
 from callgate.conversation import Conversation, validate
 from callgate.declaration import declare
 from callgate.events import CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
+from callgate.facts import HOW_TO_CALL
 from callgate.models.prompted import PromptedModel
 from callgate.prompted import parse_text, render_content
 from callgate.prompted.render import HOW_TO_WRITE
-from callgate.request import HOW_TO_CALL, ModelRequest
+from callgate.request import ModelRequest
 from callgate.testing import ScriptedModel
 from callgate.testing.scripted import answer, call, empty, malformed, text, thought
 from callgate.types import ToolDefinition

@@ -18,10 +18,11 @@ from callgate import parts
 from callgate.conversation import Conversation
 from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
+from callgate.facts import HOW_TO_CALL
 from callgate.models import AnsweredBy, Item, Model, answering, close_model, count_tokens, known_settings, provider_of_model
 from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
 from callgate.prompted.render import HOW_TO_WRITE, STOP_SEQUENCE
-from callgate.request import HOW_TO_CALL, ModelRequest, with_output_told
+from callgate.request import ModelRequest, with_output_told
 from callgate.strict_json import Bad, Noted
 from callgate.types import FunctionCall, JsonObject, Part, ToolChoice
 
