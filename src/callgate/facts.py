@@ -29,8 +29,8 @@ from callgate.types import (
 __all__ = [
     "HOW_TO_CALL", "SCHEMA_VERSION", "Adopted", "AlwaysRevoked", "ApprovalAnswered", "AskApproval", "AskModel",
     "CallChecked", "CallDecided", "CallEnded", "CallStarted", "Cancelled", "CheckOutput", "Dated", "Fact", "Finish",
-    "HistoryGiven", "HistoryShortened", "InnerCall", "KnownTool", "ModelAnswered", "ModelFailed", "OutputChecked", "Recovered",
-    "Renamed", "Rewound", "RunStarted", "Shorten", "Todo", "ToolsKnown", "dated", "decode", "encode",
+    "HistoryGiven", "HistoryShortened", "InnerCall", "KnownTool", "ModelAnswered", "ModelFailed", "OutputChecked",
+    "Recovered", "Renamed", "Rewound", "RunStarted", "Shorten", "Todo", "ToolsKnown", "dated", "decode", "encode",
 ]  # fmt: skip
 
 SCHEMA_VERSION = 1
