@@ -63,8 +63,6 @@ def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
         raise JsonError(f"not valid JSON: {error}") from None
     # So few brackets cannot be nested too deeply, and most texts have few.
     is_flat = text.count(b"{") + text.count(b"[") <= depth_max
-    if is_flat and len(text) <= _SHORT_BYTES and _MAY_BE_HUGE.search(text) is None:
-        return value
     if (problem := _beyond_range(value) if is_flat else _unsound(value, depth_max)) is not None:
         raise JsonError(problem)
     return value
@@ -80,12 +78,6 @@ def parse_own(text: bytes) -> Any:
         return _core().from_json(text)
     except ValueError as error:
         raise JsonError(f"not valid JSON: {error}") from None
-
-
-_SHORT_BYTES = 4096
-"""Texts up to this size are looked through for huge numbers before their values are; of longer ones the values are less."""
-_MAY_BE_HUGE = re.compile(rb"[0-9.][eE][+-]?[0-9]{3}|[0-9]{200}")
-"""What a number beyond the range of a double has: an exponent of three digits, or very many digits before a smaller one."""
 
 
 class Noted(dict[str, Any]):
