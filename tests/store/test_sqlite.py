@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sqlite3
 import stat
 import subprocess
 import sys
 import textwrap
+import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -17,6 +19,7 @@ import pytest
 
 from callgate.errors import SessionBusy, StoreError
 from callgate.facts import CallStarted, Fact, Renamed, RunStarted
+from callgate.store import sqlite
 from callgate.store.owner import is_gone, new_owner, shown
 from callgate.store.sqlite import salvaged, sqlite_store
 
@@ -46,6 +49,26 @@ def test_the_file_and_its_folder_are_the_owners_alone(tmp_path: Path) -> None:
         os.umask(before)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+
+
+def test_a_new_file_that_another_process_is_about_to_write_is_waited_for(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("BEGIN IMMEDIATE")  # SQLite refuses to switch the file to its log at once now, it does not wait.
+    release = threading.Timer(0.2, other.close)
+    release.start()
+    run(lambda: filled(path, "x", facts_of(1)))
+    release.join()
+    assert list(salvaged(path)) == [("x", facts_of(1), None)]
+
+
+def test_a_new_file_that_stays_in_use_is_a_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.05)
+    path = tmp_path / "sessions.db"
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreError, match=r"was in use by another process for more than 0\.05 s; try again"):
+            run(lambda: filled(path, "x", facts_of(1)))
 
 
 def test_a_file_that_is_no_database_is_left_as_it_is(tmp_path: Path) -> None:

@@ -25,6 +25,8 @@ __all__ = ["salvaged", "sqlite_store"]
 
 BUSY_S = 10.0
 """How long a commit waits for the one of another process."""
+RETRY_S = 0.01
+"""How long an opening waits between two tries, where SQLite does not wait by itself."""
 
 
 def sqlite_store(path: str | Path) -> SqlStore:
@@ -54,7 +56,7 @@ class Sqlite:
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
         try:
-            connection.execute("PRAGMA journal_mode = WAL").close()
+            _log_ahead(connection)
         except sqlite3.Error:
             connection.close()
             raise
@@ -96,6 +98,23 @@ class Sqlite:
         if "locked" in said:
             return f"the session file {self.place} was in use by another process for more than {BUSY_S:g} s; try again"
         return f"the session file {self.place} cannot be used: {said}"
+
+
+def _log_ahead(connection: sqlite3.Connection) -> None:
+    """Switches the file to write-ahead logging, and waits while another process has it.
+
+    SQLite itself does not wait here: two that open a new file at the same moment would wait for each other for ever, so it
+    tells one of them at once that the file is locked, however long the connection is ready to wait.
+    """
+    until = time.monotonic() + BUSY_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL").close()
+            return
+        except sqlite3.OperationalError as error:
+            if "locked" not in str(error) or time.monotonic() >= until:
+                raise
+        time.sleep(RETRY_S)
 
 
 def salvaged(path: str | Path) -> Iterator[tuple[str, list[Fact], str | None]]:
