@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -25,7 +26,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ SLOPE_MAX_MIB_MIN = 1.0
 CHAT = "/api/v1/chat"
 KEY = "sk-" + "0123456789abcdef" * 4
 """LiteLLM's proxy does not start without one."""
+PROMPTS = 97
+"""Different prompts, each of another length: no two requests in a row are the same."""
 
 
 @dataclass
@@ -123,10 +126,15 @@ def request(body: Any, path: str, accept: str = "*/*") -> bytes:
     return f"{head}Content-Type: application/json\r\nContent-Length: {len(data)}\r\n\r\n".encode() + data
 
 
+def asking(prompt: str) -> list[bytes]:
+    """Requests to chat that differ, as those of people do."""
+    return [request({"prompt": f"{prompt} {number:03}{'.' * 3 * number}"}, CHAT) for number in range(PROMPTS)]
+
+
 class Asker(asyncio.Protocol):
     """One connection that sends a request as soon as the one before is answered, with as few steps as there can be."""
 
-    def __init__(self, data: bytes, waits: list[float], until: float, pause_s: float) -> None:
+    def __init__(self, data: Iterator[bytes], waits: list[float], until: float, pause_s: float) -> None:
         self.data = data
         self.waits = waits
         self.until = until
@@ -141,7 +149,7 @@ class Asker(asyncio.Protocol):
 
     def send(self) -> None:
         self.begun = time.perf_counter()
-        self.transport.write(self.data)
+        self.transport.write(next(self.data))
 
     def data_received(self, data: bytes) -> None:
         self.came = self.came + data if self.came else data
@@ -166,19 +174,20 @@ class Asker(asyncio.Protocol):
             self.over.set_exception(exc) if exc is not None else self.over.set_result(None)
 
 
-async def load(port: int, data: bytes, *, connections: int, seconds: float, pause_s: float = 0.0) -> list[float]:
+async def load(port: int, data: Sequence[bytes], *, connections: int, seconds: float, pause_s: float = 0.0) -> list[float]:
     """How long each request took, in milliseconds, from so many connections at once."""
     waits: list[float] = []
     until = time.perf_counter() + seconds
     loop = asyncio.get_running_loop()
-    askers = [Asker(data, waits, until, pause_s) for _ in range(connections)]
+    endless = itertools.cycle(data)
+    askers = [Asker(endless, waits, until, pause_s) for _ in range(connections)]
     for asker in askers:
         await loop.create_connection(lambda asker=asker: asker, "127.0.0.1", port)
     await asyncio.gather(*(asker.over for asker in askers))
     return waits
 
 
-def measure(server: Server, data: bytes, into: Measured, *, connections: int, seconds: float) -> None:
+def measure(server: Server, data: Sequence[bytes], into: Measured, *, connections: int, seconds: float) -> None:
     cpu, own_cpu, begun = server.cpu_s(), time.process_time(), time.perf_counter()
     waits = asyncio.run(load(server.port, data, connections=connections, seconds=seconds))
     passed_s = time.perf_counter() - begun
@@ -226,13 +235,15 @@ async def open_streams(port: int, count: int) -> dict[str, float]:
 
 
 def compare(*, rounds: int, seconds: float, litellm: str | None) -> bool:
-    plain, tools = request({"prompt": "Hello there"}, CHAT), request({"prompt": "Use tools"}, CHAT)
+    plain, tools = asking("Hello there"), asking("Use tools")
     with contextlib.ExitStack() as stack:
         model = stack.enter_context(own("model"))
         url = f"http://127.0.0.1:{model.port}"
         echo, service = stack.enter_context(own("echo")), stack.enter_context(own("service", url))
-        direct = request({"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}, "/v1beta/models/m:generateContent")
-        rows: dict[str, tuple[Server, bytes]] = {
+        direct = [
+            request({"contents": [{"role": "user", "parts": [{"text": "Hello"}]}]}, "/v1beta/models/m:generateContent")
+        ]
+        rows: dict[str, tuple[Server, list[bytes]]] = {
             "bare ASGI echo": (echo, plain),
             "floor: echo + socket": (stack.enter_context(own("floor", url)), plain),
             "bare proxy, httpx2": (stack.enter_context(own("proxy", url)), plain),
@@ -240,7 +251,7 @@ def compare(*, rounds: int, seconds: float, litellm: str | None) -> bool:
             "chat, 2 turns, 4 calls": (service, tools),
         }
         if litellm is not None:
-            rows["LiteLLM proxy, plain"] = (stack.enter_context(litellm_proxy(litellm, url)), _openai_request())
+            rows["LiteLLM proxy, plain"] = (stack.enter_context(litellm_proxy(litellm, url)), [_openai_request()])
         many = {name: Measured() for name in rows}
         alone = {name: Measured() for name in (*rows, "the model itself")}
         rows_alone = rows | {"the model itself": (model, direct)}
@@ -297,7 +308,7 @@ def _openai_request() -> bytes:
 
 def soak(seconds: float) -> bool:
     """Half load for a while: memory must not grow after the warm-up, and descriptors go back to where they were."""
-    tools = request({"prompt": "Use tools"}, CHAT)
+    tools = asking("Use tools")
     with own("model") as model, own("service", f"http://127.0.0.1:{model.port}") as service:
         asyncio.run(load(service.port, tools, connections=8, seconds=max(10.0, seconds / 6)))
         base = service.descriptors()
