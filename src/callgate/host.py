@@ -17,12 +17,14 @@ from typing import Any, TypeAlias
 from callgate.errors import ToolError, UsageError
 from callgate.types import ToolContext, ToolResult
 
-__all__ = ["Ask", "ask_host", "call", "call_sync", "enter", "enter_worker", "person_of_this_run", "run_for"]
+__all__ = ["Ask", "Person", "ask_host", "call", "call_sync", "enter", "enter_worker", "person_of_this_run", "run_for"]
 
 Ask: TypeAlias = Callable[[str, Mapping[str, Any]], "concurrent.futures.Future[ToolResult]"]
+Person: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""Whoever answers a question."""
 
 _DOOR: ContextVar[tuple[Ask, asyncio.AbstractEventLoop | None] | None] = ContextVar("callgate_host", default=None)
-_PERSON: ContextVar[Callable[[Any], Awaitable[Any]] | None] = ContextVar("callgate_person", default=None)
+_PERSON: ContextVar[Person | None] = ContextVar("callgate_person", default=None)
 
 
 async def call(name: str, args: Mapping[str, Any] | None = None) -> Any:
@@ -78,7 +80,7 @@ def enter_worker(ask: Ask) -> None:
 
 
 @contextmanager
-def run_for(person: Callable[[Any], Awaitable[Any]] | None) -> Generator[None]:
+def run_for(person: Person | None) -> Generator[None]:
     """What runs meanwhile is done for this person, by whom questions are answered; None is nobody who can be asked."""
     token = _PERSON.set(person)
     try:
@@ -87,7 +89,7 @@ def run_for(person: Callable[[Any], Awaitable[Any]] | None) -> Generator[None]:
         _PERSON.reset(token)
 
 
-def person_of_this_run() -> Callable[[Any], Awaitable[Any]] | None:
+def person_of_this_run() -> Person | None:
     """Who answers questions for the gate that runs this tool, if somebody does."""
     return _PERSON.get()
 
