@@ -34,7 +34,7 @@ from callgate.events import (
 )
 from callgate.host import Person, run_for
 from callgate.inner import InnerCalls, Surroundings
-from callgate.models import AnsweredBy, Model, ModelRequest, answering, origin_of, provider_of_model
+from callgate.models import AnsweredBy, Model, ModelRequest, answering, provider_of_model
 from callgate.output import Output, output_of
 from callgate.parts import Prompt
 from callgate.permission import Approval
@@ -120,8 +120,8 @@ class _Heard:
     """What has come of an answer so far."""
 
     who: AnsweredBy
-    collector: Collector = field(default_factory=Collector)
-    announced: list[FunctionCall] = field(default_factory=list[FunctionCall])
+    collector: Collector
+    announced: list[FunctionCall]
 
 
 @dataclass(slots=True)
@@ -133,6 +133,10 @@ class Session:
     position: int
     """Facts in the journal."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    """Who has it in hand, or waits for that."""
+    is_new: bool = True
+    """Whether there was nothing in the journal when it was last taken in hand."""
     driver: Driver | None = None
     broken: bool = False
     """The journal could not be written, so the state in memory is not to be trusted."""
@@ -171,6 +175,8 @@ class Driver:
         self.person = person
         """Who answers what tools want to know."""
         self.running: dict[str, Running | Kept] = {}
+        self._post: Post | None = None
+        self._inner: InnerCalls | None = None
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: str | None = None
         """The call that somebody is being asked about; one at a time, so that a terminal can cope."""
@@ -185,30 +191,34 @@ class Driver:
         self.is_renewing = False
         self.spans = _spans_of(setup.model, session.id)
 
-    # Most runs make no calls. What only those need that do is made when it is first asked for.
+    # Many runs make no calls. What only those need that do is made when it is first asked for.
 
     @functools.cached_property
     def inbox(self) -> asyncio.Queue[Happening]:
         """What happened."""
         return asyncio.Queue()
 
-    @functools.cached_property
+    @property
     def post(self) -> Post:
         """What the keeper does for this run."""
-        return Post(self.keeper, self.session.id, partial(self.inbox.put_nowait, None))
+        if self._post is None:
+            self._post = Post(self.keeper, self.session.id, partial(self.inbox.put_nowait, None))
+        return self._post
 
-    @functools.cached_property
+    @property
     def inner(self) -> InnerCalls:
         """What the tools of this run call."""
-        around = Surroundings(
-            setup=self.setup,
-            session=self.session.id,
-            note=partial(self.journal, durable=True),
-            emit=self.emit,
-            always=lambda: self.loop.always.values(),
-            asking=self.ask_lock,
-        )
-        return InnerCalls(around)
+        if self._inner is None:
+            around = Surroundings(
+                setup=self.setup,
+                session=self.session.id,
+                note=partial(self.journal, durable=True),
+                emit=self.emit,
+                always=lambda: self.loop.always.values(),
+                asking=self.ask_lock,
+            )
+            self._inner = InnerCalls(around)
+        return self._inner
 
     @functools.cached_property
     def ask_lock(self) -> asyncio.Lock:
@@ -240,17 +250,16 @@ class Driver:
         finally:
             self.stopping.end()
             self.spans.close()
-            made = vars(self)
-            if "post" in made:
-                self.post.close()
+            if self._post is not None:
+                self._post.close()
             for task in self.tasks:
                 task.cancel()
             for running in self.running.values():  # Only if something broke: an ordered end leaves nothing running.
                 running.stop("The run has failed.")
             if self.tasks or self.running:
                 await asyncio.gather(*self.tasks, *(call.wait() for call in self.running.values()), return_exceptions=True)
-            if "inner" in made:
-                await self.inner.aclose()
+            if self._inner is not None:
+                await self._inner.aclose()
 
     def renew_lease(self) -> None:
         """It is time to renew the lease, unless that is being done."""
@@ -288,7 +297,7 @@ class Driver:
             started = {record.call.id for record in self.loop.open_calls if record.state == "started"}
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
             first.append(facts.ToolsKnown(tools=known.tools, names=known.names, at_s=time.time()))
-        notices = list(self.setup.complaints(self.view))
+        notices = self.setup.complaints(self.view)
         if opening.history is not None:
             contents, notes = repaired(opening.history)
             first.append(facts.HistoryGiven(contents=contents))
@@ -298,7 +307,8 @@ class Driver:
         self.has_begun = True
         for notice in notices:
             await self.emit(notice)
-        await self.report(settled)
+        if settled:
+            await self.report(settled)
         if started:
             for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
                 await self.emit(notice)
@@ -409,9 +419,11 @@ class Driver:
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
-        _log_request(self.setup.model.name, request, command)
-        await self.stopping.during(self.wait_for_budget())
-        heard = _Heard(who=AnsweredBy(self.setup.model.name, origin_of(self.setup.model)))
+        if logger.isEnabledFor(logging.DEBUG):  # To put it into words takes time.
+            _log_request(self.setup.model.name, request, command)
+        if (wait_s := self.keeper.model.book()) > 0:
+            await self.stopping.during(self.wait_for_budget(wait_s))
+        heard = _Heard(self.setup.who, Collector(), [])
         try:
             answer = await self.stopping.during(self.hear(request, heard))
         except BaseException as error:
@@ -474,8 +486,9 @@ class Driver:
         conversation.add_user(SUM_UP)
         request = ModelRequest(conversation=conversation, tool_choice="none", settings=self.setup.settings, stream=False)
         collector = Collector()
-        who = AnsweredBy(self.setup.model.name, origin_of(self.setup.model))
-        await self.wait_for_budget()
+        who = self.setup.who
+        if (wait_s := self.keeper.model.book()) > 0:
+            await self.wait_for_budget(wait_s)
         async with answering(self.setup.model, request) as items:
             async for item in items:
                 if isinstance(item, AnsweredBy):
@@ -489,18 +502,17 @@ class Driver:
         price = self.setup.prices.get(who.model)
         return None if price is None else price.of(usage)
 
-    async def wait_for_budget(self) -> None:
+    async def wait_for_budget(self, wait_s: float) -> None:
         """Waits until another request may be made."""
-        wait_s = self.keeper.model.book()
-        if wait_s > 0:
-            await self.emit(Notice("waiting", f"Waiting {wait_s:.1f} s: the budget for requests is used up.", "warning"))
-            await asyncio.sleep(wait_s)
+        await self.emit(Notice("waiting", f"Waiting {wait_s:.1f} s: the budget for requests is used up.", "warning"))
+        await asyncio.sleep(wait_s)
 
     async def take_in(self, answer: Answer, who: AnsweredBy) -> None:
         """Journals an answer and tells what became of its calls."""
-        logger.debug("answer of %s: %s %s", who.model, answer.finish_reason, answer.content)
-        for call in answer.calls:
-            logger.debug("call %s: %s(%s) %s", call.id, call.name, call.args, call.problem or "")
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("answer of %s: %s %s", who.model, answer.finish_reason, answer.content)
+            for call in answer.calls:
+                logger.debug("call %s: %s(%s) %s", call.id, call.name, call.args, call.problem or "")
         self.keeper.model.used(answer.usage.total_tokens)
         await self.emit(UsageReported(answer.usage))
         fact = facts.ModelAnswered(
@@ -728,11 +740,10 @@ def _spans_of(model: Model, session: str) -> RunSpans | NoSpans:
 
 
 def _log_request(model: str, request: ModelRequest, command: facts.AskModel) -> None:
-    """Tells the log of a request, if anybody wants to know: to put it into words takes time."""
-    if logger.isEnabledFor(logging.DEBUG):
-        contents, tools = len(request.conversation), list(request.declaration.names)
-        said = "asking %s: contents %d, tools %s, choice %s, feedback %r"
-        logger.debug(said, model, contents, tools, command.tool_choice, command.feedback)
+    """Tells the log of a request."""
+    contents, tools = len(request.conversation), list(request.declaration.names)
+    said = "asking %s: contents %d, tools %s, choice %s, feedback %r"
+    logger.debug(said, model, contents, tools, command.tool_choice, command.feedback)
 
 
 def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:

@@ -18,7 +18,7 @@ from callgate.store.memory import ANONYMOUS_PREFIX
 from callgate.store.owner import new_owner
 from callgate.turn import Loop
 
-__all__ = ["Sessions", "held", "let_go"]
+__all__ = ["Sessions"]
 
 logger = logging.getLogger("callgate.driver")
 
@@ -26,7 +26,10 @@ SESSIONS_CACHED = 256
 
 
 class Sessions:
-    """The sessions that were used last, as they are in memory; those of runs under way are always among them."""
+    """Sessions as they are in memory: those in use, and those that were used last.
+
+    One that has come to the end of its first run is not kept: most are not heard of again, and a run is soon read back.
+    """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Session] = OrderedDict()
@@ -37,37 +40,86 @@ class Sessions:
         """The session, if it is in hand."""
         return self._known.get(session_id)
 
-    def of(self, session_id: str | None) -> Session:
-        """The session with this id, which begins if there is none; without an id, a new one."""
-        if not session_id:
-            session_id = f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
-        session = self._known.get(session_id)
-        if session is not None:
-            self._known.move_to_end(session_id)
-            return session
-        while len(self._known) >= SESSIONS_CACHED and self._forget_oldest():
-            pass
-        session = self._known[session_id] = Session(session_id, Loop(), 0)
-        return session
+    async def hold(self, session_id: str | None, store: Store, *, wait_s: float) -> tuple[Session, Lease]:
+        """A session that nobody else works on, here or in another process, as it is by now; it is to be let go of again.
 
-    def forget(self, session: Session) -> None:
-        """Drops what is known: next time the journal is read anew."""
-        self._known.pop(session.id, None)
+        One that does not exist yet begins, and so does one without an id.
 
-    def _forget_oldest(self) -> bool:
-        """Whether there is one without a run."""
-        for session in self._known.values():
-            if session.driver is None:
-                del self._known[session.id]
-                return True
-        return False
+        Raises:
+            SessionBusy: another process holds it for more than `wait_s` seconds.
+        """
+        session = self._taken(session_id)
+        try:
+            await session.lock.acquire()
+        except BaseException:
+            self._give_back(session)
+            raise
+        try:
+            lease = await _acquired(store, session.id, wait_s)
+        except BaseException:
+            self._free(session)
+            raise
+        try:
+            if session.broken or lease.position < session.position:  # Or it was deleted and begun again elsewhere.
+                session.loop, session.position, session.broken = Loop(), 0, False
+            if lease.position > session.position:
+                for fact in await store.load(session.id, start=session.position):
+                    session.loop.apply(fact)
+                    session.position += 1
+        except BaseException:
+            await self.let_go(session, lease, store)
+            raise
+        session.is_new = lease.position == 0
+        return session, lease
 
-    def keep_leases(self) -> None:
+    async def let_go(self, session: Session, lease: Lease, store: Store) -> None:
+        """Gives a session free for others."""
+        try:
+            await store.release(lease)
+        except StoreError as error:
+            logger.debug("the lease of session %r is not given back, and runs out by itself: %s", session.id, error)
+        finally:
+            self._free(session)
+
+    def keep_leases(self, loop: asyncio.AbstractEventLoop) -> None:
         """From now on the leases of runs on this event loop are renewed in time, until there are none."""
-        loop = asyncio.get_running_loop()
         if loop not in self._renewing:
             self._renewing = {other for other in self._renewing if not other.is_closed()} | {loop}
             loop.call_later(LEASE_S / 3, self._renew, loop)
+
+    # Behind it ------------------------------------------------------------------------------------------------------------
+
+    def _taken(self, session_id: str | None) -> Session:
+        if not session_id:
+            session_id = f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
+        session = self._known.get(session_id)
+        if session is None:
+            session = self._known[session_id] = Session(session_id, Loop(), 0)
+        session.users += 1
+        return session
+
+    def _free(self, session: Session) -> None:
+        session.lock.release()
+        self._give_back(session)
+
+    def _give_back(self, session: Session) -> None:
+        session.users -= 1
+        if session.users:
+            return
+        if session.broken or (session.is_new and session.loop.phase in ("idle", "done")):
+            del self._known[session.id]
+            return
+        self._known.move_to_end(session.id)
+        while len(self._known) > SESSIONS_CACHED and self._forget_oldest():
+            pass
+
+    def _forget_oldest(self) -> bool:
+        """Whether there is one that is not in use."""
+        for session in self._known.values():
+            if not session.users:
+                del self._known[session.id]
+                return True
+        return False
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
         drivers = [session.driver for session in list(self._known.values()) if session.driver is not None]
@@ -80,35 +132,8 @@ class Sessions:
             self._renewing.discard(loop)
 
 
-async def held(store: Store, session: Session, *, wait_s: float) -> Lease:
-    """Holds a session against other processes as soon as none holds it, and takes in what they have added meanwhile.
-
-    Raises:
-        SessionBusy: another one holds it for more than `wait_s` seconds.
-    """
-    lease = await _acquired(store, session.id, wait_s)
-    try:
-        if lease.position < session.position:  # It was deleted and begun again elsewhere.
-            session.loop, session.position = Loop(), 0
-        if lease.position > session.position:
-            for fact in await store.load(session.id, start=session.position):
-                session.loop.apply(fact)
-                session.position += 1
-    except BaseException:
-        await let_go(store, lease)
-        raise
-    return lease
-
-
-async def let_go(store: Store, lease: Lease) -> None:
-    """Gives a session free for others."""
-    try:
-        await store.release(lease)
-    except StoreError as error:
-        logger.debug("the lease of session %r is not given back, and runs out by itself: %s", lease.session, error)
-
-
 async def _acquired(store: Store, session: str, wait_max_s: float) -> Lease:
+    """The lease of a session, as soon as no other process holds it."""
     owner, wait_s, waited_s = new_owner(), 0.02, 0.0
     while True:
         try:

@@ -90,9 +90,10 @@ class Gate:
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
     ) -> None:
-        from callgate import driver, holding
+        from callgate import driver
         from callgate.declaration import DECLARATIONS_MAX, split_built_in
         from callgate.execute import Executor
+        from callgate.holding import Sessions
         from callgate.models.choice import open_model
         from callgate.permission import AuditLog, Policy, RateLimits
         from callgate.permission.gatekeeper import Gatekeeper
@@ -137,8 +138,7 @@ class Gate:
         self._setup.view()  # Raises now what would fail in the first request.
         # At hand for every run: to import it again in each takes longer than it seems.
         self._code = driver
-        self._holding = holding
-        self._sessions = holding.Sessions()
+        self._sessions = Sessions()
         self._portal: Portal | None = None
         self._portal_lock = threading.Lock()
         self._users = 0
@@ -490,17 +490,14 @@ class Gate:
     async def _drive(self, opening: Opening, emit: Emit | None) -> Reply:
         if not self._setup.executor.is_live:
             self._check_choice(opening.tool_choice)
-        session = self._sessions.of(opening.session)
-        lease = await self._hold(session)
+        session, lease = await self._hold(opening.session)
         try:
             self._check_choice(opening.tool_choice)
             driver = session.driver = self._code.Driver(self._setup, session, lease, emit, person=self._elicit)
-            self._sessions.keep_leases()
+            self._sessions.keep_leases(driver.event_loop)
             return await driver.drive(opening)
         finally:
             session.driver = None
-            if session.broken:
-                self._sessions.forget(session)
             await self._let_go(session, lease)
 
     def _check_choice(self, choice: ToolChoice) -> None:
@@ -513,38 +510,30 @@ class Gate:
     @contextlib.asynccontextmanager
     async def _held(self, session_id: str) -> AsyncGenerator[tuple[Session, Lease]]:
         """A session to look at or to write to, beside a run that holds it or by itself."""
-        session = self._sessions.of(session_id)
-        if session.driver is not None:
+        session = self._sessions.get(session_id)
+        if session is not None and session.driver is not None:
             yield session, session.driver.lease
             return
-        lease = await self._hold(session)
+        session, lease = await self._hold(session_id)
         try:
             yield session, lease
         finally:
             await self._let_go(session, lease)
 
-    async def _hold(self, session: Session) -> Lease:
-        """Waits until no other run here works on the session, the tools are there, and no other process has the session."""
-        await session.lock.acquire()
+    async def _hold(self, session_id: str | None) -> tuple[Session, Lease]:
+        """A session in hand, with the tools started."""
+        await self._begin_use()
         try:
-            await self._begin_use()
-            try:
-                return await self._holding.held(self._setup.store, session, wait_s=self._setup.limits.session_wait_s)
-            except BaseException:
-                await self._end_use()
-                raise
+            return await self._sessions.hold(session_id, self._setup.store, wait_s=self._setup.limits.session_wait_s)
         except BaseException:
-            session.lock.release()
+            await self._end_use()
             raise
 
     async def _let_go(self, session: Session, lease: Lease) -> None:
         try:
-            await self._holding.let_go(self._setup.store, lease)
+            await self._sessions.let_go(session, lease, self._setup.store)
         finally:
-            try:
-                await self._end_use()
-            finally:
-                session.lock.release()
+            await self._end_use()
 
     @contextlib.asynccontextmanager
     async def _in_use(self) -> AsyncGenerator[None]:
