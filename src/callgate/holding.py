@@ -7,6 +7,7 @@ goes is in `driver.py`.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 from collections import OrderedDict
@@ -33,6 +34,7 @@ class Sessions:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Session] = OrderedDict()
+        self._owner, self._process = "", 0
         self._renewing: set[asyncio.AbstractEventLoop] = set()
         """Where there is a timer for the leases of all runs: a timer for each would mostly be for nothing."""
 
@@ -55,7 +57,7 @@ class Sessions:
             self._give_back(session)
             raise
         try:
-            lease = await _acquired(store, session.id, wait_s)
+            lease = await self._acquired(store, session.id, wait_s)
         except BaseException:
             self._free(session)
             raise
@@ -85,7 +87,8 @@ class Sessions:
         """From now on the leases of runs on this event loop are renewed in time, until there are none."""
         if loop not in self._renewing:
             self._renewing = {other for other in self._renewing if not other.is_closed()} | {loop}
-            loop.call_later(LEASE_S / 3, self._renew, loop)
+            # In a context of its own: it outlasts the run that it is made in, and is not to hold what belongs to that.
+            loop.call_later(LEASE_S / 3, self._renew, loop, context=contextvars.Context())
 
     # Behind it ------------------------------------------------------------------------------------------------------------
 
@@ -97,6 +100,20 @@ class Sessions:
             session = self._known[session_id] = Session(session_id, Loop(), 0)
         session.users += 1
         return session
+
+    async def _acquired(self, store: Store, session: str, wait_max_s: float) -> Lease:
+        """The lease of a session, as soon as nobody else holds it. Among the runs here its lock has seen to that."""
+        if self._process != os.getpid():  # A child of this process is somebody else.
+            self._owner, self._process = new_owner(), os.getpid()
+        wait_s, waited_s = 0.02, 0.0
+        while True:
+            try:
+                return await store.acquire(session, owner=self._owner)
+            except SessionBusy:
+                if waited_s >= wait_max_s:
+                    raise
+            await asyncio.sleep(wait_s)
+            waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, 0.5)
 
     def _free(self, session: Session) -> None:
         session.lock.release()
@@ -130,16 +147,3 @@ class Sessions:
             loop.call_later(LEASE_S / 3, self._renew, loop)
         else:
             self._renewing.discard(loop)
-
-
-async def _acquired(store: Store, session: str, wait_max_s: float) -> Lease:
-    """The lease of a session, as soon as no other process holds it."""
-    owner, wait_s, waited_s = new_owner(), 0.02, 0.0
-    while True:
-        try:
-            return await store.acquire(session, owner=owner)
-        except SessionBusy:
-            if waited_s >= wait_max_s:
-                raise
-        await asyncio.sleep(wait_s)
-        waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, 0.5)
