@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
@@ -79,14 +78,19 @@ def enter_worker(ask: Ask) -> None:
     _DOOR.set((ask, None))
 
 
-@contextmanager
-def run_for(person: Person | None) -> Generator[None]:
+class run_for:
     """What runs meanwhile is done for this person, by whom questions are answered; None is nobody who can be asked."""
-    token = _PERSON.set(person)
-    try:
-        yield
-    finally:
-        _PERSON.reset(token)
+
+    __slots__ = ("_person", "_token")
+
+    def __init__(self, person: Person | None) -> None:
+        self._person = person
+
+    def __enter__(self) -> None:
+        self._token = _PERSON.set(self._person)
+
+    def __exit__(self, *exc: object) -> None:
+        _PERSON.reset(self._token)
 
 
 def person_of_this_run() -> Person | None:
