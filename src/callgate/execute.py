@@ -57,8 +57,7 @@ class Executor:
         self.limits = limits or Limits()
         self._own: dict[str, Runnable] = {}
         self._live = LiveTools()
-        self.is_live = False
-        """Whether some of the tools come from places that must be started, and may change."""
+        self._is_live = False
         self._tools: dict[str, Runnable] = {}
         self._ever: dict[str, Runnable] = {}
         """Tools that are there or were: a call that was checked may outlive the place of its tool in the list."""
@@ -87,7 +86,7 @@ class Executor:
         self.toolsets += [item for item in tools if isinstance(item, Toolset) and not isinstance(item, Runnable)]
         for toolset in live:
             self._live.add(toolset)
-        self.is_live = bool(self._live)
+        self._is_live = bool(self._live)
         self._take_in(self._own if not self._live else self._own | self._live.runnables(self._own))
 
     def _take_in(self, tools: dict[str, Runnable]) -> None:
@@ -99,6 +98,11 @@ class Executor:
         self._ever |= tools
 
     # Tools that come and go -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_live(self) -> bool:
+        """Whether some of the tools come from places that must be started, and may change."""
+        return self._is_live
 
     async def start_tools(self, owner: object) -> None:
         """Starts what must be started before its tools are known. What does not start is told by `complaints`."""
