@@ -894,7 +894,7 @@ def test_a_scripted_model_refuses_a_history_that_the_api_would_refuse():
 
 
 def test_old_sessions_leave_the_cache_and_come_back_from_the_store(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("callgate.runtime.SESSIONS_CACHED", 2)
+    monkeypatch.setattr("callgate.holding.SESSIONS_CACHED", 2)
     gate = Gate(ScriptedModel([str(i) for i in range(6)]))
 
     async def story() -> Any:

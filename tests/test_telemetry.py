@@ -265,6 +265,26 @@ def test_without_a_tracer_provider_nothing_is_imported_and_nothing_is_sent() -> 
     assert json.loads(done.stdout) == []
 
 
+def test_a_provider_that_is_set_after_the_first_run_is_seen_by_the_next() -> None:
+    code = (
+        "import asyncio, json\n"
+        "from opentelemetry import trace\n"
+        "from opentelemetry.sdk.trace import TracerProvider\n"
+        "from opentelemetry.sdk.trace.export import SimpleSpanProcessor\n"
+        "from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter\n"
+        "from callgate import Gate, ScriptedModel\n"
+        "gate, exporter = Gate(ScriptedModel(['One.', 'Two.'])), InMemorySpanExporter()\n"
+        "asyncio.run(gate.run('Go.'))\n"
+        "provider = TracerProvider()\n"
+        "provider.add_span_processor(SimpleSpanProcessor(exporter))\n"
+        "trace.set_tracer_provider(provider)\n"
+        "asyncio.run(gate.run('Go.'))\n"
+        "print(json.dumps([span.name for span in exporter.get_finished_spans()]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert json.loads(done.stdout) == ["chat scripted", "invoke_agent callgate"]
+
+
 def test_a_provider_that_does_nothing_costs_no_spans(monkeypatch: pytest.MonkeyPatch) -> None:
     from opentelemetry import trace
 
@@ -272,7 +292,7 @@ def test_a_provider_that_does_nothing_costs_no_spans(monkeypatch: pytest.MonkeyP
     telemetry.inject(headers)
     assert headers == {}
     monkeypatch.setattr(trace, "get_tracer_provider", trace.NoOpTracerProvider)
-    assert telemetry._tracer() is None
+    assert telemetry.tracing() is None
 
 
 def test_the_variable_of_opentelemetry_asks_for_content_too(monkeypatch: pytest.MonkeyPatch) -> None:

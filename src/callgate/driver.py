@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from callgate import facts, parts
 from callgate.calls import Answer, Collector, salvaged_calls
@@ -31,9 +32,10 @@ from callgate.events import (
     TurnEnded,
     UsageReported,
 )
+from callgate.host import Person, run_for
 from callgate.inner import InnerCalls, Surroundings
-from callgate.models import AnsweredBy, ModelRequest, answering, origin_of, provider_of_model
-from callgate.output import Output
+from callgate.models import AnsweredBy, Model, ModelRequest, answering, provider_of_model
+from callgate.output import Output, output_of
 from callgate.parts import Prompt
 from callgate.permission import Approval
 from callgate.permission.approval import asked
@@ -41,10 +43,10 @@ from callgate.permission.gatekeeper import Post
 from callgate.respond import is_longer
 from callgate.running import Kept, Running, Watch
 from callgate.selection import FIND_TOOLS
-from callgate.setup import Setup
+from callgate.setup import Setup, usable_history
 from callgate.stopping import Stopped, Stopping
-from callgate.store import LEASE_S, Lease, Store
-from callgate.telemetry import RunSpans
+from callgate.store import Lease, Store
+from callgate.telemetry import NO_SPANS, NoSpans, RunSpans, tracing
 from callgate.turn import READ_RESULT, Loop
 from callgate.types import (
     CallRecord,
@@ -57,7 +59,7 @@ from callgate.types import (
     Usage,
 )
 
-__all__ = ["NOTHING_TO_DO", "Driver", "Emit", "Opening", "Session"]
+__all__ = ["NOTHING_TO_DO", "Driver", "Emit", "Opening", "Session", "opening_of"]
 
 logger = logging.getLogger("callgate.driver")
 
@@ -75,6 +77,8 @@ SUM_UP = (
 
 
 Emit = Callable[[Event], Awaitable[None]]
+Happening: TypeAlias = "facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice | None"
+"""What happened while calls ran; None says that it is time to look again."""
 
 
 async def _unheard(event: Event) -> None:
@@ -94,13 +98,30 @@ class Opening:
     """What the run must come to."""
 
 
+def opening_of(
+    prompt: Prompt | None,
+    session: str | None,
+    history: Iterable[Mapping[str, Any]] | None,
+    tool_choice: ToolChoice,
+    answers: Mapping[str, Approval] | None,
+    output: Any,
+) -> Opening:
+    """How a run was asked for, if it can be begun like that.
+
+    Raises:
+        UsageError: the history or the output is nothing that can be used.
+    """
+    contents = None if history is None else usable_history(history)
+    return Opening(prompt, session, contents, tool_choice, answers or {}, None if output is None else output_of(output))
+
+
 @dataclass(slots=True)
 class _Heard:
     """What has come of an answer so far."""
 
     who: AnsweredBy
-    collector: Collector = field(default_factory=Collector)
-    announced: list[FunctionCall] = field(default_factory=list[FunctionCall])
+    collector: Collector
+    announced: list[FunctionCall]
 
 
 @dataclass(slots=True)
@@ -112,6 +133,10 @@ class Session:
     position: int
     """Facts in the journal."""
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    """Who has it in hand, or waits for that."""
+    is_new: bool = True
+    """Whether there was nothing in the journal when it was last taken in hand."""
     driver: Driver | None = None
     broken: bool = False
     """The journal could not be written, so the state in memory is not to be trusted."""
@@ -123,7 +148,7 @@ class Session:
         """Journals facts, then takes them in; gives out the calls that they settled."""
         async with self.writing:
             now_s = time.time()
-            new_facts = [facts.dated(fact, now_s) for fact in new_facts]
+            new_facts = [fact if fact.at_s is not None else facts.dated(fact, now_s) for fact in new_facts]
             try:
                 await store.append(lease, new_facts, position=self.position, durable=durable)
             except BaseException:
@@ -136,7 +161,9 @@ class Session:
 class Driver:
     """One run: does what the machine asks for until it says that the run is over."""
 
-    def __init__(self, setup: Setup, session: Session, lease: Lease, emit: Emit | None) -> None:
+    def __init__(
+        self, setup: Setup, session: Session, lease: Lease, emit: Emit | None, *, person: Person | None = None
+    ) -> None:
         self.setup = setup
         self.view = setup.view(session.loop.tools)
         self.stream = emit is not None
@@ -144,14 +171,12 @@ class Driver:
         self.lease = lease
         self.loop = session.loop
         self.emit = emit or _unheard
-        self.inbox: asyncio.Queue[facts.CallEnded | facts.ApprovalAnswered | CallProgress | Notice | None] = asyncio.Queue()
-        """What happened; None says that it is time to look again."""
         self.keeper = setup.keeper
-        self.post = Post(setup.keeper, session.id, partial(self.inbox.put_nowait, None))
+        self.person = person
+        """Who answers what tools want to know."""
         self.running: dict[str, Running | Kept] = {}
-        self.ask_lock = asyncio.Lock()
-        self.inner: InnerCalls | None = None
-        """What tools call, once one has run."""
+        self._post: Post | None = None
+        self._inner: InnerCalls | None = None
         self.tasks: set[asyncio.Task[None]] = set()
         self.asking: str | None = None
         """The call that somebody is being asked about; one at a time, so that a terminal can cope."""
@@ -162,18 +187,51 @@ class Driver:
         self.has_begun = False
         """Whether what follows from here on belongs to this run."""
         self.output: Output | None = None
-        model = setup.model
-        self.spans = RunSpans(session.id, provider=provider_of_model(model), model=model.name)
+        self.event_loop = asyncio.get_running_loop()
+        self.is_renewing = False
+        self.spans = _spans_of(setup.model, session.id)
 
-    async def drive(self, opening: Opening) -> Reply:
+    # Many runs make no calls. What only those need that do is made when it is first asked for.
+
+    @functools.cached_property
+    def inbox(self) -> asyncio.Queue[Happening]:
+        """What happened."""
+        return asyncio.Queue()
+
+    @property
+    def post(self) -> Post:
+        """What the keeper does for this run."""
+        if self._post is None:
+            self._post = Post(self.keeper, self.session.id, partial(self.inbox.put_nowait, None))
+        return self._post
+
+    @property
+    def inner(self) -> InnerCalls:
+        """What the tools of this run call."""
+        if self._inner is None:
+            around = Surroundings(
+                setup=self.setup,
+                session=self.session.id,
+                note=partial(self.journal, durable=True),
+                emit=self.emit,
+                always=lambda: self.loop.always.values(),
+                asking=self.ask_lock,
+            )
+            self._inner = InnerCalls(around)
+        return self._inner
+
+    @functools.cached_property
+    def ask_lock(self) -> asyncio.Lock:
+        """Held by whoever asks a person."""
+        return asyncio.Lock()
+
+    def drive(self, opening: Opening) -> Awaitable[Reply]:
         """Carries the run through to its reply; a cancellation leaves a valid history."""
-        with self.spans.run():
-            return await self.driven(opening)
+        return self.spans.run(self.driven(opening))
 
     async def driven(self, opening: Opening) -> Reply:
         """The same, inside of the span of the run."""
         self.stopping.begin()
-        self.lease_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self.renew_lease)
         try:
             try:
                 await self.open(opening)
@@ -191,34 +249,35 @@ class Driver:
                 raise
         finally:
             self.stopping.end()
-            self.lease_timer.cancel()
             self.spans.close()
-            self.post.close()
+            if self._post is not None:
+                self._post.close()
             for task in self.tasks:
                 task.cancel()
             for running in self.running.values():  # Only if something broke: an ordered end leaves nothing running.
                 running.stop("The run has failed.")
             if self.tasks or self.running:
                 await asyncio.gather(*self.tasks, *(call.wait() for call in self.running.values()), return_exceptions=True)
-            if self.inner is not None:
-                await self.inner.aclose()
+            if self._inner is not None:
+                await self._inner.aclose()
 
     def renew_lease(self) -> None:
-        """It is time to renew the lease. Most runs are over before, so nothing waits for it meanwhile."""
-        if self.stopping.is_possible:
+        """It is time to renew the lease, unless that is being done."""
+        if self.stopping.is_possible and not self.is_renewing:
             self.spawn(self.lease_renewed())
 
     async def lease_renewed(self) -> None:
         """Renews the lease while the run goes on. A run that lost its session stops: another one is at work."""
+        self.is_renewing = True
         try:
             await self.setup.store.renew(self.lease)
         except SessionLost as error:
             self.session.broken = True
             self.stopping.fail(error)
-            return
         except StoreError as error:
             logger.warning("the lease of session %r could not be renewed: %s", self.session.id, error)
-        self.lease_timer = asyncio.get_running_loop().call_later(LEASE_S / 3, self.renew_lease)
+        finally:
+            self.is_renewing = False
 
     def request_cancel(self, reason: str) -> bool:
         """Stops the run in good order. Returns whether it will end as cancelled because of this."""
@@ -231,23 +290,25 @@ class Driver:
         self.output = opening.output
         known = self.view.known
         first: list[facts.Fact] = []
+        started: Set[str] = frozenset()
         if self.loop.phase in ("asking", "calling", "checking"):
             # Whoever was at work on this session is not any more: this driver holds its lock.
             first.append(facts.Recovered())
+            started = {record.call.id for record in self.loop.open_calls if record.state == "started"}
         if (self.loop.tools, self.loop.names) != (known.tools, known.names):
             first.append(facts.ToolsKnown(tools=known.tools, names=known.names, at_s=time.time()))
-        notices = list(self.setup.complaints(self.view))
+        notices = self.setup.complaints(self.view)
         if opening.history is not None:
             contents, notes = repaired(opening.history)
             first.append(facts.HistoryGiven(contents=contents))
             notices += [Notice("history_repaired", note, "warning") for note in notes[:NOTES_MAX]]
         first += self.beginning(opening)
-        started = {record.call.id for record in self.loop.open_calls if record.state == "started"}
         settled = await self.journal(*first)
         self.has_begun = True
         for notice in notices:
             await self.emit(notice)
-        await self.report(settled)
+        if settled:
+            await self.report(settled)
         if started:
             for notice in _recovery_notices(started, [*settled, *self.loop.open_calls]):
                 await self.emit(notice)
@@ -358,9 +419,11 @@ class Driver:
         if command.feedback is not None:
             await self.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
         request = self.setup.request(self.view, self.loop.conversation, command, stream=self.stream)
-        _log_request(self.setup.model.name, request, command)
-        await self.stopping.during(self.wait_for_budget())
-        heard = _Heard(who=AnsweredBy(self.setup.model.name, origin_of(self.setup.model)))
+        if logger.isEnabledFor(logging.DEBUG):  # To put it into words takes time.
+            _log_request(self.setup.model.name, request, command)
+        if (wait_s := self.keeper.model.book()) > 0:
+            await self.stopping.during(self.wait_for_budget(wait_s))
+        heard = _Heard(self.setup.who, Collector(), [])
         try:
             answer = await self.stopping.during(self.hear(request, heard))
         except BaseException as error:
@@ -423,8 +486,9 @@ class Driver:
         conversation.add_user(SUM_UP)
         request = ModelRequest(conversation=conversation, tool_choice="none", settings=self.setup.settings, stream=False)
         collector = Collector()
-        who = AnsweredBy(self.setup.model.name, origin_of(self.setup.model))
-        await self.wait_for_budget()
+        who = self.setup.who
+        if (wait_s := self.keeper.model.book()) > 0:
+            await self.wait_for_budget(wait_s)
         async with answering(self.setup.model, request) as items:
             async for item in items:
                 if isinstance(item, AnsweredBy):
@@ -438,18 +502,17 @@ class Driver:
         price = self.setup.prices.get(who.model)
         return None if price is None else price.of(usage)
 
-    async def wait_for_budget(self) -> None:
+    async def wait_for_budget(self, wait_s: float) -> None:
         """Waits until another request may be made."""
-        wait_s = self.keeper.model.book()
-        if wait_s > 0:
-            await self.emit(Notice("waiting", f"Waiting {wait_s:.1f} s: the budget for requests is used up.", "warning"))
-            await asyncio.sleep(wait_s)
+        await self.emit(Notice("waiting", f"Waiting {wait_s:.1f} s: the budget for requests is used up.", "warning"))
+        await asyncio.sleep(wait_s)
 
     async def take_in(self, answer: Answer, who: AnsweredBy) -> None:
         """Journals an answer and tells what became of its calls."""
-        logger.debug("answer of %s: %s %s", who.model, answer.finish_reason, answer.content)
-        for call in answer.calls:
-            logger.debug("call %s: %s(%s) %s", call.id, call.name, call.args, call.problem or "")
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("answer of %s: %s %s", who.model, answer.finish_reason, answer.content)
+            for call in answer.calls:
+                logger.debug("call %s: %s(%s) %s", call.id, call.name, call.args, call.problem or "")
         self.keeper.model.used(answer.usage.total_tokens)
         await self.emit(UsageReported(answer.usage))
         fact = facts.ModelAnswered(
@@ -520,36 +583,22 @@ class Driver:
         watch = Watch(
             session=self.session.id,
             progress=self.progress_of(call.id),
-            call_tool=partial(self.inner_calls().call, call, 1),
+            call_tool=partial(self.inner.call, call, 1),
             on_end=partial(self.call_ended, call),
         )
         definition = self.setup.executor.definition(call.name) if call.name in self.setup.executor else None
-        with self.spans.started(call, definition):
+        with run_for(self.person), self.spans.started(call, definition):
             self.running[call.id] = Kept(kept, watch) if kept is not None else self.setup.executor.start(call, watch)
 
     def call_ended(self, call: FunctionCall, result: ToolResult) -> None:
         """Hears that a call is over."""
-        self.inner_calls().end(call.id)
+        self.inner.end(call.id)
         self.spans.finished(call, result)
         logger.debug("call %s: %s after %.3f s", call.id, result.status, result.duration_s)
         if self.post.ended(call, result):
             self.spawn(self.hear_hooks(call, result))
         else:
             self.inbox.put_nowait(facts.CallEnded(id=call.id, result=result))
-
-    def inner_calls(self) -> InnerCalls:
-        """What the tools of this run call."""
-        if self.inner is None:
-            around = Surroundings(
-                setup=self.setup,
-                session=self.session.id,
-                note=partial(self.journal, durable=True),
-                emit=self.emit,
-                always=lambda: self.loop.always.values(),
-                asking=self.ask_lock,
-            )
-            self.inner = InnerCalls(around)
-        return self.inner
 
     async def hear_hooks(self, call: FunctionCall, result: ToolResult) -> None:
         """Lets hooks have their say about a result before it counts."""
@@ -662,7 +711,8 @@ class Driver:
         if not new_facts:
             return []
         settled = await self.session.journal(self.setup.store, self.lease, new_facts, durable=durable)
-        self.post.settled(settled)
+        if settled:
+            self.post.settled(settled)
         return settled
 
     async def report(self, settled: Sequence[CallRecord]) -> None:
@@ -681,12 +731,19 @@ class Driver:
         task.add_done_callback(self.tasks.discard)
 
 
+def _spans_of(model: Model, session: str) -> RunSpans | NoSpans:
+    """The spans of a run, if anybody traces it."""
+    tools = tracing()
+    if tools is None:
+        return NO_SPANS
+    return RunSpans(tools, session, provider=provider_of_model(model), model=model.name)
+
+
 def _log_request(model: str, request: ModelRequest, command: facts.AskModel) -> None:
-    """Tells the log of a request, if anybody wants to know: to put it into words takes time."""
-    if logger.isEnabledFor(logging.DEBUG):
-        contents, tools = len(request.conversation), list(request.declaration.names)
-        said = "asking %s: contents %d, tools %s, choice %s, feedback %r"
-        logger.debug(said, model, contents, tools, command.tool_choice, command.feedback)
+    """Tells the log of a request."""
+    contents, tools = len(request.conversation), list(request.declaration.names)
+    said = "asking %s: contents %d, tools %s, choice %s, feedback %r"
+    logger.debug(said, model, contents, tools, command.tool_choice, command.feedback)
 
 
 def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:

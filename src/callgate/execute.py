@@ -57,6 +57,7 @@ class Executor:
         self.limits = limits or Limits()
         self._own: dict[str, Runnable] = {}
         self._live = LiveTools()
+        self._is_live = False
         self._tools: dict[str, Runnable] = {}
         self._ever: dict[str, Runnable] = {}
         """Tools that are there or were: a call that was checked may outlive the place of its tool in the list."""
@@ -85,6 +86,7 @@ class Executor:
         self.toolsets += [item for item in tools if isinstance(item, Toolset) and not isinstance(item, Runnable)]
         for toolset in live:
             self._live.add(toolset)
+        self._is_live = bool(self._live)
         self._take_in(self._own if not self._live else self._own | self._live.runnables(self._own))
 
     def _take_in(self, tools: dict[str, Runnable]) -> None:
@@ -100,7 +102,7 @@ class Executor:
     @property
     def is_live(self) -> bool:
         """Whether some of the tools come from places that must be started, and may change."""
-        return bool(self._live)
+        return self._is_live
 
     async def start_tools(self, owner: object) -> None:
         """Starts what must be started before its tools are known. What does not start is told by `complaints`."""

@@ -9,20 +9,21 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 from callgate.errors import ToolError, UsageError
 from callgate.types import ToolContext, ToolResult
 
-__all__ = ["Ask", "ask_host", "call", "call_sync", "enter", "enter_worker", "person_of_this_run", "run_for"]
+__all__ = ["Ask", "Person", "ask_host", "call", "call_sync", "enter", "enter_worker", "person_of_this_run", "run_for"]
 
 Ask: TypeAlias = Callable[[str, Mapping[str, Any]], "concurrent.futures.Future[ToolResult]"]
+Person: TypeAlias = Callable[[Any], Awaitable[Any]]
+"""Whoever answers a question."""
 
 _DOOR: ContextVar[tuple[Ask, asyncio.AbstractEventLoop | None] | None] = ContextVar("callgate_host", default=None)
-_PERSON: ContextVar[Callable[[Any], Awaitable[Any]] | None] = ContextVar("callgate_person", default=None)
+_PERSON: ContextVar[Person | None] = ContextVar("callgate_person", default=None)
 
 
 async def call(name: str, args: Mapping[str, Any] | None = None) -> Any:
@@ -77,17 +78,22 @@ def enter_worker(ask: Ask) -> None:
     _DOOR.set((ask, None))
 
 
-@contextmanager
-def run_for(person: Callable[[Any], Awaitable[Any]] | None) -> Generator[None]:
+class run_for:
     """What runs meanwhile is done for this person, by whom questions are answered; None is nobody who can be asked."""
-    token = _PERSON.set(person)
-    try:
-        yield
-    finally:
-        _PERSON.reset(token)
+
+    __slots__ = ("_person", "_token")
+
+    def __init__(self, person: Person | None) -> None:
+        self._person = person
+
+    def __enter__(self) -> None:
+        self._token = _PERSON.set(self._person)
+
+    def __exit__(self, *exc: object) -> None:
+        _PERSON.reset(self._token)
 
 
-def person_of_this_run() -> Callable[[Any], Awaitable[Any]] | None:
+def person_of_this_run() -> Person | None:
     """Who answers questions for the gate that runs this tool, if somebody does."""
     return _PERSON.get()
 

@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import os
 import threading
-from collections import OrderedDict
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from callgate.errors import SessionBusy, StoreError, UsageError
+from callgate.errors import UsageError
 
 if TYPE_CHECKING:
     from callgate.calls import Answer
@@ -49,8 +47,6 @@ __all__ = ["Gate"]
 
 EVENTS_MAX = 256
 """Events that may wait for a slow reader of a stream before the run itself waits."""
-
-SESSIONS_CACHED = 256
 
 
 class Gate:
@@ -97,6 +93,7 @@ class Gate:
         from callgate import driver
         from callgate.declaration import DECLARATIONS_MAX, split_built_in
         from callgate.execute import Executor
+        from callgate.holding import Sessions
         from callgate.models.choice import open_model
         from callgate.permission import AuditLog, Policy, RateLimits
         from callgate.permission.gatekeeper import Gatekeeper
@@ -141,7 +138,7 @@ class Gate:
         self._setup.view()  # Raises now what would fail in the first request.
         # At hand for every run: to import it again in each takes longer than it seems.
         self._code = driver
-        self._sessions: OrderedDict[str, Session] = OrderedDict()
+        self._sessions = Sessions()
         self._portal: Portal | None = None
         self._portal_lock = threading.Lock()
         self._users = 0
@@ -338,9 +335,7 @@ class Gate:
                 raise UsageError(f"session {session!r} is in the middle of a run: let that end first")
             dropped = known.loop.conversation.cut_for(0)
             if dropped:
-                from callgate.driver import Driver
-
-                await Driver(self._setup, known, lease, None).compact(dropped)
+                await self._code.Driver(self._setup, known, lease, None).compact(dropped)
             return dropped
 
     # Running --------------------------------------------------------------------------------------------------------------
@@ -373,7 +368,8 @@ class Gate:
             ModelError: the model could not be reached, or did not give a usable answer.
             UsageError: the arguments cannot be used.
         """
-        return await self._drive(_opening(prompt, session, history, tool_choice, answers, output), watch)
+        opening = self._code.opening_of(prompt, session, history, tool_choice, answers, output)
+        return await self._drive(opening, watch)
 
     async def stream(
         self,
@@ -391,7 +387,7 @@ class Gate:
         from callgate.portal import Channel
 
         channel: Channel[Event] = Channel(EVENTS_MAX)
-        opening = _opening(prompt, session, history, tool_choice, answers, output)
+        opening = self._code.opening_of(prompt, session, history, tool_choice, answers, output)
         task = asyncio.create_task(self._drive(opening, channel.send))
         task.add_done_callback(lambda _: channel.close())
         try:
@@ -492,21 +488,17 @@ class Gate:
     # Behind it ------------------------------------------------------------------------------------------------------------
 
     async def _drive(self, opening: Opening, emit: Emit | None) -> Reply:
-        from callgate.host import run_for
-
         if not self._setup.executor.is_live:
             self._check_choice(opening.tool_choice)
-        session = self._session(opening.session)
-        async with session.lock, self._in_use(), self._leased(session) as lease:
+        session, lease = await self._hold(opening.session)
+        try:
             self._check_choice(opening.tool_choice)
-            driver = session.driver = self._code.Driver(self._setup, session, lease, emit)
-            try:
-                with run_for(self._elicit):
-                    return await driver.drive(opening)
-            finally:
-                session.driver = None
-                if session.broken:
-                    self._sessions.pop(session.id, None)
+            driver = session.driver = self._code.Driver(self._setup, session, lease, emit, person=self._elicit)
+            self._sessions.keep_leases(driver.event_loop)
+            return await driver.drive(opening)
+        finally:
+            session.driver = None
+            await self._let_go(session, lease)
 
     def _check_choice(self, choice: ToolChoice) -> None:
         """Raises now what would fail in the first request."""
@@ -518,121 +510,53 @@ class Gate:
     @contextlib.asynccontextmanager
     async def _held(self, session_id: str) -> AsyncGenerator[tuple[Session, Lease]]:
         """A session to look at or to write to, beside a run that holds it or by itself."""
-        session = self._session(session_id)
-        if session.driver is not None:
+        session = self._sessions.get(session_id)
+        if session is not None and session.driver is not None:
             yield session, session.driver.lease
             return
-        async with session.lock, self._in_use(), self._leased(session) as lease:
+        session, lease = await self._hold(session_id)
+        try:
             yield session, lease
+        finally:
+            await self._let_go(session, lease)
 
-    def _leased(self, session: Session) -> _Leased:
-        return _Leased(self, session)
+    async def _hold(self, session_id: str | None) -> tuple[Session, Lease]:
+        """A session in hand, with the tools started."""
+        await self._begin_use()
+        try:
+            return await self._sessions.hold(session_id, self._setup.store, wait_s=self._setup.limits.session_wait_s)
+        except BaseException:
+            await self._end_use()
+            raise
 
-    async def acquired(self, session: str) -> Lease:
-        """The lease of a session, as soon as no other process holds it.
+    async def _let_go(self, session: Session, lease: Lease) -> None:
+        try:
+            await self._sessions.let_go(session, lease, self._setup.store)
+        finally:
+            await self._end_use()
 
-        Raises:
-            SessionBusy: another one does for too long.
-        """
-        import asyncio
+    @contextlib.asynccontextmanager
+    async def _in_use(self) -> AsyncGenerator[None]:
+        await self._begin_use()
+        try:
+            yield
+        finally:
+            await self._end_use()
 
-        from callgate.store.owner import new_owner
-
-        owner, wait_s, waited_s = new_owner(), 0.02, 0.0
-        while True:
+    async def _begin_use(self) -> None:
+        """Connections live as long as a run, or as long as the gate is entered."""
+        gate, tools = self._host or self, self._setup.executor
+        gate._users += 1
+        if tools.is_live:
             try:
-                return await self._setup.store.acquire(session, owner=owner)
-            except SessionBusy:
-                if waited_s >= self._setup.limits.session_wait_s:
-                    raise
-            await asyncio.sleep(wait_s)
-            waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, 0.5)
+                await tools.start_tools(gate)
+            except BaseException:
+                await self._end_use()
+                raise
 
-    def _in_use(self) -> _InUse:
-        return _InUse(self._host or self)
+    async def _end_use(self) -> None:
+        await (self._host or self).__aexit__()
 
     async def _aclose(self) -> None:
         await self._setup.executor.stop_tools(self)
         await self._setup.aclose()
-
-    def _session(self, session_id: str | None) -> Session:
-        if not session_id:
-            from callgate.store.memory import ANONYMOUS_PREFIX
-
-            session_id = f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
-        session = self._sessions.get(session_id)
-        if session is None:
-            session = self._sessions[session_id] = self._code.Session(session_id, self._code.Loop(), 0)
-            while len(self._sessions) > SESSIONS_CACHED:
-                idle = next((known for known in self._sessions.values() if known.driver is None), session)
-                if idle is session:
-                    break
-                del self._sessions[idle.id]
-        self._sessions.move_to_end(session_id)
-        return session
-
-
-class _InUse:
-    """A context in which a gate is used: connections live as long as a run, or as long as the gate is entered."""
-
-    __slots__ = ("_gate",)
-
-    def __init__(self, gate: Gate) -> None:
-        self._gate = gate
-
-    async def __aenter__(self) -> None:
-        await self._gate.__aenter__()
-        try:
-            await self._gate.tools.start_tools(self._gate)
-        except BaseException:
-            await self._gate.__aexit__()
-            raise
-
-    async def __aexit__(self, *exc: object) -> None:
-        await self._gate.__aexit__()
-
-
-class _Leased:
-    """A context that holds a session against other processes, and takes in what they have added since it was held last."""
-
-    __slots__ = ("_gate", "_lease", "_session")
-
-    def __init__(self, gate: Gate, session: Session) -> None:
-        self._gate = gate
-        self._session = session
-
-    async def __aenter__(self) -> Lease:
-        session = self._session
-        lease = self._lease = await self._gate.acquired(session.id)
-        try:
-            if lease.position < session.position:  # It was deleted and begun again elsewhere.
-                from callgate.turn import Loop
-
-                session.loop, session.position = Loop(), 0
-            for fact in await self._gate.store.load(session.id, start=session.position):
-                session.loop.apply(fact)
-                session.position += 1
-        except BaseException:
-            await self.__aexit__()
-            raise
-        return lease
-
-    async def __aexit__(self, *exc: object) -> None:
-        with contextlib.suppress(StoreError):  # It runs out by itself.
-            await self._gate.store.release(self._lease)
-
-
-def _opening(
-    prompt: Prompt | None,
-    session: str | None,
-    history: Iterable[Mapping[str, Any]] | None,
-    tool_choice: ToolChoice,
-    answers: Mapping[str, Approval] | None,
-    output: Any,
-) -> Opening:
-    from callgate.driver import Opening
-    from callgate.output import output_of
-    from callgate.setup import usable_history
-
-    wanted = None if output is None else output_of(output)
-    return Opening(prompt, session, usable_history(history), tool_choice, answers or {}, wanted)

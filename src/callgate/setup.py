@@ -5,7 +5,7 @@ Definitions come in, declarations and requests go out; this file asks nobody and
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, cast
@@ -19,7 +19,7 @@ from callgate.events import (
 )
 from callgate.execute import Executor
 from callgate.lookalike import look_alikes_among
-from callgate.models import Model, ModelRequest, close_model
+from callgate.models import AnsweredBy, Model, ModelRequest, close_model, origin_of
 from callgate.permission import Policy, RateLimits
 from callgate.permission.gatekeeper import Gatekeeper
 from callgate.respond import whole_text
@@ -97,10 +97,15 @@ class Setup:
     built_in: tuple[BuiltIn, ...]
     tools_shown: int | None
     views: Views = field(default_factory=Views)
+    who: AnsweredBy = field(init=False)
+    """Who answers, unless the model says that it was another one."""
 
-    def view(self, found: Iterable[str] = ()) -> View:
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "who", AnsweredBy(self.model.name, origin_of(self.model)))
+
+    def view(self, found: Collection[str] = ()) -> View:
         """The tools that are declared: those shown from the start, and those that were found since."""
-        found, policy = list(found), self.keeper.policy
+        policy = self.keeper.policy
         is_usual = self.tools_shown is None and READ_RESULT not in found
         if is_usual and (last := self.views.last(self.executor.digests, policy)) is not None:
             return last
@@ -124,22 +129,24 @@ class Setup:
             self.views.keep(digests, policy, view)
         return view
 
-    def complaints(self, view: View) -> Iterator[Notice]:
+    def complaints(self, view: View) -> list[Notice]:
         """What keeps tools away from the model."""
-        for reason in view.declaration.quarantined.values():
-            yield Notice("tool_left_out", reason, "warning")
+        notices = [Notice("tool_left_out", reason, "warning") for reason in view.declaration.quarantined.values()]
+        return notices + self._complaints_of_servers() if self.executor.is_live else notices
+
+    def _complaints_of_servers(self) -> list[Notice]:
+        told: list[tuple[str, str]] = []
         if self.tools_shown is None and (more := len(self.executor) - DECLARATIONS_MAX) > 0:
             message = f"{more} tools are left out: a request can declare at most {DECLARATIONS_MAX}; use tools_shown="
-            yield Notice("tool_left_out", message, "warning")
-        for complaint in self.executor.complaints():
-            yield Notice("server_unavailable", complaint, "warning")
-        if self.executor.is_live:
-            alike = look_alikes_among(self.executor.definitions)
-            for pair in alike[:LOOK_ALIKES_TOLD]:
-                yield Notice("look_alike_tool", f"{pair} See that the right one is called, or exclude it.", "warning")
-            if len(alike) > LOOK_ALIKES_TOLD:
-                more = f"{len(alike) - LOOK_ALIKES_TOLD} more pairs of tools look alike; `callgate doctor` lists them."
-                yield Notice("look_alike_tool", more, "warning")
+            told.append(("tool_left_out", message))
+        told += [("server_unavailable", complaint) for complaint in self.executor.complaints()]
+        alike = look_alikes_among(self.executor.definitions)
+        for pair in alike[:LOOK_ALIKES_TOLD]:
+            told.append(("look_alike_tool", f"{pair} See that the right one is called, or exclude it."))
+        if len(alike) > LOOK_ALIKES_TOLD:
+            more = f"{len(alike) - LOOK_ALIKES_TOLD} more pairs of tools look alike; `callgate doctor` lists them."
+            told.append(("look_alike_tool", more))
+        return [Notice(kind, message, "warning") for kind, message in told]
 
     def request(self, view: View, conversation: Conversation, command: facts.AskModel, *, stream: bool) -> ModelRequest:
         """What a model is asked with. Where only a typed answer is wanted, no tool stands in its way."""

@@ -12,19 +12,24 @@ import importlib
 import json
 import os
 import sys
-from collections.abc import Generator, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from callgate import parts
 from callgate.calls import Answer
 from callgate.request import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Reply, ToolDefinition, ToolResult
 
-__all__ = ["ChatSpan", "RunSpans", "inject", "record_content"]
+__all__ = ["NO_SPANS", "ChatSpan", "NoSpans", "RunSpans", "inject", "record_content", "tracing"]
+
+T = TypeVar("T")
 
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_CHARS_MAX = 100_000
 AGENT = "callgate"
+
+_IS_WANTED = bool(os.environ.get("OTEL_PYTHON_TRACER_PROVIDER"))
+"""Whether the program was started to be traced, even if it has no code for that."""
 
 # Setting of a model -> its attribute.
 _SETTINGS = {
@@ -36,7 +41,10 @@ _SETTINGS = {
 _TOOL_TYPES = {"mcp": "extension"}
 
 _content: bool | None = None
-_tracers: dict[int, tuple[Any, Any]] = {}
+_seen: tuple[Any, Any] = (None, None)
+"""How a provider was asked for and which one was set, when that was last looked at."""
+_found: tuple[Any, Any] | None = None
+"""What it came to."""
 
 
 def record_content(on: bool | None) -> None:
@@ -52,31 +60,38 @@ def _has_content() -> bool:
 def _api() -> Any:
     """OpenTelemetry's `trace` module, if something in this program uses it; importing it would help nobody else."""
     trace = sys.modules.get("opentelemetry.trace")
-    if trace is None and os.environ.get("OTEL_PYTHON_TRACER_PROVIDER"):
+    if trace is None and _IS_WANTED:
         with contextlib.suppress(ImportError):
             trace = importlib.import_module("opentelemetry.trace")
     return trace
 
 
-def _tracer() -> tuple[Any, Any] | None:
+def tracing() -> tuple[Any, Any] | None:
     """The module and a tracer of the program's provider; None where it has none."""
+    global _seen, _found
     trace = _api()
     if trace is None:
         return None
-    provider = trace.get_tracer_provider()
+    # As long as none is set, the package looks into the environment whenever it is asked, which takes longer than all else
+    # here. So it is asked only if another one was set since; a package that keeps it elsewhere is asked each time.
+    ask, provider = trace.get_tracer_provider, getattr(trace, "_TRACER_PROVIDER", _seen)
+    if ask is not _seen[0] or provider is not _seen[1]:
+        _found = _tracer_of(trace, ask())
+        _seen = ask, getattr(trace, "_TRACER_PROVIDER", None)
+    return _found
+
+
+def _tracer_of(trace: Any, provider: Any) -> tuple[Any, Any] | None:
     if isinstance(provider, (trace.ProxyTracerProvider, trace.NoOpTracerProvider)):
         return None
-    known = _tracers.get(id(provider))
-    if known is None or known[0] is not provider:
-        from callgate import __version__
+    from callgate import __version__
 
-        known = _tracers[id(provider)] = (provider, provider.get_tracer("callgate", __version__))
-    return trace, known[1]
+    return trace, provider.get_tracer("callgate", __version__)
 
 
 def inject(headers: dict[str, str]) -> None:
     """Adds the context of the current span to the headers of a request, if there is one."""
-    if _tracer() is not None:
+    if tracing() is not None:
         importlib.import_module("opentelemetry.propagate").inject(headers)
 
 
@@ -88,8 +103,6 @@ class ChatSpan:
 
     def answered(self, answer: Answer, model: str) -> None:
         """Takes in what came back."""
-        if self._span is None:
-            return
         usage = answer.usage
         attributes: JsonObject = {
             "gen_ai.response.model": model,
@@ -107,26 +120,19 @@ class ChatSpan:
         self._span.set_attributes(attributes)
 
 
-_NO_RUN_SPAN = contextlib.nullcontext()
-_NO_CHAT_SPAN = contextlib.nullcontext(ChatSpan(None))
-
-
 class RunSpans:
     """The spans of one run."""
 
-    def __init__(self, session: str, *, provider: str, model: str) -> None:
-        self._tools = _tracer()
+    def __init__(self, tools: tuple[Any, Any], session: str, *, provider: str, model: str) -> None:
+        self._tools = tools
         self._common: JsonObject = {"gen_ai.provider.name": provider, "gen_ai.conversation.id": session}
         self._model = model
         self._open: dict[str, Any] = {}
         self._run: Any = None
 
-    def run(self) -> contextlib.AbstractContextManager[None]:
+    async def run(self, work: Awaitable[T]) -> T:
         """The whole run."""
-        return _NO_RUN_SPAN if self._tools is None else self._run_span(*self._tools)
-
-    @contextlib.contextmanager
-    def _run_span(self, trace: Any, tracer: Any) -> Generator[None]:
+        trace, tracer = self._tools
         attributes = {
             **self._common,
             "gen_ai.operation.name": "invoke_agent",
@@ -139,7 +145,7 @@ class RunSpans:
             ) as self._run,
             self._failing(self._run),
         ):
-            yield
+            return await work
 
     def ended(self, reply: Reply) -> None:
         """Takes in what the run came to."""
@@ -152,12 +158,10 @@ class RunSpans:
                 }
             )
 
-    def chat(self, request: ModelRequest) -> contextlib.AbstractContextManager[ChatSpan]:
-        """One request to the model."""
-        return _NO_CHAT_SPAN if self._tools is None else self._chat_span(request, *self._tools)
-
     @contextlib.contextmanager
-    def _chat_span(self, request: ModelRequest, trace: Any, tracer: Any) -> Generator[ChatSpan]:
+    def chat(self, request: ModelRequest) -> Generator[ChatSpan]:
+        """One request to the model."""
+        trace, tracer = self._tools
         attributes: JsonObject = {
             **self._common,
             "gen_ai.operation.name": "chat",
@@ -181,9 +185,6 @@ class RunSpans:
     @contextlib.contextmanager
     def started(self, call: FunctionCall, definition: ToolDefinition | None) -> Generator[None]:
         """A call begins: what is started in here belongs to it, and goes on in its context."""
-        if self._tools is None:
-            yield
-            return
         trace, tracer = self._tools
         kind = definition.kind if definition is not None else "function"
         attributes: JsonObject = {
@@ -205,7 +206,7 @@ class RunSpans:
     def finished(self, call: FunctionCall, result: ToolResult) -> None:
         """A call is over."""
         span = self._open.pop(call.id, None)
-        if span is None or self._tools is None:
+        if span is None:
             return
         if result.is_error:
             _fail(self._tools[0], span, result.status, (result.error or "") if _has_content() else result.status)
@@ -224,10 +225,56 @@ class RunSpans:
         try:
             yield
         except BaseException as error:
-            assert self._tools is not None
             _fail(self._tools[0], span, type(error).__qualname__, str(error) if _has_content() else type(error).__qualname__)
             raise
 
+
+class _NoSpan:
+    """Nothing, wherever a span could be."""
+
+    __slots__ = ()
+
+    def __enter__(self) -> _NoSpan:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        pass
+
+    def answered(self, answer: Answer, model: str) -> None:
+        """Nobody wants to know."""
+
+
+_NO_SPAN = _NoSpan()
+
+
+class NoSpans:
+    """The spans of a run that nobody traces: there are none. It does what `RunSpans` does, for all such runs."""
+
+    __slots__ = ()
+
+    def run(self, work: Awaitable[T]) -> Awaitable[T]:
+        """The whole run."""
+        return work
+
+    def ended(self, reply: Reply) -> None:
+        """Nobody wants to know."""
+
+    def chat(self, request: ModelRequest) -> _NoSpan:
+        """One request to the model."""
+        return _NO_SPAN
+
+    def started(self, call: FunctionCall, definition: ToolDefinition | None) -> _NoSpan:
+        """A call begins."""
+        return _NO_SPAN
+
+    def finished(self, call: FunctionCall, result: ToolResult) -> None:
+        """Nobody wants to know."""
+
+    def close(self) -> None:
+        """There is nothing open."""
+
+
+NO_SPANS = NoSpans()
 
 # What an exception says may hold what was said, so it is written down by `_failing` and not by the package.
 _OURS = {"record_exception": False, "set_status_on_exception": False}

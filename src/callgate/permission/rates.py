@@ -190,15 +190,18 @@ class ModelLimiter:
         self._clock = clock
         self._requests = _window(rates.requests_per_minute)
         self._tokens = _window(rates.tokens_per_minute)
+        self._windows = [window for window in (self._requests, self._tokens) if window is not None]
         self._lock = threading.Lock()
         self._booked = 0.0
 
     def book(self) -> float:
         """Books the next request and says in how many seconds it may be sent. Those booked later are sent later."""
+        if not self._windows:
+            return 0.0
         with self._lock:
             now = self._clock()
             at = max(now, self._booked)
-            for window in filter(None, (self._requests, self._tokens)):
+            for window in self._windows:
                 at += window.wait_s(at)
             if self._requests is not None:
                 self._requests.add(1, at)
@@ -207,10 +210,12 @@ class ModelLimiter:
 
     def used(self, tokens: int) -> None:
         """An answer came, and took so many tokens."""
+        if not self._windows:
+            return
         with self._lock:
             if self._tokens is not None:
                 self._tokens.add(tokens, self._clock())
-            for window in filter(None, (self._requests, self._tokens)):
+            for window in self._windows:
                 window.recover()
 
     def failed(self, error: BaseException) -> None:
@@ -218,7 +223,7 @@ class ModelLimiter:
         if not isinstance(error, RateLimited):
             return
         with self._lock:
-            for window in filter(None, (self._requests, self._tokens)):
+            for window in self._windows:
                 window.slow_down()
 
     def budget(self) -> dict[str, Remaining]:

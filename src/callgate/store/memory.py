@@ -7,6 +7,7 @@ Facts go in and come out as the same objects. A session that was given no name b
 from __future__ import annotations
 
 import time
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -22,11 +23,11 @@ ANONYMOUS_PREFIX = "s-"
 
 @dataclass(slots=True)
 class _Kept:
+    created_s: float
+    updated_s: float
     facts: list[Fact] = field(default_factory=list[Fact])
     fence: int = 0
     owner: str | None = None
-    created_s: float = field(default_factory=time.time)
-    updated_s: float = field(default_factory=time.time)
 
 
 class MemoryStore:
@@ -34,7 +35,8 @@ class MemoryStore:
 
     def __init__(self, *, sessions_max: int = 1_000) -> None:
         self._sessions: dict[str, _Kept] = {}
-        self._anonymous: dict[str, None] = {}
+        self._anonymous: OrderedDict[str, _Kept] = OrderedDict()
+        """Those without a name, the one first that was written to longest ago."""
         self._sessions_max = sessions_max
 
     async def acquire(self, session: str, *, owner: str, lease_s: float = LEASE_S) -> Lease:
@@ -43,13 +45,13 @@ class MemoryStore:
         Raises:
             SessionBusy: somebody else in this process holds it.
         """
-        check_id(session)
-        kept = self._sessions.setdefault(session, _Kept())
-        if kept.owner not in (None, owner):
+        kept = self._sessions.get(session)
+        if kept is None:
+            kept = self._begin(session)
+        elif kept.owner is not None and kept.owner != owner:
             raise SessionBusy(f"session {session!r} is in use: another run of this program is at work on it")
         kept.owner = owner
         kept.fence += 1
-        self._remember(session)
         return Lease(session=session, fence=kept.fence, position=len(kept.facts))
 
     async def renew(self, lease: Lease, *, lease_s: float = LEASE_S) -> None:
@@ -82,9 +84,10 @@ class MemoryStore:
         kept = self._held(lease)
         if len(kept.facts) != position:
             raise SessionLost(f"session {lease.session!r} has {len(kept.facts)} facts, and its owner knows of {position}")
-        kept.facts.extend(facts)
+        kept.facts += facts
         kept.updated_s = time.time()
-        self._remember(lease.session)
+        if lease.session in self._anonymous:
+            self._anonymous.move_to_end(lease.session)
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was written to last first."""
@@ -111,10 +114,9 @@ class MemoryStore:
         kept = self._sessions.get(session)
         if kept is None:
             raise UsageError(f"there is no session {session!r}")
-        check_id(target)
         if target in self._sessions:
             raise UsageError(f"there is a session {target!r} already")
-        self._sessions[target] = _Kept(kept.facts[:facts])
+        self._begin(target).facts += kept.facts[:facts]
 
     async def delete(self, session: str) -> bool:
         """Forgets the session; whether there was one.
@@ -137,18 +139,23 @@ class MemoryStore:
             raise SessionLost(f"session {lease.session!r} was taken over by another run of this program")
         return kept
 
-    def _remember(self, session: str) -> None:
-        if not session.startswith(ANONYMOUS_PREFIX):
-            return
-        # A dict keeps the order in which keys were put in, so the first one was written to longest ago.
-        self._anonymous.pop(session, None)
-        self._anonymous[session] = None
-        if len(self._anonymous) <= self._sessions_max:
-            return
-        idle = (known for known in self._anonymous if self._sessions[known].owner is None)
-        while len(self._anonymous) > self._sessions_max and (oldest := next(idle, None)) is not None:
-            self._forget(oldest)
-            idle = (known for known in self._anonymous if self._sessions[known].owner is None)
+    def _begin(self, session: str) -> _Kept:
+        check_id(session)
+        now_s = time.time()
+        kept = self._sessions[session] = _Kept(now_s, now_s)
+        if session.startswith(ANONYMOUS_PREFIX):
+            while len(self._anonymous) >= self._sessions_max and self._forget_oldest():
+                pass
+            self._anonymous[session] = kept
+        return kept
+
+    def _forget_oldest(self) -> bool:
+        """Whether there is one that nobody is at work on."""
+        for session, kept in self._anonymous.items():
+            if kept.owner is None:
+                self._forget(session)
+                return True
+        return False
 
     def _forget(self, session: str) -> None:
         self._sessions.pop(session, None)

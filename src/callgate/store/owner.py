@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import os
 import socket
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 __all__ = ["is_gone", "new_owner", "shown"]
 
 _SEPARATOR = "|"
+_NUMBERS = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,13 +32,16 @@ class _Process:
 
 def new_owner() -> str:
     """A name for one piece of work of this process."""
-    return f"{_this_process(os.getpid())}{_SEPARATOR}{os.urandom(16).hex()}"
+    return f"{_this_process(os.getpid())}-{next(_NUMBERS)}"
 
 
 @functools.lru_cache(maxsize=1)
 def _this_process(pid: int) -> str:
-    """The part of the name that stays the same; a fork is another process, and asks anew."""
-    return _SEPARATOR.join([socket.gethostname(), _world(), str(pid), _started(pid) or ""])
+    """The part of the name that stays the same; a fork is another process, and asks anew.
+
+    It ends with something that no other process has, even where the system does not tell when one began.
+    """
+    return _SEPARATOR.join([socket.gethostname(), _world(), str(pid), _started(pid) or "", os.urandom(16).hex()])
 
 
 def is_gone(owner: str) -> bool:
