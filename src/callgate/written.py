@@ -110,7 +110,7 @@ class Written:
     def is_model(self, index: int) -> bool:
         """Whether the model said it."""
         held = self._held[index]
-        return held is not None and role_of(held) == "model"
+        return held is not None and held["role"] == "model"
 
     def is_answers(self, index: int) -> bool:
         """Whether the content answers calls."""
