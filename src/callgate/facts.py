@@ -259,7 +259,7 @@ HOW_TO_CALL = (
 """What a model is told that made a call wrongly. One that makes calls in another way must be told of that way instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskModel:
     """Send the conversation to the model."""
 
@@ -270,7 +270,7 @@ class AskModel:
     """The JSON Schema that the answer must fit. With the tool choice `none` nothing but such an answer is wanted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CheckOutput:
     """See whether the model's answer fits what the run must come to."""
 
@@ -278,14 +278,14 @@ class CheckOutput:
     schema: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Shorten:
     """The history is too long for the next request: its first `contents` are to go."""
 
     contents: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskApproval:
     """Somebody must say whether this call may run."""
 
@@ -293,7 +293,7 @@ class AskApproval:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finish:
     """The run is over. With `error` it failed: `malformed`, `empty`, `failed` when the model could not be reached, or
     `output` when there is no answer that fits.
@@ -304,7 +304,7 @@ class Finish:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Todo:
     """Everything that should be done now. Each kind may be carried out in any order; what is being done is asked again."""
 
