@@ -155,10 +155,7 @@ class Conversation:
 
     def add_user(self, prompt: Prompt) -> None:
         """Adds what the user said. Calls that are still open are answered as cancelled first."""
-        self.add_said(user_content(prompt))
-
-    def add_said(self, content: Content) -> None:
-        """As `add_user`, but of a content that `user_content` made, which is not looked through again."""
+        content = user_content(prompt)
         if self._open:
             self.add_responses([], missing=CANCELLED)
         self._append(content)

@@ -335,7 +335,10 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
     counts: JsonObject | None = response.get("usageMetadata")
     if not isinstance(counts, dict):
         return None
-    counted = {ours: count for ours, theirs in _COUNTS.items() if theirs in counts and (count := _count(counts[theirs]))}
+    counted: dict[str, int] = {}
+    for ours, theirs in _COUNTS.items():
+        if theirs in counts and (count := _count(counts[theirs])):
+            counted[ours] = count
     return Usage(**counted) if counted else None
 
 
@@ -474,12 +477,10 @@ def user_content(prompt: Prompt) -> Content:
     Raises:
         UsageError: the prompt is empty or of a kind that cannot be sent.
     """
-    if isinstance(prompt, (str, Media, *_OBJECT)):
-        parts = _prompt_parts(prompt)
-    elif isinstance(cast("Any", prompt), Iterable) and not isinstance(prompt, (bytes, bytearray)):
-        parts = [part for item in prompt for part in _prompt_parts(item)]
-    else:
-        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(cast('Any', prompt)).__name__!r}")
+    items: Any = prompt if isinstance(prompt, list) else [prompt] if isinstance(prompt, (str, Media, Mapping)) else prompt
+    if not isinstance(items, (list, Iterable)) or isinstance(items, (bytes, bytearray)):
+        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(cast('Any', items)).__name__!r}")
+    parts = [part for item in cast("Iterable[Any]", items) for part in _prompt_parts(item)]
     if not parts:
         raise UsageError("the prompt is empty: pass some text, a Media object or a list of parts")
     return {"role": "user", "parts": parts}
@@ -493,9 +494,12 @@ def _prompt_parts(item: Any) -> list[Part]:
         return [inline_part(item)]
     if not isinstance(item, _OBJECT):
         raise UsageError(f"a prompt may hold text, Media and parts (dicts), not {type(item).__name__!r}")
-    if "parts" in item:
-        return _said(cast("Mapping[str, Any]", item))
-    part: Part = _spelled_part(dict(cast("Mapping[str, Any]", item)))
+    part: Part = dict(cast("Mapping[str, Any]", item))
+    if is_said(part):
+        return [part]
+    if "parts" in part:
+        return _said(part)
+    part = _spelled_part(part)
     if part.get("functionCall") is not None or part.get("functionResponse") is not None:
         raise UsageError("a prompt cannot hold function calls or responses: pass them as history")
     return [part] if has_data(part) else []

@@ -15,9 +15,9 @@ interleavings are tested. This file knows nothing of models, tools or stores; `r
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from callgate import facts, parts
 from callgate.calls import RUNNABLE, resolve_name
@@ -192,8 +192,8 @@ class Loop:
     def __init__(self, given: Iterable[facts.Fact] = ()) -> None:
         self.conversation = Conversation()
         self.phase: Phase = "idle"
-        self.tools: Mapping[str, facts.KnownTool] = {}
-        self.names: Mapping[str, str] = {}
+        self.tools: dict[str, facts.KnownTool] = {}
+        self.names: dict[str, str] = {}
         self.always: dict[str, SessionRule] = {}
         """What the user allowed for the rest of the session, by the id of the answer."""
         self.usage = NO_USAGE
@@ -259,22 +259,22 @@ class Loop:
 
     def reply(self, session: str) -> Reply:
         """What the run has come to so far."""
-        awaiting = [call.record() for call in self._open if call.state == "awaiting"]
-        finish = self.run.finish
+        run, finish = self.run, self.run.finish
+        history: Any = self.conversation.history
         return Reply(
-            text=self.run.text,
-            calls=[call.record() for call in self.run.records],
-            usage=self.run.usage,
-            finish_reason=finish.reason if finish else "approval_needed",
-            contents=cast("list[Content]", self.conversation.history),  # Read when somebody asks for them.
+            text=run.text,
+            calls=[call.record() for call in run.records],
+            usage=run.usage,
+            finish_reason="approval_needed" if finish is None else finish.reason,
+            contents=history,  # Read when somebody asks for them.
             session=session,
-            turns=self.run.turn,
-            limited=bool(finish) and 1 < self.run.limits.turns == self.run.turn,
-            approvals=awaiting,
-            model=self.run.model,
-            cost=self.run.cost,
+            turns=run.turn,
+            limited=finish is not None and 1 < run.limits.turns == run.turn,
+            approvals=[call.record() for call in self._open if call.state == "awaiting"],
+            model=run.model,
+            cost=run.cost,
             context_tokens=self.context_tokens,
-            output=self.run.value,
+            output=run.value,
         )
 
     @property
@@ -300,7 +300,7 @@ class Loop:
     # Facts ----------------------------------------------------------------------------------------------------------------
 
     def _tools_known(self, fact: facts.ToolsKnown) -> None:
-        self.tools, self.names = fact.tools, fact.names
+        self.tools, self.names = dict(fact.tools), dict(fact.names)
         for call in self._open:
             known = self.tools.get(call.call.name)
             call.ordered = self._is_ordered(call.call)
@@ -320,7 +320,7 @@ class Loop:
             conversation.add_responses([], missing=CANCELLED)
         self.run = _Run(fact.limits, fact.tool_choice, len(conversation), fact.output)
         if fact.content is not None:
-            conversation.add_said(fact.content)
+            conversation.add_user(fact.content["parts"])
         elif self.is_users_turn:
             self._finish("nothing_to_do")
             return
