@@ -568,9 +568,8 @@ class Loop:
     def _spent(self) -> str | None:
         """The budget that is used up, if one is."""
         run, limits = self.run, self.run.limits
-        if _is_reached(limits.run_tokens, run.usage.total_tokens) or _is_reached(
-            limits.session_tokens, self.usage.total_tokens
-        ):
+        tokens, all_tokens = run.usage.total_tokens, self.usage.total_tokens
+        if _is_reached(limits.run_tokens, tokens) or _is_reached(limits.session_tokens, all_tokens):
             return "token_limit"
         if _is_reached(limits.run_cost, run.cost) or _is_reached(limits.session_cost, self.cost):
             return "cost_limit"
