@@ -182,6 +182,7 @@ def test_fields_that_are_not_known_are_ignored_and_missing_ones_have_their_defau
         ('{"v": 1, "kind": "tools_known", "tools": {"a": null}, "names": {}}', "cannot be read"),
         ('{"v": 1, "kind": "run_started", "content": null, "limits": {"turns": -1}}', "cannot be read"),
         ('{"v": 1, "kind": "run_started", "content": null, "limits": {"turns": "x"}}', "cannot be read"),
+        ('{"v": 1, "kind": "history_shortened", "dropped": 1, "usage": {"total_tokens": "many"}}', "whole numbers"),
     ],
 )
 def test_what_is_not_a_fact_is_a_json_error(line: str, why: str) -> None:

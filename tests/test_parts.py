@@ -176,6 +176,29 @@ def test_no_part_is_too_odd_to_be_looked_at(part: dict[str, Any]) -> None:
         assert isinstance(parts.call_of(once)["name"], str)
 
 
+@pytest.mark.parametrize(
+    ("part", "said"),
+    [({"text": "a"}, True), ({"text": "a", "thought": True}, True), ({"text": ""}, False), ({"text": "a", "x": 1}, False)],
+)
+def test_text_is_said_if_there_is_any_and_nothing_else(part: Any, said: bool) -> None:
+    assert parts.is_said(part) is said
+
+
+SAID_KEYS = ["text", "thought", "thought_signature", "function_call", "functionCall", "functionResponse", "x"]
+
+
+@given(st.dictionaries(st.sampled_from(SAID_KEYS), odd_values | st.text(min_size=1)))
+def test_in_text_that_is_said_there_is_nothing_to_put_right(part: dict[str, Any]) -> None:
+    if parts.is_said(part):
+        content = {"role": "model", "parts": [part]}
+        assert parts.spelled_content(content) is content
+        assert parts.sendable_part(part) is part
+        assert parts.has_data(part)
+        assert parts.is_whole(part)
+        assert not parts.is_call(part)
+        assert not parts.is_response(part)
+
+
 def test_a_response_in_words_names_its_call_and_its_media_are_found() -> None:
     part = {"functionResponse": {"name": "f", "response": {"result": "ä"}, "parts": [{"inlineData": {}}]}}
     assert parts.response_as_text(part) == '(Result of an earlier call of \'f\': {"result":"ä"})'

@@ -294,6 +294,7 @@ def test_a_session_from_elsewhere_brings_no_permission_with_it(state: str, expec
         facts.Rewound(contents_kept=0, position=[]),  # type: ignore[arg-type]
         facts.HistoryGiven(contents=7),  # type: ignore[arg-type]
         facts.ToolsKnown(tools={}, names=5),  # type: ignore[arg-type]
+        facts.RunStarted(content={"role": "user", "parts": [{"functionCall": {"name": "note"}}]}),
     ],
 )
 def test_facts_that_make_no_conversation_are_refused_before_anything_is_written(bad: Fact) -> None:

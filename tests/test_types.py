@@ -10,6 +10,7 @@ import pytest
 from callgate.errors import Blocked, CallgateError, ConversationInvalid, MalformedAnswer, ModelError, ToolError, UsageError
 from callgate.types import (
     FINAL_STATES,
+    NO_USAGE,
     CallRecord,
     CallState,
     FunctionCall,
@@ -69,6 +70,8 @@ def test_usage_adds_up() -> None:
     one = Usage(**{name: number for number, name in enumerate(names, 1)})
     assert one + one == Usage(**{name: 2 * number for number, name in enumerate(names, 1)})
     assert one + Usage() == one
+    assert one + NO_USAGE is one
+    assert NO_USAGE + one is one
 
 
 @pytest.mark.parametrize(("reason", "ok"), [("STOP", True), ("MAX_TOKENS", False), ("NEW", False), ("turn_limit", False)])

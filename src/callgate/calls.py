@@ -12,14 +12,14 @@ import re
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from callgate import parts, strict_json
 from callgate.errors import Blocked, JsonError, ProtocolError
 from callgate.events import CallArgsDelta, CallProposed, Event, TextDelta, ThoughtDelta
 from callgate.partial_args import PartialArguments, will_continue
-from callgate.types import Content, FunctionCall, JsonObject, Part, Usage
+from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage
 
 __all__ = ["Answer", "Collector", "function_calls", "resolve_name", "salvaged_calls"]
 
@@ -54,7 +54,7 @@ class Answer:
     calls: tuple[FunctionCall, ...]
     finish_reason: str
     finish_message: str = ""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     model: str | None = None
     """The version of the model that answered, if it said so."""
 
@@ -89,7 +89,7 @@ class Collector:
         self._content: JsonObject = {}
         self._finish_reason: str | None = None
         self._finish_message = ""
-        self._usage = Usage()
+        self._usage = NO_USAGE
         self._model: str | None = None
         self._blocked: tuple[str, str] | None = None
         self._ratings: list[JsonObject] = []
@@ -119,7 +119,7 @@ class Collector:
         Raises:
             ProtocolError: the chunk is not an object, or the answer has too many calls.
         """
-        if not isinstance(cast("Any", chunk), Mapping):
+        if not isinstance(chunk, (dict, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise ProtocolError(f"a chunk of the answer is not an object but {type(chunk).__name__}", partial=self.text)
         self._chunks += 1
         candidate = parts.candidate_of(chunk)
@@ -127,18 +127,19 @@ class Collector:
             # Most chunks of a stream hold one candidate and nothing else; this is for the others.
             self._usage = parts.usage_of(chunk) or self._usage
             self._model = parts.model_version_of(chunk) or self._model
-            self._blocked = parts.block_of(chunk) or self._blocked
-            self._ratings = parts.block_ratings_of(chunk) or self._ratings
+            if parts.has_feedback(chunk):
+                self._blocked = parts.block_of(chunk) or self._blocked
+                self._ratings = parts.block_ratings_of(chunk) or self._ratings
         reason, message = parts.finish_of(candidate)
         self._finish_reason = reason or self._finish_reason
         self._finish_message = message or self._finish_message
-        content: Any = candidate.get("content")
+        content: JsonObject | None = candidate.get("content")
         if not isinstance(content, dict):
             return []
-        for key, value in cast("JsonObject", content).items():
+        for key, value in content.items():
             if key != "parts" and (key != "role" or value != "model"):  # The role is the model's in any case.
                 self._content[key] = strict_json.mended(value)
-        return [event for part in parts.parts_of(cast("JsonObject", content)) for event in self._take(part)]
+        return [event for part in parts.parts_of(content) for event in self._take(part)]
 
     def close(self) -> Answer:
         """The complete answer.
@@ -170,23 +171,25 @@ class Collector:
         )
 
     def _take(self, part: Part) -> list[Event]:
+        if parts.is_plain_text(part):
+            return self._take_text(part) if part["text"] else []  # An empty delta must not keep its neighbours apart.
         if parts.is_call(part):
             return self._take_call(part)
-        is_text = parts.is_plain_text(part)
-        if not is_text:
-            part = strict_json.mended(part) if strict_json.first_bad(part) else part
-            if (sound := parts.with_sound_fields(part)) is not part:
-                return self._take(sound) if sound else []
-            is_text = parts.is_plain_text(part)
-        if not is_text:
+        part = strict_json.mended(part) if strict_json.first_bad(part) else part
+        if (sound := parts.with_sound_fields(part)) is not part:
+            return self._take(sound) if sound else []
+        if parts.is_plain_text(part):
+            return self._take(part)
+        self._flush()
+        self._parts.append(part)
+        return _delta_of(part)
+
+    def _take_text(self, part: Part) -> list[Event]:
+        if self._texts and not parts.same_kind_of_text(self._parts[-1], part):
             self._flush()
+        if not self._texts:
             self._parts.append(part)
-        elif part["text"]:  # An empty delta says nothing, and must not keep its neighbours apart.
-            if self._texts and not parts.same_kind_of_text(self._parts[-1], part):
-                self._flush()
-            if not self._texts:
-                self._parts.append(part)
-            self._texts.append(part["text"])
+        self._texts.append(part["text"])
         return _delta_of(part)
 
     def _take_call(self, part: Part) -> list[Event]:
@@ -248,12 +251,12 @@ class Collector:
         return [CallProposed(call)]
 
     def _flush(self) -> None:
-        if self._texts:
-            self._parts[-1:] = self._pending()
-            self._texts = []
-
-    def _pending(self) -> list[Part]:
-        return [parts.with_text(self._parts[-1], "".join(self._texts))] if self._texts else []
+        if not self._texts:
+            return
+        text = "".join(self._texts)
+        if text is not self._texts[0]:  # One piece that is a text and nothing more is in its part already.
+            self._parts[-1] = parts.with_text(self._parts[-1], text)
+        self._texts.clear()
 
 
 def function_calls(answer: Any) -> list[FunctionCall]:

@@ -28,6 +28,7 @@ from callgate.parts import (
     has_data,
     is_call,
     is_response,
+    is_said,
     is_signed,
     is_whole,
     parts_of,
@@ -73,6 +74,9 @@ class Conversation:
         if contents:
             for content in repaired(contents)[0]:
                 self._append(content)
+                if content["role"] == "model":
+                    self._open = call_parts(content)
+                    self._writers.add(None)
 
     def __len__(self) -> int:
         return len(self._written)
@@ -165,16 +169,23 @@ class Conversation:
         Raises:
             ConversationInvalid: the content says nothing, or it cannot stand here.
         """
-        content = cast("Mapping[str, Any]", spelled_content(content))
-        parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
-        if not any(map(has_data, parts)):
+        parts = parts_of(content) if isinstance(content, dict) else []
+        is_text = bool(parts) and all(map(is_said, parts))
+        if not is_text:
+            # Only what is more than text may be spelled in another way, say nothing, or have to be put right.
+            content = spelled_content(content)
+            parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
+        if not is_text and not any(map(has_data, parts)):
             raise ConversationInvalid(["a model content without parts cannot be stored"])
-        if not len(self) or self.is_model(-1):
+        if not self._origins or self.is_model(-1):
             raise ConversationInvalid([f"a model content at index {len(self)} must follow a user content"])
         added = {**content, "role": "model", "parts": parts}
-        if any(is_response(part) or not is_whole(part) for part in parts):
+        if not is_text and any(is_response(part) or not is_whole(part) for part in parts):
             raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in _breaches(added)])
         self._append(added, origin)
+        self._writers.add(origin)
+        if not is_text:
+            self._open = call_parts(added)
 
     def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> list[WrittenAnswer | None]:
         """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
@@ -246,9 +257,7 @@ class Conversation:
     def _append(self, content: Content, origin: str | None = None) -> None:
         self._written.add(content)
         self._origins.append(origin)
-        if content["role"] == "model":
-            self._writers.add(origin)
-        self._open = call_parts(content) if content["role"] == "model" else []
+        self._open = []
 
 
 def is_user_turn(content: Mapping[str, Any]) -> bool:

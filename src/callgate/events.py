@@ -138,10 +138,16 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, (str, int, float)):
         return value
     if is_dataclass(value) and not isinstance(value, type):
-        return {name: _PLAIN.get(name, plain)(getattr(value, name)) for name in _names_of(type(value))}
+        return {
+            name: item if type(item := getattr(value, name)) in _SIMPLE else _PLAIN.get(name, plain)(item)
+            for name in _names_of(type(value))
+        }
     if isinstance(value, (list, tuple)):
         return [plain(item) for item in value]  # pyright: ignore[reportUnknownVariableType]
     return dict(value) if isinstance(value, Mapping) else value  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType]
+
+
+_SIMPLE = frozenset({str, int, float, bool, type(None)})
 
 
 @functools.cache

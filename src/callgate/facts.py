@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast, dataclass_transform
 
 from callgate import strict_json
 from callgate.errors import JsonError
 from callgate.types import (
+    NO_USAGE,
     Content,
     Decision,
     FunctionCall,
@@ -39,7 +40,16 @@ SCHEMA_VERSION = 1
 # Facts -------------------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_Kind = TypeVar("_Kind")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def _fact(kind: type[_Kind]) -> type[_Kind]:
+    """Facts are frozen, and the type checker holds everybody to it; a guard at run time would be paid for by every field."""
+    return dataclass(slots=True, kw_only=True)(kind)
+
+
+@_fact
 class Dated:
     """What all facts have: when they became true. No state depends on it, so facts that differ in it alone are equal."""
 
@@ -65,7 +75,7 @@ class KnownTool:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class ToolsKnown(Dated):
     """These tools are declared from now on. `names` maps declared names to tools' own names."""
 
@@ -73,14 +83,14 @@ class ToolsKnown(Dated):
     names: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class HistoryGiven(Dated):
     """The conversation goes on from these contents instead of what it had."""
 
     contents: list[Content]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class RunStarted(Dated):
     """The user said something; without `content` the conversation simply goes on where it stopped."""
 
@@ -91,7 +101,7 @@ class RunStarted(Dated):
     """The JSON Schema that the answer must fit, if it must fit one."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class ModelAnswered(Dated):
     """A complete answer of the model."""
 
@@ -99,7 +109,7 @@ class ModelAnswered(Dated):
     calls: tuple[FunctionCall, ...] = ()
     finish_reason: str
     finish_message: str = ""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     salvaged: tuple[FunctionCall, ...] = ()
     """Calls read from Python text of a malformed answer."""
     model: str = ""
@@ -110,25 +120,25 @@ class ModelAnswered(Dated):
     """What the answer cost, if that is known."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class HistoryShortened(Dated):
     """The oldest contents were left out, or replaced by a summary of them."""
 
     dropped: int
     """How many contents."""
     summary: str | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = NO_USAGE
     cost: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class ModelFailed(Dated):
     """There is no answer, and the run cannot go on."""
 
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class OutputChecked(Dated):
     """The answer of a run with `output` was checked. Without problems `value` is what it says, as JSON."""
 
@@ -136,7 +146,7 @@ class OutputChecked(Dated):
     problems: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class CallChecked(Dated):
     """Name and arguments of a call were checked. `tool` is the tool's own name, None when there is no such tool."""
 
@@ -148,7 +158,7 @@ class CallChecked(Dated):
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class CallDecided(Dated):
     """The policy has spoken. With `args` a hook changed the arguments, and the call is checked and decided about again."""
 
@@ -157,7 +167,7 @@ class CallDecided(Dated):
     args: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class ApprovalAnswered(Dated):
     """Somebody answered. With `args` the arguments were changed, and are checked again."""
 
@@ -169,21 +179,21 @@ class ApprovalAnswered(Dated):
     """What `always` covers from now on."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class AlwaysRevoked(Dated):
     """A lasting answer holds no longer; without `rule` none of them does."""
 
     rule: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class CallStarted(Dated):
     """The call is about to run: from here on its effect may have happened."""
 
     id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class CallEnded(Dated):
     """A started call came to an end: a value, an error, a time-out, a cancellation."""
 
@@ -191,7 +201,7 @@ class CallEnded(Dated):
     result: ToolResult
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class InnerCall(Dated):
     """A tool that runs has called another one. Told before that one starts, and again with its result.
 
@@ -206,7 +216,7 @@ class InnerCall(Dated):
     result: ToolResult | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class Cancelled(Dated):
     """The user stopped the run. `partial` is text of the answer that was already shown."""
 
@@ -214,12 +224,12 @@ class Cancelled(Dated):
     partial: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class Recovered(Dated):
     """A new process has taken over; whatever the old one was doing has stopped."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class Rewound(Dated):
     """The conversation was put back to its first contents; what came after them was taken back."""
 
@@ -230,12 +240,12 @@ class Rewound(Dated):
     """The fact, counted from 0, by which these contents were complete."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class Adopted(Dated):
     """The facts before this one were another session's: what was allowed or begun there is not so here."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@_fact
 class Renamed(Dated):
     """The session has this title from now on, whatever was said first in it."""
 
@@ -259,7 +269,7 @@ HOW_TO_CALL = (
 """What a model is told that made a call wrongly. One that makes calls in another way must be told of that way instead."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskModel:
     """Send the conversation to the model."""
 
@@ -270,7 +280,7 @@ class AskModel:
     """The JSON Schema that the answer must fit. With the tool choice `none` nothing but such an answer is wanted."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class CheckOutput:
     """See whether the model's answer fits what the run must come to."""
 
@@ -278,14 +288,14 @@ class CheckOutput:
     schema: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Shorten:
     """The history is too long for the next request: its first `contents` are to go."""
 
     contents: int
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class AskApproval:
     """Somebody must say whether this call may run."""
 
@@ -293,7 +303,7 @@ class AskApproval:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Finish:
     """The run is over. With `error` it failed: `malformed`, `empty`, `failed` when the model could not be reached, or
     `output` when there is no answer that fits.
@@ -304,7 +314,7 @@ class Finish:
     message: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Todo:
     """Everything that should be done now. Each kind may be carried out in any order; what is being done is asked again."""
 
@@ -407,4 +417,8 @@ def _read(name: str, value: Any) -> Any:
 
 def _built_word(word: type[Any], record: JsonObject) -> Any:
     known = {f.name: record[f.name] for f in fields(word) if f.name in record}
-    return word(**{name: tuple(value) if name in ("notes", "media", "paths") else value for name, value in known.items()})
+    built = word(**{name: tuple(value) if name in ("notes", "media", "paths") else value for name, value in known.items()})
+    # The first usage of a run is taken as it is, and only added to later: what cannot be added must not come in.
+    if isinstance(built, Usage) and not all(isinstance(count, int) for count in known.values()):
+        raise ValueError("what was used is not counted in whole numbers")
+    return built

@@ -7,7 +7,8 @@ know the wire's camelCase names; it knows nothing of tools, permission or the ne
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import is_not
 from typing import Any, TypeAlias, cast
 
 from callgate import strict_json
@@ -17,12 +18,12 @@ from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 __all__ = [
     "PROMPT_ITEMS", "SKIP_SIGNATURE", "UNNAMED", "UNREADABLE", "WIRE_ID_CHARS_MAX", "Prompt", "answer_part", "block_of",
     "block_ratings_of", "call_from", "call_of", "call_part", "call_parts", "candidate_of", "content_of", "display_names",
-    "finish_of", "from_elsewhere", "has_data", "inline_part", "is_call", "is_piece", "is_plain_text", "is_response",
-    "is_signed", "is_thought", "is_whole", "is_wire_id", "media_of", "model_content", "model_version_of", "partial_args_of",
-    "parts_of", "response_as_text", "response_media", "response_of", "response_part", "role_of", "same_kind_of_text", "say",
-    "sendable_part", "signature_of", "spelled_content", "text_of", "text_part", "thought_part", "unsigned", "usage_of",
-    "user_content", "with_args", "with_names", "with_parts", "with_signature", "with_sound_fields", "with_text",
-    "without_stream_fields",
+    "finish_of", "from_elsewhere", "has_data", "has_feedback", "inline_part", "is_call", "is_piece", "is_plain_text",
+    "is_response", "is_said", "is_signed", "is_thought", "is_whole", "is_wire_id", "media_of", "model_content",
+    "model_version_of", "partial_args_of", "parts_of", "response_as_text", "response_media", "response_of", "response_part",
+    "role_of", "same_kind_of_text", "say", "sendable_part", "signature_of", "spelled_content", "text_of", "text_part",
+    "thought_part", "unsigned", "usage_of", "user_content", "with_args", "with_names", "with_parts", "with_signature",
+    "with_sound_fields", "with_text", "without_stream_fields",
 ]  # fmt: skip
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
@@ -40,8 +41,13 @@ UNREADABLE = "unreadable"
 """Where arguments that are not an object are kept in the history, so that the model sees what it wrote."""
 
 # Roles that other systems write into histories; the wire itself knows only user and model.
-_MODEL_ROLES = frozenset({"model", "assistant", "ai"})
-_USER_ROLES = frozenset({"user", "human", "function", "tool"})
+_ROLES = {
+    "user": "user", "human": "user", "function": "user", "tool": "user",
+    "model": "model", "assistant": "model", "ai": "model",
+}  # fmt: skip
+
+# Nearly every object is a dict, and to find that out takes a tenth of the time that it takes to ask for a mapping.
+_OBJECT = (dict, Mapping)
 
 
 # Reading -----------------------------------------------------------------------------------------------------------------
@@ -50,17 +56,13 @@ _USER_ROLES = frozenset({"user", "human", "function", "tool"})
 def role_of(content: Mapping[str, Any]) -> str:
     """`user` or `model`; foreign words for the two are understood, a missing or unreadable role means user."""
     role: Any = content.get("role")
-    if not isinstance(role, str) or not role:
-        return "user"
-    if role in _MODEL_ROLES:
-        return "model"
-    return "user" if role in _USER_ROLES else role
+    return _ROLES.get(role, role) if isinstance(role, str) and role else "user"
 
 
 def parts_of(content: Mapping[str, Any]) -> list[Part]:
     """The parts of a content; none when the field is missing or not a list."""
-    parts: Any = content.get("parts")
-    return [part for part in cast("list[Any]", parts) if isinstance(part, dict)] if isinstance(parts, (list, tuple)) else []
+    parts: list[Part | None] | None = content.get("parts")
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, (list, tuple)) else []
 
 
 def spelled_content(content: Any) -> Any:
@@ -69,23 +71,26 @@ def spelled_content(content: Any) -> Any:
     Google reads snake_case too, and its Python SDK writes it: an object of that SDK is understood as well. What is no
     content is given back as it is.
     """
-    dump = getattr(content, "model_dump", None)
-    if not isinstance(content, Mapping) and callable(dump):
-        content = dump(mode="json", by_alias=True, exclude_none=True)
-    fields = cast("Mapping[str, Any]", content) if isinstance(content, Mapping) else None
-    given: Any = fields and fields.get("parts")
-    if fields is None or not isinstance(given, (list, tuple)):
-        return cast("Any", content)
-    listed = [_spelled_part(part) for part in cast("list[Any]", given)]
-    if all(new is old for new, old in zip(listed, cast("list[Any]", given), strict=True)):
+    if not isinstance(content, _OBJECT):
+        dump = getattr(content, "model_dump", None)
+        content = dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else content
+        if not isinstance(content, _OBJECT):
+            return content
+    fields = cast("Mapping[str, Any]", content)
+    given: list[Any] | None = fields.get("parts")
+    if not isinstance(given, (list, tuple)):
         return fields
-    return {**fields, "parts": listed}
+    listed = [_spelled_part(part) for part in given]
+    return {**fields, "parts": listed} if any(map(is_not, listed, given)) else fields
 
 
 def _spelled_part(part: Any) -> Any:
-    if not isinstance(part, dict) or not any("_" in key for key in cast("dict[Any, Any]", part) if isinstance(key, str)):
-        return cast("Any", part)
-    fields = {_SPELLED.get(key, key): value for key, value in cast("JsonObject", part).items() if value is not None}
+    fields: JsonObject | None = part
+    if not isinstance(fields, dict) or is_plain_text(fields):
+        return part
+    if not any("_" in key for key in fields if isinstance(cast("Any", key), str)):
+        return part
+    fields = {_SPELLED.get(key, key): value for key, value in fields.items() if value is not None}
     for key in _HOLDERS & fields.keys():
         if isinstance(fields[key], dict):
             inner = cast("JsonObject", fields[key])
@@ -148,7 +153,12 @@ _MODIFIERS = frozenset({"thought", "thoughtSignature", "partMetadata", "videoMet
 
 def is_plain_text(part: Mapping[str, Any]) -> bool:
     """Whether the part is a text delta that may be joined with its neighbours: text, perhaps a thought, and nothing else."""
-    return isinstance(part.get("text"), str) and all(key in ("text", "thought") for key in part)
+    return isinstance(part.get("text"), str) and len(part) == ("thought" in part) + 1
+
+
+def is_said(part: Mapping[str, Any]) -> bool:
+    """Whether the part is plain text that says something: there is nothing in it that could have to be put right."""
+    return bool(part.get("text")) and is_plain_text(part)
 
 
 def same_kind_of_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -184,9 +194,10 @@ def response_media(part: Mapping[str, Any]) -> list[Part]:
 
 def is_whole(part: Mapping[str, Any]) -> bool:
     """Whether the part is not both a call and a response, nor one of these without an object; true of all other parts."""
-    if part.get("functionCall") is not None and part.get("functionResponse") is not None:
+    call, response = part.get("functionCall"), part.get("functionResponse")
+    if call is not None and response is not None:
         return False
-    return all(isinstance(part.get(key) or {}, dict) for key in ("functionCall", "functionResponse"))
+    return isinstance(call or {}, dict) and isinstance(response or {}, dict)
 
 
 def sendable_part(part: Part) -> Part:
@@ -248,7 +259,7 @@ def _sendable_args(raw: Any) -> JsonObject:
 def text_of(content: Mapping[str, Any], *, thoughts: bool = False) -> str:
     """The text of a content without its thoughts (or only its thoughts)."""
     return "".join(
-        part["text"] for part in parts_of(content) if isinstance(part.get("text"), str) and is_thought(part) == thoughts
+        [part["text"] for part in parts_of(content) if isinstance(part.get("text"), str) and is_thought(part) == thoughts]
     )
 
 
@@ -273,10 +284,9 @@ def media_of(part: Mapping[str, Any]) -> JsonObject | None:
 
 def candidate_of(response: Mapping[str, Any]) -> JsonObject:
     """The first candidate of a response or chunk; an empty object when there is none."""
-    candidates: Any = response.get("candidates")
-    if isinstance(candidates, list) and candidates and isinstance(candidates[0], dict):
-        return cast("JsonObject", candidates[0])
-    return {}
+    candidates: list[JsonObject | None] | None = response.get("candidates")
+    first = candidates[0] if isinstance(candidates, list) and candidates else None
+    return first if isinstance(first, dict) else {}
 
 
 def content_of(response: Mapping[str, Any]) -> Content:
@@ -289,6 +299,11 @@ def finish_of(candidate: Mapping[str, Any]) -> tuple[str | None, str]:
     """The raw finish reason of a candidate, if it has one, and the message beside it."""
     reason, message = candidate.get("finishReason") or candidate.get("finish_reason"), candidate.get("finishMessage")
     return (reason if isinstance(reason, str) and reason else None), (message if isinstance(message, str) else "")
+
+
+def has_feedback(response: Mapping[str, Any]) -> bool:
+    """Whether the server says something of the prompt: only then can it have refused it."""
+    return "promptFeedback" in response
 
 
 def block_of(response: Mapping[str, Any]) -> tuple[str, str] | None:
@@ -317,15 +332,14 @@ def model_version_of(response: Mapping[str, Any]) -> str | None:
 
 def usage_of(response: Mapping[str, Any]) -> Usage | None:
     """The token counts of a response or chunk, if it reports any."""
-    raw: Any = response.get("usageMetadata")
-    if not isinstance(raw, dict):
+    counts: JsonObject | None = response.get("usageMetadata")
+    if not isinstance(counts, dict):
         return None
-    counts = cast("dict[str, Any]", raw)
-    usage = Usage(**{ours: _count(counts[theirs]) for ours, theirs in _COUNTS.items() if theirs in counts})
-    return usage if usage != _NO_USAGE else None
-
-
-_NO_USAGE = Usage()
+    counted: dict[str, int] = {}
+    for ours, theirs in _COUNTS.items():
+        if theirs in counts and (count := _count(counts[theirs])):
+            counted[ours] = count
+    return Usage(**counted) if counted else None
 
 
 _COUNTS = {
@@ -336,7 +350,7 @@ _COUNTS = {
 
 def _count(value: object) -> int:
     if type(value) is int:
-        return max(value, 0)
+        return value if value > 0 else 0
     # Integers of 64 bits are text in protobuf's JSON, and some gateways write them as doubles.
     if isinstance(value, str) and len(value) <= 18 and value.isascii() and value.isdigit():
         return int(value)
@@ -463,40 +477,41 @@ def user_content(prompt: Prompt) -> Content:
     Raises:
         UsageError: the prompt is empty or of a kind that cannot be sent.
     """
-    items: Any = [prompt] if isinstance(prompt, (str, Media, Mapping)) else prompt
-    if not isinstance(items, Iterable) or isinstance(items, (bytes, bytearray)):
+    items: Any = prompt if isinstance(prompt, list) else [prompt] if isinstance(prompt, (str, Media, Mapping)) else prompt
+    if not isinstance(items, (list, Iterable)) or isinstance(items, (bytes, bytearray)):
         raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(cast('Any', items)).__name__!r}")
-    parts = list(_prompt_parts(cast("Iterable[Any]", items)))
+    parts = [part for item in cast("Iterable[Any]", items) for part in _prompt_parts(item)]
     if not parts:
         raise UsageError("the prompt is empty: pass some text, a Media object or a list of parts")
     return {"role": "user", "parts": parts}
 
 
-def _prompt_parts(items: Iterable[Any]) -> Iterator[Part]:
-    for item in items:
-        if isinstance(item, str):
-            if item.strip():
-                yield text_part(strict_json.without_surrogates(item))
-        elif isinstance(item, Media):
-            yield inline_part(item)
-        elif isinstance(item, Mapping) and "parts" in item:
-            yield from _said(cast("Mapping[str, Any]", item))
-        elif isinstance(item, Mapping):
-            part: Part = _spelled_part(dict(cast("Mapping[str, Any]", item)))
-            if part.get("functionCall") is not None or part.get("functionResponse") is not None:
-                raise UsageError("a prompt cannot hold function calls or responses: pass them as history")
-            if has_data(part):
-                yield part
-        else:
-            raise UsageError(f"a prompt may hold text, Media and parts (dicts), not {type(item).__name__!r}")
+def _prompt_parts(item: Any) -> list[Part]:
+    """The parts that one thing in a prompt is sent as."""
+    if isinstance(item, str):
+        return [text_part(strict_json.without_surrogates(item))] if item.strip() else []
+    if isinstance(item, Media):
+        return [inline_part(item)]
+    if not isinstance(item, _OBJECT):
+        raise UsageError(f"a prompt may hold text, Media and parts (dicts), not {type(item).__name__!r}")
+    part: Part = dict(cast("Mapping[str, Any]", item))
+    if is_said(part):
+        return [part]
+    if "parts" in part:
+        return _said(part)
+    part = _spelled_part(part)
+    if part.get("functionCall") is not None or part.get("functionResponse") is not None:
+        raise UsageError("a prompt cannot hold function calls or responses: pass them as history")
+    return [part] if has_data(part) else []
 
 
-def _said(content: Mapping[str, Any]) -> Iterator[Part]:
+def _said(content: Mapping[str, Any]) -> list[Part]:
     """The parts of a whole content that is passed as a prompt."""
     if role_of(content) != "user":
         raise UsageError(f"a prompt is what the user says, not a content of the role {content.get('role')!r}: see history=")
     given: Any = content["parts"]
-    return _prompt_parts(cast("list[Any]", given) if isinstance(given, (list, tuple)) else [given])
+    items = cast("list[Any]", given) if isinstance(given, (list, tuple)) else [given]
+    return [part for item in items for part in _prompt_parts(item)]
 
 
 def model_content(parts: Iterable[Part]) -> Content:

@@ -245,7 +245,7 @@ def objects_in(value: Any) -> list[dict[str, Any]]:
 
 def without_surrogates(text: str) -> str:
     """The text with every lone surrogate replaced by U+FFFD, so that it can be encoded."""
-    return _SURROGATE.sub("\ufffd", text)
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 def _containers(items: Iterable[Any]) -> list[Any]:

@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias, cast
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Literal, Protocol, TypeAlias
 
 from callgate import facts, parts
 from callgate.calls import RUNNABLE, resolve_name
@@ -25,6 +25,7 @@ from callgate.conversation import CANCELLED, Conversation
 from callgate.respond import to_function_response
 from callgate.types import (
     FINAL_STATES,
+    NO_USAGE,
     CallRecord,
     CallState,
     Content,
@@ -133,34 +134,33 @@ class _Held:
 
 
 _NO_LIMITS_GIVEN = Limits()
-_NO_USAGE = Usage()
 
 
-@dataclass(slots=True)
+@dataclass(init=False)
 class _Run:
-    """What is known of the run in progress."""
+    """What is known of the run in progress. What every run begins with alike stands with the class until it changes."""
 
-    limits: Limits = _NO_LIMITS_GIVEN
-    tool_choice: ToolChoice = "auto"
-    start: int = 0
+    limits: Limits
+    tool_choice: ToolChoice
+    start: int
     """Length of the conversation when the run began; a run that came to nothing is taken back to it."""
+    output: JsonObject | None
+    """The JSON Schema that the answer must fit."""
+    records: list[_Call]
+    streaks: dict[str, int]
     turn: int = 0
     retries: int = 0
     feedback: str | None = None
     text: str = ""
     model: str = ""
-    usage: Usage = _NO_USAGE
+    usage: Usage = NO_USAGE
     cost: float | None = None
-    records: list[_Call] = field(default_factory=list[_Call])
-    streaks: dict[str, int] = field(default_factory=dict[str, int])
     wrap_up: str | None = None
     """The limit that was reached: the next request is the last one and has its tools switched off."""
     end: str | None = None
     """The run ends with this reason as soon as every call is settled."""
     cancelled: str | None = None
     finish: facts.Finish | None = None
-    output: JsonObject | None = None
-    """The JSON Schema that the answer must fit."""
     held: _Held | None = None
     """An answer that is not known to fit yet."""
     repairs: int = 0
@@ -169,6 +169,16 @@ class _Run:
     value: Any = None
     problems: tuple[str, ...] = ()
     """What was wrong with the last answer, where none fits."""
+
+    def __init__(
+        self,
+        limits: Limits = _NO_LIMITS_GIVEN,
+        tool_choice: ToolChoice = "auto",
+        start: int = 0,
+        output: JsonObject | None = None,
+    ) -> None:
+        self.limits, self.tool_choice, self.start, self.output = limits, tool_choice, start, output
+        self.records, self.streaks = [], {}
 
     @property
     def limited(self) -> bool:
@@ -186,7 +196,7 @@ class Loop:
         self.names: dict[str, str] = {}
         self.always: dict[str, SessionRule] = {}
         """What the user allowed for the rest of the session, by the id of the answer."""
-        self.usage = _NO_USAGE
+        self.usage = NO_USAGE
         """Tokens of all runs."""
         self.cost: float | None = None
         """What all runs cost, as far as that is known."""
@@ -206,7 +216,8 @@ class Loop:
         changes nothing, so nothing is ever answered twice.
         """
         self._HANDLERS[type(fact)](self, fact)
-        self._advance()
+        if self.phase == "calling":
+            self._advance()
         settled, self._settled = self._settled, []
         return settled
 
@@ -248,22 +259,22 @@ class Loop:
 
     def reply(self, session: str) -> Reply:
         """What the run has come to so far."""
-        awaiting = [call.record() for call in self._open if call.state == "awaiting"]
-        finish = self.run.finish
+        run, finish = self.run, self.run.finish
+        history: Any = self.conversation.history
         return Reply(
-            text=self.run.text,
-            calls=[call.record() for call in self.run.records],
-            usage=self.run.usage,
-            finish_reason=finish.reason if finish else "approval_needed",
-            contents=cast("list[Content]", self.conversation.history),  # Read when somebody asks for them.
+            text=run.text,
+            calls=[call.record() for call in run.records],
+            usage=run.usage,
+            finish_reason="approval_needed" if finish is None else finish.reason,
+            contents=history,  # Read when somebody asks for them.
             session=session,
-            turns=self.run.turn,
-            limited=bool(finish) and 1 < self.run.limits.turns == self.run.turn,
-            approvals=awaiting,
-            model=self.run.model,
-            cost=self.run.cost,
+            turns=run.turn,
+            limited=finish is not None and 1 < run.limits.turns == run.turn,
+            approvals=[call.record() for call in self._open if call.state == "awaiting"],
+            model=run.model,
+            cost=run.cost,
             context_tokens=self.context_tokens,
-            output=self.run.value,
+            output=run.value,
         )
 
     @property
@@ -282,7 +293,7 @@ class Loop:
             "always": dict(self.always),
             "spent": (self.usage, self.cost, self._tokens_per_byte),
             "open": [(c.record(), c.ordered, c.digest, c.approved, c.rewritten) for c in self._open],
-            "run": {name: getattr(run, name) for name in run.__slots__ if name != "records"},
+            "run": {name: getattr(run, name) for name in _FIELDS if name != "records"},
             "records": [c.record() for c in run.records],
         }
 
@@ -304,12 +315,13 @@ class Loop:
 
     def _run_started(self, fact: facts.RunStarted) -> None:
         self._drop_open_calls()
-        if self.conversation.open_calls:
-            self.conversation.add_responses([], missing=CANCELLED)
-        self.run = _Run(limits=fact.limits, tool_choice=fact.tool_choice, start=len(self.conversation), output=fact.output)
+        conversation = self.conversation
+        if conversation.open_calls:
+            conversation.add_responses([], missing=CANCELLED)
+        self.run = _Run(fact.limits, fact.tool_choice, len(conversation), fact.output)
         if fact.content is not None:
-            self.conversation.add_user(fact.content["parts"])
-        if self.is_users_turn:
+            conversation.add_user(fact.content["parts"])
+        elif self.is_users_turn:
             self._finish("nothing_to_do")
             return
         self._go_on()
@@ -323,6 +335,7 @@ class Loop:
             seen = fact.usage.prompt_tokens / max(self.conversation.size_bytes, 1)
             self._tokens_per_byte = min(max(seen, TOKENS_PER_BYTE / 2), 1.0)
         reason, calls, content = fact.finish_reason, fact.calls, fact.content
+        text = parts.text_of(content)
         if reason in _ASK_AGAIN:
             calls = self._salvage(fact.salvaged)
             if not calls:
@@ -332,8 +345,8 @@ class Loop:
             content = parts.model_content(
                 parts.call_part(call, signature=signature) for call, signature in zip(calls, signatures, strict=True)
             )
-            reason = "STOP"
-        elif not any(parts.has_data(part) and not parts.is_thought(part) for part in parts.parts_of(content)):
+            reason, text = "STOP", ""
+        elif not text and not any(parts.has_data(part) and not parts.is_thought(part) for part in parts.parts_of(content)):
             if reason == "STOP":
                 self._ask_again("empty", reason, fact.finish_message)
             else:
@@ -343,7 +356,7 @@ class Loop:
         was_limited = run.limited
         # An answer in another form is not another turn.
         run.turn += 0 if run.repairs and not calls else 1
-        run.retries, run.feedback, run.text = 0, None, parts.text_of(content)
+        run.retries, run.feedback, run.text = 0, None, text
         run.model = fact.model
         if run.output is not None and not calls and reason in RUNNABLE:
             run.held = _Held(content, fact.origin, run.wrap_up or reason, fact.finish_message)
@@ -527,7 +540,7 @@ class Loop:
 
     def _advance(self) -> None:
         """When every call of the turn is settled, the model gets all answers at once, in call order."""
-        if self.phase != "calling" or any(call.state not in FINAL_STATES for call in self._open):
+        if any(call.state not in FINAL_STATES for call in self._open):
             return
         run = self.run
         self._answer_open_calls()
@@ -554,14 +567,13 @@ class Loop:
 
     def _spent(self) -> str | None:
         """The budget that is used up, if one is."""
-        limits = self.run.limits
-        budgets = (
-            ("token_limit", self.run.usage.total_tokens, limits.run_tokens),
-            ("token_limit", self.usage.total_tokens, limits.session_tokens),
-            ("cost_limit", self.run.cost or 0.0, limits.run_cost),
-            ("cost_limit", self.cost or 0.0, limits.session_cost),
-        )
-        return next((reason for reason, used, most in budgets if most is not None and used >= most), None)
+        run, limits = self.run, self.run.limits
+        tokens, all_tokens = run.usage.total_tokens, self.usage.total_tokens
+        if _is_reached(limits.run_tokens, tokens) or _is_reached(limits.session_tokens, all_tokens):
+            return "token_limit"
+        if _is_reached(limits.run_cost, run.cost) or _is_reached(limits.session_cost, self.cost):
+            return "cost_limit"
+        return None
 
     def _too_long(self) -> int:
         """How many contents must go before the next request, so that the rest takes at most half of what it may."""
@@ -665,8 +677,7 @@ class Loop:
             error = "output"
         run.finish = facts.Finish(reason, error, message)
         run.feedback = None
-        last = self.conversation.last
-        if len(self.conversation) == run.start + 1 and last is not None and parts.role_of(last) == "user":
+        if len(self.conversation) == run.start + 1 and not self.conversation.is_model(-1):
             # The model has said nothing at all: the conversation is as it was before.
             self.conversation.cut(run.start)
 
@@ -719,6 +730,11 @@ _UNKNOWN = (
     "The process stopped while this call was running; whether it had its effect is not known. Check before repeating it."
 )
 _ANSWER_NOW = "Answer with what you have."
+_FIELDS = [field.name for field in fields(_Run)]
+
+
+def _is_reached(most: float | None, used: float | None) -> bool:
+    return most is not None and (used or 0) >= most
 
 
 def _key(call: FunctionCall) -> str:

@@ -227,6 +227,8 @@ class Usage:
     total_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
+        if self is NO_USAGE or other is NO_USAGE:
+            return other if self is NO_USAGE else self
         return Usage(
             prompt_tokens=self.prompt_tokens + other.prompt_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
@@ -235,6 +237,10 @@ class Usage:
             tool_tokens=self.tool_tokens + other.tool_tokens,
             total_tokens=self.total_tokens + other.total_tokens,
         )
+
+
+NO_USAGE = Usage()
+"""What has been used before anything was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -405,8 +411,7 @@ class ToolContext:
 
 
 __all__ = [
-    "FINAL_STATES", "CallRecord", "CallState", "CallTool", "Checked", "Content", "Decision", "FinishReason", "FunctionCall",
-    "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply", "ResultStatus", "SessionRule",
-    "ToolChoice",
-    "ToolContext", "ToolDefinition", "ToolKind", "ToolResult", "Usage", "Verdict",
+    "FINAL_STATES", "NO_USAGE", "CallRecord", "CallState", "CallTool", "Checked", "Content", "Decision", "FinishReason",
+    "FunctionCall", "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply", "ResultStatus",
+    "SessionRule", "ToolChoice", "ToolContext", "ToolDefinition", "ToolKind", "ToolResult", "Usage", "Verdict",
 ]  # fmt: skip

@@ -24,20 +24,16 @@ class Unread:
         raise NotImplementedError
 
 
-class _Field:
+class _Field(property):
     """A slot of a word that may hold an `Unread`."""
 
     def __init__(self, slot: Any) -> None:
+        def read(word: Any) -> Any:
+            held = slot.__get__(word)
+            return held.read() if isinstance(held, Unread) else held
+
+        super().__init__(read, slot.__set__)
         self.slot = slot
-
-    def __get__(self, word: Any, owner: type[Any] | None = None) -> Any:
-        if word is None:
-            return self
-        held = self.slot.__get__(word, owner)
-        return held.read() if isinstance(held, Unread) else held
-
-    def __set__(self, word: Any, value: Any) -> None:
-        self.slot.__set__(word, value)
 
 
 def read_when_asked(name: str) -> Callable[[type[_Word]], type[_Word]]:

@@ -110,7 +110,7 @@ class Written:
     def is_model(self, index: int) -> bool:
         """Whether the model said it."""
         held = self._held[index]
-        return held is not None and role_of(held) == "model"
+        return held is not None and held["role"] == "model"
 
     def is_answers(self, index: int) -> bool:
         """Whether the content answers calls."""
@@ -137,9 +137,11 @@ class Written:
 
     def put_first(self, content: Content) -> None:
         """Puts a content before all others."""
+        encoded = strict_json.dump(content)
         self._held.insert(0, content)
-        self._encoded.insert(0, strict_json.dump(content))
-        self._count(self._encoded[0])
+        self._encoded.insert(0, encoded)
+        self.size_bytes += len(encoded)
+        self.bytes_encoded += len(encoded)
 
     def keep(self, kept: slice) -> None:
         """Drops all other contents."""
@@ -153,12 +155,10 @@ class Written:
             self._held[-1] = None
         self._held.append(content)
         self._encoded.append(encoded)
-        self._count(encoded)
-        self._is_readable = len(encoded) > HELD_BYTES_MAX and _is_answers(content) and _reads_as(encoded, content)
-
-    def _count(self, encoded: bytes) -> None:
-        self.size_bytes += len(encoded)
-        self.bytes_encoded += len(encoded)
+        size = len(encoded)
+        self.size_bytes += size
+        self.bytes_encoded += size
+        self._is_readable = size > HELD_BYTES_MAX and _is_answers(content) and _reads_as(encoded, content)
 
 
 def _is_answers(content: Content) -> bool:
