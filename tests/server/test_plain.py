@@ -94,13 +94,11 @@ def answered(*messages: dict[str, Any], is_last: bool = False) -> Wire:
     wire = Wire()
 
     async def story() -> None:
-        cycle = plain.Cycle(
-            scope=SimpleNamespace(), conn=h11.Connection(h11.SERVER), transport=wire,
-            flow=SimpleNamespace(write_paused=False), logger=None, access_logger=None, access_log=False,
-            default_headers=[(b"date", b"now")],
-            message_event=asyncio.Event(), on_response=lambda: None,
-        )  # fmt: skip  # pyright: ignore
-        cycle.take(plain.Request(b"/", [], b"", is_last))
+        connection = SimpleNamespace(
+            transport=wire, flow=SimpleNamespace(write_paused=False), logger=None,
+            server_state=SimpleNamespace(default_headers=[(b"date", b"now")]), on_response_complete=lambda: None,
+        )  # fmt: skip
+        cycle = plain.Cycle(plain.Request(b"/", [], b"", is_last), {}, connection)  # pyright: ignore
         for message in messages:
             await cycle.send(message)
 
