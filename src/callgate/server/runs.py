@@ -55,7 +55,6 @@ class Numbered:
 
     number: int
     event: RunEvent
-    at_s: float
     wire: bytes | None = None
     """The event as it is sent, once somebody has needed it."""
 
@@ -112,7 +111,8 @@ class Run:
         self.waiting: dict[str, Waiting] = {}
         self.early: dict[str, Approval] = {}
         """Answers to calls that nobody has been asked about yet."""
-        self.done = asyncio.Event()
+        self.is_over = False
+        """Whether it has come to its end."""
         self.interrupts: set[asyncio.Task[Any]] = set()
         """Who is taken out of a wait by the end, with a cancellation that is theirs to take back."""
         self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
@@ -130,6 +130,7 @@ class Run:
         self._is_ending = False
         """Whether it was stopped, or its end was told: what is left to be done is done in good order."""
         self._task: asyncio.Task[None] | None = None
+        self._done: asyncio.Event | None = None
 
     # The work -------------------------------------------------------------------------------------------------------------
 
@@ -152,7 +153,8 @@ class Run:
             self._end()
 
     async def _heard(self, event: Event) -> None:
-        self._is_ending = self._is_ending or isinstance(event, RunEnded)
+        if isinstance(event, RunEnded):
+            self._is_ending = True
         self.add(event)
 
     def _fail(self, problem: Problem) -> None:
@@ -167,7 +169,9 @@ class Run:
             self._leaving.cancel()
         for waiting in self.waiting.values():
             waiting.answer.cancel()
-        self.done.set()
+        self.is_over = True
+        if self._done is not None:
+            self._done.set()
         for task in self.interrupts:
             task.cancel()
         for follower in self._listeners:
@@ -175,9 +179,13 @@ class Run:
         self.on_end(self)
 
     @property
-    def is_over(self) -> bool:
-        """Whether it has come to its end."""
-        return self.done.is_set()
+    def done(self) -> asyncio.Event:
+        """Is set at the end. Few wait for it, so it is there only if somebody does."""
+        if self._done is None:
+            self._done = asyncio.Event()
+            if self.is_over:
+                self._done.set()
+        return self._done
 
     def cancel(self, reason: str) -> bool:
         """Stops it: in good order if it has begun, at once if it still waits for its session."""
@@ -193,7 +201,7 @@ class Run:
     def add(self, event: RunEvent) -> None:
         """Notes an event for everybody who follows."""
         self.last += 1
-        self.ring.append(Numbered(self.last, event, time.time()))
+        self.ring.append(Numbered(self.last, event))
         for follower in self._listeners:
             follower.wake.set()
 
@@ -254,20 +262,23 @@ class Run:
 
     # Who is there ---------------------------------------------------------------------------------------------------------
 
-    @contextlib.contextmanager
-    def attended(self) -> Generator[None]:
+    def attended(self) -> _Presence:
         """Somebody is there who wants the outcome."""
+        return _Presence(self)
+
+    def come(self) -> None:
+        """One more is there."""
         self._present += 1
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
-        try:
-            yield
-        finally:
-            self._present -= 1
-            if self._present == 0 and not self.is_over and not self.detached:
-                wait_s = self._linger_s if self.named else 0.0
-                self._leaving = asyncio.get_running_loop().call_later(wait_s, self.abandon)
+
+    def leave(self) -> None:
+        """One less is there; the last one may take the run along."""
+        self._present -= 1
+        if self._present == 0 and not self.is_over and not self.detached:
+            wait_s = self._linger_s if self.named else 0.0
+            self._leaving = asyncio.get_running_loop().call_later(wait_s, self.abandon)
 
     def abandon(self) -> None:
         """Nobody is left: what waits for an answer is paused, everything else is stopped."""
@@ -315,3 +326,18 @@ class Run:
         if self.reply is None:
             raise self.error or AssertionError("a run ends with a reply or an error")
         return self.reply
+
+
+class _Presence:
+    """From entry to exit somebody is there. Every request enters one, so it is not made of a generator."""
+
+    __slots__ = ("_run",)
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    def __enter__(self) -> None:
+        self._run.come()
+
+    def __exit__(self, *exc: object) -> None:
+        self._run.leave()

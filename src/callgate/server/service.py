@@ -11,7 +11,7 @@ import contextlib
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -109,8 +109,9 @@ class Service:
         """What the model said when it last failed; None if it answered since."""
         self.passing = 0
         """Requests that are passed on to a model just now; they count as runs."""
-        self.runs: OrderedDict[str, Run] = OrderedDict()
-        """Runs that go on, and the newest that ended."""
+        self.runs: dict[str, Run] = {}
+        """Runs that go on, and those that ended last."""
+        self._over: deque[Run] = deque()
         self._live: dict[str, Run] = {}
         self._of_session: dict[str, Run] = {}
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
@@ -183,8 +184,9 @@ class Service:
             UsageError: the model or the session cannot be used.
         """
         self.admit()
+        if ask.session:
+            check_id(ask.session)
         session = ask.session or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
-        check_id(session)
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
             gate = gate.adjusted(system=ask.system, settings=ask.settings)
@@ -242,8 +244,10 @@ class Service:
             logger.error("run %s of session %r failed", run.id, run.session, exc_info=run.error)
         if run.never_began:  # There is nothing to be read of it, and the session is not the one it wanted to have.
             self._forget(run)
-        while len(self.runs) - len(self._live) > ENDED_MAX:
-            self._forget(next(run for run in self.runs.values() if run.is_over))
+            return
+        self._over.append(run)
+        if len(self._over) > ENDED_MAX:
+            self._forget(self._over.popleft())
 
     def _forget(self, run: Run) -> None:
         del self.runs[run.id]
@@ -265,9 +269,9 @@ class Service:
         Raises:
             UsageError: there is no such provider, model or mode, or it cannot be used.
         """
-        key = (provider, model, mode)
-        if key == (None, None, None) or (provider is None and model is None and mode == self.gate.mode):
+        if provider is None and model is None and (mode is None or mode == self.gate.mode):
             return self.gate
+        key = (provider, model, mode)
         if key in self._gates:
             self._gates.move_to_end(key)
             return self._gates[key]
