@@ -13,7 +13,9 @@ import hmac
 import ipaddress
 import logging
 import re
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Awaitable, Iterable
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from starlette.requests import ClientDisconnect
@@ -39,6 +41,7 @@ DISCARD_BYTES = 64 * 1024 * 1024
 WHOLE = "callgate.whole"
 """In a scope: the body came with the head, so that nobody has to wait for it."""
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+METHODS = WITH_BODY | {"GET", "HEAD", "OPTIONS"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
 _JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?;?', re.IGNORECASE)
 SAFE_HEADERS = (
@@ -67,22 +70,23 @@ PREFLIGHT = {
 class Head:
     """What the guard looks at of a request."""
 
-    __slots__ = ("method", "named", "path", "scheme", "size")
+    __slots__ = ("_headers", "_named", "_repeated", "method", "path", "scheme", "size")
 
     def __init__(self, scope: Scope) -> None:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.scheme: str = scope.get("scheme", "http")
-        self.named: dict[bytes, list[bytes]] = {}
-        self.size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
+        self._named = dict(self._headers)
+        is_plain = len(self._named) == len(self._headers)
+        self._repeated = frozenset[bytes]() if is_plain else _repeated(self._headers)
+        target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+        self.size = target_bytes + sum(map(len, chain.from_iterable(self._headers))) + 4 * len(self._headers)
         """In bytes, more or less."""
-        for name, value in scope["headers"]:
-            self.named.setdefault(name, []).append(value)
-            self.size += len(name) + len(value) + 4
 
     def all(self, name: bytes) -> list[str]:
         """Every value of a header."""
-        return [value.decode("latin-1") for value in self.named.get(name, ())]
+        return [value.decode("latin-1") for key, value in self._headers if key == name]
 
     def one(self, name: bytes) -> str | None:
         """The value of a header; None if it is not there.
@@ -90,12 +94,17 @@ class Head:
         Raises:
             HttpError: it is there twice.
         """
-        values = self.named.get(name)
-        if values is None:
+        value = self._named.get(name)
+        if value is None:
             return None
-        if len(values) > 1:
-            raise HttpError(400, "bad_request", f"The header {name.decode()!r} is there {len(values)} times.")
-        return values[0].decode("latin-1")
+        if name in self._repeated:
+            raise HttpError(400, "bad_request", f"The header {name.decode()!r} is there {len(self.all(name))} times.")
+        return value.decode("latin-1")
+
+
+def _repeated(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    """The names of headers that are there more than once."""
+    return frozenset(name for name, count in Counter(name for name, _ in headers).items() if count > 1)
 
 
 class Guard:
@@ -134,7 +143,8 @@ class Guard:
             return
         answer = _Answer(send, origin, self.service, scope)
         try:
-            await self.app(scope, _Body(receive, self.options, is_here=WHOLE in scope).receive, answer.send)
+            # A body that came whole is as long as its head says, which was looked at.
+            await self.app(scope, receive if WHOLE in scope else _Body(receive, self.options).receive, answer.send)
         except ClientDisconnect:
             return
         except Exception as error:
@@ -214,12 +224,12 @@ def is_loopback(host: str) -> bool:
 
 def _check_framing(head: Head) -> None:
     """Two ways to say where a body ends are one way to smuggle a second request in."""
-    lengths, codings = head.all(b"content-length"), head.all(b"transfer-encoding")
-    if lengths and codings:
+    length, coding = head.one(b"content-length"), head.one(b"transfer-encoding")
+    if length is not None and coding is not None:
         raise HttpError(400, "bad_request", "Content-Length and Transfer-Encoding exclude each other.")
-    if len(set(lengths)) > 1 or any(not length.isascii() or not length.isdigit() or len(length) > 15 for length in lengths):
+    if length is not None and not (length.isascii() and length.isdigit() and len(length) <= 15):
         raise HttpError(400, "bad_request", "Content-Length must be one whole number.")
-    if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
+    if coding is not None and coding.strip().lower() != "chunked":
         raise HttpError(400, "bad_request", "The only Transfer-Encoding here is chunked.")
 
 
@@ -249,10 +259,9 @@ def _too_large(bytes_max: int) -> HttpError:
 class _Body:
     """The body of one request, counted while it comes."""
 
-    def __init__(self, receive: Receive, options: ServiceOptions, *, is_here: bool) -> None:
+    def __init__(self, receive: Receive, options: ServiceOptions) -> None:
         self._receive = receive
         self._options = options
-        self._is_here = is_here
         self._bytes = 0
         self._is_whole = False
 
@@ -264,7 +273,7 @@ class _Body:
         """
         if self._is_whole:
             return await self._receive()
-        message = await (self._receive() if self._is_here else self._in_time())
+        message = await self._in_time()
         if message["type"] != "http.request":
             self._is_whole = True
             return message
@@ -324,23 +333,27 @@ class _Answer:
         self._scope = scope
         self.has_begun = False
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.has_begun = True
-            headers: list[tuple[bytes, bytes]] = list(message["headers"])
-            names = {name for name, _ in headers}
-            headers += [pair for pair in SAFE_HEADERS if pair[0] not in names]
-            if self._origin is not None:
-                headers += [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
-                headers.append((b"access-control-expose-headers", EXPOSED))
-            message = {**message, "headers": headers}
+            message = {**message, "headers": self._headers(message["headers"])}
             route = getattr(self._scope.get("route"), "path", "other")
             self._service.metrics.answered(_method(self._scope["method"]), route, message["status"])
-        await self._send(message)
+        return self._send(message)
+
+    def _headers(self, own: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        headers = [*own, *SAFE_HEADERS]
+        if len(dict(headers)) < len(headers):
+            names = {name for name, _ in own}
+            headers = [*own, *(pair for pair in SAFE_HEADERS if pair[0] not in names)]
+        if self._origin is not None:
+            headers += [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
+            headers.append((b"access-control-expose-headers", EXPOSED))
+        return headers
 
 
 def _method(method: str) -> str:
-    return method if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS") else "other"
+    return method if method in METHODS else "other"
 
 
 async def _preflight(origin: str, send: Send) -> None:
