@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
@@ -152,7 +151,7 @@ async def chat(service: Service, request: Request) -> Response:
     ask = asked(body, waits=streams)
     body.pop("stream", None)
     key = header_of(request, b"idempotency-key")
-    run, was_there = await service.keys.run(key, body, partial(service.start, ask))
+    run, was_there = await service.keys.run(key, body, lambda: service.start(ask))
     headers = {"Callgate-Run": run.id} | ({"Idempotent-Replayed": "true"} if was_there else {})
     if streams:
         await run.settled(SETTLE_S)
@@ -173,9 +172,8 @@ async def outcome(request: Request, run: Run) -> Reply | None:
         CallgateError: the run failed.
     """
     with run.attended():
-        if await left_before_end(request.receive, run):
-            return None
-    return await run.outcome()
+        has_left = await left_before_end(request, run)
+    return None if has_left else run.result()
 
 
 async def reply_json(service: Service, run: Run, reply: Reply) -> JsonObject:

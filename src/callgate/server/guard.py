@@ -15,8 +15,8 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Awaitable, Iterable
-from itertools import chain
-from typing import TYPE_CHECKING
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard", "is_loopback"]
 
+Header = tuple[bytes, bytes]
+
 logger = logging.getLogger("callgate.server")
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -38,8 +40,12 @@ PUBLIC_FOLDERS = ("/static/",)
 DISCARD_S = 2.0
 DISCARD_BYTES = 64 * 1024 * 1024
 """So long and so much of a body that is too large is still taken in, so that its sender reads the answer."""
+HEADS_MAX = 256
+"""Heads that are known again when they come again."""
 WHOLE = "callgate.whole"
 """In a scope: the body came with the head, so that nobody has to wait for it."""
+WAKE = "callgate.wake"
+"""In a scope: makes a `receive` that waits come back with an empty piece."""
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 METHODS = WITH_BODY | {"GET", "HEAD", "OPTIONS"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
@@ -70,19 +76,20 @@ PREFLIGHT = {
 class Head:
     """What the guard looks at of a request."""
 
-    __slots__ = ("_headers", "_named", "_repeated", "method", "path", "scheme", "size")
+    __slots__ = ("_headers", "_named", "_repeated", "has_fit_body", "method", "origin", "path", "scheme", "size")
 
-    def __init__(self, scope: Scope) -> None:
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.scheme: str = scope.get("scheme", "http")
-        self._headers: list[tuple[bytes, bytes]] = scope["headers"]
-        self._named = dict(self._headers)
-        is_plain = len(self._named) == len(self._headers)
-        self._repeated = frozenset[bytes]() if is_plain else _repeated(self._headers)
-        target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
-        self.size = target_bytes + sum(map(len, chain.from_iterable(self._headers))) + 4 * len(self._headers)
+    def __init__(self, method: str, path: str, scheme: str, target_bytes: int, headers: tuple[Header, ...]) -> None:
+        self.method = method
+        self.path = path
+        self.scheme = scheme
+        self.origin: str | None = None
+        """The page of another origin that sent it, if that is allowed by name."""
+        self.has_fit_body = False
+        self.size = target_bytes + sum(len(name) + len(value) + 4 for name, value in headers)
         """In bytes, more or less."""
+        self._headers = headers
+        self._named = dict(headers)
+        self._repeated = {name for name, count in Counter(name for name, _ in headers).items() if count > 1}
 
     def all(self, name: bytes) -> list[str]:
         """Every value of a header."""
@@ -102,11 +109,6 @@ class Head:
         return value.decode("latin-1")
 
 
-def _repeated(headers: list[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    """The names of headers that are there more than once."""
-    return frozenset(name for name, count in Counter(name for name, _ in headers).items() if count > 1)
-
-
 class Guard:
     """Lets through what may come in."""
 
@@ -117,6 +119,8 @@ class Guard:
         self._hosts = LOCAL | {host.lower() for host in self.options.hosts}
         self._origins = frozenset(origin.lower() for origin in self.options.origins)
         self._token = _digest(self.options.token) if self.options.token else None
+        # What is said of a head is the same each time that it comes, and most come often.
+        self._known_head = lru_cache(HEADS_MAX)(self._looked_at)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Checks one request."""
@@ -126,22 +130,18 @@ class Guard:
         if scope["type"] != "http":
             await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
             return
-        head = Head(scope)
-        origin: str | None = None
+        answer = _Answer(send, self.service, scope)
         try:
-            _check_framing(head)
-            self._check_size(head)
-            host = self._check_host(head)
-            origin = self._check_origin(head, host)
-            if origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
-                await _preflight(origin, send)
+            head = self._known_head(*_head_of(scope))
+            answer.origin = head.origin
+            if head.origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
+                await _preflight(head.origin, send)
                 return
             self._check_token(head, scope)
             self._check_body(head)
         except HttpError as error:
-            await self._refuse(error, scope, receive, _Answer(send, origin, self.service, scope).send)
+            await self._refuse(error, scope, receive, answer.send)
             return
-        answer = _Answer(send, origin, self.service, scope)
         try:
             # A body that came whole is as long as its head says, which was looked at.
             await self.app(scope, receive if WHOLE in scope else _Body(receive, self.options).receive, answer.send)
@@ -161,6 +161,18 @@ class Guard:
         if error.code == 413:
             send = _discarding(receive, send)
         await error_response(problem, scope)(scope, receive, send)
+
+    def _looked_at(self, *told: Any) -> Head:
+        """A head that is in order as far as that does not depend on who sent it.
+
+        Raises:
+            HttpError: it is not.
+        """
+        head = Head(*told)
+        _check_framing(head)
+        self._check_size(head)
+        head.origin = self._check_origin(head, self._check_host(head))
+        return head
 
     def _check_size(self, head: Head) -> None:
         """What came in one piece was never too large for whoever reads pieces."""
@@ -199,6 +211,12 @@ class Guard:
             )
 
     def _check_body(self, head: Head) -> None:
+        if head.has_fit_body:
+            return
+        self._check_length_and_kind(head)
+        head.has_fit_body = True
+
+    def _check_length_and_kind(self, head: Head) -> None:
         length = head.one(b"content-length")
         if length is not None and int(length) > self.options.body_bytes:
             raise _too_large(self.options.body_bytes)
@@ -220,6 +238,11 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
+
+
+def _head_of(scope: Scope) -> tuple[str, str, str, int, tuple[Header, ...]]:
+    target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    return scope["method"], scope["path"], scope.get("scheme", "http"), target_bytes, tuple(scope["headers"])
 
 
 def _check_framing(head: Head) -> None:
@@ -324,11 +347,11 @@ async def _discard(receive: Receive) -> None:
 class _Answer:
     """Adds what every answer says, and counts it."""
 
-    __slots__ = ("_origin", "_scope", "_send", "_service", "has_begun")
+    __slots__ = ("_scope", "_send", "_service", "has_begun", "origin")
 
-    def __init__(self, send: Send, origin: str | None, service: Service, scope: Scope) -> None:
+    def __init__(self, send: Send, service: Service, scope: Scope) -> None:
         self._send = send
-        self._origin = origin
+        self.origin: str | None = None
         self._service = service
         self._scope = scope
         self.has_begun = False
@@ -346,8 +369,8 @@ class _Answer:
         if len(dict(headers)) < len(headers):
             names = {name for name, _ in own}
             headers = [*own, *(pair for pair in SAFE_HEADERS if pair[0] not in names)]
-        if self._origin is not None:
-            headers += [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
+        if self.origin is not None:
+            headers += [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
             headers.append((b"access-control-expose-headers", EXPOSED))
         return headers
 

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from callgate import strict_json
 from callgate.server import plain
 from callgate.server.app import create_app
-from callgate.server.guard import WHOLE
+from callgate.server.guard import WAKE, WHOLE
 from callgate.server.options import ServiceOptions
 from callgate.server.service import Service
 
@@ -97,6 +97,7 @@ class Connection(H11Protocol):
         scope = request.scope(self._around)
         scope["state"] = self.app_state.copy()
         cycle = self.cycle = plain.Cycle(request, scope, self)
+        scope[WAKE] = cycle.message_event.set
         task = self.loop.create_task(cycle.run_asgi(cast("Any", self.config).loaded_app))
         task.add_done_callback(self.tasks.discard)
         self.tasks.add(task)

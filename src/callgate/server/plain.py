@@ -25,6 +25,10 @@ __all__ = ["Cycle", "Request", "read"]
 
 Header = tuple[bytes, bytes]
 
+KNOWN_MAX = 512
+KNOWN_BYTES = 4096
+"""So many heads, of so many bytes at most, are known again when they come again."""
+
 _TOKEN = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
 _HEAD = re.compile(rb"POST (/[!-~]*) HTTP/1\.1\r\n((?:" + _TOKEN + rb":[\t\x20-\x7e]*\r\n)+)\r\n")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
@@ -67,18 +71,36 @@ class Request:
 
 def read(data: bytes) -> Request | None:
     """The request that the bytes are, if they are a plain one and nothing else."""
-    found = _HEAD.match(data)
+    end = data.find(b"\r\n\r\n") + 4
+    head = (_read_head if end <= KNOWN_BYTES else _read_head.__wrapped__)(data[:end])
+    if head is None or head.length != len(data) - end:
+        return None
+    return Request(head.target, [*head.headers], data[end:], head.is_last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    target: bytes
+    headers: tuple[Header, ...]
+    length: int
+    is_last: bool
+
+
+@lru_cache(maxsize=KNOWN_MAX)
+def _read_head(data: bytes) -> _Head | None:
+    """The head that the bytes are. A client says much the same each time, and what was read once need not be read again."""
+    found = _HEAD.fullmatch(data)
     if found is None:
         return None
     parted = [line.partition(b":") for line in found[2].splitlines()]
-    headers = [(name.lower(), value.strip(b" \t")) for name, _, value in parted]
+    headers = tuple([(name.lower(), value.strip(b" \t")) for name, _, value in parted])
     named = dict(headers)
     length, wish = named.get(b"content-length", b""), named.get(b"connection", b"keep-alive").lower()
     if len(named) < len(headers) or b"host" not in named or not _NOT_PLAIN.isdisjoint(named):
         return None
-    if wish not in (b"keep-alive", b"close") or not _LENGTH.fullmatch(length) or int(length) != len(data) - found.end():
+    if wish not in (b"keep-alive", b"close") or not _LENGTH.fullmatch(length):
         return None
-    return Request(found[1], headers, data[found.end() :], wish == b"close")
+    return _Head(found[1], headers, int(length), wish == b"close")
 
 
 class _Connection(Protocol):
@@ -127,7 +149,10 @@ class Cycle(RequestResponseCycle):
         if not self.disconnected and not self.response_complete:
             self.flow.resume_reading()
             await self.message_event.wait()
-        return {"type": "http.disconnect"}
+            self.message_event.clear()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(self, message: Any) -> None:
         """Takes the next part of the answer.

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from callgate.errors import CallgateError
 from callgate.events import Event, RunEnded
@@ -113,8 +113,8 @@ class Run:
         """Answers to calls that nobody has been asked about yet."""
         self.is_over = False
         """Whether it has come to its end."""
-        self.interrupts: set[asyncio.Task[Any]] = set()
-        """Who is taken out of a wait by the end, with a cancellation that is theirs to take back."""
+        self.at_end: set[Callable[[], None]] = set()
+        """What is called at the end by those who wait for it."""
         self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
         self.last = 0
         self.on_end: Callable[[Run], None] = lambda run: None
@@ -136,7 +136,7 @@ class Run:
 
     def start(self) -> None:
         """Begins."""
-        self._task = asyncio.create_task(self._run(), name=f"callgate-run-{self.id}")
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         CURRENT.set(self)
@@ -172,8 +172,8 @@ class Run:
         self.is_over = True
         if self._done is not None:
             self._done.set()
-        for task in self.interrupts:
-            task.cancel()
+        for call in self.at_end:
+            call()
         for follower in self._listeners:
             follower.wake.set()
         self.on_end(self)
@@ -323,6 +323,14 @@ class Run:
         if not self.is_over:
             with self.attended():
                 await self.done.wait()
+        return self.result()
+
+    def result(self) -> Reply:
+        """The reply of a run that is over.
+
+        Raises:
+            CallgateError: the run failed.
+        """
         if self.reply is None:
             raise self.error or AssertionError("a run ends with a reply or an error")
         return self.reply
