@@ -150,9 +150,12 @@ async def chat(service: Service, request: Request) -> Response:
     streams = wants_stream(request, body)
     ask = asked(body, waits=streams)
     body.pop("stream", None)
-    key = header_of(request, b"idempotency-key")
-    run, was_there = await service.keys.run(key, body, lambda: service.start(ask))
-    headers = {"Callgate-Run": run.id} | ({"Idempotent-Replayed": "true"} if was_there else {})
+    key, was_there = header_of(request, b"idempotency-key"), False
+    if key is None:
+        run = await service.start(ask)
+    else:
+        run, was_there = await service.keys.run(key, body, lambda: service.start(ask))
+    headers = {"Callgate-Run": run.id, **({"Idempotent-Replayed": "true"} if was_there else {})}
     if streams:
         await run.settled(SETTLE_S)
         if run.never_began and run.error is not None:
@@ -171,8 +174,11 @@ async def outcome(request: Request, run: Run) -> Reply | None:
     Raises:
         CallgateError: the run failed.
     """
-    with run.attended():
+    run.come()
+    try:
         has_left = await left_before_end(request, run)
+    finally:
+        run.leave()
     return None if has_left else run.result()
 
 

@@ -37,16 +37,14 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
+        """Answers by method, route and status."""
         self.runs: Counter[tuple[str]] = Counter()
         self.calls: Counter[tuple[str, str]] = Counter()
         self.tokens: Counter[tuple[str]] = Counter()
         self.began = 0
+        """Runs."""
         self.run_s = Histogram()
         self.call_s = Histogram()
-
-    def run_began(self) -> None:
-        """One more run."""
-        self.began += 1
 
     def run_ended(self, run: Run) -> None:
         """Counts what a run came to."""
@@ -73,7 +71,3 @@ class Metrics:
         tokens["output",] += usage.output_tokens
         tokens["thought",] += usage.thought_tokens
         tokens["tool",] += usage.tool_tokens
-
-    def answered(self, method: str, route: str, status: int) -> None:
-        """Counts one answer."""
-        self.requests[method, route, status] += 1

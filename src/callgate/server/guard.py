@@ -14,9 +14,9 @@ import ipaddress
 import logging
 import re
 from collections import Counter
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 __all__ = ["Guard", "is_loopback"]
 
 Header = tuple[bytes, bytes]
+_HEADER: Callable[[Any], Header] = cast("Any", tuple)
+"""Makes one of what a server tells, which may be a list."""
 
 logger = logging.getLogger("callgate.server")
 
@@ -124,21 +126,22 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Checks one request."""
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
         if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
+            await self._other(scope, receive, send)
             return
         answer = _Answer(send, self.service, scope)
         try:
-            head = self._known_head(*_head_of(scope))
+            target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+            scheme, headers = scope.get("scheme", "http"), tuple(map(_HEADER, scope["headers"]))
+            head = self._known_head(scope["method"], scope["path"], scheme, target_bytes, headers)
             answer.origin = head.origin
             if head.origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
                 await _preflight(head.origin, send)
                 return
-            self._check_token(head, scope)
-            self._check_body(head)
+            if self._token is not None:
+                scope["callgate.authorized"] = self._is_authorized(head, self._token)
+            if not head.has_fit_body:
+                self._check_body(head)
         except HttpError as error:
             await self._refuse(error, scope, receive, answer.send)
             return
@@ -154,6 +157,13 @@ class Guard:
             if not answer.has_begun:
                 await (response or error_response(problem_of(error), scope))(scope, receive, answer.send)
 
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What is no request: the life of the application, and web sockets."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
+
     async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
         problem = problem_of(error)
         # What is still on the way of a refused body must not be taken for another request.
@@ -162,13 +172,13 @@ class Guard:
             send = _discarding(receive, send)
         await error_response(problem, scope)(scope, receive, send)
 
-    def _looked_at(self, *told: Any) -> Head:
+    def _looked_at(self, method: str, path: str, scheme: str, target_bytes: int, headers: tuple[Header, ...]) -> Head:
         """A head that is in order as far as that does not depend on who sent it.
 
         Raises:
             HttpError: it is not.
         """
-        head = Head(*told)
+        head = Head(method, path, scheme, target_bytes, headers)
         _check_framing(head)
         self._check_size(head)
         head.origin = self._check_origin(head, self._check_host(head))
@@ -200,36 +210,29 @@ class Guard:
             raise HttpError(403, "cross_site", "Other web sites may not use this service.")
         return None
 
-    def _check_token(self, head: Head, scope: Scope) -> None:
-        if self._token is None:
-            return
-        authorized = any(hmac.compare_digest(_digest(given), self._token) for given in _given_tokens(head))
-        scope["callgate.authorized"] = authorized
+    def _is_authorized(self, head: Head, token: bytes) -> bool:
+        """Refuses whoever needs a token and has none; whether the token was there."""
+        authorized = any(hmac.compare_digest(_digest(given), token) for given in _given_tokens(head))
         if not authorized and head.path not in PUBLIC and not head.path.startswith(PUBLIC_FOLDERS):
             raise HttpError(
                 401, "unauthorized", "Send the token as 'Authorization: Bearer ...'.", headers={"WWW-Authenticate": "Bearer"}
             )
+        return authorized
 
     def _check_body(self, head: Head) -> None:
-        if head.has_fit_body:
-            return
-        self._check_length_and_kind(head)
-        head.has_fit_body = True
-
-    def _check_length_and_kind(self, head: Head) -> None:
         length = head.one(b"content-length")
         if length is not None and int(length) > self.options.body_bytes:
             raise _too_large(self.options.body_bytes)
-        if head.method not in WITH_BODY:
-            return
         kind = head.one(b"content-type")
         is_empty = head.one(b"transfer-encoding") is None and length in (None, "0")
-        if kind is None and is_empty:
+        head.has_fit_body = head.method not in WITH_BODY or (kind is None and is_empty)
+        if head.has_fit_body:
             return
         if kind is None or not _JSON_TYPE.fullmatch(kind.strip()):
             raise HttpError(415, "unsupported_media_type", "Send JSON, and say so: 'Content-Type: application/json'.")
         if head.one(b"content-encoding") not in (None, "identity"):
             raise HttpError(415, "unsupported_media_type", "Send the body as it is: no Content-Encoding.")
+        head.has_fit_body = True
 
 
 def is_loopback(host: str) -> bool:
@@ -238,11 +241,6 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         return host.lower() == "localhost"
-
-
-def _head_of(scope: Scope) -> tuple[str, str, str, int, tuple[Header, ...]]:
-    target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
-    return scope["method"], scope["path"], scope.get("scheme", "http"), target_bytes, tuple(scope["headers"])
 
 
 def _check_framing(head: Head) -> None:
@@ -360,8 +358,8 @@ class _Answer:
         if message["type"] == "http.response.start":
             self.has_begun = True
             message = {**message, "headers": self._headers(message["headers"])}
-            route = getattr(self._scope.get("route"), "path", "other")
-            self._service.metrics.answered(_method(self._scope["method"]), route, message["status"])
+            method, route = self._scope["method"], getattr(self._scope.get("route"), "path", "other")
+            self._service.metrics.requests[method if method in METHODS else "other", route, message["status"]] += 1
         return self._send(message)
 
     def _headers(self, own: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
@@ -373,10 +371,6 @@ class _Answer:
             headers += [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
             headers.append((b"access-control-expose-headers", EXPOSED))
         return headers
-
-
-def _method(method: str) -> str:
-    return method if method in METHODS else "other"
 
 
 async def _preflight(origin: str, send: Send) -> None:

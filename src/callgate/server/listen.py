@@ -50,6 +50,8 @@ class Connection(H11Protocol):
     _until_s: float | None = None
     """When what is waited for now is late: the next request of a connection that rests, or else the end of a head."""
     _is_resting = False
+    _is_in_h11 = False
+    """Whether there was anything yet that was not plain."""
     _is_answering = False
     """Whether the answer to a plain request has not left yet."""
     _early: bytes = b""
@@ -61,9 +63,6 @@ class Connection(H11Protocol):
         """Turns away one connection too many, and gives the others a while to say what they want."""
         super().connection_made(transport)
         _send_at_once(transport)
-        if len(self.connections) > self.options.connections:
-            self._refuse(503)
-            return
         self._around = {
             "asgi": {"version": self.config.asgi_version, "spec_version": "2.3"},
             "server": self.server,
@@ -72,6 +71,9 @@ class Connection(H11Protocol):
             "root_path": self.root_path,
             WHOLE: True,
         }
+        if len(self.connections) > self.options.connections:
+            self._refuse(503)
+            return
         self._watch_head()
 
     def data_received(self, data: bytes) -> None:
@@ -81,15 +83,21 @@ class Connection(H11Protocol):
             self._early += data
             self.flow.pause_reading()
             return
-        conn = self.conn
-        is_at_rest = conn.our_state is conn.their_state is h11.IDLE and not conn.trailing_data[0]
-        request = plain.read(data) if is_at_rest else None
+        request = plain.read(data) if self._is_at_rest() else None
         if request is None:
+            self._is_in_h11 = True
             super().data_received(data)
             self._watch_head()
             return
         self._until_s, self._is_resting = None, False
         self._answer(request)
+
+    def _is_at_rest(self) -> bool:
+        """Whether a request may begin here."""
+        if not self._is_in_h11:
+            return True
+        conn = self.conn
+        return conn.our_state is conn.their_state is h11.IDLE and not conn.trailing_data[0]
 
     def _answer(self, request: plain.Request) -> None:
         """Has a request answered that came whole."""
@@ -98,9 +106,13 @@ class Connection(H11Protocol):
         scope["state"] = self.app_state.copy()
         cycle = self.cycle = plain.Cycle(request, scope, self)
         scope[WAKE] = cycle.message_event.set
-        task = self.loop.create_task(cycle.run_asgi(cast("Any", self.config).loaded_app))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
+        self.tasks.add(self.loop.create_task(self._run(cycle)))
+
+    async def _run(self, cycle: plain.Cycle) -> None:
+        try:
+            await cycle.run_asgi(cast("Any", self).app)
+        finally:  # Nobody waits for this task any more when the service ends.
+            self.tasks.discard(cast("Any", asyncio.current_task()))
 
     def on_response_complete(self) -> None:
         """Goes on with what came meanwhile, or rests."""
@@ -114,7 +126,7 @@ class Connection(H11Protocol):
         if self._early:
             early, self._early = self._early, b""
             self.data_received(early)
-        elif self.conn.our_state is self.conn.their_state is h11.DONE:
+        elif self._is_in_h11 and self.conn.our_state is self.conn.their_state is h11.DONE:
             self.conn.start_next_cycle()
             self.handle_events()
 

@@ -114,7 +114,7 @@ class Run:
         self.is_over = False
         """Whether it has come to its end."""
         self.at_end: set[Callable[[], None]] = set()
-        """What is called at the end by those who wait for it."""
+        """What wakes those who wait for the end, and may by then not wait any more."""
         self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
         self.last = 0
         self.on_end: Callable[[Run], None] = lambda run: None
@@ -262,9 +262,14 @@ class Run:
 
     # Who is there ---------------------------------------------------------------------------------------------------------
 
-    def attended(self) -> _Presence:
+    @contextlib.contextmanager
+    def attended(self) -> Generator[None]:
         """Somebody is there who wants the outcome."""
-        return _Presence(self)
+        self.come()
+        try:
+            yield
+        finally:
+            self.leave()
 
     def come(self) -> None:
         """One more is there."""
@@ -334,18 +339,3 @@ class Run:
         if self.reply is None:
             raise self.error or AssertionError("a run ends with a reply or an error")
         return self.reply
-
-
-class _Presence:
-    """From entry to exit somebody is there. Every request enters one, so it is not made of a generator."""
-
-    __slots__ = ("_run",)
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-
-    def __enter__(self) -> None:
-        self._run.come()
-
-    def __exit__(self, *exc: object) -> None:
-        self._run.leave()

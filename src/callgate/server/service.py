@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import time
@@ -49,9 +50,9 @@ CANCEL_S = 5.0
 STOPPING = "The service is stopping."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Ask:
-    """What a client wants to be run."""
+    """What a client wants to be run; nobody changes it."""
 
     prompt: Prompt | None = None
     session: str | None = None
@@ -126,6 +127,10 @@ class Service:
         if gate.approve is None:
             gate.approve = self.ask_somebody
 
+    @functools.cached_property
+    def _usual_provider(self) -> str:
+        return self.providers.default_provider(self.gate)
+
     # Its life -------------------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Service:
@@ -193,20 +198,25 @@ class Service:
         # From here to the entry of the run in the list nothing is waited for.
         if (held := self.run_of(session)) is not None and not held.is_over:
             raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
-        run = Run(
-            session,
-            self._work(gate, ask, session),
-            named=ask.session is not None,
-            waits=ask.waits,
-            linger_s=self.options.linger_s,
-        )
+
+        def work(watch: Callable[[Event], Awaitable[None]]) -> Awaitable[Reply]:
+            return gate.run(
+                ask.prompt,
+                session=session,
+                history=ask.history,
+                tool_choice=ask.tool_choice,
+                answers=ask.answers,
+                watch=watch,
+            )
+
+        run = Run(session, work, named=ask.session is not None, waits=ask.waits, linger_s=self.options.linger_s)
         run.detached = ask.detached
-        run.provider = ask.provider or self.providers.default_provider(self.gate)
+        run.provider = ask.provider or self._usual_provider
         run.model = gate.model.name
         run.stop = lambda reason: gate.cancel(session, reason)
         run.on_end = self._ended
         self.runs[run.id] = self._live[run.id] = self._of_session[session] = run
-        self.metrics.run_began()
+        self.metrics.began += 1
         run.start()
         return run
 
@@ -221,19 +231,6 @@ class Service:
         if (busy := len(self._live) + self.passing) >= self.options.runs:
             message = f"{busy} runs are under way, which is as many as are allowed: try again soon"
             raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
-
-    def _work(self, gate: Gate, ask: Ask, session: str) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
-        def work(watch: Callable[[Event], Awaitable[None]]) -> Awaitable[Reply]:
-            return gate.run(
-                ask.prompt,
-                session=session,
-                history=ask.history,
-                tool_choice=ask.tool_choice,
-                answers=ask.answers,
-                watch=watch,
-            )
-
-        return work
 
     def _ended(self, run: Run) -> None:
         self._live.pop(run.id, None)

@@ -75,17 +75,15 @@ async def left_before_end(request: Request, run: Run) -> bool:
     if run.is_over:
         return False
     wake = request.scope.get(WAKE)
-    over = asyncio.Event()
-    run.at_end.add(wake or over.set)
-    try:
-        if wake is None:
-            async with gone(request.receive, over):
-                await over.wait()
-        else:  # One task listens to both.
-            while not run.is_over and (await request.receive())["type"] != "http.disconnect":
-                pass
-    finally:
-        run.at_end.discard(wake or over.set)
+    if wake is None:
+        over = asyncio.Event()
+        run.at_end.add(over.set)
+        async with gone(request.receive, over):
+            await over.wait()
+        return not run.is_over
+    run.at_end.add(wake)
+    while not run.is_over and (await request.receive())["type"] != "http.disconnect":
+        pass
     return not run.is_over
 
 
