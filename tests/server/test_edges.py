@@ -74,7 +74,7 @@ def test_a_web_socket_is_closed() -> None:
 def test_an_event_that_cannot_be_said_in_json_is_said_as_far_as_it_goes() -> None:
     run = run_of()
     result = ToolResult(call_id="c", name="t", status="finished", value=float("nan"))
-    data = wire_of(run, Numbered(1, CallFinished(FunctionCall(name="t", id="c"), result), 0.0))
+    data = wire_of(run, Numbered(1, CallFinished(FunctionCall(name="t", id="c"), result)))
     told = json.loads(data.split(b"data: ")[1])
     assert told["type"] == "call_finished"
     assert "nan" in told["unreadable"]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 import time
 from collections.abc import Iterator
 
 import pytest
 
 from callgate import Gate, ScriptedModel
-from callgate.server import Service, ServiceOptions
+from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.guard import is_loopback
 
 from .conftest import Site, add, parsed, serving
@@ -287,3 +289,50 @@ def test_a_connection_that_rests_between_requests_is_closed_by_the_server_and_no
                 answer += connection.recv(65536)
             assert answer.startswith(b"HTTP/1.1 200")
             time.sleep(0.5)  # Longer than a head may take.
+
+
+def test_one_connection_has_its_own_time_for_each_thing_that_it_waits_for(monkeypatch) -> None:
+    """It rests longer than a head may take; a head that begins behind a rest has no longer than any other."""
+    monkeypatch.setattr("callgate.server.listen.KEEP_ALIVE_S", 0.4)
+    plain = b"POST /nowhere HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
+    with serving(Service(Gate(ScriptedModel([])), options=ServiceOptions(header_s=0.1))) as running:
+        for request in (plain, get("/nowhere").replace(b"Connection: close\r\n", b"")):
+            for behind, statuses in ((b"", [b"404"]), (request, [b"404", b"404"]), (request[:20], [b"404", b"408"])):
+                with running.connect() as connection, connection.makefile("rb") as answers:
+                    connection.sendall(request)
+                    first = answers.readline()  # The answer is there, and the connection rests.
+                    connection.sendall(behind)
+                    assert re.findall(rb"HTTP/1.1 (\d+)", first + answers.read()) == statuses
+
+
+def test_the_routes_that_are_looked_up_are_those_that_the_router_finds(site: Site) -> None:
+    """Behind a proxy that adds a prefix, or with another method, a path leads where the router says."""
+    app = create_app(site.service)
+
+    async def ask(path: str, method: str = "GET", root: str = "") -> int:
+        sent: list[dict[str, object]] = []
+
+        async def send(message) -> None:
+            sent.append(message)
+
+        async def receive() -> dict[str, object]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        scope = {
+            "type": "http", "method": method, "path": path, "raw_path": path.encode(), "query_string": b"",
+            "root_path": root, "headers": [[b"host", b"localhost"]], "scheme": "http",
+        }  # fmt: skip
+        await app(scope, receive, send)
+        return int(str(sent[0]["status"]))
+
+    async def main() -> list[int]:
+        return [
+            await ask("/openapi.json"),
+            await ask("/openapi.json", "HEAD"),
+            await ask("/openapi.json", "DELETE"),
+            await ask("/at/openapi.json", root="/at"),
+            await ask("/at/openapi.json"),
+            await ask("/openapi.json/"),
+        ]
+
+    assert asyncio.run(main()) == [200, 200, 405, 200, 404, 307]

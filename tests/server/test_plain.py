@@ -72,6 +72,18 @@ def test_a_usual_request_is_plain_and_one_that_came_in_part_or_with_another_is_n
     assert [plain.read(data[:-1]), plain.read(data + b"POST"), plain.read(data[:30])] == [None] * 3
 
 
+def test_a_head_that_comes_again_is_read_as_before_whatever_became_of_the_first_and_whatever_body_it_has() -> None:
+    head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
+    first = plain.read(head + b"{}")
+    assert first is not None
+    first.headers.clear()
+    headers = [(b"host", b"x"), (b"content-length", b"2")]
+    assert plain.read(head + b"[]") == plain.Request(b"/", headers, b"[]", False)
+    assert plain.read(head + b"[1]") is None
+    long = b"POST / HTTP/1.1\r\nHost: x\r\nX: %b\r\nContent-Length: 2\r\n\r\n{}" % (b"a" * plain.KNOWN_BYTES)
+    assert plain.read(long) == plain.read(long)
+
+
 # Answers -----------------------------------------------------------------------------------------------------------------
 
 
@@ -94,13 +106,11 @@ def answered(*messages: dict[str, Any], is_last: bool = False) -> Wire:
     wire = Wire()
 
     async def story() -> None:
-        cycle = plain.Cycle(
-            scope=SimpleNamespace(), conn=h11.Connection(h11.SERVER), transport=wire,
-            flow=SimpleNamespace(write_paused=False), logger=None, access_logger=None, access_log=False,
-            default_headers=[(b"date", b"now")],
-            message_event=asyncio.Event(), on_response=lambda: None,
-        )  # fmt: skip  # pyright: ignore
-        cycle.take(plain.Request(b"/", [], b"", is_last))
+        connection = SimpleNamespace(
+            transport=wire, flow=SimpleNamespace(write_paused=False), logger=None,
+            server_state=SimpleNamespace(default_headers=[(b"date", b"now")]), on_response_complete=lambda: None,
+        )  # fmt: skip
+        cycle = plain.Cycle(plain.Request(b"/", [], b"", is_last), {}, connection)  # pyright: ignore
         for message in messages:
             await cycle.send(message)
 

@@ -36,6 +36,24 @@ def test_a_client_without_a_session_that_leaves_takes_its_run_with_it(serve, slo
     site.until(lambda: slow.states == ["cancelled"] and not site.service.live, "the end of the run")
 
 
+def test_a_client_that_sent_its_body_in_chunks_is_waited_for_as_any_other(serve, slow) -> None:
+    site = serve(Gate(ScriptedModel([call("slow"), "Done.", call("slow"), "Never."]), [slow.tool]))
+    head = b"POST /api/v1/chat HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    data = head + b'Transfer-Encoding: chunked\r\n\r\n13\r\n{"prompt": "Wait."}\r\n0\r\n\r\n'
+    with site.connect() as connection:
+        connection.sendall(data)
+        assert slow.started.wait(10)
+        slow.go.set()
+        assert connection.recv(12) == b"HTTP/1.1 200"
+    slow.started.clear()
+    slow.go.clear()
+    connection = site.connect()
+    connection.sendall(data)
+    assert slow.started.wait(10)
+    hang_up(connection)
+    site.until(lambda: slow.states == ["finished", "cancelled"] and not site.service.live, "the end of the run")
+
+
 @pytest.mark.parametrize("accept", ["application/json", "text/event-stream"])
 def test_with_a_session_the_run_goes_on_and_its_events_can_be_resumed(serve, slow, accept) -> None:
     site = serve(Gate(ScriptedModel([call("slow"), "It is done."]), [slow.tool]))

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Sequence
 from types import ModuleType
 from typing import Any
 
 from starlette.applications import Starlette
-from starlette.types import ASGIApp
+from starlette.routing import BaseRoute, Match, Route, Router
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from callgate.server import approvals, chat, health, metrics, openapi, page, sessions, tools
 from callgate.server.compat import gemini as gemini_clients
 from callgate.server.compat import mcp as mcp_clients
 from callgate.server.compat import openai as openai_clients
 from callgate.server.compat import ui_stream
-from callgate.server.guard import Guard
+from callgate.server.guard import METHODS, Guard
 from callgate.server.service import Service
 
 __all__ = ["create_app"]
@@ -27,6 +28,34 @@ MODULES: tuple[ModuleType, ...] = (
 """Each has `routes(service)`."""
 
 
+class Ways:
+    """The router, and in front of it one table of all paths that need no reading: which route they lead to is known."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+        self._known: dict[tuple[str, str], Route] = {}
+        for path in (route.path for route in router.routes if isinstance(route, Route) and not route.param_convertors):
+            for method in METHODS:
+                route = _first(router.routes, method, path)
+                if isinstance(route, Route):
+                    self._known[method, path] = route
+
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        is_request = scope["type"] == "http" and not scope.get("root_path")
+        route = self._known.get((scope["method"], scope["path"])) if is_request else None
+        if route is None:
+            return self._router(scope, receive, send)
+        scope["router"], scope["route"], scope["endpoint"] = self._router, route, route.endpoint
+        scope["path_params"] = {}
+        return route.app(scope, receive, send)
+
+
+def _first(routes: Sequence[BaseRoute], method: str, path: str) -> BaseRoute | None:
+    """The route that the router would choose."""
+    scope = {"type": "http", "method": method, "path": path}
+    return next((route for route in routes if route.matches(scope)[0] is Match.FULL), None)
+
+
 class Application(Starlette):
     """The routes behind the guard, and nothing in between: what goes wrong in them is answered by the guard too."""
 
@@ -36,7 +65,7 @@ class Application(Starlette):
 
     def build_middleware_stack(self) -> ASGIApp:
         """The whole application, outermost first."""
-        return Guard(self.router, service=self._service)
+        return Guard(Ways(self.router), service=self._service)
 
 
 def create_app(service: Service) -> Starlette:

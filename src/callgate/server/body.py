@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 from typing import Any
 
 from starlette.requests import ClientDisconnect, Request
@@ -12,7 +11,7 @@ from callgate import strict_json
 from callgate.server.errors import HttpError
 from callgate.types import JsonObject
 
-__all__ = ["int_of", "read_json"]
+__all__ = ["header_of", "int_of", "read_json"]
 
 OFF_LOOP_BYTES = 1024 * 1024
 """Larger bodies are parsed in a thread, so that nobody else waits for them."""
@@ -45,8 +44,8 @@ async def read_json(request: Request, schema: JsonObject, *, required: bool = Tr
         if not required:
             return {}
         raise HttpError(400, "invalid_json", "The body is empty: send a JSON object.")
-    parse = functools.partial(strict_json.parse, data)
-    value = await asyncio.to_thread(parse) if len(data) > OFF_LOOP_BYTES else parse()
+    is_large = len(data) > OFF_LOOP_BYTES
+    value = await asyncio.to_thread(strict_json.parse, data) if is_large else strict_json.parse(data)
     validator = _validator(schema)
     if not validator.is_valid(value):
         error = next(iter(validator.iter_errors(value)))
@@ -83,6 +82,14 @@ def _own_sentence(schema: Any, path: list[Any]) -> str | None:
 
 def _short(sentence: str) -> str:
     return sentence if len(sentence) <= SHOWN_CHARS else f"{sentence[:SHOWN_CHARS]}..."
+
+
+def header_of(request: Request, name: bytes) -> str | None:
+    """The first header of that name in lower case; None if there is none."""
+    for key, value in request.scope["headers"]:
+        if key == name:
+            return value.decode("latin-1")
+    return None
 
 
 def int_of(request: Request, name: str, *, default: int, lowest: int, highest: int) -> int:

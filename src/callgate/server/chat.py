@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
@@ -11,17 +10,16 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import strict_json
-from callgate.events import plain
 from callgate.parts import PROMPT_ITEMS
 from callgate.permission import Answered, Approval
 from callgate.respond import whole_text
-from callgate.server.body import read_json
+from callgate.server.body import header_of, read_json
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
 from callgate.server.runs import Run
 from callgate.server.service import Ask
 from callgate.server.sse import EventStream, left_before_end
-from callgate.server.views import APPROVAL, approval_json
+from callgate.server.views import APPROVAL, approval_json, usage_json
 from callgate.types import CallRecord, JsonObject, Reply
 
 if TYPE_CHECKING:
@@ -139,7 +137,7 @@ def asked(body: JsonObject, *, waits: bool) -> Ask:
 def wants_stream(request: Request, body: JsonObject) -> bool:
     """Whether events were asked for."""
     stream = body.get("stream")
-    return "text/event-stream" in request.headers.get("accept", "") if stream is None else bool(stream)
+    return "text/event-stream" in (header_of(request, b"accept") or "") if stream is None else bool(stream)
 
 
 async def chat(service: Service, request: Request) -> Response:
@@ -152,9 +150,12 @@ async def chat(service: Service, request: Request) -> Response:
     streams = wants_stream(request, body)
     ask = asked(body, waits=streams)
     body.pop("stream", None)
-    key = request.headers.get("idempotency-key")
-    run, was_there = await service.keys.run(key, body, partial(service.start, ask))
-    headers = {"Callgate-Run": run.id} | ({"Idempotent-Replayed": "true"} if was_there else {})
+    key, was_there = header_of(request, b"idempotency-key"), False
+    if key is None:
+        run = await service.start(ask)
+    else:
+        run, was_there = await service.keys.run(key, body, lambda: service.start(ask))
+    headers = {"Callgate-Run": run.id, **({"Idempotent-Replayed": "true"} if was_there else {})}
     if streams:
         await run.settled(SETTLE_S)
         if run.never_began and run.error is not None:
@@ -173,10 +174,12 @@ async def outcome(request: Request, run: Run) -> Reply | None:
     Raises:
         CallgateError: the run failed.
     """
-    with run.attended():
-        if await left_before_end(request.receive, run):
-            return None
-    return await run.outcome()
+    run.come()
+    try:
+        has_left = await left_before_end(request, run)
+    finally:
+        run.leave()
+    return None if has_left else run.result()
 
 
 async def reply_json(service: Service, run: Run, reply: Reply) -> JsonObject:
@@ -193,7 +196,7 @@ async def reply_json(service: Service, run: Run, reply: Reply) -> JsonObject:
             "finish_reason": reply.finish_reason,
             "provider": run.provider,
             "model": reply.model or run.model,
-            "usage": plain(reply.usage),
+            "usage": usage_json(reply.usage),
             "cost": reply.cost,
             "context_tokens": reply.context_tokens,
             "limited": reply.limited,

@@ -17,7 +17,6 @@ __all__ = ["BOUNDS_S", "Histogram", "Metrics"]
 BOUNDS_S = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 LABELS_MAX = 500
 """Different values of one label before further ones are counted as `other`."""
-TOKENS = ("prompt", "cached", "output", "thought", "tool")
 
 
 @dataclass(slots=True)
@@ -38,16 +37,14 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests: Counter[tuple[str, str, int]] = Counter()
+        """Answers by method, route and status."""
         self.runs: Counter[tuple[str]] = Counter()
         self.calls: Counter[tuple[str, str]] = Counter()
         self.tokens: Counter[tuple[str]] = Counter()
         self.began = 0
+        """Runs."""
         self.run_s = Histogram()
         self.call_s = Histogram()
-
-    def run_began(self) -> None:
-        """One more run."""
-        self.began += 1
 
     def run_ended(self, run: Run) -> None:
         """Counts what a run came to."""
@@ -68,9 +65,9 @@ class Metrics:
         self._count(usage)
 
     def _count(self, usage: Usage) -> None:
-        for name in TOKENS:
-            self.tokens[name,] += getattr(usage, f"{name}_tokens")
-
-    def answered(self, method: str, route: str, status: int) -> None:
-        """Counts one answer."""
-        self.requests[method, route, status] += 1
+        tokens = self.tokens
+        tokens["prompt",] += usage.prompt_tokens
+        tokens["cached",] += usage.cached_tokens
+        tokens["output",] += usage.output_tokens
+        tokens["thought",] += usage.thought_tokens
+        tokens["tool",] += usage.tool_tokens

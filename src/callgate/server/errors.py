@@ -87,9 +87,22 @@ def _retry_after(error: BaseException, code: int) -> dict[str, str]:
     return {"Retry-After": str(BUSY_RETRY_S)} if code in (409, 503) else {}
 
 
+class _JsonResponse(Response):
+    """A response whose headers are known, so that they need not be looked through for those that it has to have."""
+
+    media_type = "application/json"
+
+    def __init__(self, body: bytes, status: int, headers: Mapping[str, str]) -> None:
+        self.status_code = status
+        self.background = None
+        self.body = body
+        self.raw_headers = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers.items()]
+        self.raw_headers += ((b"content-length", b"%d" % len(body)), (b"content-type", b"application/json"))
+
+
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A value as JSON."""
-    return Response(strict_json.dump(value), status, dict(headers or {}), media_type="application/json")
+    """A value as JSON; `headers` are others than its length and type."""
+    return _JsonResponse(strict_json.dump(value), status, headers or {})
 
 
 # In the words of other APIs, for their clients ----------------------------------------------------------------------------

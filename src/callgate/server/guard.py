@@ -13,8 +13,10 @@ import hmac
 import ipaddress
 import logging
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Guard", "is_loopback"]
 
+Header = tuple[bytes, bytes]
+_HEADER: Callable[[Any], Header] = cast("Any", tuple)
+"""Makes one of what a server tells, which may be a list."""
+
 logger = logging.getLogger("callgate.server")
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
@@ -36,9 +42,14 @@ PUBLIC_FOLDERS = ("/static/",)
 DISCARD_S = 2.0
 DISCARD_BYTES = 64 * 1024 * 1024
 """So long and so much of a body that is too large is still taken in, so that its sender reads the answer."""
+HEADS_MAX = 256
+"""Heads that are known again when they come again."""
 WHOLE = "callgate.whole"
 """In a scope: the body came with the head, so that nobody has to wait for it."""
+WAKE = "callgate.wake"
+"""In a scope: makes a `receive` that waits come back with an empty piece."""
 WITH_BODY = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+METHODS = WITH_BODY | {"GET", "HEAD", "OPTIONS"}
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?")
 _JSON_TYPE = re.compile(r'application/json\s*(;\s*charset\s*=\s*"?utf-8"?\s*)?;?', re.IGNORECASE)
 SAFE_HEADERS = (
@@ -67,22 +78,24 @@ PREFLIGHT = {
 class Head:
     """What the guard looks at of a request."""
 
-    __slots__ = ("method", "named", "path", "scheme", "size")
+    __slots__ = ("_headers", "_named", "_repeated", "has_fit_body", "method", "origin", "path", "scheme", "size")
 
-    def __init__(self, scope: Scope) -> None:
-        self.method: str = scope["method"]
-        self.path: str = scope["path"]
-        self.scheme: str = scope.get("scheme", "http")
-        self.named: dict[bytes, list[bytes]] = {}
-        self.size = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+    def __init__(self, method: str, path: str, scheme: str, target_bytes: int, headers: tuple[Header, ...]) -> None:
+        self.method = method
+        self.path = path
+        self.scheme = scheme
+        self.origin: str | None = None
+        """The page of another origin that sent it, if that is allowed by name."""
+        self.has_fit_body = False
+        self.size = target_bytes + sum(len(name) + len(value) + 4 for name, value in headers)
         """In bytes, more or less."""
-        for name, value in scope["headers"]:
-            self.named.setdefault(name, []).append(value)
-            self.size += len(name) + len(value) + 4
+        self._headers = headers
+        self._named = dict(headers)
+        self._repeated = {name for name, count in Counter(name for name, _ in headers).items() if count > 1}
 
     def all(self, name: bytes) -> list[str]:
         """Every value of a header."""
-        return [value.decode("latin-1") for value in self.named.get(name, ())]
+        return [value.decode("latin-1") for key, value in self._headers if key == name]
 
     def one(self, name: bytes) -> str | None:
         """The value of a header; None if it is not there.
@@ -90,12 +103,12 @@ class Head:
         Raises:
             HttpError: it is there twice.
         """
-        values = self.named.get(name)
-        if values is None:
+        value = self._named.get(name)
+        if value is None:
             return None
-        if len(values) > 1:
-            raise HttpError(400, "bad_request", f"The header {name.decode()!r} is there {len(values)} times.")
-        return values[0].decode("latin-1")
+        if name in self._repeated:
+            raise HttpError(400, "bad_request", f"The header {name.decode()!r} is there {len(self.all(name))} times.")
+        return value.decode("latin-1")
 
 
 class Guard:
@@ -108,33 +121,33 @@ class Guard:
         self._hosts = LOCAL | {host.lower() for host in self.options.hosts}
         self._origins = frozenset(origin.lower() for origin in self.options.origins)
         self._token = _digest(self.options.token) if self.options.token else None
+        # What is said of a head is the same each time that it comes, and most come often.
+        self._known_head = lru_cache(HEADS_MAX)(self._looked_at)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Checks one request."""
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-            return
         if scope["type"] != "http":
-            await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
+            await self._other(scope, receive, send)
             return
-        head = Head(scope)
-        origin: str | None = None
+        answer = _Answer(send, self.service, scope)
         try:
-            _check_framing(head)
-            self._check_size(head)
-            host = self._check_host(head)
-            origin = self._check_origin(head, host)
-            if origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
-                await _preflight(origin, send)
+            target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
+            scheme, headers = scope.get("scheme", "http"), tuple(map(_HEADER, scope["headers"]))
+            head = self._known_head(scope["method"], scope["path"], scheme, target_bytes, headers)
+            answer.origin = head.origin
+            if head.origin is not None and head.method == "OPTIONS" and head.one(b"access-control-request-method"):
+                await _preflight(head.origin, send)
                 return
-            self._check_token(head, scope)
-            self._check_body(head)
+            if self._token is not None:
+                scope["callgate.authorized"] = self._is_authorized(head, self._token)
+            if not head.has_fit_body:
+                self._check_body(head)
         except HttpError as error:
-            await self._refuse(error, scope, receive, _Answer(send, origin, self.service, scope).send)
+            await self._refuse(error, scope, receive, answer.send)
             return
-        answer = _Answer(send, origin, self.service, scope)
         try:
-            await self.app(scope, _Body(receive, self.options, is_here=WHOLE in scope).receive, answer.send)
+            # A body that came whole is as long as its head says, which was looked at.
+            await self.app(scope, receive if WHOLE in scope else _Body(receive, self.options).receive, answer.send)
         except ClientDisconnect:
             return
         except Exception as error:
@@ -144,6 +157,13 @@ class Guard:
             if not answer.has_begun:
                 await (response or error_response(problem_of(error), scope))(scope, receive, answer.send)
 
+    async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """What is no request: the life of the application, and web sockets."""
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        else:
+            await send({"type": "websocket.close", "code": 1008, "reason": "There are no web sockets here."})
+
     async def _refuse(self, error: HttpError, scope: Scope, receive: Receive, send: Send) -> None:
         problem = problem_of(error)
         # What is still on the way of a refused body must not be taken for another request.
@@ -151,6 +171,18 @@ class Guard:
         if error.code == 413:
             send = _discarding(receive, send)
         await error_response(problem, scope)(scope, receive, send)
+
+    def _looked_at(self, method: str, path: str, scheme: str, target_bytes: int, headers: tuple[Header, ...]) -> Head:
+        """A head that is in order as far as that does not depend on who sent it.
+
+        Raises:
+            HttpError: it is not.
+        """
+        head = Head(method, path, scheme, target_bytes, headers)
+        _check_framing(head)
+        self._check_size(head)
+        head.origin = self._check_origin(head, self._check_host(head))
+        return head
 
     def _check_size(self, head: Head) -> None:
         """What came in one piece was never too large for whoever reads pieces."""
@@ -178,30 +210,29 @@ class Guard:
             raise HttpError(403, "cross_site", "Other web sites may not use this service.")
         return None
 
-    def _check_token(self, head: Head, scope: Scope) -> None:
-        if self._token is None:
-            return
-        authorized = any(hmac.compare_digest(_digest(given), self._token) for given in _given_tokens(head))
-        scope["callgate.authorized"] = authorized
+    def _is_authorized(self, head: Head, token: bytes) -> bool:
+        """Refuses whoever needs a token and has none; whether the token was there."""
+        authorized = any(hmac.compare_digest(_digest(given), token) for given in _given_tokens(head))
         if not authorized and head.path not in PUBLIC and not head.path.startswith(PUBLIC_FOLDERS):
             raise HttpError(
                 401, "unauthorized", "Send the token as 'Authorization: Bearer ...'.", headers={"WWW-Authenticate": "Bearer"}
             )
+        return authorized
 
     def _check_body(self, head: Head) -> None:
         length = head.one(b"content-length")
         if length is not None and int(length) > self.options.body_bytes:
             raise _too_large(self.options.body_bytes)
-        if head.method not in WITH_BODY:
-            return
         kind = head.one(b"content-type")
         is_empty = head.one(b"transfer-encoding") is None and length in (None, "0")
-        if kind is None and is_empty:
+        head.has_fit_body = head.method not in WITH_BODY or (kind is None and is_empty)
+        if head.has_fit_body:
             return
         if kind is None or not _JSON_TYPE.fullmatch(kind.strip()):
             raise HttpError(415, "unsupported_media_type", "Send JSON, and say so: 'Content-Type: application/json'.")
         if head.one(b"content-encoding") not in (None, "identity"):
             raise HttpError(415, "unsupported_media_type", "Send the body as it is: no Content-Encoding.")
+        head.has_fit_body = True
 
 
 def is_loopback(host: str) -> bool:
@@ -214,12 +245,12 @@ def is_loopback(host: str) -> bool:
 
 def _check_framing(head: Head) -> None:
     """Two ways to say where a body ends are one way to smuggle a second request in."""
-    lengths, codings = head.all(b"content-length"), head.all(b"transfer-encoding")
-    if lengths and codings:
+    length, coding = head.one(b"content-length"), head.one(b"transfer-encoding")
+    if length is not None and coding is not None:
         raise HttpError(400, "bad_request", "Content-Length and Transfer-Encoding exclude each other.")
-    if len(set(lengths)) > 1 or any(not length.isascii() or not length.isdigit() or len(length) > 15 for length in lengths):
+    if length is not None and not (length.isascii() and length.isdigit() and len(length) <= 15):
         raise HttpError(400, "bad_request", "Content-Length must be one whole number.")
-    if codings and [coding.strip().lower() for coding in codings] != ["chunked"]:
+    if coding is not None and coding.strip().lower() != "chunked":
         raise HttpError(400, "bad_request", "The only Transfer-Encoding here is chunked.")
 
 
@@ -249,10 +280,9 @@ def _too_large(bytes_max: int) -> HttpError:
 class _Body:
     """The body of one request, counted while it comes."""
 
-    def __init__(self, receive: Receive, options: ServiceOptions, *, is_here: bool) -> None:
+    def __init__(self, receive: Receive, options: ServiceOptions) -> None:
         self._receive = receive
         self._options = options
-        self._is_here = is_here
         self._bytes = 0
         self._is_whole = False
 
@@ -264,7 +294,7 @@ class _Body:
         """
         if self._is_whole:
             return await self._receive()
-        message = await (self._receive() if self._is_here else self._in_time())
+        message = await self._in_time()
         if message["type"] != "http.request":
             self._is_whole = True
             return message
@@ -315,32 +345,32 @@ async def _discard(receive: Receive) -> None:
 class _Answer:
     """Adds what every answer says, and counts it."""
 
-    __slots__ = ("_origin", "_scope", "_send", "_service", "has_begun")
+    __slots__ = ("_scope", "_send", "_service", "has_begun", "origin")
 
-    def __init__(self, send: Send, origin: str | None, service: Service, scope: Scope) -> None:
+    def __init__(self, send: Send, service: Service, scope: Scope) -> None:
         self._send = send
-        self._origin = origin
+        self.origin: str | None = None
         self._service = service
         self._scope = scope
         self.has_begun = False
 
-    async def send(self, message: Message) -> None:
+    def send(self, message: Message) -> Awaitable[None]:
         if message["type"] == "http.response.start":
             self.has_begun = True
-            headers: list[tuple[bytes, bytes]] = list(message["headers"])
-            names = {name for name, _ in headers}
-            headers += [pair for pair in SAFE_HEADERS if pair[0] not in names]
-            if self._origin is not None:
-                headers += [(b"access-control-allow-origin", self._origin.encode("latin-1")), (b"vary", b"Origin")]
-                headers.append((b"access-control-expose-headers", EXPOSED))
-            message = {**message, "headers": headers}
-            route = getattr(self._scope.get("route"), "path", "other")
-            self._service.metrics.answered(_method(self._scope["method"]), route, message["status"])
-        await self._send(message)
+            message = {**message, "headers": self._headers(message["headers"])}
+            method, route = self._scope["method"], getattr(self._scope.get("route"), "path", "other")
+            self._service.metrics.requests[method if method in METHODS else "other", route, message["status"]] += 1
+        return self._send(message)
 
-
-def _method(method: str) -> str:
-    return method if method in ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS") else "other"
+    def _headers(self, own: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        headers = [*own, *SAFE_HEADERS]
+        if len(dict(headers)) < len(headers):
+            names = {name for name, _ in own}
+            headers = [*own, *(pair for pair in SAFE_HEADERS if pair[0] not in names)]
+        if self.origin is not None:
+            headers += [(b"access-control-allow-origin", self.origin.encode("latin-1")), (b"vary", b"Origin")]
+            headers.append((b"access-control-expose-headers", EXPOSED))
+        return headers
 
 
 async def _preflight(origin: str, send: Send) -> None:

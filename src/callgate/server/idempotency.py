@@ -38,14 +38,12 @@ class Keys:
         self._claims: OrderedDict[str, _Claim] = OrderedDict()
         self._lock = asyncio.Lock()
 
-    async def run(self, key: str | None, body: JsonObject, start: Callable[[], Awaitable[Run]]) -> tuple[Run, bool]:
+    async def run(self, key: str, body: JsonObject, start: Callable[[], Awaitable[Run]]) -> tuple[Run, bool]:
         """The run of that key, and whether it was there before.
 
         Raises:
             HttpError: the key was used with another body, or cannot be one.
         """
-        if key is None:
-            return await start(), False
         if not 0 < len(key) <= KEY_CHARS_MAX:
             raise HttpError(422, "invalid_request", f"Idempotency-Key: use 1 to {KEY_CHARS_MAX} characters")
         digest = hashlib.sha256(strict_json.dump(dict(sorted(body.items())))).digest()

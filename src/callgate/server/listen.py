@@ -21,7 +21,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from callgate import strict_json
 from callgate.server import plain
 from callgate.server.app import create_app
-from callgate.server.guard import WHOLE
+from callgate.server.guard import WAKE, WHOLE
 from callgate.server.options import ServiceOptions
 from callgate.server.service import Service
 
@@ -45,16 +45,32 @@ class Connection(H11Protocol):
     """One connection: its heads come whole, in time, and not too large."""
 
     options = ServiceOptions()
-    _head_timer: asyncio.TimerHandle | None = None
+    _timer: asyncio.TimerHandle | None = None
+    """Rings when the first of the things that were waited for may be late; it is not set anew for each of them."""
+    _until_s: float | None = None
+    """When what is waited for now is late: the next request of a connection that rests, or else the end of a head."""
+    _is_resting = False
+    _is_in_h11 = False
+    """Whether there was anything yet that was not plain."""
     _is_answering = False
     """Whether the answer to a plain request has not left yet."""
     _early: bytes = b""
     """What came before it has."""
+    _around: dict[str, Any]
+    """What the scopes of all requests say."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Turns away one connection too many, and gives the others a while to say what they want."""
         super().connection_made(transport)
         _send_at_once(transport)
+        self._around = {
+            "asgi": {"version": self.config.asgi_version, "spec_version": "2.3"},
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "root_path": self.root_path,
+            WHOLE: True,
+        }
         if len(self.connections) > self.options.connections:
             self._refuse(503)
             return
@@ -67,57 +83,57 @@ class Connection(H11Protocol):
             self._early += data
             self.flow.pause_reading()
             return
-        conn = self.conn
-        is_at_rest = conn.our_state is conn.their_state is h11.IDLE and not conn.trailing_data[0]
-        request = plain.read(data) if is_at_rest else None
+        request = plain.read(data) if self._is_at_rest() else None
         if request is None:
+            self._is_in_h11 = True
             super().data_received(data)
             self._watch_head()
             return
-        self._unwatch()
-        self._unset_keepalive_if_required()
+        self._until_s, self._is_resting = None, False
         self._answer(request)
+
+    def _is_at_rest(self) -> bool:
+        """Whether a request may begin here."""
+        if not self._is_in_h11:
+            return True
+        conn = self.conn
+        return conn.our_state is conn.their_state is h11.IDLE and not conn.trailing_data[0]
 
     def _answer(self, request: plain.Request) -> None:
         """Has a request answered that came whole."""
         self._is_answering = True
-        around = {
-            "asgi": {"version": self.config.asgi_version, "spec_version": "2.3"},
-            "server": self.server,
-            "client": self.client,
-            "scheme": self.scheme,
-            "root_path": self.root_path,
-            "state": self.app_state.copy(),
-            WHOLE: True,
-        }
-        cycle = self.cycle = plain.Cycle(
-            scope=cast("Any", request.scope(around)),
-            conn=self.conn,
-            transport=self.transport,
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=self.access_log,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            on_response=self.on_response_complete,
-        )
-        cycle.take(request)
-        task = self.loop.create_task(cycle.run_asgi(cast("Any", self.config).loaded_app))
-        task.add_done_callback(self.tasks.discard)
-        self.tasks.add(task)
+        scope = request.scope(self._around)
+        scope["state"] = self.app_state.copy()
+        cycle = self.cycle = plain.Cycle(request, scope, self)
+        scope[WAKE] = cycle.message_event.set
+        self.tasks.add(self.loop.create_task(self._run(cycle)))
+
+    async def _run(self, cycle: plain.Cycle) -> None:
+        try:
+            await cycle.run_asgi(cast("Any", self).app)
+        finally:  # Nobody waits for this task any more when the service ends.
+            self.tasks.discard(cast("Any", asyncio.current_task()))
 
     def on_response_complete(self) -> None:
-        """Goes on with what came meanwhile."""
+        """Goes on with what came meanwhile, or rests."""
         self._is_answering = False
-        super().on_response_complete()
-        if self._early and not self.transport.is_closing():
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        self._is_resting = True
+        self._wait(self.timeout_keep_alive)
+        self.flow.resume_reading()
+        if self._early:
             early, self._early = self._early, b""
             self.data_received(early)
+        elif self._is_in_h11 and self.conn.our_state is self.conn.their_state is h11.DONE:
+            self.conn.start_next_cycle()
+            self.handle_events()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forgets the connection."""
-        self._unwatch()
+        if self._timer is not None:
+            self._timer.cancel()
         super().connection_lost(exc)
 
     def send_400_response(self, msg: str) -> None:
@@ -127,19 +143,41 @@ class Connection(H11Protocol):
         self._refuse(hint if hint in WORDS else 400)
 
     def _watch_head(self) -> None:
-        # A keep-alive connection that rests has a timer of its own; this one is for heads that do not come to an end.
-        if self.conn.their_state is not h11.IDLE or self.timeout_keep_alive_task is not None or self.transport.is_closing():
-            self._unwatch()
-        elif self._head_timer is None:
-            self._head_timer = self.loop.call_later(self.options.header_s, self._refuse, 408)
+        # A connection that rests has longer; this is for heads that do not come to an end.
+        if self._is_resting:
+            return
+        if self.conn.their_state is not h11.IDLE or self.transport.is_closing():
+            self._until_s = None
+        elif self._until_s is None:
+            self._wait(self.options.header_s)
 
-    def _unwatch(self) -> None:
-        if self._head_timer is not None:
-            self._head_timer.cancel()
-            self._head_timer = None
+    def _unset_keepalive_if_required(self) -> None:
+        """Something came: the rest is over."""
+        if self._is_resting:
+            self._until_s, self._is_resting = None, False
+
+    def _wait(self, wait_s: float) -> None:
+        """Waits so long for what is to come next."""
+        self._until_s = until_s = self.loop.time() + wait_s
+        if self._timer is not None and self._timer.when() > until_s:
+            self._timer.cancel()
+            self._timer = None
+        if self._timer is None:
+            self._timer = self.loop.call_at(until_s, self._look_at_clock)
+
+    def _look_at_clock(self) -> None:
+        self._timer = None
+        if self._until_s is None:
+            return
+        if self._until_s > self.loop.time():
+            self._timer = self.loop.call_at(self._until_s, self._look_at_clock)
+        elif self._is_resting:
+            self.timeout_keep_alive_handler()
+        else:
+            self._refuse(408)
 
     def _refuse(self, status: int) -> None:
-        self._unwatch()
+        self._until_s = None
         if self.transport.is_closing():
             return
         cycle: Any = self.cycle  # None before the first request.

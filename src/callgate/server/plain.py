@@ -1,28 +1,39 @@
 """Requests of the plain kind, which nearly all are, without the steps that the others need.
 
-The bytes of one read come in. If they are one whole POST of HTTP/1.1 in ASCII whose body has its length told once, a request
-goes out; if they are anything else, nothing does, and `h11` reads them, which knows every other form and says what is none.
-Answers to plain requests are written here: held against the same rules, and in one piece where they are ready in one.
+The bytes of one read come in. If they are one whole POST of HTTP/1.1 in ASCII whose body has its length told, and no header
+is there twice, a request goes out; if they are anything else, nothing does, and `h11` reads them, which knows every other
+form and says what is none. Answers to plain requests are written here: held against the same rules, and in one piece where
+they are ready in one.
 """
 
 from __future__ import annotations
 
+import asyncio
+import logging
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from http import HTTPStatus
-from typing import Any, cast
+from typing import Any, Protocol, cast
 from urllib.parse import unquote
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.h11_impl import RequestResponseCycle
+from uvicorn.server import ServerState
 
 __all__ = ["Cycle", "Request", "read"]
 
 Header = tuple[bytes, bytes]
 
+KNOWN_MAX = 512
+KNOWN_BYTES = 4096
+"""So many heads, of so many bytes at most, are known again when they come again."""
+
 _TOKEN = rb"[-!#$%&'*+.^_`|~0-9a-zA-Z]+"
 _HEAD = re.compile(rb"POST (/[!-~]*) HTTP/1\.1\r\n((?:" + _TOKEN + rb":[\t\x20-\x7e]*\r\n)+)\r\n")
 _LENGTH = re.compile(rb"[0-9]{1,15}")
-_LINES = re.compile(rb"(?:" + _TOKEN + rb": [\t\x20-\x7e\x80-\xff]*\r\n)*")
+_ANSWER_LINE = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-z]+: [\t\x20-\x7e\x80-\xff]*\r\n")
+"""Names are in lower case, as ASGI wants them."""
 _NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer", b"http2-settings"})
 """What changes how a request is read."""
 _WITHOUT_BODY = frozenset({204, 304})
@@ -60,47 +71,88 @@ class Request:
 
 def read(data: bytes) -> Request | None:
     """The request that the bytes are, if they are a plain one and nothing else."""
-    found = _HEAD.match(data)
+    end = data.find(b"\r\n\r\n") + 4
+    head = (_read_head if end <= KNOWN_BYTES else _read_head.__wrapped__)(data[:end])
+    if head is None or head.length != len(data) - end:
+        return None
+    return Request(head.target, [*head.headers], data[end:], head.is_last)
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    target: bytes
+    headers: tuple[Header, ...]
+    length: int
+    is_last: bool
+
+
+@lru_cache(maxsize=KNOWN_MAX)
+def _read_head(data: bytes) -> _Head | None:
+    """The head that the bytes are. A client says much the same each time, and what was read once need not be read again."""
+    found = _HEAD.fullmatch(data)
     if found is None:
         return None
-    headers: list[Header] = []
-    hosts, lengths, is_last = 0, list[bytes](), False
-    for line in found[2].splitlines():
-        name, _, value = line.partition(b":")
-        name, value = name.lower(), value.strip(b" \t")
-        headers.append((name, value))
-        if name == b"host":
-            hosts += 1
-        elif name == b"content-length":
-            lengths.append(value)
-        elif name == b"connection":
-            if (wish := value.lower()) not in (b"keep-alive", b"close"):
-                return None
-            is_last = is_last or wish == b"close"
-        elif name in _NOT_PLAIN:
-            return None
-    if hosts != 1 or len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0]):
+    parted = [line.partition(b":") for line in found[2].splitlines()]
+    headers = tuple([(name.lower(), value.strip(b" \t")) for name, _, value in parted])
+    named = dict(headers)
+    length, wish = named.get(b"content-length", b""), named.get(b"connection", b"keep-alive").lower()
+    if len(named) < len(headers) or b"host" not in named or not _NOT_PLAIN.isdisjoint(named):
         return None
-    if int(lengths[0]) != len(data) - found.end():
+    if wish not in (b"keep-alive", b"close") or not _LENGTH.fullmatch(length):
         return None
-    return Request(found[1], headers, data[found.end() :], is_last)
+    return _Head(found[1], headers, int(length), wish == b"close")
+
+
+class _Connection(Protocol):
+    """What a cycle uses of its connection."""
+
+    transport: asyncio.Transport
+    flow: FlowControl
+    logger: logging.Logger
+    server_state: ServerState
+
+    def on_response_complete(self) -> None: ...
 
 
 class Cycle(RequestResponseCycle):
-    """One plain request and its answer, for uvicorn's connections."""
+    """One plain request and its answer, for uvicorn's connections: what of theirs is the same for each stays with them."""
 
+    disconnected = False
+    waiting_for_100_continue = False
+    more_body = False
+    response_started = False
+    response_complete = False
+    _is_taken = False
+    """Whether the application has the body."""
     _head: bytes = b""
     """The head, while it waits for the body to leave with it."""
     _left: int | None = None
     """Bytes of the body that are still to be sent, where its length was told."""
     _has_body = True
 
-    def take(self, request: Request) -> None:
-        """Takes the whole body of the request."""
+    def __init__(self, request: Request, scope: dict[str, Any], connection: _Connection) -> None:
+        self.scope = cast("Any", scope)
         self.body = cast("Any", request.body)  # Bytes to some versions of uvicorn, to others whatever they make bytes of.
-        self.more_body = False
         self.keep_alive = not request.is_last
-        self.message_event.set()
+        self.transport = connection.transport
+        self.flow = connection.flow
+        self.logger = connection.logger
+        self.default_headers = connection.server_state.default_headers
+        self.on_response = connection.on_response_complete
+        self.message_event = asyncio.Event()
+
+    async def receive(self) -> Any:
+        """Gives the body, and then waits for the end."""
+        if not self._is_taken:
+            self._is_taken = True
+            return {"type": "http.request", "body": self.body, "more_body": False}
+        if not self.disconnected and not self.response_complete:
+            self.flow.resume_reading()
+            await self.message_event.wait()
+            self.message_event.clear()
+        if self.disconnected or self.response_complete:
+            return {"type": "http.disconnect"}
+        return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(self, message: Any) -> None:
         """Takes the next part of the answer.
@@ -117,23 +169,22 @@ class Cycle(RequestResponseCycle):
             raise RuntimeError(f"an answer went on with {message['type']!r} where that cannot be")
         if not self.response_started:
             self.response_started = True
-            self._begin(message["status"], self.default_headers + list(message.get("headers", [])))
+            self._begin(message["status"], [*self.default_headers, *message.get("headers", ())])
             return
         self._go_on(message.get("body", b""), is_last=not message.get("more_body", False))
 
     def _begin(self, status: int, headers: list[Header]) -> None:
-        lines = b"".join([b"%b: %b\r\n" % header for header in headers])
-        # A line end in a value would make two headers of one.
-        if _LINES.fullmatch(lines) is None or lines.count(b"\r\n") != len(headers) or status not in _STATUS_LINES:
+        if status not in _STATUS_LINES:
             raise RuntimeError(f"an answer with status {status} has a head that cannot be sent")
-        names = {name.lower(): value for name, value in headers}
-        if names.get(b"connection", b"").lower() == b"close":
+        lines = b"".join(map(_line, headers))
+        named = dict(headers)
+        if named.get(b"connection", b"").lower() == b"close":
             self.keep_alive = False
         elif not self.keep_alive:
             lines += b"connection: close\r\n"
         self._has_body = status not in _WITHOUT_BODY
-        if b"content-length" in names:
-            self._left = int(names[b"content-length"])
+        if b"content-length" in named:
+            self._left = int(named[b"content-length"])
         elif self._has_body:
             lines += b"transfer-encoding: chunked\r\n"
         self._head = _STATUS_LINES[status] + lines + b"\r\n"
@@ -161,3 +212,16 @@ class Cycle(RequestResponseCycle):
             if not self.keep_alive:
                 self.transport.close()
             self.on_response()
+
+
+@lru_cache(maxsize=256)
+def _line(header: Header) -> bytes:
+    """A header as it is sent. Most are the same in all answers.
+
+    Raises:
+        RuntimeError: it would not be read as one header.
+    """
+    line = b"%b: %b\r\n" % header
+    if _ANSWER_LINE.fullmatch(line) is None:
+        raise RuntimeError(f"an answer has the header {header[0]!r}, which cannot be sent")
+    return line

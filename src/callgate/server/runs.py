@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from callgate.errors import CallgateError
 from callgate.events import Event, RunEnded
@@ -55,7 +55,6 @@ class Numbered:
 
     number: int
     event: RunEvent
-    at_s: float
     wire: bytes | None = None
     """The event as it is sent, once somebody has needed it."""
 
@@ -112,9 +111,10 @@ class Run:
         self.waiting: dict[str, Waiting] = {}
         self.early: dict[str, Approval] = {}
         """Answers to calls that nobody has been asked about yet."""
-        self.done = asyncio.Event()
-        self.interrupts: set[asyncio.Task[Any]] = set()
-        """Who is taken out of a wait by the end, with a cancellation that is theirs to take back."""
+        self.is_over = False
+        """Whether it has come to its end."""
+        self.at_end: set[Callable[[], None]] = set()
+        """What wakes those who wait for the end, and may by then not wait any more."""
         self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
         self.last = 0
         self.on_end: Callable[[Run], None] = lambda run: None
@@ -130,12 +130,13 @@ class Run:
         self._is_ending = False
         """Whether it was stopped, or its end was told: what is left to be done is done in good order."""
         self._task: asyncio.Task[None] | None = None
+        self._done: asyncio.Event | None = None
 
     # The work -------------------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begins."""
-        self._task = asyncio.create_task(self._run(), name=f"callgate-run-{self.id}")
+        self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def _run(self) -> None:
         CURRENT.set(self)
@@ -152,7 +153,8 @@ class Run:
             self._end()
 
     async def _heard(self, event: Event) -> None:
-        self._is_ending = self._is_ending or isinstance(event, RunEnded)
+        if isinstance(event, RunEnded):
+            self._is_ending = True
         self.add(event)
 
     def _fail(self, problem: Problem) -> None:
@@ -167,17 +169,23 @@ class Run:
             self._leaving.cancel()
         for waiting in self.waiting.values():
             waiting.answer.cancel()
-        self.done.set()
-        for task in self.interrupts:
-            task.cancel()
+        self.is_over = True
+        if self._done is not None:
+            self._done.set()
+        for call in self.at_end:
+            call()
         for follower in self._listeners:
             follower.wake.set()
         self.on_end(self)
 
     @property
-    def is_over(self) -> bool:
-        """Whether it has come to its end."""
-        return self.done.is_set()
+    def done(self) -> asyncio.Event:
+        """Is set at the end. Few wait for it, so it is there only if somebody does."""
+        if self._done is None:
+            self._done = asyncio.Event()
+            if self.is_over:
+                self._done.set()
+        return self._done
 
     def cancel(self, reason: str) -> bool:
         """Stops it: in good order if it has begun, at once if it still waits for its session."""
@@ -193,7 +201,7 @@ class Run:
     def add(self, event: RunEvent) -> None:
         """Notes an event for everybody who follows."""
         self.last += 1
-        self.ring.append(Numbered(self.last, event, time.time()))
+        self.ring.append(Numbered(self.last, event))
         for follower in self._listeners:
             follower.wake.set()
 
@@ -257,17 +265,25 @@ class Run:
     @contextlib.contextmanager
     def attended(self) -> Generator[None]:
         """Somebody is there who wants the outcome."""
+        self.come()
+        try:
+            yield
+        finally:
+            self.leave()
+
+    def come(self) -> None:
+        """One more is there."""
         self._present += 1
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
-        try:
-            yield
-        finally:
-            self._present -= 1
-            if self._present == 0 and not self.is_over and not self.detached:
-                wait_s = self._linger_s if self.named else 0.0
-                self._leaving = asyncio.get_running_loop().call_later(wait_s, self.abandon)
+
+    def leave(self) -> None:
+        """One less is there; the last one may take the run along."""
+        self._present -= 1
+        if self._present == 0 and not self.is_over and not self.detached:
+            wait_s = self._linger_s if self.named else 0.0
+            self._leaving = asyncio.get_running_loop().call_later(wait_s, self.abandon)
 
     def abandon(self) -> None:
         """Nobody is left: what waits for an answer is paused, everything else is stopped."""
@@ -312,6 +328,14 @@ class Run:
         if not self.is_over:
             with self.attended():
                 await self.done.wait()
+        return self.result()
+
+    def result(self) -> Reply:
+        """The reply of a run that is over.
+
+        Raises:
+            CallgateError: the run failed.
+        """
         if self.reply is None:
             raise self.error or AssertionError("a run ends with a reply or an error")
         return self.reply

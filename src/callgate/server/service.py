@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 import os
 import time
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -49,9 +50,9 @@ CANCEL_S = 5.0
 STOPPING = "The service is stopping."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Ask:
-    """What a client wants to be run."""
+    """What a client wants to be run; nobody changes it."""
 
     prompt: Prompt | None = None
     session: str | None = None
@@ -109,8 +110,9 @@ class Service:
         """What the model said when it last failed; None if it answered since."""
         self.passing = 0
         """Requests that are passed on to a model just now; they count as runs."""
-        self.runs: OrderedDict[str, Run] = OrderedDict()
-        """Runs that go on, and the newest that ended."""
+        self.runs: dict[str, Run] = {}
+        """Runs that go on, and those that ended last."""
+        self._over: deque[Run] = deque()
         self._live: dict[str, Run] = {}
         self._of_session: dict[str, Run] = {}
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
@@ -124,6 +126,10 @@ class Service:
         """Set when the service begins to stop."""
         if gate.approve is None:
             gate.approve = self.ask_somebody
+
+    @functools.cached_property
+    def _usual_provider(self) -> str:
+        return self.providers.default_provider(self.gate)
 
     # Its life -------------------------------------------------------------------------------------------------------------
 
@@ -183,28 +189,34 @@ class Service:
             UsageError: the model or the session cannot be used.
         """
         self.admit()
+        if ask.session:
+            check_id(ask.session)
         session = ask.session or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
-        check_id(session)
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
             gate = gate.adjusted(system=ask.system, settings=ask.settings)
         # From here to the entry of the run in the list nothing is waited for.
         if (held := self.run_of(session)) is not None and not held.is_over:
             raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
-        run = Run(
-            session,
-            self._work(gate, ask, session),
-            named=ask.session is not None,
-            waits=ask.waits,
-            linger_s=self.options.linger_s,
-        )
+
+        def work(watch: Callable[[Event], Awaitable[None]]) -> Awaitable[Reply]:
+            return gate.run(
+                ask.prompt,
+                session=session,
+                history=ask.history,
+                tool_choice=ask.tool_choice,
+                answers=ask.answers,
+                watch=watch,
+            )
+
+        run = Run(session, work, named=ask.session is not None, waits=ask.waits, linger_s=self.options.linger_s)
         run.detached = ask.detached
-        run.provider = ask.provider or self.providers.default_provider(self.gate)
+        run.provider = ask.provider or self._usual_provider
         run.model = gate.model.name
         run.stop = lambda reason: gate.cancel(session, reason)
         run.on_end = self._ended
         self.runs[run.id] = self._live[run.id] = self._of_session[session] = run
-        self.metrics.run_began()
+        self.metrics.began += 1
         run.start()
         return run
 
@@ -220,19 +232,6 @@ class Service:
             message = f"{busy} runs are under way, which is as many as are allowed: try again soon"
             raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
 
-    def _work(self, gate: Gate, ask: Ask, session: str) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
-        def work(watch: Callable[[Event], Awaitable[None]]) -> Awaitable[Reply]:
-            return gate.run(
-                ask.prompt,
-                session=session,
-                history=ask.history,
-                tool_choice=ask.tool_choice,
-                answers=ask.answers,
-                watch=watch,
-            )
-
-        return work
-
     def _ended(self, run: Run) -> None:
         self._live.pop(run.id, None)
         self.metrics.run_ended(run)
@@ -242,8 +241,10 @@ class Service:
             logger.error("run %s of session %r failed", run.id, run.session, exc_info=run.error)
         if run.never_began:  # There is nothing to be read of it, and the session is not the one it wanted to have.
             self._forget(run)
-        while len(self.runs) - len(self._live) > ENDED_MAX:
-            self._forget(next(run for run in self.runs.values() if run.is_over))
+            return
+        self._over.append(run)
+        if len(self._over) > ENDED_MAX:
+            self._forget(self._over.popleft())
 
     def _forget(self, run: Run) -> None:
         del self.runs[run.id]
@@ -265,9 +266,9 @@ class Service:
         Raises:
             UsageError: there is no such provider, model or mode, or it cannot be used.
         """
-        key = (provider, model, mode)
-        if key == (None, None, None) or (provider is None and model is None and mode == self.gate.mode):
+        if provider is None and model is None and (mode is None or mode == self.gate.mode):
             return self.gate
+        key = (provider, model, mode)
         if key in self._gates:
             self._gates.move_to_end(key)
             return self._gates[key]

@@ -6,12 +6,14 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Mapping
 
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
 from callgate import strict_json
 from callgate.errors import JsonError
 from callgate.events import RunEnded, to_json
+from callgate.server.guard import WAKE
 from callgate.server.options import ServiceOptions
 from callgate.server.runs import EventsGone, Follower, Numbered, Run, RunBegan, RunEvent, RunFailed
 from callgate.types import JsonObject
@@ -68,22 +70,20 @@ async def gone(receive: Receive, wake: asyncio.Event) -> AsyncGenerator[asyncio.
         await asyncio.wait({task})
 
 
-async def left_before_end(receive: Receive, run: Run) -> bool:
+async def left_before_end(request: Request, run: Run) -> bool:
     """Waits for the end of a run, or until the client has left; whether it was that."""
-    task = asyncio.current_task()
-    assert task is not None
     if run.is_over:
         return False
-    # The end of the run takes this task out of its wait, as a time-out would: that needs no second task to listen.
-    run.interrupts.add(task)
-    try:
-        while (await receive())["type"] != "http.disconnect":
-            pass
-    except asyncio.CancelledError:
-        if not run.is_over or task.uncancel() > 0:
-            raise
-    finally:
-        run.interrupts.discard(task)
+    wake = request.scope.get(WAKE)
+    if wake is None:
+        over = asyncio.Event()
+        run.at_end.add(over.set)
+        async with gone(request.receive, over):
+            await over.wait()
+        return not run.is_over
+    run.at_end.add(wake)
+    while not run.is_over and (await request.receive())["type"] != "http.disconnect":
+        pass
     return not run.is_over
 
 

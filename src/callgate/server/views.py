@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
 from callgate.events import plain
-from callgate.types import CallRecord, FunctionCall, JsonObject, Loss, ToolDefinition
+from callgate.types import CallRecord, FunctionCall, JsonObject, Loss, ToolDefinition, Usage
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
 
-__all__ = ["APPROVAL", "approval_json", "asked_json", "record_json", "tool_json"]
+__all__ = ["APPROVAL", "approval_json", "asked_json", "record_json", "tool_json", "usage_json"]
 
 APPROVAL: JsonObject = {
     "type": "object",
@@ -24,6 +25,7 @@ APPROVAL: JsonObject = {
         "tool": {"type": ["object", "null"]},
     },
 }
+_USAGE = tuple(field.name for field in dataclasses.fields(Usage))
 
 
 def tool_json(service: Service, definition: ToolDefinition, losses: list[Loss] | None = None) -> JsonObject:
@@ -42,6 +44,11 @@ def tool_json(service: Service, definition: ToolDefinition, losses: list[Loss] |
         "permission": explained.verdict,
         "permission_reason": explained.reason,
     }
+
+
+def usage_json(usage: Usage) -> JsonObject:
+    """What a run has used."""
+    return {name: getattr(usage, name) for name in _USAGE}
 
 
 def record_json(record: CallRecord) -> JsonObject:
