@@ -169,6 +169,8 @@ class _Run:
     value: Any = None
     problems: tuple[str, ...] = ()
     """What was wrong with the last answer, where none fits."""
+    request: str | None = None
+    """What the request is called that asked for it, if it may be sent again."""
 
     @property
     def limited(self) -> bool:
@@ -190,6 +192,8 @@ class Loop:
         """Tokens of all runs."""
         self.cost: float | None = None
         """What all runs cost, as far as that is known."""
+        self.requests: set[str] = set()
+        """What the requests are called that have begun a run here and may be sent again."""
         self._tokens_per_byte = TOKENS_PER_BYTE
         self.run = _Run()
         self._open: list[_Call] = []
@@ -280,6 +284,7 @@ class Loop:
             "tools": dict(self.tools),
             "names": dict(self.names),
             "always": dict(self.always),
+            "requests": set(self.requests),
             "spent": (self.usage, self.cost, self._tokens_per_byte),
             "open": [(c.record(), c.ordered, c.digest, c.approved, c.rewritten) for c in self._open],
             "run": {name: getattr(run, name) for name in run.__slots__ if name != "records"},
@@ -307,6 +312,9 @@ class Loop:
         if self.conversation.open_calls:
             self.conversation.add_responses([], missing=CANCELLED)
         self.run = _Run(limits=fact.limits, tool_choice=fact.tool_choice, start=len(self.conversation), output=fact.output)
+        if fact.request is not None:
+            self.run.request = fact.request
+            self.requests.add(fact.request)
         if fact.content is not None:
             self.conversation.add_user(fact.content["parts"])
         if self.is_users_turn:

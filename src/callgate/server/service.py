@@ -14,6 +14,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from callgate.errors import ModelError, SessionBusy
@@ -25,7 +26,7 @@ from callgate.permission import Approval
 from callgate.runtime import Gate
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
-from callgate.server.idempotency import Keys
+from callgate.server.idempotency import Errand, Held, Keys
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
 from callgate.server.runs import CURRENT, Run, Waiting
@@ -115,7 +116,7 @@ class Service:
         self._of_session: dict[str, Run] = {}
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
-        self.keys = Keys()
+        self.keys = Keys(self.store, wait_s=self.options.repeat_s)
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
@@ -174,8 +175,8 @@ class Service:
 
     # Running --------------------------------------------------------------------------------------------------------------
 
-    async def start(self, ask: Ask) -> Run:
-        """Begins a run.
+    async def start(self, ask: Ask, keyed: Held | None = None) -> Run:
+        """Begins a run; one with a key, if the request holds the claim on one.
 
         Raises:
             HttpError: the service stops, or has too much to do.
@@ -183,7 +184,7 @@ class Service:
             UsageError: the model or the session cannot be used.
         """
         self.admit()
-        session = ask.session or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
+        session = ask.session or (keyed.claim.session if keyed else f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}")
         check_id(session)
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
@@ -193,8 +194,8 @@ class Service:
             raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
         run = Run(
             session,
-            self._work(gate, ask, session),
-            named=ask.session is not None,
+            self._work(gate, ask, session, keyed),
+            named=ask.session is not None or keyed is not None,  # Who sends a key will come back.
             waits=ask.waits,
             linger_s=self.options.linger_s,
         )
@@ -220,18 +221,23 @@ class Service:
             message = f"{busy} runs are under way, which is as many as are allowed: try again soon"
             raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
 
-    def _work(self, gate: Gate, ask: Ask, session: str) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
-        def work(watch: Callable[[Event], Awaitable[None]]) -> Awaitable[Reply]:
+    def _work(
+        self, gate: Gate, ask: Ask, session: str, keyed: Held | None
+    ) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
+        def work(watch: Callable[[Event], Awaitable[None]], left: frozenset[str] | None = None) -> Awaitable[Reply]:
+            goes_on = left is not None
             return gate.run(
-                ask.prompt,
+                None if goes_on else ask.prompt,
                 session=session,
-                history=ask.history,
+                history=None if goes_on else ask.history,
                 tool_choice=ask.tool_choice,
-                answers=ask.answers,
+                answers={call: ask.answers[call] for call in left} if goes_on else ask.answers,
                 watch=watch,
             )
 
-        return work
+        if keyed is None:
+            return work
+        return partial(self.keys.carry_out, Errand(held=keyed, play=work, answers=frozenset(ask.answers), waits=ask.waits))
 
     def _ended(self, run: Run) -> None:
         self._live.pop(run.id, None)
