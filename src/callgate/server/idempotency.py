@@ -99,8 +99,9 @@ class _Known:
         if run is None or self.until_s < time.monotonic():
             return None
         # A run that failed before anything happened is no answer that should be given again; one that lost its session, or
-        # the store, does not know how it ended.
-        return None if run.never_began or isinstance(run.error, (SessionLost, StoreError)) else run
+        # the store, does not know how it ended; and one that paused may have gone on since.
+        is_paused = run.reply is not None and run.reply.approvals
+        return None if run.never_began or is_paused or isinstance(run.error, (SessionLost, StoreError)) else run
 
 
 class Keys:
@@ -224,9 +225,11 @@ class Keys:
     async def _started(self, held: Held, start: Callable[[Held | None], Awaitable[Run]]) -> Run:
         try:
             return await start(held)
-        except BaseException:
+        except BaseException as error:
             if held.is_first:
                 await self._drop(held.claim)
+            elif isinstance(error, SessionBusy):
+                raise _in_progress() from error
             raise
 
     async def _drop(self, claim: Claim) -> None:
@@ -243,7 +246,7 @@ def _check(known: str, digest: str) -> None:
 
 
 def _in_progress() -> HttpError:
-    message = "The run of this Idempotency-Key goes on in another process: repeat the request later to get its answer."
+    message = "The run of this Idempotency-Key goes on, or its session is busy: repeat the request later to get its answer."
     return HttpError(409, "idempotency_in_progress", message, headers={"Retry-After": str(RETRY_S)})
 
 
