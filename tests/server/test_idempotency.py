@@ -331,6 +331,17 @@ def test_a_run_that_failed_in_the_middle_is_told_as_failed(serve) -> None:
     assert till.paid == []
 
 
+def test_what_a_dead_process_did_is_not_done_again_when_going_on_fails_at_once(serve) -> None:
+    till, store = Till(), MemoryStore()
+    facts = journal_of(till)
+    died(store, BODY, "k", facts[: next(i for i, fact in enumerate(facts) if isinstance(fact, CallEnded)) + 1])
+    broken = Gate(ScriptedModel([ServerUnavailable("down")]), [till.pay], store=store)
+    assert serve(broken).chat(BODY, Idempotency_Key="k").error == (502, "model_unavailable")
+    assert serve(till.gate(store)).chat(BODY, Idempotency_Key="k").error == (502, "model_error")
+    assert till.paid == []
+    assert len(turns_of(do(store.load("s")))) == 1
+
+
 def test_an_interrupted_run_that_the_session_has_left_behind_is_not_taken_up(serve) -> None:
     till, store = Till(), MemoryStore()
     site = serve(till.gate(store))

@@ -21,6 +21,7 @@ from typing import Protocol, TypeAlias
 from callgate import once, strict_json
 from callgate.errors import SessionBusy, SessionLost, StoreError
 from callgate.events import Event
+from callgate.facts import Fact
 from callgate.server.errors import HttpError
 from callgate.server.replay import Found, find, open_since, outcome, retold
 from callgate.server.runs import Run
@@ -138,7 +139,7 @@ class Keys:
                 return run, True
             for _ in range(TRIES):
                 held = await self._claim(key, digest, body)
-                found = None if held.is_first else await self._look(held.claim)
+                found = None if held.is_first else await self._look(held.claim, [])
                 if found is not None and found.is_over and found.came_to_nothing:
                     await self._drop(held.claim)  # As if it had never been asked for.
                     continue
@@ -158,7 +159,8 @@ class Keys:
         """
         held, claim = errand.held, errand.held.claim
         until_s, (pause_s, pause_max_s) = time.monotonic() + self._wait_s, POLL_S
-        found = None if held.is_first else await self._look(claim)
+        journal: list[Fact] = []
+        found = None if held.is_first else await self._look(claim, journal)
         while True:
             if found is not None and errand.is_answered_by(found):
                 for event in retold(found):
@@ -169,7 +171,7 @@ class Keys:
             try:
                 return await self._attempt(errand, found, watch)
             except (once.AlreadyBegun, SessionBusy) as error:
-                found = await self._look(claim)
+                found = await self._look(claim, journal)
                 if found is None and held.is_first and isinstance(error, SessionBusy):
                     await self._drop(claim)  # The session is busy with something else, which nobody has asked for here.
                     raise
@@ -201,7 +203,7 @@ class Keys:
             # Somebody else has it, or nobody knows whether the fact by which it begins is in the store: the claim stays.
             raise
         except BaseException:
-            if not has_happened:  # It may be asked for again, in other words too.
+            if found is None and not has_happened:  # It may be asked for again, in other words too.
                 await self._drop(claim)
             raise
 
@@ -219,8 +221,10 @@ class Keys:
             raise _gone("its session was deleted")
         return Held(claim, is_first=claim.run == mine.run)
 
-    async def _look(self, claim: Claim) -> Found | None:
-        return find(claim, await self._store.load(claim.session))
+    async def _look(self, claim: Claim, journal: list[Fact]) -> Found | None:
+        """How the run of a claim stands; `journal` has what was read before, and takes in what is new."""
+        journal += await self._store.load(claim.session, start=len(journal))
+        return find(claim, journal)
 
     async def _started(self, held: Held, start: Callable[[Held | None], Awaitable[Run]]) -> Run:
         try:
