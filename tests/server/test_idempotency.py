@@ -181,6 +181,27 @@ def test_a_client_with_a_key_may_leave_and_come_back_without_having_named_a_sess
     assert slow.states == ["finished"]
 
 
+def test_a_run_is_kept_going_for_who_asks_for_it_elsewhere_and_stopped_when_nobody_does(serve, stores, slow: Slow) -> None:
+    gates = [Gate(ScriptedModel([call("slow"), "Slept."]), [slow.tool], store=stores(), limits=SHORT) for _ in range(2)]
+    first, second = serve(gates[0], linger_s=0.3), serve(gates[1], repeat_s=0)
+    asked: list[bool] = []
+    is_asked_for = first.service.keys.is_asked_for
+
+    async def noted(claim: Claim) -> bool:
+        asked.append(await is_asked_for(claim))
+        return asked[-1]
+
+    first.service.keys.is_asked_for = noted  # type: ignore[method-assign]
+    connection = start_chat(first, '{"prompt": "Sleep."}', "*/*\r\nIdempotency-Key: k")
+    assert slow.started.wait(10)
+    assert second.chat({"prompt": "Sleep."}, Idempotency_Key="k").error == (409, "idempotency_in_progress")
+    hang_up(connection)
+    first.until(lambda: slow.states == ["cancelled"] and not first.service.live, "the end")
+    assert asked == [True, False]
+    told = second.chat({"prompt": "Sleep."}, Idempotency_Key="k")
+    assert told.json["metadata"]["finish_reason"] == "cancelled"
+
+
 class Late:
     """A store whose leases come late."""
 

@@ -180,6 +180,15 @@ class Keys:
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, pause_max_s)
 
+    async def is_asked_for(self, claim: Claim) -> bool:
+        """Whether another process was asked for the run of a claim since it was last looked at."""
+        try:
+            held = await self._claims.claim(replace(claim, owner=self._owner))
+        except StoreError as error:
+            logger.warning("whether run %s of session %r is asked for is not known: %s", claim.run, claim.session, error)
+            return False
+        return (held.digest, held.run) == (claim.digest, claim.run) and held.owner != self._owner
+
     async def _attempt(self, errand: Errand, found: Found | None, watch: Watch) -> Reply:
         """Begins the run, or goes on with it as far as it was found.
 

@@ -204,6 +204,8 @@ class Service:
         run.model = gate.model.name
         run.stop = lambda reason: gate.cancel(session, reason)
         run.on_end = self._ended
+        if keyed is not None:
+            run.is_asked_for = partial(self.keys.is_asked_for, keyed.claim)
         self.runs[run.id] = self._live[run.id] = self._of_session[session] = run
         self.metrics.run_began()
         run.start()

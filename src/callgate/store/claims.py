@@ -39,7 +39,10 @@ class Claims(Protocol):
     """What a store can do besides, for requests that may be sent again to any process. `Store` asks for none of it."""
 
     async def claim(self, claim: Claim) -> Claim:
-        """Takes the key, if nobody has; gives the claim that holds it. Who asks for the same becomes its owner."""
+        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now.
+
+        Who asks for the same as it was claimed for becomes its owner. One of many that ask at once is the first.
+        """
         ...
 
     async def unclaim(self, claim: Claim) -> None:
@@ -59,15 +62,14 @@ class MemoryClaims:
         self._held: OrderedDict[str, tuple[Claim, float]] = OrderedDict()
 
     async def claim(self, claim: Claim) -> Claim:
-        """Takes the key, if nobody has; gives the claim that holds it."""
+        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now."""
         now = time.monotonic()
         held, at_s = self._held.get(claim.key, (claim, now))
         if at_s + KEPT_S <= now:
             del self._held[claim.key]
             held, at_s = claim, now
-        if held.digest == claim.digest:
-            held = replace(held, owner=claim.owner)
-        self._held[claim.key] = (held, at_s)
+        owner = claim.owner if held.digest == claim.digest else held.owner
+        self._held[claim.key] = (replace(held, owner=owner), at_s)
         while len(self._held) > CLAIMS_MAX or next(iter(self._held.values()))[1] + KEPT_S <= now:
             self._held.popitem(last=False)
         return held

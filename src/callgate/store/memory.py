@@ -131,7 +131,7 @@ class MemoryStore:
         return kept is not None
 
     async def claim(self, claim: Claim) -> Claim:
-        """Takes the key, if nobody has; gives the claim that holds it."""
+        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now."""
         return await self._claims.claim(claim)
 
     async def unclaim(self, claim: Claim) -> None:

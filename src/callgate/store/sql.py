@@ -202,7 +202,7 @@ class SqlStore:
         return await self._database.do(work, durable=True)
 
     async def claim(self, claim: Claim) -> Claim:
-        """Takes the key, if nobody has; gives the claim that holds it. Who asks for the same becomes its owner.
+        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now.
 
         Raises:
             StoreError: the database cannot be used.
@@ -215,15 +215,19 @@ class SqlStore:
                 tx.run("DELETE FROM callgate_claims WHERE at_s <= ?", now - KEPT_S)
             else:
                 tx.run("DELETE FROM callgate_claims WHERE key = ? AND at_s <= ?", claim.key, now - KEPT_S)
-            # Whoever comes second waits here until the first has committed, and then finds the claim of that one.
-            tx.run(
-                "INSERT INTO callgate_claims VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) "
-                "DO UPDATE SET owner = excluded.owner WHERE callgate_claims.digest = excluded.digest",
-                claim.key, claim.digest, claim.session, claim.run, claim.owner, claim.position, now,
-            )  # fmt: skip
-            columns = "key, digest, session, run, owner, position"
-            [row] = tx.rows(f"SELECT {columns} FROM callgate_claims WHERE key = ?", claim.key)
-            return Claim(**dict(zip(columns.split(", "), row, strict=True)))
+            columns, rows = "key, digest, session, run, owner, position", list[tuple[Any, ...]]()
+            while not rows:  # It may be given free between two statements.
+                # Whoever comes second waits here until the first has committed, and then finds the claim of that one.
+                tx.run(
+                    "INSERT INTO callgate_claims VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+                    claim.key, claim.digest, claim.session, claim.run, claim.owner, claim.position, now,
+                )  # fmt: skip
+                sql = f"SELECT {columns} FROM callgate_claims WHERE key = ?{self._dialect.row_lock}"
+                rows = tx.rows(sql, claim.key)
+            held = Claim(**dict(zip(columns.split(", "), rows[0], strict=True)))
+            if held.digest == claim.digest and held.owner != claim.owner:
+                tx.run("UPDATE callgate_claims SET owner = ? WHERE key = ?", claim.owner, claim.key)
+            return held
 
         return await self._database.do(work)
 
