@@ -399,6 +399,18 @@ def test_a_run_that_waits_is_told_as_waiting_and_a_stream_waits_with_it(serve, s
     assert third.chat(BODY, Idempotency_Key="k").json["response"] == "It is done.", "the run has gone on since"
 
 
+def test_a_run_that_has_gone_on_since_it_paused_is_still_the_run_of_its_key(serve, slow: Slow) -> None:
+    site = serve(Gate(ScriptedModel([call("slow"), "Slept."]), [slow.tool], policy=ASK))
+    paused = site.chat(BODY, Idempotency_Key="k")
+    (approval,) = paused.json["approvals"]
+    assert site.post(f"/api/v1/approvals/s/{approval['call_id']}", {"answer": "yes"}).status == 200
+    assert slow.started.wait(10)
+    assert site.chat(BODY, Idempotency_Key="k").error == (409, "idempotency_in_progress")
+    slow.go.set()
+    site.until(lambda: not site.service.live, "the end")
+    assert site.chat(BODY, Idempotency_Key="k").json["response"] == "Slept."
+
+
 def test_answers_with_a_key_are_given_once_wherever_their_process_died(serve) -> None:
     till, store = Till(), MemoryStore()
     paused = journal_of(till, policy=ASK)
@@ -505,6 +517,11 @@ def test_a_claim_that_cannot_be_given_free_stays_and_its_request_can_be_repeated
     for _ in range(2):
         assert site.chat(body, Idempotency_Key="k").status == 422
     assert "stays: the disk is on fire" in caplog.text
+    died(store, BODY, "k2", [*journal_of(Till())[:2], ModelFailed(message="down")])
+    assert site.chat(BODY, Idempotency_Key="k2").error == (409, "idempotency_in_progress")
+    monkeypatch.setattr(store, "claim", broken)
+    assert do(Keys(store).is_asked_for(Claim(key="k", digest="d", session="s", run="r", owner="o"))) is False
+    assert site.chat(BODY, Idempotency_Key="k2").error == (503, "store_unavailable")
 
 
 def test_a_run_for_a_request_does_not_count_for_what_its_tools_run_elsewhere() -> None:
