@@ -156,7 +156,8 @@ async def work(name: str, seconds: float) -> str:
 @tool(idempotent=True)
 async def look(name: str, seconds: float) -> str:
     """Looks for a while; who looks again sees it at once."""
-    with open(LOG) as file:
+    with open(LOG, "a+") as file:  # Made here, if nobody has noted anything yet.
+        file.seek(0)
         is_known = f"start {name}" in file.read()
     note(f"start {name}")
     await asyncio.sleep(0 if is_known else seconds)
