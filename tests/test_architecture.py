@@ -49,7 +49,8 @@ EDGES = (
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (
-    WORDS, PURE, EDGES, ("setup",), ("inner", "stopping"), ("driver",), ("holding",), ("runtime",), ("server",), ("cli",),
+    WORDS, PURE, EDGES, ("setup",), ("inner", "once", "stopping"), ("driver",), ("holding",), ("runtime",), ("server",),
+    ("cli",),
     ("__main__",),
 )  # fmt: skip
 TOP = ("server", "cli", "__main__")

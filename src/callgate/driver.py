@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias, cast
 
-from callgate import facts, parts
+from callgate import facts, once, parts
 from callgate.calls import Answer, Collector, salvaged_calls
 from callgate.conversation import Conversation, repaired
 from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, OutputError, SessionLost, StoreError, UsageError
@@ -317,6 +317,7 @@ class Driver:
 
     def beginning(self, opening: Opening) -> list[facts.Fact]:
         """The fact by which a run begins, unless one goes on."""
+        request = once.request_for(self.session.id, self.loop)
         if opening.prompt is None and (self.loop.phase not in ("idle", "done") or opening.answers):
             if opening.output is not None and self.loop.run.output is None:
                 raise UsageError(f"the run of session {self.session.id!r} was begun without output=: go on without it")
@@ -329,6 +330,7 @@ class Driver:
                 tool_choice=opening.tool_choice,
                 limits=self.setup.limits,
                 output=None if opening.output is None else opening.output.schema,
+                request=request,
                 at_s=time.time(),
             )
         ]

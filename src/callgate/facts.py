@@ -99,6 +99,8 @@ class RunStarted(Dated):
     limits: Limits = field(default_factory=Limits)
     output: JsonObject | None = None
     """The JSON Schema that the answer must fit, if it must fit one."""
+    request: str | None = None
+    """What the request is called that asked for the run, if it may be sent again: it begins one run, not two."""
 
 
 @_fact
@@ -346,6 +348,8 @@ _WORDS: dict[str, type[Any]] = {
     "calls": FunctionCall, "salvaged": FunctionCall, "result": ToolResult, "decision": Decision, "usage": Usage,
     "limits": Limits, "tools": KnownTool, "rule": SessionRule,
 }  # fmt: skip
+_SELDOM = frozenset({"at_s", "request"})
+"""Fields that are not written where they are empty."""
 _TUPLES = frozenset({"calls", "salvaged", "problems", "coercions", "notes", "media"})
 
 
@@ -382,7 +386,11 @@ def dated(fact: Fact, at_s: float) -> Fact:
 
 
 def _plain_fields(fact: Fact) -> JsonObject:
-    return {f.name: _plain(f.name, getattr(fact, f.name)) for f in fields(fact) if f.name != "at_s" or fact.at_s is not None}
+    return {
+        f.name: _plain(f.name, getattr(fact, f.name))
+        for f in fields(fact)
+        if f.name not in _SELDOM or getattr(fact, f.name) is not None
+    }
 
 
 def _plain(name: str, value: Any) -> Any:

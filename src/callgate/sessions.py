@@ -23,7 +23,7 @@ from callgate.types import FINAL_STATES, Content, JsonObject, Reply
 
 __all__ = [
     "DOCUMENT_VERSION", "LATEST", "Standing", "State", "Taken", "Turn", "Undo", "adopt", "document", "facts_of", "find",
-    "fork", "recall", "rewind", "standing", "turns_of",
+    "fork", "recall", "rewind", "standing", "state_of", "turns_of",
 ]  # fmt: skip
 
 DOCUMENT_VERSION = words.SCHEMA_VERSION
@@ -124,10 +124,11 @@ def standing(session: str, facts: Iterable[Fact]) -> Standing:
     """How a session with these facts stands."""
     facts = list(facts)
     loop = Loop(facts)
-    return Standing(state=_state_of(loop), reply=loop.reply(session), turns=len(turns_of(facts)))
+    return Standing(state=state_of(loop), reply=loop.reply(session), turns=len(turns_of(facts)))
 
 
-def _state_of(loop: Loop) -> State:
+def state_of(loop: Loop) -> State:
+    """How a session stands whose facts a loop has taken in."""
     if loop.phase in ("idle", "done"):
         return "idle"
     unsettled = {record.state for record in loop.open_calls if record.state not in FINAL_STATES}

@@ -169,6 +169,8 @@ class _Run:
     value: Any = None
     problems: tuple[str, ...] = ()
     """What was wrong with the last answer, where none fits."""
+    request: str | None = None
+    """What the request is called that asked for it, if it may be sent again."""
 
     def __init__(
         self,
@@ -200,6 +202,8 @@ class Loop:
         """Tokens of all runs."""
         self.cost: float | None = None
         """What all runs cost, as far as that is known."""
+        self.requests: set[str] = set()
+        """What the requests are called that have begun a run here and may be sent again."""
         self._tokens_per_byte = TOKENS_PER_BYTE
         self.run = _Run()
         self._open: list[_Call] = []
@@ -291,6 +295,7 @@ class Loop:
             "tools": dict(self.tools),
             "names": dict(self.names),
             "always": dict(self.always),
+            "requests": set(self.requests),
             "spent": (self.usage, self.cost, self._tokens_per_byte),
             "open": [(c.record(), c.ordered, c.digest, c.approved, c.rewritten) for c in self._open],
             "run": {name: getattr(run, name) for name in _FIELDS if name != "records"},
@@ -319,6 +324,9 @@ class Loop:
         if conversation.open_calls:
             conversation.add_responses([], missing=CANCELLED)
         self.run = _Run(fact.limits, fact.tool_choice, len(conversation), fact.output)
+        if fact.request is not None:
+            self.run.request = fact.request
+            self.requests.add(fact.request)
         if fact.content is not None:
             conversation.add_user(fact.content["parts"])
         elif self.is_users_turn:

@@ -13,10 +13,11 @@ from callgate import FunctionCall, Gate, Limits, Policy, Reply, ScriptedModel, T
 from callgate.events import CallFinished, RunEnded, TextDelta
 from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.errors import HttpError, problem_of
-from callgate.server.idempotency import KEYS_MAX, Keys
+from callgate.server.idempotency import KEYS_MAX, Held, Keys
 from callgate.server.runs import EVENTS_MAX, Numbered, Run, RunBegan, RunFailed
 from callgate.server.service import GATES_MAX, Ask
 from callgate.server.sse import EventStream, wire_of
+from callgate.store import MemoryStore
 from callgate.testing import call
 
 from .conftest import add
@@ -153,23 +154,30 @@ def test_a_store_that_does_not_answer_is_down(serve, monkeypatch) -> None:
     assert site.get("/health").json["store"] == {"state": "down", "error": "no answer within 0.01 s"}
 
 
-def test_keys_are_forgotten_in_time_and_in_number(monkeypatch) -> None:
+def test_runs_of_keys_are_forgotten_in_time_and_in_number_and_the_keys_after_a_day(monkeypatch) -> None:
     async def main() -> None:
-        keys = Keys()
+        keys = Keys(MemoryStore())
         runs = []
 
-        async def start() -> Run:
+        async def start(held: Held | None) -> Run:
             runs.append(run_of())
             return runs[-1]
 
-        first, _ = await keys.run("k", {"a": 1}, start)
-        assert (await keys.run("k", {"a": 1}, start)) == (first, True)
-        later = time.monotonic() + 4000
-        monkeypatch.setattr("callgate.server.idempotency.time.monotonic", lambda: later)
-        assert (await keys.run("k", {"a": 2}, start))[1] is False
+        first, _ = await keys.run("k", {"a": 1, "prompt": "x"}, start)
+        assert (await keys.run("k", {"a": 1, "prompt": "x"}, start)) == (first, True)
+        now = time.monotonic()
+        monkeypatch.setattr("callgate.server.idempotency.time.monotonic", lambda: now + 4000)
+        with pytest.raises(HttpError, match="another body"):
+            await keys.run("k", {"a": 2, "prompt": "x"}, start)
+        second, was_there = await keys.run("k", {"a": 1, "prompt": "x"}, start)
+        assert (second is first, was_there) == (False, True)  # Nothing was journalled, so it begins.
+        monkeypatch.setattr("callgate.server.idempotency.time.monotonic", lambda: now + 90_000)
+        assert (await keys.run("k", {"a": 2, "prompt": "x"}, start))[1] is False
         for number in range(KEYS_MAX + 1):
-            await keys.run(f"n{number}", {}, start)
-        assert (await keys.run("n0", {"other": 1}, start))[1] is False
+            await keys.run(f"n{number}", {"prompt": "x"}, start)
+        assert (await keys.run("n1", {"prompt": "x"}, start))[0] in runs[:-1]
+        assert (await keys.run("n0", {"prompt": "x"}, start))[0] is runs[-1]
+        assert len(runs) == KEYS_MAX + 5
         with pytest.raises(HttpError):
             await keys.run("", {}, start)
 

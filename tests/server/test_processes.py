@@ -152,15 +152,26 @@ async def work(name: str, seconds: float) -> str:
     await asyncio.sleep(seconds)
     note(f"end {name}")
     return f"{name} is done"
+
+@tool(idempotent=True)
+async def look(name: str, seconds: float) -> str:
+    """Looks for a while; who looks again sees it at once."""
+    with open(LOG, "a+") as file:  # Made here, if nobody has noted anything yet.
+        file.seek(0)
+        is_known = f"start {name}" in file.read()
+    note(f"start {name}")
+    await asyncio.sleep(0 if is_known else seconds)
+    note(f"end {name}")
+    return f"{name} was seen"
 '''
 
 
 def worker(said: str, since: str) -> Any:
-    """`NAME SECONDS` is work; everything else is answered."""
+    """`NAME SECONDS` is work, `look-NAME SECONDS` is looked at; everything else is answered."""
     name, _, seconds = said.partition(" ")
     if since or not seconds.replace(".", "").isdigit():
         return f"Answered {said}."
-    return call("work", name=name, seconds=float(seconds))
+    return call("look" if name.startswith("look-") else "work", name=name, seconds=float(seconds))
 
 
 @pytest.fixture
@@ -262,6 +273,53 @@ def test_two_services_share_a_database_and_one_goes_on_when_the_other_is_killed(
     assert second.chat(prompt="hello", session="busy").json["response"] == "Answered hello."
     assert noted(worked) == ["start pay"]
     assert second.end() == 0
+
+
+@pytest.mark.slow
+def test_a_request_whose_process_was_killed_goes_on_where_it_is_repeated(launch, worked, postgres_url) -> None:
+    words = ("-T", "work_tools.py", "--store", postgres_url)
+    with ThreadPoolExecutor(3) as pool:
+        first, second, third = pool.map(lambda _: launch(*words, **worked), range(3))
+    # One tool may be run again and the other not; one client names its session, the other does not.
+    bodies = {"pay": {"prompt": "pay 60", "session": "till"}, "look-here": {"prompt": "look-here 60"}}
+
+    def send(service: Served, name: str, **headers: str) -> Answer:
+        return service.request("POST", "/api/v1/chat", bodies[name], {"Idempotency-Key": f"key of {name}", **headers})
+
+    with ThreadPoolExecutor(4) as clients:
+        doomed = [clients.submit(send, first, name) for name in bodies]
+        until(lambda: {"start pay", "start look-here"} <= set(noted(worked)), "both starts")
+        repeated = {name: clients.submit(send, second, name) for name in bodies}
+        until(lambda: second.request("GET", "/metrics").body.count(b"callgate_runs_live 2"), "both waits")
+        first.end(signal.SIGKILL)
+        for lost in doomed:
+            with pytest.raises((OSError, http.client.HTTPException)):
+                lost.result(PATIENCE_S)
+        told = {name: answer.result(PATIENCE_S) for name, answer in repeated.items()}
+    for name, said in told.items():
+        assert (said.status, said.json["response"]) == (200, f"Answered {name} 60.")
+        assert said.headers["idempotent-replayed"] == "true"
+    (paid,), (seen,) = (told[name].json["tool_results"] for name in bodies)
+    assert paid["is_error"]
+    assert "not known" in paid["content"]
+    assert (seen["content"], seen["is_error"]) == ("look-here was seen", False)
+    assert sorted(noted(worked)) == ["end look-here", "start look-here", "start look-here", "start pay"]
+    # Whoever asks again gets the same, also from a process that had no part in it.
+    for service in (second, third):
+        for name, before in told.items():
+            again = send(service, name)
+            assert again.headers["idempotent-replayed"] == "true"
+            for field in ("response", "tool_calls", "tool_results", "session"):
+                assert again.json[field] == before.json[field]
+        assert service.request("POST", "/api/v1/chat", {"prompt": "hi"}, {"Idempotency-Key": "key of pay"}).error == (
+            409, "idempotency_mismatch",
+        )  # fmt: skip
+    stream = send(third, "pay", Accept="text/event-stream").body.decode()
+    kinds = [line.removeprefix("event: ") for line in stream.splitlines() if line.startswith("event: ")]
+    assert kinds == ["run_started", "call_proposed", "call_finished", "text_delta", "run_ended"]
+    sessions = third.request("GET", "/api/v1/sessions").json["sessions"]
+    assert [(row["turns"], row["state"]) for row in sessions] == [(1, "idle"), (1, "idle")]
+    assert len(noted(worked)) == 4
 
 
 SEED_LINES = """

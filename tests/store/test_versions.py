@@ -6,7 +6,9 @@ A file here is never changed. A new kind of fact, or a new field, gets a file of
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
+import sqlite3
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any, get_args
@@ -17,7 +19,8 @@ from callgate import facts, types
 from callgate.cli import main
 from callgate.conversation import validate
 from callgate.sessions import adopt, facts_of, standing
-from callgate.store import open_store
+from callgate.store import Claim, open_store
+from callgate.store.claims import keeps_claims
 from callgate.turn import Loop
 
 FILES = sorted((Path(__file__).parent / "fixtures").glob("sessions-v*.json"))
@@ -65,3 +68,24 @@ def _each(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, list):
         return value
     return list(value.values()) if all(isinstance(one, dict) for one in value.values()) else [value]
+
+
+def test_a_database_that_was_made_before_there_were_claims_gets_a_table_for_them(tmp_path: Path) -> None:
+    path = tmp_path / "sessions.db"
+    claim = Claim(key="k", digest="d", session="old", run="r", owner="me")
+
+    async def story(*, keeps: bool) -> None:
+        store = open_store(str(path))
+        if not keeps:
+            await adopt(store, "old", facts_of(json.loads(FILES[0].read_text("utf-8"))))
+        else:
+            assert [info.id for info in await store.sessions()] == ["old"]
+            assert keeps_claims(store)
+            assert await store.claim(claim) == claim
+        await store.aclose()
+
+    asyncio.run(story(keeps=False))
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("DROP TABLE callgate_claims").close()
+        assert connection.execute("SELECT value FROM callgate_meta").fetchall() == [("1",)]
+    asyncio.run(story(keeps=True))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
@@ -145,6 +146,10 @@ async def chat(service: Service, request: Request) -> Response:
 
     With `Accept: text/event-stream` the answer is a stream of events, and a call that needs approval is waited for.
     Without it such a call pauses the run: the answer is 202 with `approvals`, and `answers` or the approvals route goes on.
+
+    With `Idempotency-Key` the request can be repeated for a day, at any process that shares the store: the same key with the
+    same body is the same run. If that goes on elsewhere for longer than is waited for, the answer is 409
+    `idempotency_in_progress` with `Retry-After`; with another body it is 409 `idempotency_mismatch`.
     """
     body = await read_json(request, CHAT)
     streams = wants_stream(request, body)
@@ -154,7 +159,8 @@ async def chat(service: Service, request: Request) -> Response:
     if key is None:
         run = await service.start(ask)
     else:
-        run, was_there = await service.keys.run(key, body, lambda: service.start(ask))
+        run, was_there = await service.keys.run(key, body, partial(service.start, ask))
+        run.provider = run.provider or ask.provider or service.providers.default_provider(service.gate)
     headers = {"Callgate-Run": run.id, **({"Idempotent-Replayed": "true"} if was_there else {})}
     if streams:
         await run.settled(SETTLE_S)
@@ -229,7 +235,7 @@ OPERATIONS = (
         gives={200: REPLY, 202: REPLY},
         headers={"Idempotency-Key": {"type": "string", "minLength": 1, "maxLength": 255}},
         streams=True,
-        fails=(409, 500, 502, 504),
+        fails=(409, 410, 500, 502, 504),
     ),
 )
 

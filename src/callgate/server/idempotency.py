@@ -1,68 +1,278 @@
-"""Requests that may be sent twice: the same key with the same body is the same run.
+"""Requests that may be sent twice: the same key with the same body is the same run, whichever process is asked.
 
-Keys live in the memory of one process, for an hour at most.
+A key is claimed in the store before its run begins. Whoever comes later with it gets that run: as it is, while it is known
+here; from another process as the journal of its session has it, after a wait if it still goes on there; and if the process
+that had it has died, the run goes on here where its journal stops. That nothing begins twice does not hang on who is thought
+to be alive: under the lease of the session its journal decides (`once.py`). If a store keeps no claims, this process does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import logging
+import os
 import time
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Protocol, TypeAlias
 
-from callgate import strict_json
+from callgate import once, strict_json
+from callgate.errors import SessionBusy, SessionLost, StoreError
+from callgate.events import Event
+from callgate.facts import Fact
 from callgate.server.errors import HttpError
+from callgate.server.replay import Found, find, open_since, outcome, retold
 from callgate.server.runs import Run
-from callgate.types import JsonObject
+from callgate.store import Claim, Claims, Store
+from callgate.store.claims import MemoryClaims, keeps_claims
+from callgate.store.memory import ANONYMOUS_PREFIX
+from callgate.store.owner import new_owner
+from callgate.types import JsonObject, Reply
 
-__all__ = ["Keys"]
+__all__ = ["Errand", "Held", "Keys"]
+
+logger = logging.getLogger("callgate.server")
 
 KEYS_MAX = 1000
 KEY_CHARS_MAX = 255
 KEPT_S = 3600.0
+"""How long a run is kept here with its events; its claim and its session are kept for longer."""
+TRIES = 5
+POLL_S = (0.05, 0.5)
+"""Between two looks at a run of another process, at first and later."""
+RETRY_S = 5
+
+Watch: TypeAlias = "Callable[[Event], Awaitable[None]]"
 
 
 @dataclass(frozen=True, slots=True)
-class _Claim:
-    digest: bytes
-    run: Run
-    until_s: float
+class Held:
+    """A claim in the hands of a request."""
+
+    claim: Claim
+    is_first: bool
+    """Whether the request was the first with its key."""
+
+
+class Play(Protocol):
+    """Runs what a request asks for."""
+
+    def __call__(self, watch: Watch, /, left: frozenset[str] | None = None) -> Awaitable[Reply]:
+        """Runs it as it was asked for; with `left` the run goes on instead, and is told the answers about these calls."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Errand:
+    """A request with a key that is to be carried out."""
+
+    held: Held
+    play: Play
+    answers: frozenset[str]
+    """The calls that it answers."""
+    waits: bool
+    """Whether a call that needs approval is waited for."""
+
+    def left(self, found: Found) -> frozenset[str]:
+        """The calls that it answers and that nobody has answered yet."""
+        return found.awaited & self.answers
+
+    def is_answered_by(self, found: Found) -> bool:
+        """Whether there is nothing to be done for it any more."""
+        return found.is_over or (found.state == "waiting" and not self.waits and not self.left(found))
+
+
+@dataclass(slots=True)
+class _Known:
+    """A key of this process."""
+
+    digest: str
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    run: Run | None = None
+    until_s: float = 0.0
+
+    @property
+    def answer(self) -> Run | None:
+        """The run, if it says what came of the key."""
+        run = self.run
+        if run is None or self.until_s < time.monotonic():
+            return None
+        # A run that failed before anything happened is no answer that should be given again; one that lost its session, or
+        # the store, does not know how it ended; and one that paused may have gone on since.
+        is_paused = run.reply is not None and run.reply.approvals
+        return None if run.never_began or is_paused or isinstance(run.error, (SessionLost, StoreError)) else run
 
 
 class Keys:
-    """The keys of one process."""
+    """The keys of one process, and those that it shares with others by their store."""
 
-    def __init__(self) -> None:
-        self._claims: OrderedDict[str, _Claim] = OrderedDict()
-        self._lock = asyncio.Lock()
+    def __init__(self, store: Store, *, wait_s: float = 45.0) -> None:
+        self._store = store
+        self._claims: Claims = store if keeps_claims(store) else MemoryClaims()
+        self._wait_s = wait_s
+        self._owner = new_owner()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
 
-    async def run(self, key: str, body: JsonObject, start: Callable[[], Awaitable[Run]]) -> tuple[Run, bool]:
+    async def run(self, key: str, body: JsonObject, start: Callable[[Held], Awaitable[Run]]) -> tuple[Run, bool]:
         """The run of that key, and whether it was there before.
 
         Raises:
-            HttpError: the key was used with another body, or cannot be one.
+            HttpError: the key was used with another body, cannot be one, or its run is not known any more.
         """
         if not 0 < len(key) <= KEY_CHARS_MAX:
             raise HttpError(422, "invalid_request", f"Idempotency-Key: use 1 to {KEY_CHARS_MAX} characters")
-        digest = hashlib.sha256(strict_json.dump(dict(sorted(body.items())))).digest()
-        async with self._lock:
-            claim = self._known(key)
-            if claim is not None and claim.digest != digest:
-                raise HttpError(409, "idempotency_mismatch", "This Idempotency-Key was used with another body before.")
-            if claim is not None:
-                return claim.run, True
-            run = await start()
-            self._claims[key] = _Claim(digest, run, time.monotonic() + KEPT_S)
-            while len(self._claims) > KEYS_MAX:
-                self._claims.popitem(last=False)
-            return run, False
+        digest = hashlib.sha256(strict_json.dump(dict(sorted(body.items())))).hexdigest()
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = _Known(digest)
+            while len(self._known) > KEYS_MAX:
+                self._known.popitem(last=False)
+        async with known.lock:
+            if (run := known.answer) is not None:
+                _check(known.digest, digest)
+                return run, True
+            for _ in range(TRIES):
+                held = await self._claim(key, digest, body)
+                found = None if held.is_first else await self._look(held.claim, [])
+                if found is not None and found.is_over and found.came_to_nothing:
+                    await self._drop(held.claim)  # As if it had never been asked for.
+                    continue
+                if found is not None and found.is_over:
+                    return _replay(held.claim, found), True
+                known.digest, known.run, known.until_s = digest, None, time.monotonic() + KEPT_S
+                known.run = await self._started(held, start)
+                return known.run, not held.is_first
+        raise _in_progress()
 
-    def _known(self, key: str) -> _Claim | None:
-        claim = self._claims.get(key)
-        # A run that failed before anything happened is no answer that should be given again.
-        if claim is not None and (claim.until_s < time.monotonic() or claim.run.never_began):
-            del self._claims[key]
-            return None
-        return claim
+    async def carry_out(self, errand: Errand, watch: Watch) -> Reply:
+        """What comes of a request with a key, here or elsewhere.
+
+        Raises:
+            HttpError: the run goes on elsewhere for longer than is waited for, or can never go on.
+            CallgateError: the run failed.
+        """
+        held, claim = errand.held, errand.held.claim
+        until_s, (pause_s, pause_max_s) = time.monotonic() + self._wait_s, POLL_S
+        journal: list[Fact] = []
+        found = None if held.is_first else await self._look(claim, journal)
+        while True:
+            if found is not None and errand.is_answered_by(found):
+                for event in retold(found):
+                    await watch(event)
+                return outcome(found)
+            if found is not None and not found.is_last:
+                raise _gone("its process ended in the middle of it, and the session has gone on without it")
+            try:
+                return await self._attempt(errand, found, watch)
+            except (once.AlreadyBegun, SessionBusy) as error:
+                found = await self._look(claim, journal)
+                if found is None and held.is_first and isinstance(error, SessionBusy):
+                    await self._drop(claim)  # The session is busy with something else, which nobody has asked for here.
+                    raise
+            if time.monotonic() >= until_s:
+                raise _in_progress()
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, pause_max_s)
+
+    async def is_asked_for(self, claim: Claim) -> bool:
+        """Whether another process was asked for the run of a claim since it was last looked at."""
+        try:
+            held = await self._claims.claim(replace(claim, owner=self._owner))
+        except StoreError as error:
+            logger.warning("whether run %s of session %r is asked for is not known: %s", claim.run, claim.session, error)
+            return False
+        return (held.digest, held.run) == (claim.digest, claim.run) and held.owner != self._owner
+
+    async def _attempt(self, errand: Errand, found: Found | None, watch: Watch) -> Reply:
+        """Begins the run, or goes on with it as far as it was found.
+
+        Raises:
+            AlreadyBegun: the journal of the session has changed since.
+            SessionBusy: somebody is at work on the session.
+        """
+        claim = errand.held.claim
+        has_happened = False
+
+        async def watched(event: Event) -> None:
+            nonlocal has_happened
+            has_happened = True
+            await watch(event)
+
+        request = once.Request(id=claim.run, session=claim.session, goes_on=found is not None)
+        try:
+            with once.asked_by(request if found is None or found.is_marked else None):
+                return await errand.play(watched, None if found is None else errand.left(found))
+        except (once.AlreadyBegun, SessionBusy, SessionLost, StoreError):
+            # Somebody else has it, or nobody knows whether the fact by which it begins is in the store: the claim stays.
+            raise
+        except BaseException:
+            if found is None and not has_happened:  # It may be asked for again, in other words too.
+                await self._drop(claim)
+            raise
+
+    async def _claim(self, key: str, digest: str, body: JsonObject) -> Held:
+        """The claim on the key, which is this request's own if there was none."""
+        session: str = body.get("session") or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
+        # A request that says nothing goes on with what is open; the journal does not name it, so that its place must do.
+        position = 0 if "prompt" in body else open_since(await self._store.load(session))
+        mine = Claim(
+            key=key, digest=digest, session=session, run=os.urandom(8).hex(), owner=self._owner, position=position
+        )  # fmt: skip
+        claim = await self._claims.claim(mine)
+        _check(claim.digest, digest)
+        if not claim.run:
+            raise _gone("its session was deleted")
+        return Held(claim, is_first=claim.run == mine.run)
+
+    async def _look(self, claim: Claim, journal: list[Fact]) -> Found | None:
+        """How the run of a claim stands; `journal` has what was read before, and takes in what is new."""
+        journal += await self._store.load(claim.session, start=len(journal))
+        return find(claim, journal)
+
+    async def _started(self, held: Held, start: Callable[[Held], Awaitable[Run]]) -> Run:
+        try:
+            return await start(held)
+        except BaseException as error:
+            if held.is_first:
+                await self._drop(held.claim)
+            elif isinstance(error, SessionBusy):
+                raise _in_progress() from error
+            raise
+
+    async def _drop(self, claim: Claim) -> None:
+        """Gives a key free. Where that fails, whoever repeats the request finds that nothing has begun."""
+        try:
+            await self._claims.unclaim(replace(claim, owner=self._owner))
+        except StoreError as error:
+            logger.warning("the claim on a key of session %r stays: %s", claim.session, error)
+
+
+def _check(known: str, digest: str) -> None:
+    if known != digest:
+        raise HttpError(409, "idempotency_mismatch", "This Idempotency-Key was used with another body before.")
+
+
+def _in_progress() -> HttpError:
+    message = "The run of this Idempotency-Key goes on, or its session is busy: repeat the request later to get its answer."
+    return HttpError(409, "idempotency_in_progress", message, headers={"Retry-After": str(RETRY_S)})
+
+
+def _gone(why: str) -> HttpError:
+    return HttpError(410, "run_gone", f"What came of this Idempotency-Key cannot be told any more: {why}.")
+
+
+def _replay(claim: Claim, found: Found) -> Run:
+    """A run that only tells again what another one came to."""
+
+    async def work(watch: Watch) -> Reply:
+        for event in retold(found):
+            await watch(event)
+        return outcome(found)
+
+    run = Run(claim.session, work, named=True, waits=False)
+    run.model = found.reply.model
+    run.began_s -= found.took_s
+    run.start()
+    return run

@@ -33,6 +33,8 @@ class ServiceOptions:
     """Runs at the same time; further ones are answered with 503."""
     linger_s: float = 60.0
     """How long a run of a named session goes on after its last client has left."""
+    repeat_s: float = 45.0
+    """How long a repeated request waits for the end of its run in another process, and for the lease of one that died."""
     approval_s: float = 600.0
     """How long a streamed run waits for an answer about a call before it pauses."""
     ping_s: float = 15.0

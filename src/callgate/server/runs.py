@@ -120,6 +120,8 @@ class Run:
         self.on_end: Callable[[Run], None] = lambda run: None
         self.stop: Callable[[str], bool] = lambda reason: False
         """Stops the work in good order."""
+        self.is_asked_for: Callable[[], Awaitable[bool]] | None = None
+        """Says whether somebody who is not here has asked for it lately."""
         self._work = work
         self._linger_s = linger_s
         self._listeners: set[Follower] = set()
@@ -127,6 +129,7 @@ class Run:
         self._followers = 0
         self._present = 0
         self._leaving: asyncio.TimerHandle | None = None
+        self._parting: asyncio.Task[None] | None = None
         self._is_ending = False
         """Whether it was stopped, or its end was told: what is left to be done is done in good order."""
         self._task: asyncio.Task[None] | None = None
@@ -287,7 +290,22 @@ class Run:
 
     def abandon(self) -> None:
         """Nobody is left: what waits for an answer is paused, everything else is stopped."""
-        if not self.pause():
+        if self.pause():
+            return
+        if self.is_asked_for is None:
+            self.cancel(CANCEL_REASON)
+        else:
+            self._parting = asyncio.create_task(self._part(self.is_asked_for))
+
+    async def _part(self, is_asked_for: Callable[[], Awaitable[bool]]) -> None:
+        """Goes on for another while if somebody elsewhere wants the outcome, and stops if nobody does."""
+        stays = await is_asked_for()
+        self._parting = None
+        if self._present or self.is_over:
+            return
+        if stays:
+            self._leaving = asyncio.get_running_loop().call_later(self._linger_s, self.abandon)
+        else:
             self.cancel(CANCEL_REASON)
 
     def pause(self) -> bool:

@@ -15,6 +15,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from callgate.errors import ModelError, SessionBusy
@@ -26,7 +27,7 @@ from callgate.permission import Approval
 from callgate.runtime import Gate
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
-from callgate.server.idempotency import Keys
+from callgate.server.idempotency import Errand, Held, Keys
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
 from callgate.server.runs import CURRENT, Run, Waiting
@@ -117,7 +118,7 @@ class Service:
         self._of_session: dict[str, Run] = {}
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
-        self.keys = Keys()
+        self.keys = Keys(self.store, wait_s=self.options.repeat_s)
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
@@ -180,8 +181,8 @@ class Service:
 
     # Running --------------------------------------------------------------------------------------------------------------
 
-    async def start(self, ask: Ask) -> Run:
-        """Begins a run.
+    async def start(self, ask: Ask, keyed: Held | None = None) -> Run:
+        """Begins a run; one with a key, if the request holds the claim on one.
 
         Raises:
             HttpError: the service stops, or has too much to do.
@@ -191,30 +192,27 @@ class Service:
         self.admit()
         if ask.session:
             check_id(ask.session)
-        session = ask.session or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
+        session = ask.session or (keyed.claim.session if keyed else f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}")
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
             gate = gate.adjusted(system=ask.system, settings=ask.settings)
         # From here to the entry of the run in the list nothing is waited for.
         if (held := self.run_of(session)) is not None and not held.is_over:
             raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
-
-        def work(watch: Callable[[Event], Awaitable[None]]) -> Awaitable[Reply]:
-            return gate.run(
-                ask.prompt,
-                session=session,
-                history=ask.history,
-                tool_choice=ask.tool_choice,
-                answers=ask.answers,
-                watch=watch,
-            )
-
-        run = Run(session, work, named=ask.session is not None, waits=ask.waits, linger_s=self.options.linger_s)
+        run = Run(
+            session,
+            self._work(gate, ask, session, keyed),
+            named=ask.session is not None or keyed is not None,  # Who sends a key will come back.
+            waits=ask.waits,
+            linger_s=self.options.linger_s,
+        )
         run.detached = ask.detached
         run.provider = ask.provider or self._usual_provider
         run.model = gate.model.name
         run.stop = lambda reason: gate.cancel(session, reason)
         run.on_end = self._ended
+        if keyed is not None:
+            run.is_asked_for = partial(self.keys.is_asked_for, keyed.claim)
         self.runs[run.id] = self._live[run.id] = self._of_session[session] = run
         self.metrics.began += 1
         run.start()
@@ -231,6 +229,24 @@ class Service:
         if (busy := len(self._live) + self.passing) >= self.options.runs:
             message = f"{busy} runs are under way, which is as many as are allowed: try again soon"
             raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
+
+    def _work(
+        self, gate: Gate, ask: Ask, session: str, keyed: Held | None
+    ) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
+        def work(watch: Callable[[Event], Awaitable[None]], left: frozenset[str] | None = None) -> Awaitable[Reply]:
+            goes_on = left is not None
+            return gate.run(
+                None if goes_on else ask.prompt,
+                session=session,
+                history=None if goes_on else ask.history,
+                tool_choice=ask.tool_choice,
+                answers={call: ask.answers[call] for call in left} if goes_on else ask.answers,
+                watch=watch,
+            )
+
+        if keyed is None:
+            return work
+        return partial(self.keys.carry_out, Errand(held=keyed, play=work, answers=frozenset(ask.answers), waits=ask.waits))
 
     def _ended(self, run: Run) -> None:
         self._live.pop(run.id, None)

@@ -10,10 +10,11 @@ from __future__ import annotations
 import os
 
 from callgate.errors import UsageError
+from callgate.store.claims import Claim, Claims
 from callgate.store.memory import MemoryStore
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, Store
 
-__all__ = ["LEASE_S", "Lease", "MemoryStore", "SessionInfo", "Store", "open_store"]
+__all__ = ["LEASE_S", "Claim", "Claims", "Lease", "MemoryStore", "SessionInfo", "Store", "open_store"]
 
 _POSTGRES = ("postgres://", "postgresql://")
 _SQLITE = "sqlite:///"

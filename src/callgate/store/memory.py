@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from callgate.errors import SessionBusy, SessionLost, UsageError
 from callgate.facts import Fact
+from callgate.store.claims import Claim, MemoryClaims
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, title_of
 
 __all__ = ["ANONYMOUS_PREFIX", "MemoryStore"]
@@ -38,6 +39,7 @@ class MemoryStore:
         self._anonymous: OrderedDict[str, _Kept] = OrderedDict()
         """Those without a name, the one first that was written to longest ago."""
         self._sessions_max = sessions_max
+        self._claims = MemoryClaims()
 
     async def acquire(self, session: str, *, owner: str, lease_s: float = LEASE_S) -> Lease:
         """Makes `owner` the one who may write.
@@ -130,6 +132,14 @@ class MemoryStore:
         self._forget(session)
         return kept is not None
 
+    async def claim(self, claim: Claim) -> Claim:
+        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now."""
+        return await self._claims.claim(claim)
+
+    async def unclaim(self, claim: Claim) -> None:
+        """Gives the key free, unless somebody else has asked for it since."""
+        await self._claims.unclaim(claim)
+
     async def aclose(self) -> None:
         """Nothing is open."""
 
@@ -158,5 +168,7 @@ class MemoryStore:
         return False
 
     def _forget(self, session: str) -> None:
-        self._sessions.pop(session, None)
+        kept = self._sessions.pop(session, None)
+        if kept is not None and kept.facts:
+            self._claims.session_deleted(session)
         self._anonymous.pop(session, None)

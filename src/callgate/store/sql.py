@@ -13,12 +13,15 @@ from callgate import facts as facts_module
 from callgate.errors import CallgateError, SessionBusy, SessionLost, StoreError, UsageError
 from callgate.facts import Fact
 from callgate.store import owner as owners
+from callgate.store.claims import KEPT_S, Claim
 from callgate.store.database import Database, Dialect, Transaction
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, given_title, title_of
 
 __all__ = ["SqlStore"]
 
 _FIRST_TITLE = "CASE WHEN title = '' THEN ? ELSE title END"
+CLEAN_S = 600.0
+"""How often claims that hold no longer are looked for."""
 
 
 class SqlStore:
@@ -27,6 +30,7 @@ class SqlStore:
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._database = Database(dialect)
+        self._clean_s = 0.0
 
     # What a store does ----------------------------------------------------------------------------------------------------
 
@@ -192,9 +196,49 @@ class SqlStore:
                 raise SessionBusy(f"session {session!r} is in use by {owners.shown(holder)} and was not deleted")
             tx.run("DELETE FROM callgate_facts WHERE session = ?", session)
             tx.run("DELETE FROM callgate_sessions WHERE id = ?", session)
+            tx.run("UPDATE callgate_claims SET run = '' WHERE session = ?", session)
             return True
 
         return await self._database.do(work, durable=True)
+
+    async def claim(self, claim: Claim) -> Claim:
+        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+
+        def work(tx: Transaction) -> Claim:
+            now = tx.now_s()
+            if now >= self._clean_s:
+                self._clean_s = now + CLEAN_S
+                tx.run("DELETE FROM callgate_claims WHERE at_s <= ?", now - KEPT_S)
+            else:
+                tx.run("DELETE FROM callgate_claims WHERE key = ? AND at_s <= ?", claim.key, now - KEPT_S)
+            columns, rows = "key, digest, session, run, owner, position", list[tuple[Any, ...]]()
+            while not rows:  # It may be given free between two statements.
+                # Whoever comes second waits here until the first has committed, and then finds the claim of that one.
+                tx.run(
+                    "INSERT INTO callgate_claims VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+                    claim.key, claim.digest, claim.session, claim.run, claim.owner, claim.position, now,
+                )  # fmt: skip
+                sql = f"SELECT {columns} FROM callgate_claims WHERE key = ?{self._dialect.row_lock}"
+                rows = tx.rows(sql, claim.key)
+            held = Claim(**dict(zip(columns.split(", "), rows[0], strict=True)))
+            if held.digest == claim.digest and held.owner != claim.owner:
+                tx.run("UPDATE callgate_claims SET owner = ? WHERE key = ?", claim.owner, claim.key)
+            return held
+
+        return await self._database.do(work)
+
+    async def unclaim(self, claim: Claim) -> None:
+        """Gives the key free, unless somebody else has asked for it since.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        sql = "DELETE FROM callgate_claims WHERE key = ? AND run = ? AND owner = ?"
+        await self._database.do(lambda tx: tx.run(sql, claim.key, claim.run, claim.owner))
 
     async def aclose(self) -> None:
         """Ends the thread and closes the connection, when everything that waits is done."""

@@ -1,0 +1,104 @@
+"""What the journal of a session says of one of its runs: a claim and facts in, how far the run came and its events out.
+
+Pieces that no journal holds (progress, thoughts, the answer bit by bit) are not told again. This file asks nobody anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from callgate import facts as words
+from callgate.errors import ModelError
+from callgate.events import ApprovalNeeded, CallFinished, CallProposed, Event, RunEnded, TextDelta
+from callgate.facts import Fact, Finish
+from callgate.sessions import State, state_of
+from callgate.store import Claim
+from callgate.turn import Loop
+from callgate.types import Reply
+
+__all__ = ["Found", "find", "open_since", "outcome", "retold"]
+
+_ENDS = (words.RunStarted, words.HistoryGiven, words.Rewound)
+"""Facts with which something else than the run before them begins."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A run as the journal has it."""
+
+    state: State
+    reply: Reply
+    finish: Finish | None
+    is_last: bool
+    """Whether it is the newest run of its session, so that it can go on."""
+    is_marked: bool
+    """Whether the journal says which request began it; one that was open before the request came was begun by another."""
+    took_s: float
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come of it."""
+        return self.state == "idle"
+
+    @property
+    def came_to_nothing(self) -> bool:
+        """Whether it failed before anything happened, so that it may be tried again from the start."""
+        is_failed = self.finish is not None and (self.finish.error is not None or self.finish.reason == "nothing_to_do")
+        return is_failed and not self.reply.turns and not self.reply.calls
+
+    @property
+    def awaited(self) -> frozenset[str]:
+        """The calls that somebody has to answer."""
+        return frozenset(record.call.id for record in self.reply.approvals)
+
+
+def find(claim: Claim, journal: Sequence[Fact]) -> Found | None:
+    """The run that a claim stands for; None if it has not begun."""
+    starts = [place for place, fact in enumerate(journal) if isinstance(fact, words.RunStarted)]
+    marked = [place for place in starts if getattr(journal[place], "request", None) == claim.run]
+    before = [place for place in starts if place < claim.position]
+    if not marked and not before:
+        return None
+    start = (marked or before)[-1]
+    end = next((place for place in range(start + 1, len(journal)) if isinstance(journal[place], _ENDS)), len(journal))
+    loop = Loop(journal[:end])
+    return Found(
+        state=state_of(loop),
+        reply=loop.reply(claim.session),
+        finish=loop.run.finish,
+        is_last=end == len(journal),
+        is_marked=bool(marked),
+        took_s=max(0.0, (journal[end - 1].at_s or 0.0) - (journal[start].at_s or 0.0)),
+    )
+
+
+def open_since(journal: Sequence[Fact]) -> int:
+    """How many facts a session has whose last run is not over; 0 where nothing is open."""
+    return len(journal) if journal and state_of(Loop(journal)) != "idle" else 0
+
+
+def outcome(found: Found) -> Reply:
+    """What the run came to.
+
+    Raises:
+        ModelError: it failed.
+    """
+    if found.finish is not None and found.finish.error is not None:
+        raise ModelError(f"the run failed: {found.finish.message or found.finish.reason}")
+    return found.reply
+
+
+def retold(found: Found) -> Iterator[Event]:
+    """The events of a run as far as the journal has them: its calls, then its last words, then its end."""
+    for record in found.reply.calls:
+        yield CallProposed(record.call)
+        if record.state == "awaiting":
+            yield ApprovalNeeded(record.call, record.decision.reason if record.decision else "")
+        elif record.result is not None:
+            yield CallFinished(record.call, record.result)
+    if found.finish is not None and found.finish.error is not None:
+        return
+    if found.reply.text:
+        yield TextDelta(found.reply.text)
+    yield RunEnded(found.reply)
