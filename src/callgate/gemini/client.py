@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from callgate import parts
@@ -16,7 +16,7 @@ from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
-from callgate.wire.client import HttpClient
+from callgate.wire.client import Asking, HttpClient
 from callgate.wire.dialect import Letter, Response
 from callgate.wire.failures import Failure, Sent
 from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
@@ -44,12 +44,10 @@ class GeminiClient:
         self._pressure = pressure
         self._places: dict[str, str] = {}
         self._urls: dict[tuple[str, bool], str] = {}
-        self._http = HttpClient(_Google(), headers=surface.headers, clock=self._clock, limits=limits, dice=dice)
+        self._http = HttpClient(_Google(), headers=surface.credentials, clock=self._clock, limits=limits, dice=dice)
 
-    def chunks(
-        self, model: str, body: bytes, *, stream: bool, tools: list[str]
-    ) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Sends the body and yields what comes back. Sent again only as long as nothing was yielded.
+    def chunks(self, model: str, body: bytes, *, stream: bool, tools: Collection[str]) -> Asking:
+        """Sends the body and gives what comes back. Sent again only as long as nothing was given.
 
         Args:
             model: The model's name.
@@ -60,11 +58,11 @@ class GeminiClient:
         Raises:
             ModelError: there is no answer, or it broke off.
         """
+        url = self._urls.get((model, stream))
+        if url is None:
+            url = self._urls[model, stream] = self.surface.url(model, stream=stream)
         sent = Sent(model=model, tools=tools, size_bytes=len(body))
-        if (model, stream) not in self._urls:
-            self._urls[model, stream] = self.surface.url(model, stream=stream)
-        letter = Letter(url=self._urls[model, stream], body=body, stream=stream, sent=sent)
-        return self._http.chunks(letter, self._pressure_on(model))
+        return self._http.chunks(Letter(url=url, body=body, stream=stream, sent=sent), self._pressure_on(model))
 
     async def count_tokens(self, model: str, body: bytes) -> int:
         """How many tokens a request has, as the server counts them. `body` is what `gemini.request.counting` makes.

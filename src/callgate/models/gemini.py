@@ -6,7 +6,6 @@ knowledge of the wire is in `callgate.gemini`.
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import AsyncGenerator, Collection, Mapping
 
@@ -89,14 +88,16 @@ class GeminiModel:
             UsageError: a setting or a mix of tools that cannot work.
         """
         continuation = Continuation()
-        tools = list(request.declaration.names.values())
+        tools = request.declaration.names.values()
         for _ in range(HOPS_MAX):
             body = self._bodies.body(request, continuation=continuation.token)
             continuation.begin()
             items = self._client.chunks(self._name, body, stream=request.stream, tools=tools)
-            async with contextlib.aclosing(items):
+            try:
                 async for item in items:
                     yield item if isinstance(item, Notice) else continuation.take(item)
+            finally:
+                await items.aclose()
             if continuation.token is None:
                 return
         raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)

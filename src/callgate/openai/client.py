@@ -61,6 +61,10 @@ class Endpoint:
 
     async def headers(self) -> dict[str, str]:
         """What lets a request in."""
+        return self.credentials()
+
+    def credentials(self) -> dict[str, str]:
+        """As `headers`, which are always at hand."""
         return {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
 
 
@@ -97,7 +101,7 @@ class OpenAIClient:
         self._clock = clock or _SYSTEM
         self._pressure = pressure
         self._dialect = _ChatCompletions(quirks_of_url(endpoint.base_url))
-        self._http = HttpClient(self._dialect, headers=endpoint.headers, clock=self._clock, limits=limits, dice=dice)
+        self._http = HttpClient(self._dialect, headers=endpoint.credentials, clock=self._clock, limits=limits, dice=dice)
 
     @property
     def quirks(self) -> Quirks:

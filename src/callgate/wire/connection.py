@@ -7,6 +7,7 @@ which knows every other form and says what is none. This file knows nothing of w
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,8 @@ _PLAIN_HEAD = re.compile(
 )
 _WITHOUT_BODY = (204, 304)
 _LENGTH = re.compile(rb"[0-9]{1,15}")
-_FRAMING = (b"content-length", b"transfer-encoding", b"connection")
+_HEADER = re.compile(rb"([^:]+):[\t ]*([^\r]*)\r\n")
+_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 _SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
 _LAST_CHUNK = b"0\r\n\r\n"
@@ -43,6 +45,8 @@ class Head:
     status: int
     headers: list[Header]
     """Names in lower case."""
+    encoding: str = ""
+    """How the body is encoded on its way; mostly not at all."""
 
 
 def request_lines(target: bytes, headers: list[Header]) -> bytes:
@@ -86,66 +90,70 @@ class Connection:
         """Writes a whole request; `lines` are what `request_lines` gives."""
         self.socket.write(b"%bcontent-length: %d\r\n\r\n" % (lines, len(body)), body)
 
-    async def answer_head(self) -> Head:
-        """Waits for the head of the answer, however long it takes.
+    async def answer_head(self, until: float | None = None) -> Head:
+        """Waits for the head of the answer, `until` a time of the event loop at the latest.
 
         Raises:
             httpx2.HTTPError: the connection broke, or what came is not HTTP.
+            TimeoutError: nothing came in time, or not all of the head.
         """
-        data = await self.socket.read()
+        data = await self.socket.read(until)
         end = data.find(b"\r\n\r\n") + 4
         head = self._plain_head(data[:end]) if end > 3 else None
         if head is not None:
             self._head, self._unread = data[:end], data[end:]
             return head
         self._http, self._unread = _h11(), data
-        return await self._h11_head()
+        async with asyncio.timeout_at(until):
+            return await self._h11_head()
 
     def _plain_head(self, data: bytes) -> Head | None:
         """The head, if it is plain: the end of the body is told once, and nobody wants to close or to change anything."""
         found = _PLAIN_HEAD.fullmatch(data)
         if found is None:
             return None
-        status, headers, framing = int(found[1]), list[Header](), list[Header]()
-        for line in found[2].splitlines():
-            name, _, value = line.partition(b":")
-            name, value = name.lower(), value.strip(b" \t")
-            headers.append((name, value))
-            if name in _FRAMING and not (name == b"connection" and value.lower() == b"keep-alive"):
-                framing.append((name, value))
-        if len(framing) != 1 or status in _WITHOUT_BODY:
+        status = int(found[1])
+        headers = [(name.lower(), value.rstrip(b" \t")) for name, value in _HEADER.findall(found[2])]
+        named = dict(headers)
+        length, coding = named.get(b"content-length"), named.get(b"transfer-encoding")
+        if named.get(b"connection", b"keep-alive").lower() != b"keep-alive" or status in _WITHOUT_BODY:
             return None
-        name, value = framing[0]
-        if name == b"content-length" and _LENGTH.fullmatch(value):
-            self._length = self._left = int(value)
+        if (length is None) == (coding is None) or (len(named) < len(headers) and _is_twice(_FRAMING, headers)):
+            return None
+        if length is not None and _LENGTH.fullmatch(length):
+            self._length = self._left = int(length)
             self._is_over = self._left == 0
-        elif framing[0] == (b"transfer-encoding", b"chunked"):
+        elif coding == b"chunked":
             self._chunks = Chunks()
         else:
             return None
-        return Head(status, headers)
+        return Head(status, headers, _encoding(headers) if b"content-encoding" in named else "")
 
     async def piece(self, timeout_s: float | None) -> bytes | None:
         """The next piece of the body: all that has arrived, or what arrives next; None at the end.
 
         Raises:
-            httpx2.HTTPError: the connection broke or is too slow, or what came is not HTTP.
+            httpx2.HTTPError: the connection broke, or what came is not HTTP.
+            TimeoutError: nothing came in time.
         """
         if self._http is not None and not self._body:
             self._read_events()  # A body may have come with its head, or have no bytes at all.
         while not self._body:
             if self._failure is not None:
                 raise self._failure
-            if self._is_complete:
+            if self.is_complete:
                 return None
-            data, self._unread = self._unread or await self.socket.read(timeout_s), b""
+            data, self._unread = self._unread or await self.socket.read(_later(timeout_s)), b""
             self._take(data)
         pieces, self._body = self._body, []
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
-    def _is_complete(self) -> bool:
-        return self._is_over if self._http is None else self._http.their_state is not h11.SEND_BODY
+    def is_complete(self) -> bool:
+        """Whether all of the answer has come, as far as it was read."""
+        if self._http is None:
+            return self._is_over
+        return self._failure is None and self._http.their_state is not h11.SEND_BODY
 
     def _take(self, data: bytes) -> None:
         if self._chunks is not None:
@@ -190,7 +198,8 @@ class Connection:
         is_chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
         # Only where h11 has been given nothing of the body can chunks be kept from it.
         self._chunks = Chunks() if is_chunked and not self._http.trailing_data[0] else None
-        return Head(event.status_code, list(event.headers))
+        headers = list(event.headers)
+        return Head(event.status_code, headers, _encoding(headers))
 
     async def _head_event(self) -> Any:
         assert self._http is not None
@@ -244,6 +253,19 @@ class Connection:
         """Makes ready for the next request."""
         self.is_used, self.kept_until = True, until
         self._http, self._chunks, self._is_over = None, None, False
+
+
+def _later(seconds: float | None) -> float | None:
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
+def _is_twice(names: frozenset[bytes], headers: list[Header]) -> bool:
+    found = [name for name, _ in headers if name in names]
+    return len(found) != len(set(found))
+
+
+def _encoding(headers: list[Header]) -> str:
+    return ",".join([value.decode("latin-1") for name, value in headers if name == b"content-encoding"])
 
 
 def _h11() -> h11.Connection:

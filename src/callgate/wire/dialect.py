@@ -5,7 +5,7 @@ Nothing here does anything; these are the shapes of what the wires bring along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -104,7 +104,12 @@ class Response(Protocol):
         """The headers, by name in any case."""
         ...
 
-    async def piece(self) -> bytes | None:
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known that no more pieces come."""
+        ...
+
+    def piece(self) -> Awaitable[bytes | None]:
         """The next bytes, decoded; None at the end."""
         ...
 

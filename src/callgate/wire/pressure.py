@@ -64,6 +64,7 @@ class Turn:
     def __init__(self, pressure: Pressure, pauses_seen: int) -> None:
         self._pressure = pressure
         self._loop = asyncio.get_running_loop()
+        self._is_over = False
         self.pauses_seen = pauses_seen
         self.is_late = False
         """Whether it had to wait for the end of a pause, and so leaves it together with others."""
