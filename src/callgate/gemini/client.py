@@ -42,7 +42,7 @@ class GeminiClient:
         self.surface = surface
         self._clock = clock or _SYSTEM
         self._pressure = pressure
-        self._places: dict[str, str] = {}
+        self._endpoints: dict[str, tuple[str, int]] = {}
         self._urls: dict[tuple[str, bool], str] = {}
         self._http = HttpClient(_Google(), headers=surface.credentials, clock=self._clock, limits=limits, dice=dice)
 
@@ -61,8 +61,9 @@ class GeminiClient:
         url = self._urls.get((model, stream))
         if url is None:
             url = self._urls[model, stream] = self.surface.url(model, stream=stream)
-        sent = Sent(model=model, tools=tools, size_bytes=len(body))
-        return self._http.chunks(Letter(url=url, body=body, stream=stream, sent=sent), self._pressure_on(model))
+        return self._http.chunks(
+            Letter(url=url, body=body, stream=stream, model=model, tools=tools), self._pressure_on(model)
+        )
 
     async def count_tokens(self, model: str, body: bytes) -> int:
         """How many tokens a request has, as the server counts them. `body` is what `gemini.request.counting` makes.
@@ -70,19 +71,18 @@ class GeminiClient:
         Raises:
             ModelError: there is no answer.
         """
-        url = f"{self._place(model)}:countTokens"
-        letter = Letter(url=url, body=body, stream=False, sent=Sent(model=model, tools=[], size_bytes=len(body)))
+        letter = Letter(url=f"{self.surface.place(model)}:countTokens", body=body, stream=False, model=model)
         async with contextlib.aclosing(self._http.chunks(letter, self._pressure_on(model))) as items:
             counts = [_count_in(item) async for item in items if not isinstance(item, Notice)]
         return next(filter(None, counts), 0)
 
-    def _place(self, model: str) -> str:
-        if model not in self._places:
-            self._places[model] = self.surface.place(model)
-        return self._places[model]
-
     def _pressure_on(self, model: str) -> Pressure:
-        return self._pressure or pressure_for((self._place(model), hash(self.surface.api_key)), self._clock)
+        if self._pressure is not None:
+            return self._pressure
+        endpoint = self._endpoints.get(model)
+        if endpoint is None:
+            endpoint = self._endpoints[model] = (self.surface.place(model), hash(self.surface.api_key))
+        return pressure_for(endpoint, self._clock)
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
@@ -104,8 +104,11 @@ class _Google:
         return failure_of_body(status, error, headers, now=now, sent=sent)
 
     def is_end(self, chunk: JsonObject) -> bool:
-        has_end = parts.finish_of(parts.candidate_of(chunk))[0] is not None or parts.block_of(chunk) is not None
-        return has_end or _count_in(chunk) is not None
+        if parts.finish_of(parts.candidate_of(chunk))[0] is not None:
+            return True
+        # Both are rare, and to ask whether a key is there is quick.
+        is_blocked = "promptFeedback" in chunk and parts.block_of(chunk) is not None
+        return is_blocked or ("totalTokens" in chunk and _count_in(chunk) is not None)
 
     def says_something(self, chunk: JsonObject) -> bool:
         content: Any = parts.candidate_of(chunk).get("content")

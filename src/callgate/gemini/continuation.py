@@ -55,7 +55,7 @@ class Continuation:
         if not isinstance(raw, dict):
             return chunk
         usage = cast("JsonObject", raw)
-        self._now = self._now | usage
+        self._now.update(usage)
         if not any(self._before.values()):
             return chunk
         now = _counts(self._now)

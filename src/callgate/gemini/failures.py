@@ -110,7 +110,7 @@ def _invalid(code: int, named: str, word: str, message: str, details: list[JsonO
     violations = [violation for item in details for violation in objects_in(item.get("fieldViolations"))]
     field = clean(str(violations[0].get("field") or "")) if violations else ""
     found = _PLACE.search(f"{field} {message}")
-    tool = list(sent.tools)[int(found[1])] if found and int(found[1]) < len(sent.tools) else None
+    tool = sent.tools[int(found[1])] if found and int(found[1]) < len(sent.tools) else None
     meant = f" (this is the tool {tool!r})" if tool else f" (the model is {sent.model!r})" if code == 404 else ""
     return InvalidRequest(
         f"the server refused the request ({named}): {message}{meant}",

@@ -126,9 +126,9 @@ class OpenAIClient:
         Raises:
             ModelError: there is no answer, or it broke off.
         """
-        sent = Sent(model=model, tools=list(names.values()), declared=names, size_bytes=len(body))
         pressure = self._pressure or pressure_for((self.endpoint.url, model, hash(self.endpoint.api_key)), self._clock)
-        letter = Letter(url=self.endpoint.url, body=body, stream=stream, sent=sent)
+        tools = names.values()
+        letter = Letter(url=self.endpoint.url, body=body, stream=stream, model=model, tools=tools, declared=names)
         items = self._http.chunks(letter, pressure)
         try:
             async for item in items:

@@ -154,4 +154,4 @@ def _tool(told: str, sent: Sent) -> str | None:
     if found and found[1] in sent.declared:
         return sent.declared[found[1]]
     place = _PLACE.search(told)
-    return list(sent.tools)[int(place[1])] if place and int(place[1]) < len(sent.tools) else None
+    return sent.tools[int(place[1])] if place and int(place[1]) < len(sent.tools) else None

@@ -140,7 +140,8 @@ class Asking:
         """Nothing more is wanted."""
         self._is_over = True
         self._ready = iter(())
-        await self._let_go()
+        if self._exchange is not None or self._turn is not None:
+            await self._let_go()
 
     def __del__(self) -> None:
         # Whoever leaves without a word would keep the connection for ever.
@@ -162,7 +163,8 @@ class Asking:
                 self._is_shown = True
             if exchange.is_over:
                 self._is_over = True
-                await self._let_go()
+                self._exchange = None  # It has let go of all that it held.
+                turn.over()
             return chunks
         return await self._failed(failure, exchange, turn)
 

@@ -27,12 +27,12 @@ Origin = tuple[bytes, str, int]
 HEAD_BYTES_MAX = 100 * 1024
 
 _PLAIN_HEAD = re.compile(
-    rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e]*)?\r\n((?:[-!#$%&'*+.^_`|~0-9a-zA-Z]+:[\t\x20-\x7e]*\r\n)*)\r\n"
+    rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e]*)?\r\n(?:[-!#$%&'*+.^_`|~0-9a-zA-Z]+:[\t\x20-\x7e]*\r\n)*\r\n"
 )
 _WITHOUT_BODY = (204, 304)
 _LENGTH = re.compile(rb"[0-9]{1,15}")
-_HEADER = re.compile(rb"([^:]+):[\t ]*([^\r]*)\r\n")
-_FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
+_HEADER = re.compile(rb"\r\n([^:\r]+):[\t ]*([^\r]*)")
+_FRAMING = re.compile(rb"\r\n((?i:content-length|transfer-encoding|connection|content-encoding)):[\t ]*([^\r]*)")
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 _SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
 _LAST_CHUNK = b"0\r\n\r\n"
@@ -43,10 +43,17 @@ class Head:
     """The head of an answer."""
 
     status: int
-    headers: list[Header]
-    """Names in lower case."""
-    encoding: str = ""
+    encoding: str
     """How the body is encoded on its way; mostly not at all."""
+    _raw: bytes
+    _read: list[Header] | None = None
+
+    @property
+    def headers(self) -> list[Header]:
+        """Names in lower case. They are taken apart when somebody asks for them, which hardly anybody does."""
+        if self._read is None:
+            self._read = _headers_in(_HEADER, self._raw)
+        return self._read
 
 
 def request_lines(target: bytes, headers: list[Header]) -> bytes:
@@ -112,22 +119,23 @@ class Connection:
         found = _PLAIN_HEAD.fullmatch(data)
         if found is None:
             return None
-        status = int(found[1])
-        headers = [(name.lower(), value.rstrip(b" \t")) for name, value in _HEADER.findall(found[2])]
-        named = dict(headers)
-        length, coding = named.get(b"content-length"), named.get(b"transfer-encoding")
-        if named.get(b"connection", b"keep-alive").lower() != b"keep-alive" or status in _WITHOUT_BODY:
+        status, encoding, framing = int(found[1]), "", list[Header]()
+        for name, value in _headers_in(_FRAMING, data):
+            if name == b"content-encoding":
+                encoding += ("," if encoding else "") + value.decode("ascii")
+            elif name != b"connection" or value.lower() != b"keep-alive":
+                framing.append((name, value))
+        if len(framing) != 1 or status in _WITHOUT_BODY:
             return None
-        if (length is None) == (coding is None) or (len(named) < len(headers) and _is_twice(_FRAMING, headers)):
-            return None
-        if length is not None and _LENGTH.fullmatch(length):
-            self._length = self._left = int(length)
+        name, value = framing[0]
+        if name == b"content-length" and _LENGTH.fullmatch(value):
+            self._length = self._left = int(value)
             self._is_over = self._left == 0
-        elif coding == b"chunked":
+        elif framing[0] == (b"transfer-encoding", b"chunked"):
             self._chunks = Chunks()
         else:
             return None
-        return Head(status, headers, _encoding(headers) if b"content-encoding" in named else "")
+        return Head(status, encoding, data)
 
     async def piece(self, timeout_s: float | None) -> bytes | None:
         """The next piece of the body: all that has arrived, or what arrives next; None at the end.
@@ -199,7 +207,8 @@ class Connection:
         # Only where h11 has been given nothing of the body can chunks be kept from it.
         self._chunks = Chunks() if is_chunked and not self._http.trailing_data[0] else None
         headers = list(event.headers)
-        return Head(event.status_code, headers, _encoding(headers))
+        encoding = b",".join([value for name, value in headers if name == b"content-encoding"])
+        return Head(event.status_code, encoding.decode("latin-1"), b"", headers)
 
     async def _head_event(self) -> Any:
         assert self._http is not None
@@ -259,13 +268,8 @@ def _later(seconds: float | None) -> float | None:
     return None if seconds is None else asyncio.get_running_loop().time() + seconds
 
 
-def _is_twice(names: frozenset[bytes], headers: list[Header]) -> bool:
-    found = [name for name, _ in headers if name in names]
-    return len(found) != len(set(found))
-
-
-def _encoding(headers: list[Header]) -> str:
-    return ",".join([value.decode("latin-1") for name, value in headers if name == b"content-encoding"])
+def _headers_in(wanted: re.Pattern[bytes], head: bytes) -> list[Header]:
+    return [(name.lower(), value.rstrip(b" \t")) for name, value in wanted.findall(head)]
 
 
 def _h11() -> h11.Connection:

@@ -5,7 +5,7 @@ Nothing here does anything; these are the shapes of what the wires bring along.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -148,7 +148,7 @@ class Dialect(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Letter:
     """What is sent, and where."""
 
@@ -156,5 +156,13 @@ class Letter:
     body: bytes = field(repr=False)
     stream: bool
     """Whether the answer is to come in pieces."""
-    sent: Sent
-    """What it is, to explain what a refusal means."""
+    model: str
+    tools: Collection[str] = ()
+    """The tools' own names in the order of their declarations."""
+    declared: Mapping[str, str] = field(default_factory=dict[str, str])
+    """Declared name -> the tool's own name."""
+
+    @property
+    def sent(self) -> Sent:
+        """What it is, to explain what a refusal means."""
+        return Sent(model=self.model, tools=list(self.tools), size_bytes=len(self.body), declared=self.declared)

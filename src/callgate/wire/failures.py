@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import email.utils
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 
@@ -25,7 +25,7 @@ class Sent:
     """What the refused request was."""
 
     model: str
-    tools: Collection[str]
+    tools: list[str]
     """The tools' own names in the order of their declarations."""
     size_bytes: int
     declared: Mapping[str, str] = field(default_factory=dict[str, str])

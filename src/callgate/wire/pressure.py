@@ -64,7 +64,6 @@ class Turn:
     def __init__(self, pressure: Pressure, pauses_seen: int) -> None:
         self._pressure = pressure
         self._loop = asyncio.get_running_loop()
-        self._is_over = False
         self.pauses_seen = pauses_seen
         self.is_late = False
         """Whether it had to wait for the end of a pause, and so leaves it together with others."""
@@ -164,6 +163,8 @@ class Pressure:
 
     def _next_wait(self, turn: Turn, patience: int) -> float | asyncio.Future[None] | None:
         """What the caller has to wait for next: so many seconds, the scout, or nothing."""
+        if not self._pause_s and not turn.is_late and self._open_until is None:
+            return None  # All is well, as nearly always.
         with self._lock:
             now = self._clock.now()
             self._pass_circuit(turn, now)
@@ -206,6 +207,8 @@ class Pressure:
 
     def note_answer(self, turn: Turn, *, let_in: bool) -> None:
         """The server spoke: it is not out of order, and a scout that was let in ends the pause."""
+        if self._open_until is None and not self._failures and not self._scout.is_held and not self._trial.is_held:
+            return  # All is well, as nearly always, and there is nothing to end.
         with self._lock:
             self._open_until = None
             self._failures.clear()
@@ -242,6 +245,8 @@ class Pressure:
 
     def note_end(self, turn: Turn) -> None:
         """The turn is over; if others waited for it, they go on."""
+        if not self._scout.is_held and not self._trial.is_held:
+            return
         woken: dict[asyncio.Future[None], None] = {}
         with self._lock:
             self._trial.leave(turn)
@@ -260,6 +265,11 @@ class _Post:
     def __init__(self) -> None:
         self._holder: weakref.ref[Turn] | None = None
         self._since = 0.0
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody holds it, dead or alive."""
+        return self._holder is not None
 
     def is_held_by(self, turn: Turn) -> bool:
         return self._holder is not None and self._holder() is turn
@@ -316,6 +326,8 @@ class _Endpoints:
     def get(self, endpoint: Hashable, clock: Clock) -> Pressure:
         # The pressure holds its clock, so the id stays the clock's.
         key = (endpoint, id(clock))
+        if (pressure := self._kept.get(key)) is not None:
+            return pressure
         with self._lock:
             pressure = self._kept.get(key)
             if pressure is None:

@@ -88,7 +88,7 @@ class ResponseReader:
             self._take(data, texts)
         except (ProtocolError, LimitExceeded) as error:
             self._failure = error
-        chunks = self._parsed(texts)
+        chunks = self._parsed(texts) if texts else []
         if not chunks and not self._left:
             self._raise_failure()
         return chunks
@@ -110,7 +110,7 @@ class ResponseReader:
             self._finish(texts)
         except (ProtocolError, LimitExceeded) as error:
             self._failure = error
-        chunks = self._parsed(texts)
+        chunks = self._parsed(texts) if texts else []
         if not self._left:
             self._check_end()
         return chunks
@@ -209,12 +209,14 @@ class ResponseReader:
 
     def _parsed_light(self) -> list[JsonObject]:
         chunks: list[JsonObject] = []
-        while self._left and not is_heavy(self._left[0]):
+        left = self._left
+        while left and not is_heavy(left[0]):
             try:
-                chunks += self._read(self._left.popleft())
+                chunks += self._read(left.popleft())
             except (ProtocolError, LimitExceeded) as error:
                 self._fail(error)
-        self._gave_any = self._gave_any or bool(chunks)
+        if chunks:
+            self._gave_any = True
         return chunks
 
     def _heavy_steps(self) -> Iterator[list[JsonObject]]:
@@ -237,19 +239,21 @@ class ResponseReader:
         self._left.clear()
 
     def _read(self, text: bytes) -> list[JsonObject]:
-        return _objects(text, last=self._closed)
+        """The object of this text, or the objects of an array of them, which is how some error bodies are wrapped."""
+        try:
+            value = _parse(text)
+        except JsonError:
+            raise (cut_in("an event") if self._closed else _not_json(text)) from None
+        if isinstance(value, dict):
+            return [cast("JsonObject", value)]
+        items: list[Any] = cast("list[Any]", value) if isinstance(value, list) else []
+        if not items or not all(isinstance(item, dict) for item in items):
+            raise ProtocolError(f"the answer holds JSON that is not an object: {excerpt(text)}")
+        return items
 
 
-def _objects(text: bytes, *, last: bool) -> list[JsonObject]:
-    """The object of this text, or the objects of an array of them, which is how some error bodies are wrapped."""
-    try:
-        value = _parse(text)
-    except JsonError:
-        raise cut_in("an event") if last else ProtocolError(f"the answer is not JSON: {excerpt(text)}") from None
-    items: list[Any] = cast("list[Any]", value) if isinstance(value, list) and value else [value]
-    if not all(isinstance(item, dict) for item in items):
-        raise ProtocolError(f"the answer holds JSON that is not an object: {excerpt(text)}")
-    return items
+def _not_json(text: bytes) -> ProtocolError:
+    return ProtocolError(f"the answer is not JSON: {excerpt(text)}")
 
 
 def _parse(text: bytes) -> Any:

@@ -92,18 +92,14 @@ class Sender:
             self._ssl = httpx2.create_ssl_context()
         return Pool(trust=self._ssl, connect_s=self._connect_s, has_proxies=has_proxies())
 
-    async def auth(self, until: float | None = None) -> dict[str, str]:
-        """The credentials: at once if they are at hand, else as soon as they have been fetched.
+    async def auth(self) -> dict[str, str]:
+        """The credentials, as soon as they are there.
 
         Raises:
             ModelError: there are none.
-            TimeoutError: they did not come in time.
         """
         auth = self._auth()
-        if isinstance(auth, dict):
-            return auth
-        async with asyncio.timeout_at(until):
-            return await auth
+        return auth if isinstance(auth, dict) else await auth
 
     async def send(self, pool: Pool, sending: Sending, *, until: float) -> Response:
         """Sends a letter; the answer is there as soon as its head is, `until` a time of the event loop at the latest.
@@ -113,7 +109,11 @@ class Sender:
             httpx2.HTTPError: there is no connection, it broke or is too slow, or what came is not HTTP.
             TimeoutError: the head of the answer did not come in time.
         """
-        auth = sending.auth = await self.auth(until)
+        auth = self._auth()
+        if not isinstance(auth, dict):
+            async with asyncio.timeout_at(until):
+                auth = await auth
+        sending.auth = auth
         letter = sending.letter
         address = self._address(letter.url)
         if address.auth != auth:
