@@ -92,27 +92,22 @@ class GeminiClient:
 class _Google:
     """Google's words, as far as a client must know them."""
 
-    def reader(self, *, event_bytes_max: int, total_bytes_max: int, leaves_heavy: bool = False) -> ResponseReader:
-        return ResponseReader(event_bytes_max=event_bytes_max, total_bytes_max=total_bytes_max, leaves_heavy=leaves_heavy)
-
-    def error_in(self, chunk: JsonObject) -> JsonObject | None:
-        return error_in(chunk)
+    reader = ResponseReader
+    error_in = staticmethod(error_in)
 
     def failure_of(
         self, status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent
     ) -> Failure:
         return failure_of_body(status, error, headers, now=now, sent=sent)
 
-    def is_end(self, chunk: JsonObject) -> bool:
-        if parts.finish_of(parts.candidate_of(chunk))[0] is not None:
-            return True
-        # Both are rare, and to ask whether a key is there is quick.
-        is_blocked = "promptFeedback" in chunk and parts.block_of(chunk) is not None
-        return is_blocked or ("totalTokens" in chunk and _count_in(chunk) is not None)
-
-    def says_something(self, chunk: JsonObject) -> bool:
-        content: Any = parts.candidate_of(chunk).get("content")
-        return isinstance(content, dict) and bool(parts.parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
+    def look(self, chunk: JsonObject) -> tuple[bool, bool]:
+        candidate = parts.candidate_of(chunk)
+        content: Any = candidate.get("content")
+        is_said = isinstance(content, dict) and bool(parts.parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
+        is_end = parts.finish_of(candidate)[0] is not None
+        if not is_end and ("promptFeedback" in chunk or "totalTokens" in chunk):
+            is_end = parts.block_of(chunk) is not None or _count_in(chunk) is not None
+        return is_said, is_end
 
     def heard(self, response: Response) -> None:
         pass

@@ -100,7 +100,9 @@ class answering:
         return self._items
 
     async def __aexit__(self, *exc: object) -> None:
-        await close_items(self._items)
+        close = getattr(self._items, "aclose", None)
+        if close is not None:
+            await close()
 
 
 async def close_items(items: AsyncIterator[Item]) -> None:

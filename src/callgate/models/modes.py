@@ -7,7 +7,7 @@ remembered as one without tools.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
 from callgate.errors import ToolsUnsupported, UsageError
@@ -139,5 +139,5 @@ class _Native:
             self._instead = None
             return notice
 
-    async def aclose(self) -> None:
-        await close_items(self._items)
+    def aclose(self) -> Awaitable[None]:
+        return close_items(self._items)

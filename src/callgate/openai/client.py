@@ -171,23 +171,18 @@ class _ChatCompletions:
         self.quirks = quirks
         self._is_guess = quirks.server != "openai"
 
-    def reader(self, *, event_bytes_max: int, total_bytes_max: int, leaves_heavy: bool = False) -> ResponseReader:
-        return ResponseReader(event_bytes_max=event_bytes_max, total_bytes_max=total_bytes_max, leaves_heavy=leaves_heavy)
-
-    def error_in(self, chunk: JsonObject) -> JsonObject | None:
-        return error_in(chunk)
+    reader = ResponseReader
+    error_in = staticmethod(error_in)
 
     def failure_of(
         self, status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent
     ) -> Failure:
         return failure_of_body(status, error, headers, now=now, sent=sent, quirks=self.quirks)
 
-    def is_end(self, chunk: JsonObject) -> bool:
-        self._is_told(quirks_of_answer(chunk))
-        return finish_reason_of(chunk) is not None
-
-    def says_something(self, chunk: JsonObject) -> bool:
-        return says_something(chunk)
+    def look(self, chunk: JsonObject) -> tuple[bool, bool]:
+        if self._is_guess:
+            self._is_told(quirks_of_answer(chunk))
+        return says_something(chunk), finish_reason_of(chunk) is not None
 
     def heard(self, response: Response) -> None:
         if self._is_guess:

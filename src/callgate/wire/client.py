@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from callgate.errors import ModelError
 from callgate.events import Notice
@@ -55,7 +55,7 @@ class HttpClient:
         import httpx2
 
         reader = self._dialect.reader(event_bytes_max=LOOK_BYTES_MAX, total_bytes_max=LOOK_BYTES_MAX)
-        pool = self._sender.pool()
+        pool = self._sender.pool(asyncio.get_running_loop())
         try:
             async with asyncio.timeout(within_s):
                 headers = HEADERS | await self._sender.auth()
@@ -67,7 +67,8 @@ class HttpClient:
         except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError):
             return None
         finally:
-            await pool.leave()
+            if pool.leave():
+                await pool.aclose()
         return (response.headers, found[0]) if found else None
 
     @property
@@ -133,7 +134,17 @@ class Asking:
                 raise StopAsyncIteration
             if self._exchange is None and (notice := await self._begin()) is not None:
                 return notice
-            self._ready = iter(await self._answered())
+            exchange, turn = self._exchange, self._turn
+            assert exchange is not None
+            assert turn is not None
+            try:
+                chunks = await exchange.chunks()
+            except Failed as failed:
+                failure = failed.failure
+            else:
+                self._take(chunks, exchange, turn)
+                continue
+            self._ready = iter(await self._failed(failure, exchange, turn))
         return item
 
     async def aclose(self) -> None:
@@ -148,25 +159,15 @@ class Asking:
         if self._exchange is not None:
             self._exchange.give_up()
 
-    async def _answered(self) -> Sequence[JsonObject | Notice]:
-        """What comes next of an attempt that has begun, or what to tell of its failure."""
-        exchange, turn = self._exchange, self._turn
-        assert exchange is not None
-        assert turn is not None
-        try:
-            chunks = await exchange.chunks()
-        except Failed as failed:
-            failure = failed.failure
-        else:
-            if chunks and not self._is_shown:
-                turn.succeeded()
-                self._is_shown = True
-            if exchange.is_over:
-                self._is_over = True
-                self._exchange = None  # It has let go of all that it held.
-                turn.over()
-            return chunks
-        return await self._failed(failure, exchange, turn)
+    def _take(self, chunks: list[JsonObject], exchange: Exchange, turn: Turn) -> None:
+        if chunks and not self._is_shown:
+            turn.succeeded()
+            self._is_shown = True
+        if exchange.is_over:
+            self._is_over = True
+            self._exchange = self._turn = None  # It has let go of all that it held.
+            turn.over()
+        self._ready = iter(chunks)
 
     async def _begin(self) -> Notice | None:
         """Makes ready for an attempt, unless there is something to tell before."""

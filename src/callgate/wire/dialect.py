@@ -135,12 +135,8 @@ class Dialect(Protocol):
         """What an error means; `status` is the HTTP status when it came as a response of its own."""
         ...
 
-    def is_end(self, chunk: JsonObject) -> bool:
-        """Whether the answer is complete with this chunk."""
-        ...
-
-    def says_something(self, chunk: JsonObject) -> bool:
-        """Whether the chunk holds anything for the caller, who must not see it twice."""
+    def look(self, chunk: JsonObject) -> tuple[bool, bool]:
+        """Whether the chunk holds anything for the caller, who must not see it twice, and whether it ends the answer."""
         ...
 
     def heard(self, response: Response) -> None:
@@ -159,10 +155,10 @@ class Letter:
     model: str
     tools: Collection[str] = ()
     """The tools' own names in the order of their declarations."""
-    declared: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Declared name -> the tool's own name."""
+    declared: Mapping[str, str] | None = None
+    """Declared name -> the tool's own name, where the two differ."""
 
     @property
     def sent(self) -> Sent:
         """What it is, to explain what a refusal means."""
-        return Sent(model=self.model, tools=list(self.tools), size_bytes=len(self.body), declared=self.declared)
+        return Sent(model=self.model, tools=list(self.tools), size_bytes=len(self.body), declared=self.declared or {})

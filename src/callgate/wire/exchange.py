@@ -54,8 +54,8 @@ class Exchange:
         # There is only one event in a whole answer, so it may be as large as the answer.
         event_bytes = limits.event_bytes if letter.stream else limits.body_bytes
         self._reader = dialect.reader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True)
-        self._loop = asyncio.get_running_loop()
-        self._deadline = self._loop.time() + limits.total_s
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadline = 0.0
         """When the whole answer is late, by the clock of the event loop, which nobody can set."""
         self._pool: Pool | None = None
         self._response: Response | None = None
@@ -96,14 +96,15 @@ class Exchange:
             if response is not None:
                 await response.aclose()
         finally:
-            if pool is not None:
-                await pool.leave()
+            if pool is not None and pool.leave():
+                await pool.aclose()
 
     def give_up(self) -> None:
         """As `aclose`, from wherever nobody can wait for it, such as the garbage collector of another thread."""
-        if self._pool is not None:
+        loop = self._loop
+        if loop is not None and self._pool is not None:
             with contextlib.suppress(RuntimeError):  # The event loop was closed, and its connections with it.
-                self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.aclose()))
+                loop.call_soon_threadsafe(lambda: loop.create_task(self.aclose()))
 
     # What comes -----------------------------------------------------------------------------------------------------------
 
@@ -121,8 +122,9 @@ class Exchange:
                 await asyncio.sleep(0)
         await self.aclose()
         for chunk in chunks:
-            self._refuse_error(chunk)
-            self._has_ended = self._has_ended or self._dialect.is_end(chunk)
+            if (error := self._dialect.error_in(chunk)) is not None:
+                raise self._told_of(error)
+            self._has_ended = self._dialect.look(chunk)[1] or self._has_ended
         if not self._has_ended:
             raise _ended_early()
         self.is_over = True
@@ -165,13 +167,15 @@ class Exchange:
     def _go_on(self, response: Response) -> None:
         """Something came, and more is wanted."""
         response.idle_s = self._limits.idle_s
+        assert self._loop is not None
         if self._loop.time() > self._deadline:
             raise self._late()
 
     def _end(self) -> list[JsonObject]:
         """The last chunks when all bytes have come; what is wrong with the answer is kept for the next time."""
         try:
-            ready = self._looked_through(self._reader.close())
+            last = self._reader.close()
+            ready = self._looked_through(last) if last else last
         except ModelError as error:
             self._trouble = error
             return []
@@ -187,32 +191,33 @@ class Exchange:
         """What the caller may have of some chunks and of those that were held back."""
         ready: list[JsonObject] = []
         for chunk in batch:
-            try:
-                self._refuse_error(chunk)
-            except Failed as failed:
-                self._trouble = failed
+            if (error := self._dialect.error_in(chunk)) is not None:
+                self._trouble = self._told_of(error)
                 break
-            self._has_ended = self._has_ended or self._dialect.is_end(chunk)
+            is_said, is_end = self._dialect.look(chunk)
+            self._has_ended = is_end or self._has_ended
             if self._has_spoken:
                 ready.append(chunk)
                 continue
             self._held.append(chunk)
-            if self._dialect.says_something(chunk):
+            if is_said:
                 self._has_spoken = True
                 ready, self._held = self._held, []
         return ready
 
-    def _refuse_error(self, chunk: JsonObject) -> None:
-        if (error := self._dialect.error_in(chunk)) is not None:
-            raise Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.letter.sent))
+    def _told_of(self, error: JsonObject) -> Failed:
+        return Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.letter.sent))
 
     # How it begins --------------------------------------------------------------------------------------------------------
 
     async def _begun(self, within_s: float) -> Response:
         """Sends the letter and looks at the head of its answer."""
-        pool = self._pool = self._sender.pool()
+        loop = self._loop = asyncio.get_running_loop()
+        pool = self._pool = self._sender.pool(loop)
         limits = self._limits
-        until = min(self._loop.time() + within_s, self._deadline)
+        now = loop.time()
+        self._deadline = now + limits.total_s
+        until = min(now + within_s, self._deadline)
         try:
             response = self._response = await self._sender.send(pool, self, until=until)
         except TimeoutError:

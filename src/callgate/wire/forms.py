@@ -159,9 +159,8 @@ class _EventStream:
             raise _too_large(self._bytes_max)
 
 
-def _lines(data: bytes) -> list[bytes]:
-    # Of bytes, unlike of str, splitlines knows CR, LF and CRLF only: U+2028, VT and the like stay in their strings.
-    return data.splitlines()
+# Of bytes, unlike of str, splitlines knows CR, LF and CRLF only: U+2028, VT and the like stay in their strings.
+_lines = bytes.splitlines
 
 
 def _is_known_field(line: bytes) -> bool:

@@ -8,6 +8,7 @@ nothing of what a body says, and tries nothing again.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 from ssl import SSLContext
@@ -101,8 +102,8 @@ class DirectAnswer:
 
     def piece(self) -> Awaitable[bytes | None]:
         """The next bytes, decoded; None at the end."""
-        if not self.encoding:
-            return self.raw_piece()
+        if not self.encoding and self._connection is not None:
+            return self._connection.piece(self.idle_s)
         if self._decoded is None:
             encoded = httpx2.Response(self.status_code, headers=self.headers, stream=_Encoded(self))
             self._decoded = encoded.aiter_bytes()
@@ -143,7 +144,6 @@ class Connections:
         self._room = _Room(at_once)
         self._idle: list[Connection] = []
         """Those that wait for a request, the one that was used last at the end."""
-        self._loop = asyncio.get_running_loop()
 
     async def post(
         self, address: Address, more: list[Header], body: bytes, sending: Any, *, until: float | None = None
@@ -177,7 +177,7 @@ class Connections:
         if not connection.can_be_kept:
             await connection.socket.aclose()
             return
-        connection.keep(self._loop.time() + self._kept_s)
+        connection.keep(time.monotonic() + self._kept_s)
         self._idle.append(connection)
         if len(self._idle) > self._kept_max:
             await self._idle.pop(0).socket.aclose()
@@ -193,7 +193,7 @@ class Connections:
         for index in range(len(idle) - 1, -1, -1):
             if idle[index].origin == origin:
                 connection = idle.pop(index)
-                if connection.kept_until > self._loop.time() and not connection.socket.is_readable():
+                if connection.kept_until > time.monotonic() and not connection.socket.is_readable():
                     return connection
                 connection.socket.abort()
         return None

@@ -92,22 +92,15 @@ class _Inbox(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
         return piece
 
-    async def arrival(self, until: float | None) -> None:
-        """Waits until there is something to take, or never will be.
-
-        Raises:
-            TimeoutError: nothing came in time.
-        """
+    def arrival(self, until: float | None) -> asyncio.Future[None]:
+        """To be waited for until there is something to take, or never will be; a `TimeoutError` if nothing came in time."""
         self._waiter = waiter = self._loop.create_future()
         self._until = until
         # Nearly all that is waited for comes long before its time is over. So an alarm is left as it is when somebody has
         # waited, and looks when it rings who waits then: there is one in a minute, and not one for each wait.
         if until is not None and (self._alarm is None or until < self._alarm.when()):
             self._set_alarm(until)
-        try:
-            await waiter
-        finally:
-            self._waiter = None
+        return waiter
 
     def _set_alarm(self, at: float) -> None:
         if self._alarm is not None:

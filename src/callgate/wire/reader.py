@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from callgate.errors import JsonError, LimitExceeded, ProtocolError, UsageError
 from callgate.strict_json import DEPTH_MAX, parse, parse_isolating
@@ -79,18 +79,16 @@ class ResponseReader:
             ProtocolError: the answer is not what the protocol promises.
             LimitExceeded: it is larger than allowed.
         """
-        self._raise_failure()
-        if self._closed:
-            raise UsageError("this ResponseReader is closed: make a new one for every answer")
-        self._refuse_if_behind()
+        if self._failure is not None or self._closed or self._left:
+            self._refuse()
         texts: list[bytes] = []
         try:
             self._take(data, texts)
         except (ProtocolError, LimitExceeded) as error:
             self._failure = error
         chunks = self._parsed(texts) if texts else []
-        if not chunks and not self._left:
-            self._raise_failure()
+        if self._failure is not None and not chunks and not self._left:
+            raise self._failure from None
         return chunks
 
     def close(self) -> list[JsonObject]:
@@ -100,10 +98,10 @@ class ResponseReader:
             ProtocolError: the answer is empty, ends in the middle of something, or had failed before.
             LimitExceeded: it is larger than allowed.
         """
-        self._raise_failure()
-        if self._closed:
+        if self._closed and self._failure is None:
             return []
-        self._refuse_if_behind()
+        if self._failure is not None or self._left:
+            self._refuse()
         self._closed = True
         texts: list[bytes] = []
         try:
@@ -125,16 +123,22 @@ class ResponseReader:
         yield from self._heavy_steps()
         if self._closed:
             self._check_end()
-        self._raise_failure()
+        if self._failure is not None:
+            raise self._failure from None
 
     def _check_end(self) -> None:
         if self._failure is None and not self._gave_any:
             self._failure = ProtocolError("the answer holds no response", retryable=True)
-        self._raise_failure()
+        if self._failure is not None:
+            raise self._failure from None
 
-    def _refuse_if_behind(self) -> None:
-        if self._left:
-            raise UsageError("this ResponseReader has not read all that it was given: go through catch_up() first")
+    def _refuse(self) -> NoReturn:
+        """Says why nothing more is taken."""
+        if self._failure is not None:
+            raise self._failure from None
+        if self._closed:
+            raise UsageError("this ResponseReader is closed: make a new one for every answer")
+        raise UsageError("this ResponseReader has not read all that it was given: go through catch_up() first")
 
     def read_whole(self, data: bytes) -> list[JsonObject]:
         """All chunks of an answer that is already complete: as `feed` and `close`, but quicker for the usual one object.
@@ -159,10 +163,6 @@ class ResponseReader:
         if not self._left:
             self._check_end()
         return chunks
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure from None
 
     def _take(self, data: bytes, texts: list[bytes]) -> None:
         room = self._total_bytes_max - self._total_bytes

@@ -73,9 +73,8 @@ class Sender:
         # Connections belong to the event loop that made them, and a gate may be used from several.
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
 
-    def pool(self) -> Pool:
+    def pool(self, loop: asyncio.AbstractEventLoop) -> Pool:
         """The connections of the running event loop. Whoever uses them counts among their users, and leaves."""
-        loop = asyncio.get_running_loop()
         pool = self._pools.get(loop)
         if pool is None:
             pool = self._pools[loop] = self._new_pool()
@@ -178,20 +177,19 @@ class Pool:
             )
         return self._proxied
 
-    async def leave(self) -> None:
-        """One of the `users` is done."""
+    def leave(self) -> bool:
+        """One of the `users` is done. Whether it was the last, and has to close what nobody needs any more."""
         self.users -= 1
-        if self.is_retired:
-            await self._close_if_done()
+        return self.is_retired and not self.users
 
     async def retire(self) -> None:
-        """Nobody enters any more."""
+        """Nobody comes any more."""
         self.is_retired = True
-        await self._close_if_done()
+        if not self.users:
+            await self.aclose()
 
-    async def _close_if_done(self) -> None:
-        if self.users:
-            return
+    async def aclose(self) -> None:
+        """Closes the connections."""
         for connections in (self._direct, self._proxied):
             if connections is not None:
                 await connections.aclose()
