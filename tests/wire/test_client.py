@@ -49,15 +49,11 @@ def test_an_answer_that_is_dropped_in_the_middle_lets_its_connection_go() -> Non
 
 
 async def _trickle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """A head that comes byte by byte and never ends."""
-    try:
-        writer.write(b"HTTP/1.1 200 OK\r\nx: ")
-        while True:
-            writer.write(b"x")
-            await writer.drain()
-            await asyncio.sleep(0.01)
-    except ConnectionError:
-        writer.close()
+    """A head that comes byte by byte and never ends, as long as somebody is there."""
+    writer.write(b"HTTP/1.1 200 OK\r\nx: ")
+    while not writer.is_closing():
+        writer.write(b"x")
+        await asyncio.sleep(0.01)
 
 
 class _Slow:
@@ -81,11 +77,20 @@ def test_a_head_or_credentials_that_never_come_are_waited_for_no_longer_than_all
     what: str, limits: Limits, told: str
 ) -> None:
     async def story() -> None:
-        async with asyncio.timeout(20), await asyncio.start_server(_trickle, "127.0.0.1", 0) as server:
+        over = asyncio.Event()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await _trickle(reader, writer)
+            writer.close()
+            over.set()
+
+        async with asyncio.timeout(20), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             vertex = {"kind": "vertex", "project": "p", "location": "l", "api_key": None, "tokens": _Slow()}
             client = GeminiClient(surface_at(server, **(vertex if what == "credentials" else {})), limits=limits)
             with pytest.raises(RequestTimeout, match=told):
                 await anext(client.chunks("m", BODY, stream=True, tools=[]))
             await client.aclose()
+            if what == "head":
+                await over.wait()
 
     asyncio.run(story())
