@@ -132,19 +132,13 @@ class Asking:
         while (item := next(self._ready, None)) is None:
             if self._is_over:
                 raise StopAsyncIteration
-            if self._exchange is None and (notice := await self._begin()) is not None:
-                return notice
-            exchange, turn = self._exchange, self._turn
-            assert exchange is not None
-            assert turn is not None
             try:
-                chunks = await exchange.chunks()
-            except Failed as failed:
-                failure = failed.failure
-            else:
-                self._take(chunks, exchange, turn)
-                continue
-            self._ready = iter(await self._failed(failure, exchange, turn))
+                if self._exchange is None and (notice := await self._begin()) is not None:
+                    return notice
+                await self._go_on()
+            except BaseException:
+                await self.aclose()
+                raise
         return item
 
     async def aclose(self) -> None:
@@ -158,6 +152,20 @@ class Asking:
         # Whoever leaves without a word would keep the connection for ever.
         if self._exchange is not None:
             self._exchange.give_up()
+
+    async def _go_on(self) -> None:
+        """Waits for what comes next of an attempt that has begun; what that is, or what to tell of it, is `_ready` then."""
+        exchange, turn = self._exchange, self._turn
+        assert exchange is not None
+        assert turn is not None
+        try:
+            chunks = await exchange.chunks()
+        except Failed as failed:
+            failure = failed.failure
+        else:
+            self._take(chunks, exchange, turn)
+            return
+        self._ready = iter(await self._failed(failure, exchange, turn))
 
     def _take(self, chunks: list[JsonObject], exchange: Exchange, turn: Turn) -> None:
         if chunks and not self._is_shown:
