@@ -154,16 +154,15 @@ _kind: Callable[[Any], Any] = type
 
 def _beyond_range(value: Any) -> str | None:
     """Why a value that was just parsed and is not deep must not be passed on: a number became infinity."""
-    stack: list[Any] = [[value]]
-    while stack:
-        item = stack.pop()
+    containers: list[Any] = [[value]]
+    for item in containers:
         children: Iterable[Any] = item.values() if _kind(item) is dict else item
         for child in children:
             kind = _kind(child)
             if kind is str:  # Most are.
                 continue
             if kind is dict or kind is list:
-                stack.append(child)
+                containers.append(child)
             elif kind is float and child - child != 0:
                 return f"the number {child} is beyond the range of a double"
     return None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from callgate import parts
@@ -16,7 +16,7 @@ from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
-from callgate.wire.client import HttpClient
+from callgate.wire.client import Asking, HttpClient
 from callgate.wire.dialect import Letter, Response
 from callgate.wire.failures import Failure, Sent
 from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
@@ -42,14 +42,12 @@ class GeminiClient:
         self.surface = surface
         self._clock = clock or _SYSTEM
         self._pressure = pressure
-        self._places: dict[str, str] = {}
+        self._endpoints: dict[str, tuple[str, int]] = {}
         self._urls: dict[tuple[str, bool], str] = {}
-        self._http = HttpClient(_Google(), headers=surface.headers, clock=self._clock, limits=limits, dice=dice)
+        self._http = HttpClient(_Google(), headers=surface.credentials, clock=self._clock, limits=limits, dice=dice)
 
-    def chunks(
-        self, model: str, body: bytes, *, stream: bool, tools: list[str]
-    ) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Sends the body and yields what comes back. Sent again only as long as nothing was yielded.
+    def chunks(self, model: str, body: bytes, *, stream: bool, tools: Collection[str]) -> Asking:
+        """Sends the body and gives what comes back. Sent again only as long as nothing was given.
 
         Args:
             model: The model's name.
@@ -60,11 +58,12 @@ class GeminiClient:
         Raises:
             ModelError: there is no answer, or it broke off.
         """
-        sent = Sent(model=model, tools=tools, size_bytes=len(body))
-        if (model, stream) not in self._urls:
-            self._urls[model, stream] = self.surface.url(model, stream=stream)
-        letter = Letter(url=self._urls[model, stream], body=body, stream=stream, sent=sent)
-        return self._http.chunks(letter, self._pressure_on(model))
+        url = self._urls.get((model, stream))
+        if url is None:
+            url = self._urls[model, stream] = self.surface.url(model, stream=stream)
+        return self._http.chunks(
+            Letter(url=url, body=body, stream=stream, model=model, tools=tools), self._pressure_on(model)
+        )
 
     async def count_tokens(self, model: str, body: bytes) -> int:
         """How many tokens a request has, as the server counts them. `body` is what `gemini.request.counting` makes.
@@ -72,19 +71,18 @@ class GeminiClient:
         Raises:
             ModelError: there is no answer.
         """
-        url = f"{self._place(model)}:countTokens"
-        letter = Letter(url=url, body=body, stream=False, sent=Sent(model=model, tools=[], size_bytes=len(body)))
+        letter = Letter(url=f"{self.surface.place(model)}:countTokens", body=body, stream=False, model=model)
         async with contextlib.aclosing(self._http.chunks(letter, self._pressure_on(model))) as items:
             counts = [_count_in(item) async for item in items if not isinstance(item, Notice)]
         return next(filter(None, counts), 0)
 
-    def _place(self, model: str) -> str:
-        if model not in self._places:
-            self._places[model] = self.surface.place(model)
-        return self._places[model]
-
     def _pressure_on(self, model: str) -> Pressure:
-        return self._pressure or pressure_for((self._place(model), hash(self.surface.api_key)), self._clock)
+        if self._pressure is not None:
+            return self._pressure
+        endpoint = self._endpoints.get(model)
+        if endpoint is None:
+            endpoint = self._endpoints[model] = (self.surface.place(model), hash(self.surface.api_key))
+        return pressure_for(endpoint, self._clock)
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
@@ -94,24 +92,22 @@ class GeminiClient:
 class _Google:
     """Google's words, as far as a client must know them."""
 
-    def reader(self, *, event_bytes_max: int, total_bytes_max: int, leaves_heavy: bool = False) -> ResponseReader:
-        return ResponseReader(event_bytes_max=event_bytes_max, total_bytes_max=total_bytes_max, leaves_heavy=leaves_heavy)
-
-    def error_in(self, chunk: JsonObject) -> JsonObject | None:
-        return error_in(chunk)
+    reader = ResponseReader
+    error_in = staticmethod(error_in)
 
     def failure_of(
         self, status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent
     ) -> Failure:
         return failure_of_body(status, error, headers, now=now, sent=sent)
 
-    def is_end(self, chunk: JsonObject) -> bool:
-        has_end = parts.finish_of(parts.candidate_of(chunk))[0] is not None or parts.block_of(chunk) is not None
-        return has_end or _count_in(chunk) is not None
-
-    def says_something(self, chunk: JsonObject) -> bool:
-        content: Any = parts.candidate_of(chunk).get("content")
-        return isinstance(content, dict) and bool(parts.parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
+    def look(self, chunk: JsonObject) -> tuple[bool, bool]:
+        candidate = parts.candidate_of(chunk)
+        content: Any = candidate.get("content")
+        is_said = isinstance(content, dict) and bool(parts.parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
+        is_end = parts.finish_of(candidate)[0] is not None
+        if not is_end and ("promptFeedback" in chunk or "totalTokens" in chunk):
+            is_end = parts.block_of(chunk) is not None or _count_in(chunk) is not None
+        return is_said, is_end
 
     def heard(self, response: Response) -> None:
         pass

@@ -39,7 +39,11 @@ class Continuation:
 
     def take(self, chunk: JsonObject) -> JsonObject:
         """The chunk as it belongs into the one answer."""
-        chunk = self._summed(chunk)
+        usage: Any = chunk.get("usageMetadata")
+        if isinstance(usage, dict):
+            self._now.update(cast("JsonObject", usage))
+            if self._before:
+                chunk = self._summed(chunk, cast("JsonObject", usage))
         candidate = candidate_of(chunk)
         if candidate.get("finishReason") != "CONTINUATION":
             return chunk
@@ -50,12 +54,7 @@ class Continuation:
         rest = {key: value for key, value in candidate.items() if key not in ("finishReason", "continuationToken")}
         return {**chunk, "candidates": [rest]}
 
-    def _summed(self, chunk: JsonObject) -> JsonObject:
-        raw: Any = chunk.get("usageMetadata")
-        if not isinstance(raw, dict):
-            return chunk
-        usage = cast("JsonObject", raw)
-        self._now = self._now | usage
+    def _summed(self, chunk: JsonObject, usage: JsonObject) -> JsonObject:
         if not any(self._before.values()):
             return chunk
         now = _counts(self._now)

@@ -72,8 +72,11 @@ class BodyBuilder:
             contents.append(strict_json.dump(parts.user_content(request.feedback)))
         token = b',"continuationToken":' + strict_json.dump(continuation) if continuation is not None else b""
         # One join and so one copy: what stands around the contents is put to the first and the last of them.
-        contents[:1] = [b'{"contents":[' + b"".join(contents[:1])]
-        contents[-1] += b"]" + token + self._rest(request)
+        rest = b"]" + token + self._rest(request)
+        if not contents:
+            return b'{"contents":[' + rest
+        contents[0] = b'{"contents":[' + contents[0]
+        contents[-1] += rest
         return b",".join(contents)
 
     def _rest(self, request: ModelRequest) -> bytes:

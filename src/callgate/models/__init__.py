@@ -6,7 +6,7 @@ Nothing here knows of tools being run, of permission or of history rules.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -15,8 +15,8 @@ from callgate.request import ModelRequest
 from callgate.types import JsonObject
 
 __all__ = [
-    "AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_model", "count_tokens", "known_settings",
-    "origin_of", "provider_of_model",
+    "AnsweredBy", "Item", "Mode", "Model", "ModelRequest", "answering", "close_items", "close_model", "count_tokens",
+    "known_settings", "origin_of", "provider_of_model",
 ]  # fmt: skip
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
@@ -53,7 +53,10 @@ class Model(Protocol):
         ...
 
     def generate(self, request: ModelRequest) -> AsyncIterator[Item]:
-        """Asks the model. Raises a `ModelError` when there is no answer to be had."""
+        """Asks the model. Raises a `ModelError` when there is no answer to be had.
+
+        What it gives is closed by `aclose`, where it has that, by whoever does not go through all of it.
+        """
         ...
 
 
@@ -97,9 +100,16 @@ class answering:
         return self._items
 
     async def __aexit__(self, *exc: object) -> None:
-        items: AsyncIterator[Item] | AsyncGenerator[Item] = self._items
-        if isinstance(items, AsyncGenerator):
-            await items.aclose()
+        close = getattr(self._items, "aclose", None)
+        if close is not None:
+            await close()
+
+
+async def close_items(items: AsyncIterator[Item]) -> None:
+    """Lets go of what a model holds open for an answer, if it holds anything."""
+    close = getattr(items, "aclose", None)
+    if close is not None:
+        await close()
 
 
 async def close_model(model: Model) -> None:

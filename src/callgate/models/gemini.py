@@ -6,9 +6,8 @@ knowledge of the wire is in `callgate.gemini`.
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import AsyncGenerator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Mapping
 
 from callgate.errors import LimitExceeded
 from callgate.events import Notice
@@ -18,6 +17,7 @@ from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
+from callgate.wire.client import Asking
 
 __all__ = ["GeminiModel"]
 
@@ -81,25 +81,14 @@ class GeminiModel:
         """The settings that it understands."""
         return SETTINGS
 
-    async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Asks the model; yields chunks as they arrive, and a notice for every wait.
+    def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice]:
+        """Asks the model; gives chunks as they arrive, and a notice for every wait.
 
         Raises:
             ModelError: there is no answer, or it broke off.
             UsageError: a setting or a mix of tools that cannot work.
         """
-        continuation = Continuation()
-        tools = list(request.declaration.names.values())
-        for _ in range(HOPS_MAX):
-            body = self._bodies.body(request, continuation=continuation.token)
-            continuation.begin()
-            items = self._client.chunks(self._name, body, stream=request.stream, tools=tools)
-            async with contextlib.aclosing(items):
-                async for item in items:
-                    yield item if isinstance(item, Notice) else continuation.take(item)
-            if continuation.token is None:
-                return
-        raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
+        return _Answer(self._client, self._bodies, self._name, request)
 
     async def count_tokens(self, request: ModelRequest) -> int:
         """How many tokens a request has, as the server counts them.
@@ -114,3 +103,50 @@ class GeminiModel:
     async def aclose(self) -> None:
         """Closes the connections of the running event loop."""
         await self._client.aclose()
+
+
+class _Answer:
+    """One answer, of as many requests as the server breaks it into."""
+
+    __slots__ = ("_bodies", "_client", "_continuation", "_hops", "_items", "_model", "_request")
+
+    def __init__(self, client: GeminiClient, bodies: BodyBuilder, model: str, request: ModelRequest) -> None:
+        self._client = client
+        self._bodies = bodies
+        self._model = model
+        self._request = request
+        self._continuation = Continuation()
+        self._hops = 0
+        self._items: Asking | None = None
+
+    def __aiter__(self) -> _Answer:
+        return self
+
+    async def __anext__(self) -> JsonObject | Notice:
+        while True:
+            items = self._items or self._asked()
+            try:
+                item = await items.__anext__()
+            except StopAsyncIteration:
+                if self._continuation.token is None:
+                    raise
+                self._items = None
+            else:
+                return item if isinstance(item, Notice) else self._continuation.take(item)
+
+    def _asked(self) -> Asking:
+        """Another request: the first, or one that asks for what is missing."""
+        if self._hops == HOPS_MAX:
+            raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
+        self._hops += 1
+        request = self._request
+        body = self._bodies.body(request, continuation=self._continuation.token)
+        self._continuation.begin()
+        tools = request.declaration.names.values()
+        items = self._items = self._client.chunks(self._model, body, stream=request.stream, tools=tools)
+        return items
+
+    async def aclose(self) -> None:
+        items, self._items = self._items, None
+        if items is not None:
+            await items.aclose()

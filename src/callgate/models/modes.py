@@ -7,7 +7,8 @@ remembered as one without tools.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
+from typing import TypeAlias
 
 from callgate.errors import ToolsUnsupported, UsageError
 from callgate.events import Notice
@@ -18,6 +19,7 @@ from callgate.models import (
     Model,
     ModelRequest,
     answering,
+    close_items,
     close_model,
     count_tokens,
     known_settings,
@@ -27,6 +29,8 @@ from callgate.models import (
 from callgate.models.prompted import PromptedModel
 
 __all__ = ["in_mode"]
+
+_Instead: TypeAlias = Callable[[ModelRequest, ToolsUnsupported], tuple[Notice, AsyncIterator[Item]]]
 
 MODES: tuple[Mode, ...] = ("auto", "native", "prompted")
 
@@ -78,22 +82,22 @@ class ByAbility:
         """The settings that the model understands."""
         return known_settings(self._native)
 
-    async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
+    def generate(self, request: ModelRequest) -> AsyncIterator[Item]:
         """Asks natively if the model has tools or needs none, by prompt otherwise; a notice says when that changes.
 
         Raises:
             ModelError: there is no answer to be had.
         """
         if self._has_tools or not request.definitions:
-            try:
-                async with answering(self._native, request) as items:
-                    async for item in items:
-                        yield item
-            except ToolsUnsupported as error:
-                self._has_tools = False
-                yield Notice("mode_changed", f"{self.name} is told of tools in its prompt from now on: {error}", "warning")
-            else:
-                return
+            return _Native(self._native.generate(request), request, self._by_prompt_instead)
+        return self._by_prompt(request)
+
+    def _by_prompt_instead(self, request: ModelRequest, error: ToolsUnsupported) -> tuple[Notice, AsyncIterator[Item]]:
+        self._has_tools = False
+        told = f"{self.name} is told of tools in its prompt from now on: {error}"
+        return Notice("mode_changed", told, "warning"), self._by_prompt(request)
+
+    async def _by_prompt(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         yield AnsweredBy(self._prompted.name, origin_of(self._prompted))
         async with answering(self._prompted, request) as items:
             async for item in items:
@@ -106,3 +110,34 @@ class ByAbility:
     async def aclose(self) -> None:
         """Lets go of what the model holds open."""
         await close_model(self._native)
+
+
+class _Native:
+    """A native answer, in whose place a prompted one comes where tools are refused.
+
+    It is not an async generator, because those that only hand on what they are given cost more than all that they do.
+    """
+
+    __slots__ = ("_instead", "_items", "_request")
+
+    def __init__(self, items: AsyncIterator[Item], request: ModelRequest, instead: _Instead) -> None:
+        self._items = items
+        self._request = request
+        self._instead: _Instead | None = instead
+
+    def __aiter__(self) -> _Native:
+        return self
+
+    async def __anext__(self) -> Item:
+        try:
+            return await self._items.__anext__()
+        except ToolsUnsupported as error:
+            if self._instead is None:
+                raise
+            await self.aclose()
+            notice, self._items = self._instead(self._request, error)
+            self._instead = None
+            return notice
+
+    def aclose(self) -> Awaitable[None]:
+        return close_items(self._items)

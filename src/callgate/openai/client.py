@@ -61,6 +61,10 @@ class Endpoint:
 
     async def headers(self) -> dict[str, str]:
         """What lets a request in."""
+        return self.credentials()
+
+    def credentials(self) -> dict[str, str]:
+        """As `headers`, which are always at hand."""
         return {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
 
 
@@ -97,7 +101,7 @@ class OpenAIClient:
         self._clock = clock or _SYSTEM
         self._pressure = pressure
         self._dialect = _ChatCompletions(quirks_of_url(endpoint.base_url))
-        self._http = HttpClient(self._dialect, headers=endpoint.headers, clock=self._clock, limits=limits, dice=dice)
+        self._http = HttpClient(self._dialect, headers=endpoint.credentials, clock=self._clock, limits=limits, dice=dice)
 
     @property
     def quirks(self) -> Quirks:
@@ -122,9 +126,9 @@ class OpenAIClient:
         Raises:
             ModelError: there is no answer, or it broke off.
         """
-        sent = Sent(model=model, tools=list(names.values()), declared=names, size_bytes=len(body))
         pressure = self._pressure or pressure_for((self.endpoint.url, model, hash(self.endpoint.api_key)), self._clock)
-        letter = Letter(url=self.endpoint.url, body=body, stream=stream, sent=sent)
+        tools = names.values()
+        letter = Letter(url=self.endpoint.url, body=body, stream=stream, model=model, tools=tools, declared=names)
         items = self._http.chunks(letter, pressure)
         try:
             async for item in items:
@@ -167,23 +171,18 @@ class _ChatCompletions:
         self.quirks = quirks
         self._is_guess = quirks.server != "openai"
 
-    def reader(self, *, event_bytes_max: int, total_bytes_max: int, leaves_heavy: bool = False) -> ResponseReader:
-        return ResponseReader(event_bytes_max=event_bytes_max, total_bytes_max=total_bytes_max, leaves_heavy=leaves_heavy)
-
-    def error_in(self, chunk: JsonObject) -> JsonObject | None:
-        return error_in(chunk)
+    reader = ResponseReader
+    error_in = staticmethod(error_in)
 
     def failure_of(
         self, status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent
     ) -> Failure:
         return failure_of_body(status, error, headers, now=now, sent=sent, quirks=self.quirks)
 
-    def is_end(self, chunk: JsonObject) -> bool:
-        self._is_told(quirks_of_answer(chunk))
-        return finish_reason_of(chunk) is not None
-
-    def says_something(self, chunk: JsonObject) -> bool:
-        return says_something(chunk)
+    def look(self, chunk: JsonObject) -> tuple[bool, bool]:
+        if self._is_guess:
+            self._is_told(quirks_of_answer(chunk))
+        return says_something(chunk), finish_reason_of(chunk) is not None
 
     def heard(self, response: Response) -> None:
         if self._is_guess:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Iterator, Mapping
 
 from callgate.errors import ModelError
 from callgate.events import Notice
@@ -16,9 +16,9 @@ from callgate.types import JsonObject, Limits
 from callgate.wire.dialect import Clock, Dialect, Letter, Pressure, Turn
 from callgate.wire.exchange import Exchange, Failed
 from callgate.wire.failures import Failure
-from callgate.wire.sender import CONNECTIONS_KEPT, HEADERS, Sender
+from callgate.wire.sender import CONNECTIONS_KEPT, HEADERS, Credentials, Sender
 
-__all__ = ["HttpClient"]
+__all__ = ["Asking", "HttpClient"]
 
 LOOK_BYTES_MAX = 1024 * 1024
 JITTER = 0.2
@@ -35,68 +35,29 @@ class HttpClient:
         self,
         dialect: Dialect,
         *,
-        headers: Callable[[], Awaitable[dict[str, str]]],
+        headers: Credentials,
         clock: Clock,
         limits: Limits | None = None,
         dice: random.Random | None = None,
     ) -> None:
         self._dialect = dialect
-        self._limits = limits or Limits()
-        self._clock = clock
+        self.limits = limits or Limits()
+        self.clock = clock
         self._dice = dice or random.Random()
-        self._sender = Sender(auth=headers, connect_s=self._limits.connect_s)
+        self._sender = Sender(auth=headers, connect_s=self.limits.connect_s)
 
-    async def chunks(self, letter: Letter, pressure: Pressure) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Sends the letter and yields what comes back. Sent again only as long as nothing was yielded.
-
-        Raises:
-            ModelError: there is no answer, or it broke off.
-        """
-        counted, stale_left = 1, CONNECTIONS_KEPT
-        is_watched = False
-        while True:
-            if pause_s := pressure.pause_left_s:
-                yield Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
-            turn = await pressure.enter(patience=self._limits.attempts - counted)
-            exchange = Exchange(
-                letter, dialect=self._dialect, sender=self._sender, limits=self._limits, is_watched=is_watched
-            )
-            shown = False
-            try:
-                while chunks := await exchange.chunks():
-                    if not shown:
-                        turn.succeeded()
-                        shown = True
-                    for chunk in chunks:
-                        yield chunk
-                return
-            except Failed as failed:
-                failure = failed.failure
-                wait_s = self._wait(failure, counted, turn)
-            finally:
-                turn.over()
-                await exchange.aclose()
-            if shown or pressure.is_open:
-                raise failure.error
-            if failure.is_broken and exchange.is_stale and stale_left:
-                # A kept connection that the server had already closed says nothing about the server.
-                stale_left -= 1
-                is_watched = True
-                continue
-            if wait_s is None:
-                raise failure.error
-            told = f"Trying again in {wait_s:.1f} s (attempt {counted + 1} of {self._limits.attempts}): {failure.error}"
-            yield Notice("waiting", told, "warning")
-            await self._clock.sleep(wait_s)
-            counted += 1
+    def chunks(self, letter: Letter, pressure: Pressure) -> Asking:
+        """What comes back for the letter, which is sent when the first of it is asked for."""
+        return Asking(self, letter, pressure)
 
     async def look(self, url: str, *, within_s: float) -> tuple[Mapping[str, str], JsonObject] | None:
         """The headers and the JSON object at a URL of the server; None when it has none, whatever the reason."""
         import httpx2
 
         reader = self._dialect.reader(event_bytes_max=LOOK_BYTES_MAX, total_bytes_max=LOOK_BYTES_MAX)
+        pool = self._sender.pool(asyncio.get_running_loop())
         try:
-            async with asyncio.timeout(within_s), self._sender.pool() as pool:
+            async with asyncio.timeout(within_s):
                 headers = HEADERS | await self._sender.auth()
                 async with pool.proxied().client.stream("GET", url, headers=headers) as response:
                     if not response.is_success:
@@ -105,20 +66,27 @@ class HttpClient:
             found += reader.close()
         except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError):
             return None
+        finally:
+            if pool.leave():
+                await pool.aclose()
         return (response.headers, found[0]) if found else None
 
     @property
     def idle_s(self) -> float:
         """How long a server may send nothing once it has begun to answer."""
-        return self._limits.idle_s
+        return self.limits.idle_s
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
         await self._sender.aclose()
 
-    def _wait(self, failure: Failure, counted: int, turn: Turn) -> float | None:
+    def exchange(self, letter: Letter, *, is_watched: bool) -> Exchange:
+        """One attempt."""
+        return Exchange(letter, dialect=self._dialect, sender=self._sender, limits=self.limits, is_watched=is_watched)
+
+    def wait(self, failure: Failure, counted: int, turn: Turn) -> float | None:
         """Tells everybody what happened; how long to wait before the next attempt, None when there is none."""
-        limits = self._limits
+        limits = self.limits
         backoff_s = min(limits.backoff_max_s, limits.backoff_s * 2 ** (counted - 1))
         is_too_long = failure.wait_s is not None and failure.wait_s > limits.backoff_max_s
         wait_s = failure.wait_s
@@ -131,3 +99,124 @@ class HttpClient:
         if not failure.retry or counted >= limits.attempts or is_too_long:
             return None
         return self._dice.uniform(0, backoff_s) if wait_s is None else wait_s * self._dice.uniform(1, 1 + JITTER)
+
+
+class Asking:
+    """One letter and what comes back for it; sent again only as long as nothing was given out. `aclose` ends it.
+
+    It is not an async generator, because what these cost in asyncio is a good part of what a request may cost.
+    """
+
+    def __init__(self, client: HttpClient, letter: Letter, pressure: Pressure) -> None:
+        self._client = client
+        self._letter = letter
+        self._pressure = pressure
+        self._counted = 1
+        self._stale_left = CONNECTIONS_KEPT
+        self._wait_s: float | None = None
+        """How long to wait before the next attempt, where one failed."""
+        self._is_watched = self._is_pause_told = self._is_shown = self._is_over = False
+        self._turn: Turn | None = None
+        self._exchange: Exchange | None = None
+        self._ready: Iterator[JsonObject | Notice] = iter(())
+
+    def __aiter__(self) -> Asking:
+        return self
+
+    async def __anext__(self) -> JsonObject | Notice:
+        """The next chunk, or a notice of what is waited for.
+
+        Raises:
+            ModelError: there is no answer, or it broke off.
+        """
+        while (item := next(self._ready, None)) is None:
+            if self._is_over:
+                raise StopAsyncIteration
+            try:
+                if self._exchange is None and (notice := await self._begin()) is not None:
+                    return notice
+                await self._go_on()
+            except BaseException:
+                await self.aclose()
+                raise
+        return item
+
+    async def aclose(self) -> None:
+        """Nothing more is wanted."""
+        self._is_over = True
+        self._ready = iter(())
+        if self._exchange is not None or self._turn is not None:
+            await self._let_go()
+
+    def __del__(self) -> None:
+        # Whoever leaves without a word would keep the connection for ever.
+        if self._exchange is not None:
+            self._exchange.give_up()
+
+    async def _go_on(self) -> None:
+        """Waits for what comes next of an attempt that has begun; what that is, or what to tell of it, is `_ready` then."""
+        exchange, turn = self._exchange, self._turn
+        assert exchange is not None
+        assert turn is not None
+        try:
+            chunks = await exchange.chunks()
+        except Failed as failed:
+            failure = failed.failure
+        else:
+            self._take(chunks, exchange, turn)
+            return
+        self._ready = iter(await self._failed(failure, exchange, turn))
+
+    def _take(self, chunks: list[JsonObject], exchange: Exchange, turn: Turn) -> None:
+        if chunks and not self._is_shown:
+            turn.succeeded()
+            self._is_shown = True
+        if exchange.is_over:
+            self._is_over = True
+            self._exchange = self._turn = None  # It has let go of all that it held.
+            turn.over()
+        self._ready = iter(chunks)
+
+    async def _begin(self) -> Notice | None:
+        """Makes ready for an attempt, unless there is something to tell before."""
+        client, pressure = self._client, self._pressure
+        if self._wait_s is not None:
+            wait_s, self._wait_s = self._wait_s, None
+            await client.clock.sleep(wait_s)
+            self._counted += 1
+        if not self._is_pause_told and (pause_s := pressure.pause_left_s):
+            self._is_pause_told = True
+            return Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
+        self._is_pause_told = False
+        self._turn = await pressure.enter(patience=client.limits.attempts - self._counted)
+        self._exchange = client.exchange(self._letter, is_watched=self._is_watched)
+        return None
+
+    async def _failed(self, failure: Failure, exchange: Exchange, turn: Turn) -> list[Notice]:
+        """What to tell of an attempt that failed before the next one is made; nothing if that is made at once.
+
+        Raises:
+            ModelError: no other one is made.
+        """
+        wait_s = self._client.wait(failure, self._counted, turn)
+        await self._let_go()
+        if self._is_shown or self._pressure.is_open:
+            raise failure.error
+        if failure.is_broken and exchange.is_stale and self._stale_left:
+            # A kept connection that the server had already closed says nothing about the server.
+            self._stale_left -= 1
+            self._is_watched = True
+            return []
+        if wait_s is None:
+            raise failure.error
+        self._wait_s = wait_s
+        attempt = f"attempt {self._counted + 1} of {self._client.limits.attempts}"
+        return [Notice("waiting", f"Trying again in {wait_s:.1f} s ({attempt}): {failure.error}", "warning")]
+
+    async def _let_go(self) -> None:
+        turn, self._turn = self._turn, None
+        exchange, self._exchange = self._exchange, None
+        if turn is not None:
+            turn.over()
+        if exchange is not None:
+            await exchange.aclose()

@@ -7,6 +7,7 @@ which knows every other form and says what is none. This file knows nothing of w
 
 from __future__ import annotations
 
+import asyncio
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -26,11 +27,12 @@ Origin = tuple[bytes, str, int]
 HEAD_BYTES_MAX = 100 * 1024
 
 _PLAIN_HEAD = re.compile(
-    rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e]*)?\r\n((?:[-!#$%&'*+.^_`|~0-9a-zA-Z]+:[\t\x20-\x7e]*\r\n)*)\r\n"
+    rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e]*)?\r\n(?:[-!#$%&'*+.^_`|~0-9a-zA-Z]+:[\t\x20-\x7e]*\r\n)*\r\n"
 )
 _WITHOUT_BODY = (204, 304)
 _LENGTH = re.compile(rb"[0-9]{1,15}")
-_FRAMING = (b"content-length", b"transfer-encoding", b"connection")
+_HEADER = re.compile(rb"\r\n([^:\r]+):[\t ]*([^\r]*)")
+_FRAMING = re.compile(rb"\r\n((?i:content-length|transfer-encoding|connection|content-encoding)):[\t ]*([^\r]*)")
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
 _SIZE_BEGUN = re.compile(rb"[0-9A-Fa-f]{1,8}\r?")
 _LAST_CHUNK = b"0\r\n\r\n"
@@ -41,8 +43,17 @@ class Head:
     """The head of an answer."""
 
     status: int
-    headers: list[Header]
-    """Names in lower case."""
+    encoding: str
+    """How the body is encoded on its way; mostly not at all."""
+    _raw: bytes
+    _read: list[Header] | None = None
+
+    @property
+    def headers(self) -> list[Header]:
+        """Names in lower case. They are taken apart when somebody asks for them, which hardly anybody does."""
+        if self._read is None:
+            self._read = _headers_in(_HEADER, self._raw)
+        return self._read
 
 
 def request_lines(target: bytes, headers: list[Header]) -> bytes:
@@ -86,32 +97,33 @@ class Connection:
         """Writes a whole request; `lines` are what `request_lines` gives."""
         self.socket.write(b"%bcontent-length: %d\r\n\r\n" % (lines, len(body)), body)
 
-    async def answer_head(self) -> Head:
-        """Waits for the head of the answer, however long it takes.
+    async def answer_head(self, until: float | None = None) -> Head:
+        """Waits for the head of the answer, `until` a time of the event loop at the latest.
 
         Raises:
             httpx2.HTTPError: the connection broke, or what came is not HTTP.
+            TimeoutError: nothing came in time, or not all of the head.
         """
-        data = await self.socket.read()
+        data = await self.socket.read(until)
         end = data.find(b"\r\n\r\n") + 4
         head = self._plain_head(data[:end]) if end > 3 else None
         if head is not None:
             self._head, self._unread = data[:end], data[end:]
             return head
         self._http, self._unread = _h11(), data
-        return await self._h11_head()
+        async with asyncio.timeout_at(until):
+            return await self._h11_head()
 
     def _plain_head(self, data: bytes) -> Head | None:
         """The head, if it is plain: the end of the body is told once, and nobody wants to close or to change anything."""
         found = _PLAIN_HEAD.fullmatch(data)
         if found is None:
             return None
-        status, headers, framing = int(found[1]), list[Header](), list[Header]()
-        for line in found[2].splitlines():
-            name, _, value = line.partition(b":")
-            name, value = name.lower(), value.strip(b" \t")
-            headers.append((name, value))
-            if name in _FRAMING and not (name == b"connection" and value.lower() == b"keep-alive"):
+        status, encoding, framing = int(found[1]), "", list[Header]()
+        for name, value in _headers_in(_FRAMING, data):
+            if name == b"content-encoding":
+                encoding += ("," if encoding else "") + value.decode("ascii")
+            elif name != b"connection" or value.lower() != b"keep-alive":
                 framing.append((name, value))
         if len(framing) != 1 or status in _WITHOUT_BODY:
             return None
@@ -123,29 +135,33 @@ class Connection:
             self._chunks = Chunks()
         else:
             return None
-        return Head(status, headers)
+        return Head(status, encoding, data)
 
     async def piece(self, timeout_s: float | None) -> bytes | None:
         """The next piece of the body: all that has arrived, or what arrives next; None at the end.
 
         Raises:
-            httpx2.HTTPError: the connection broke or is too slow, or what came is not HTTP.
+            httpx2.HTTPError: the connection broke, or what came is not HTTP.
+            TimeoutError: nothing came in time.
         """
         if self._http is not None and not self._body:
             self._read_events()  # A body may have come with its head, or have no bytes at all.
         while not self._body:
             if self._failure is not None:
                 raise self._failure
-            if self._is_complete:
+            if self.is_complete:
                 return None
-            data, self._unread = self._unread or await self.socket.read(timeout_s), b""
+            data, self._unread = self._unread or await self.socket.read(_later(timeout_s)), b""
             self._take(data)
         pieces, self._body = self._body, []
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
     @property
-    def _is_complete(self) -> bool:
-        return self._is_over if self._http is None else self._http.their_state is not h11.SEND_BODY
+    def is_complete(self) -> bool:
+        """Whether all of the answer has come, as far as it was read."""
+        if self._http is None:
+            return self._is_over
+        return self._failure is None and self._http.their_state is not h11.SEND_BODY
 
     def _take(self, data: bytes) -> None:
         if self._chunks is not None:
@@ -190,7 +206,9 @@ class Connection:
         is_chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
         # Only where h11 has been given nothing of the body can chunks be kept from it.
         self._chunks = Chunks() if is_chunked and not self._http.trailing_data[0] else None
-        return Head(event.status_code, list(event.headers))
+        headers = list(event.headers)
+        encoding = b",".join([value for name, value in headers if name == b"content-encoding"])
+        return Head(event.status_code, encoding.decode("latin-1"), b"", headers)
 
     async def _head_event(self) -> Any:
         assert self._http is not None
@@ -244,6 +262,14 @@ class Connection:
         """Makes ready for the next request."""
         self.is_used, self.kept_until = True, until
         self._http, self._chunks, self._is_over = None, None, False
+
+
+def _later(seconds: float | None) -> float | None:
+    return None if seconds is None else asyncio.get_running_loop().time() + seconds
+
+
+def _headers_in(wanted: re.Pattern[bytes], head: bytes) -> list[Header]:
+    return [(name.lower(), value.rstrip(b" \t")) for name, value in wanted.findall(head)]
 
 
 def _h11() -> h11.Connection:

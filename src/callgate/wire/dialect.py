@@ -5,7 +5,7 @@ Nothing here does anything; these are the shapes of what the wires bring along.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -104,7 +104,12 @@ class Response(Protocol):
         """The headers, by name in any case."""
         ...
 
-    async def piece(self) -> bytes | None:
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known that no more pieces come."""
+        ...
+
+    def piece(self) -> Awaitable[bytes | None]:
         """The next bytes, decoded; None at the end."""
         ...
 
@@ -130,12 +135,8 @@ class Dialect(Protocol):
         """What an error means; `status` is the HTTP status when it came as a response of its own."""
         ...
 
-    def is_end(self, chunk: JsonObject) -> bool:
-        """Whether the answer is complete with this chunk."""
-        ...
-
-    def says_something(self, chunk: JsonObject) -> bool:
-        """Whether the chunk holds anything for the caller, who must not see it twice."""
+    def look(self, chunk: JsonObject) -> tuple[bool, bool]:
+        """Whether the chunk holds anything for the caller, who must not see it twice, and whether it ends the answer."""
         ...
 
     def heard(self, response: Response) -> None:
@@ -143,7 +144,7 @@ class Dialect(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Letter:
     """What is sent, and where."""
 
@@ -151,5 +152,13 @@ class Letter:
     body: bytes = field(repr=False)
     stream: bool
     """Whether the answer is to come in pieces."""
-    sent: Sent
-    """What it is, to explain what a refusal means."""
+    model: str
+    tools: Collection[str] = ()
+    """The tools' own names in the order of their declarations."""
+    declared: Mapping[str, str] | None = None
+    """Declared name -> the tool's own name, where the two differ."""
+
+    @property
+    def sent(self) -> Sent:
+        """What it is, to explain what a refusal means."""
+        return Sent(model=self.model, tools=list(self.tools), size_bytes=len(self.body), declared=self.declared or {})

@@ -10,21 +10,18 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Awaitable, Iterator
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
 
 from callgate.errors import LimitExceeded, ModelError, ProtocolError, RequestTimeout
 from callgate.types import JsonObject, Limits
 from callgate.wire.address import masked
 from callgate.wire.dialect import Dialect, Letter, Response
 from callgate.wire.failures import Failure, failure_of_exception
-from callgate.wire.sender import Pool, Sender
+from callgate.wire.sender import Pool, Sender, secrets_of
 
 __all__ = ["Exchange", "Failed"]
 
 logger = logging.getLogger("callgate.wire")
-
-T = TypeVar("T")
 
 ERROR_BYTES_MAX = 256 * 1024
 
@@ -44,26 +41,29 @@ class Exchange:
         self, letter: Letter, *, dialect: Dialect, sender: Sender, limits: Limits, is_watched: bool = False
     ) -> None:
         self.letter = letter
-        self.secrets: list[str] = []
-        """What must appear in no error."""
+        self.auth: Mapping[str, str] = {}
         self.is_watched = is_watched
         """Whether it must be known for sure if a connection is new: after one broke that may have been old."""
         self.is_stale = False
         """Nothing came back yet, over a connection that had been used before, as far as is known."""
+        self.is_over = False
+        """Whether all chunks of a right answer have been given out."""
         self._dialect = dialect
         self._sender = sender
         self._limits = limits
         # There is only one event in a whole answer, so it may be as large as the answer.
         event_bytes = limits.event_bytes if letter.stream else limits.body_bytes
         self._reader = dialect.reader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True)
-        self._timer = _Timer(limits.total_s)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._deadline = 0.0
+        """When the whole answer is late, by the clock of the event loop, which nobody can set."""
         self._pool: Pool | None = None
         self._response: Response | None = None
         self._behind: Iterator[list[JsonObject]] | None = None
         """What the reader left because it takes long."""
         self._held: list[JsonObject] = []
         self._has_spoken = self._has_ended = self._is_read = False
-        self._trouble: Failed | None = None
+        self._trouble: Exception | None = None
         """What is wrong with the answer behind what was right."""
 
     async def chunks(self) -> list[JsonObject]:
@@ -73,21 +73,20 @@ class Exchange:
             Failed: there is no answer, or it broke off.
         """
         try:
-            if not self.letter.stream:
-                return [] if self._is_read else await self._whole()
-            while self._trouble is None:
-                batch = await self._batch()
-                if batch is None:
-                    if not self._has_ended:
-                        raise _ended_early()
-                    held, self._held = self._held, []
-                    return held
-                if ready := self._looked_through(batch):
+            if not self.letter.stream and not self.is_over:
+                return await self._whole()
+            while self._trouble is None and not self.is_over:
+                ready = self._looked_through(await self._batch())
+                if self._is_read and self._behind is None and self._trouble is None:
+                    ready += self._end()
+                if ready:
                     return ready
-            raise self._trouble
+            if self._trouble is not None:
+                raise self._trouble
         except Exception as error:
             self._explain(error)
             raise
+        return []
 
     async def aclose(self) -> None:
         """Lets go of the connection: for the next request if all is well, for good otherwise."""
@@ -97,114 +96,141 @@ class Exchange:
             if response is not None:
                 await response.aclose()
         finally:
-            if pool is not None:
-                await pool.__aexit__()
+            if pool is not None and pool.leave():
+                await pool.aclose()
+
+    def give_up(self) -> None:
+        """As `aclose`, from wherever nobody can wait for it, such as the garbage collector of another thread."""
+        loop = self._loop
+        if loop is not None and self._pool is not None:
+            with contextlib.suppress(RuntimeError):  # The event loop was closed, and its connections with it.
+                loop.call_soon_threadsafe(lambda: loop.create_task(self.aclose()))
 
     # What comes -----------------------------------------------------------------------------------------------------------
 
     async def _whole(self) -> list[JsonObject]:
         """The chunks of an answer that is wanted whole, mostly one."""
         # It begins when it is finished, so only its end can be late.
-        response = await self._begun(self._limits.total_s)
-        body = await self._body(response)
+        body = await self._body(await self._begun(self._limits.total_s))
         if logger.isEnabledFor(logging.DEBUG):
             # A streamed answer is logged when it has been put together: no log could mask a secret in pieces.
-            logger.debug("answer: %s", masked(body.decode("utf-8", "replace"), self.secrets))
+            logger.debug("answer: %s", masked(body.decode("utf-8", "replace"), secrets_of(self.auth)))
         chunks = self._reader.read_whole(body)
         if self._reader.is_behind:
             for more in self._reader.catch_up():
                 chunks += more
                 await asyncio.sleep(0)
-        self._is_read = True
         await self.aclose()
         for chunk in chunks:
-            self._refuse_error(chunk)
-            self._has_ended = self._has_ended or self._dialect.is_end(chunk)
+            if (error := self._dialect.error_in(chunk)) is not None:
+                raise self._told_of(error)
+            self._has_ended = self._dialect.look(chunk)[1] or self._has_ended
         if not self._has_ended:
             raise _ended_early()
+        self.is_over = True
         return chunks
 
     async def _body(self, response: Response) -> bytes:
         """All bytes of an answer."""
-        data = await self._first_piece(response)
         pieces: list[bytes] = []
         size = 0
-        while data is not None:
+        while not response.is_over and (data := await response.piece()) is not None:
             pieces.append(data)
             size += len(data)
             if size > self._limits.body_bytes:
                 raise LimitExceeded(f"the answer is larger than {self._limits.body_bytes} bytes")
-            self._timer.check()
-            data = await response.piece()
+            self._go_on(response)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _batch(self) -> list[JsonObject] | None:
-        """The chunks that came next, if any; None when there are no more."""
+    async def _batch(self) -> list[JsonObject]:
+        """The chunks that came next, if any."""
         if self._behind is not None:
             if (chunks := next(self._behind, None)) is not None:
                 await asyncio.sleep(0)  # Others run in between.
                 return chunks
             self._behind = None
-        if self._is_read:
-            return None
-        if self._response is None:
-            data = await self._first_piece(await self._begun(self._limits.first_byte_s))
+            return []
+        response = self._response
+        if response is None:
+            response = await self._begun(self._limits.first_byte_s)
         else:
-            self._timer.check()
-            data = await self._response.piece()
-        if data is not None:
-            chunks = self._reader.feed(data)
-        else:
-            chunks = self._reader.close()
+            self._go_on(response)
+        data = await response.piece()
+        chunks = [] if data is None else self._reader.feed(data)
+        if data is None or response.is_over:
             self._is_read = True
             await self.aclose()
         if self._reader.is_behind:
             self._behind = iter(self._reader.catch_up())
         return chunks
 
+    def _go_on(self, response: Response) -> None:
+        """Something came, and more is wanted."""
+        response.idle_s = self._limits.idle_s
+        assert self._loop is not None
+        if self._loop.time() > self._deadline:
+            raise self._late()
+
+    def _end(self) -> list[JsonObject]:
+        """The last chunks when all bytes have come; what is wrong with the answer is kept for the next time."""
+        try:
+            last = self._reader.close()
+            ready = self._looked_through(last) if last else last
+        except ModelError as error:
+            self._trouble = error
+            return []
+        if self._reader.is_behind:
+            self._behind = iter(self._reader.catch_up())
+        elif self._trouble is None:
+            self.is_over = self._has_ended
+            self._trouble = None if self._has_ended else _ended_early()
+            return ready + self._held if self.is_over else ready
+        return ready
+
     def _looked_through(self, batch: list[JsonObject]) -> list[JsonObject]:
         """What the caller may have of some chunks and of those that were held back."""
         ready: list[JsonObject] = []
         for chunk in batch:
-            try:
-                self._refuse_error(chunk)
-            except Failed as failed:
-                self._trouble = failed
+            if (error := self._dialect.error_in(chunk)) is not None:
+                self._trouble = self._told_of(error)
                 break
-            self._has_ended = self._has_ended or self._dialect.is_end(chunk)
+            is_said, is_end = self._dialect.look(chunk)
+            self._has_ended = is_end or self._has_ended
             if self._has_spoken:
                 ready.append(chunk)
                 continue
             self._held.append(chunk)
-            if self._dialect.says_something(chunk):
+            if is_said:
                 self._has_spoken = True
                 ready, self._held = self._held, []
         return ready
 
-    def _refuse_error(self, chunk: JsonObject) -> None:
-        if (error := self._dialect.error_in(chunk)) is not None:
-            raise Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.letter.sent))
+    def _told_of(self, error: JsonObject) -> Failed:
+        return Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.letter.sent))
 
     # How it begins --------------------------------------------------------------------------------------------------------
 
     async def _begun(self, within_s: float) -> Response:
         """Sends the letter and looks at the head of its answer."""
-        self._pool = await self._sender.pool().__aenter__()
-        response = self._response = await self._timer.within(within_s, self._sender.send(self._pool, self))
+        loop = self._loop = asyncio.get_running_loop()
+        pool = self._pool = self._sender.pool(loop)
+        limits = self._limits
+        now = loop.time()
+        self._deadline = now + limits.total_s
+        until = min(now + within_s, self._deadline)
+        try:
+            response = self._response = await self._sender.send(pool, self, until=until)
+        except TimeoutError:
+            raise (_silent(within_s) if until < self._deadline else self._late()) from None
         self.is_stale = False
         self._dialect.heard(response)
         # From here on each read of the socket is timed by itself, which is cheaper than timing each piece.
-        response.idle_s = self._limits.idle_s
+        response.idle_s = min(limits.first_byte_s, limits.idle_s)
         if not 200 <= response.status_code < 300:
             raise Failed(await self._refusal(response))
         if response.encoding:
             _refuse_encoding(response.encoding)
         return response
-
-    async def _first_piece(self, response: Response) -> bytes | None:
-        limits = self._limits
-        first = response.piece()
-        return await (self._timer.within(limits.first_byte_s, first) if limits.first_byte_s < limits.idle_s else first)
 
     async def _refusal(self, response: Response) -> Failure:
         import httpx2
@@ -214,12 +240,10 @@ class Exchange:
             return Failure(ProtocolError(f"the server redirects (HTTP {status}), which is not followed"), retry=False)
         data = b""
         # The status says enough even if the body breaks off.
-        with contextlib.suppress(httpx2.HTTPError, Failed):
-            while len(data) < ERROR_BYTES_MAX:
-                piece = await self._timer.within(self._limits.idle_s, response.piece())
-                if piece is None:
-                    break
-                data += piece
+        with contextlib.suppress(httpx2.HTTPError, TimeoutError):
+            async with asyncio.timeout_at(self._deadline):
+                while len(data) < ERROR_BYTES_MAX and (piece := await response.piece()) is not None:
+                    data += piece
         error = self._error_object(data[:ERROR_BYTES_MAX], status)
         return self._dialect.failure_of(status, error, response.headers, now=time.time(), sent=self.letter.sent)
 
@@ -234,6 +258,9 @@ class Exchange:
             (error for error in map(self._dialect.error_in, chunks) if error is not None), {"message": f"HTTP {status}"}
         )
 
+    def _late(self) -> Failed:
+        return _too_late(f"the answer was not complete within {self._limits.total_s:g} s")
+
     # What goes wrong ------------------------------------------------------------------------------------------------------
 
     def _explain(self, error: Exception) -> None:
@@ -242,8 +269,9 @@ class Exchange:
 
         if isinstance(error, Failed):
             self._hide_secrets(error.failure.error)
-        elif isinstance(error, httpx2.ReadTimeout):
-            raise _too_late(f"the server sent nothing for {self._limits.idle_s:g} s") from error
+        elif isinstance(error, (TimeoutError, httpx2.ReadTimeout)):
+            waited_s = self._response.idle_s if self._response is not None else None
+            raise _silent(waited_s or self._limits.idle_s) from error
         elif isinstance(error, (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError)):
             failure = failure_of_exception(error)
             self._hide_secrets(failure.error)
@@ -251,41 +279,15 @@ class Exchange:
 
     def _hide_secrets(self, error: ModelError) -> None:
         """Takes out of the error what the server echoed."""
-        error.args = tuple(masked(text, self.secrets) if isinstance(text, str) else text for text in error.args)
+        error.args = tuple(masked(text, secrets_of(self.auth)) if isinstance(text, str) else text for text in error.args)
 
 
-class _Timer:
-    """Keeps the time of one answer, by a clock that nobody can set."""
-
-    def __init__(self, total_s: float) -> None:
-        self._total_s = total_s
-        self._deadline = time.monotonic() + total_s
-
-    async def within(self, seconds: float, work: Awaitable[T]) -> T:
-        """Waits for the work so long, or until the whole answer is late.
-
-        Raises:
-            Failed: time is over. Not to be tried again by itself: the caller has waited long enough.
-        """
-        left_s = self._deadline - time.monotonic()
-        try:
-            async with asyncio.timeout(min(seconds, left_s)):
-                return await work
-        except TimeoutError:
-            if seconds < left_s:
-                raise _too_late(f"the server sent nothing for {seconds:g} s") from None
-            raise self._over() from None
-
-    def check(self) -> None:
-        """Raises as `within` does if the whole answer is late by now."""
-        if time.monotonic() > self._deadline:
-            raise self._over()
-
-    def _over(self) -> Failed:
-        return _too_late(f"the answer was not complete within {self._total_s:g} s")
+def _silent(seconds: float) -> Failed:
+    return _too_late(f"the server sent nothing for {seconds:g} s")
 
 
 def _too_late(told: str) -> Failed:
+    # Not to be tried again by itself: the caller has waited long enough.
     return Failed(Failure(RequestTimeout(told, retryable=True), retry=False))
 
 

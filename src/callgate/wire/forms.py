@@ -52,6 +52,8 @@ class Splitter(Protocol):
 
 def splitter_of(head: bytes, bytes_max: int) -> Splitter | None:
     """The form of an answer that starts so; None while more bytes are needed to tell."""
+    if head.startswith(b"data:"):  # Nearly all that come in pieces begin so.
+        return _EventStream(bytes_max)
     if not head:
         return None
     if head[0] in _OPENERS:
@@ -98,14 +100,14 @@ class _EventStream:
             self._line_start.clear()
         for line in lines:
             self._take_line(line, texts)
-        self._line_start += rest
-        self._check_size(len(self._line_start))
+        if rest:
+            self._line_start += rest
+            self._check_size(len(self._line_start))
 
     def close(self, texts: list[bytes]) -> None:
-        line = bytes(self._line_start)
-        if self._bare is None and _SSE_OTHER_FIELD.match(line) and not _is_known_field(line):
-            raise cut_in("a line")
-        if line:
+        if line := bytes(self._line_start):
+            if self._bare is None and _SSE_OTHER_FIELD.match(line) and not _is_known_field(line):
+                raise cut_in("a line")
             self._take_line(line, texts)
         if self._bare is not None:
             self._bare.close(texts)
@@ -113,11 +115,12 @@ class _EventStream:
         self._end_event(texts, last=True)
 
     def _take_line(self, line: bytes, texts: list[bytes]) -> None:
+        if not line:
+            self._end_event(texts)
+            return
         self._check_size(len(line))
         if line.startswith(b"data:"):
             self._take_data(line[6:] if line.startswith(b" ", 5) else line[5:], texts)
-        elif not line:
-            self._end_event(texts)
         elif not _is_known_field(line):
             self._take_bare(line, texts)
 
@@ -138,8 +141,11 @@ class _EventStream:
         self._bare = values if values.is_open else None
 
     def _end_event(self, texts: list[bytes], *, last: bool = False) -> None:
-        event, self._event, self._event_bytes = self._event, [], 0
-        if len(event) <= 1:
+        event = self._event
+        if not event:
+            return
+        self._event, self._event_bytes = [], 0
+        if len(event) == 1:
             texts += event
             return
         # Proxies that swallow blank lines make one event of several; a pretty-printed one still comes out as one value.
@@ -153,9 +159,8 @@ class _EventStream:
             raise _too_large(self._bytes_max)
 
 
-def _lines(data: bytes) -> list[bytes]:
-    # Of bytes, unlike of str, splitlines knows CR, LF and CRLF only: U+2028, VT and the like stay in their strings.
-    return data.splitlines()
+# Of bytes, unlike of str, splitlines knows CR, LF and CRLF only: U+2028, VT and the like stay in their strings.
+_lines = bytes.splitlines
 
 
 def _is_known_field(line: bytes) -> bool:

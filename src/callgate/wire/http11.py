@@ -8,7 +8,8 @@ nothing of what a body says, and tries nothing again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 from ssl import SSLContext
 from typing import Any
@@ -74,38 +75,44 @@ class Address:
 class DirectAnswer:
     """One answer: its head, and its bytes as they come."""
 
+    __slots__ = ("_connection", "_connections", "_decoded", "_head", "_headers", "encoding", "idle_s", "status_code")
+
     def __init__(self, connections: Connections, connection: Connection, head: Head) -> None:
         self._connections = connections
         self._connection: Connection | None = connection
-        self._raw = head.headers
+        self._head = head
         self._headers: httpx2.Headers | None = None
         self._decoded: AsyncIterator[bytes] | None = None
         self.status_code = head.status
+        self.encoding = head.encoding
         self.idle_s: float | None = None
         """How long a piece may take to come."""
-        encoding = [value.decode("latin-1") for name, value in head.headers if name == b"content-encoding"]
-        self.encoding = ",".join(encoding)
-        """How the body is encoded on its way; mostly not at all."""
 
     @property
     def headers(self) -> httpx2.Headers:
         """The headers, by name in any case."""
         if self._headers is None:
-            self._headers = httpx2.Headers(self._raw)
+            self._headers = httpx2.Headers(self._head.headers)
         return self._headers
 
-    async def piece(self) -> bytes | None:
-        """The next bytes, decoded; None at the end."""
-        if self.encoding:
-            if self._decoded is None:
-                encoded = httpx2.Response(self.status_code, headers=self.headers, stream=_Encoded(self))
-                self._decoded = encoded.aiter_bytes()
-            return await anext(self._decoded, None)
-        return await self.raw_piece()
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known that no more pieces come."""
+        return self._connection is None or (not self.encoding and self._connection.is_complete)
 
-    async def raw_piece(self) -> bytes | None:
+    def piece(self) -> Awaitable[bytes | None]:
+        """The next bytes, decoded; None at the end."""
+        if not self.encoding and self._connection is not None:
+            return self._connection.piece(self.idle_s)
+        if self._decoded is None:
+            encoded = httpx2.Response(self.status_code, headers=self.headers, stream=_Encoded(self))
+            self._decoded = encoded.aiter_bytes()
+        return anext(self._decoded, None)
+
+    def raw_piece(self) -> Awaitable[bytes | None]:
         """The next bytes as they come."""
-        return None if self._connection is None else await self._connection.piece(self.idle_s)
+        assert self._connection is not None, "whoever has closed an answer reads no more of it"
+        return self._connection.piece(self.idle_s)
 
     async def aclose(self) -> None:
         """Lets go of the connection: for the next request if all is well, for good otherwise."""
@@ -134,43 +141,43 @@ class Connections:
         self._connect_s = connect_s
         self._kept_max = kept
         self._kept_s = kept_s
-        self._room = asyncio.Semaphore(at_once)
+        self._room = _Room(at_once)
         self._idle: list[Connection] = []
         """Those that wait for a request, the one that was used last at the end."""
-        self._loop = asyncio.get_running_loop()
 
-    async def post(self, address: Address, more: list[Header], body: bytes, sending: Any) -> DirectAnswer:
+    async def post(
+        self, address: Address, more: list[Header], body: bytes, sending: Any, *, until: float | None = None
+    ) -> DirectAnswer:
         """Sends a body with the headers of the address and `more`; the answer is there as soon as its head is.
 
-        `sending` is told in `is_stale` whether the connection had been used before.
+        `sending` is told in `is_stale` whether the connection had been used before; `until` is a time of the event loop.
+
+        Raises:
+            httpx2.HTTPError: there is no connection, it broke or is too slow, or what came is not HTTP.
+            TimeoutError: the head of the answer did not come in time.
         """
         sending.is_stale = False
         lines = address.lines(more)
-        connection = await self.take(address.origin)
+        has_place = self._room.take_free()
+        connection = self._kept_one(address.origin) if has_place else None
+        if connection is None:
+            async with asyncio.timeout_at(until):
+                connection = await self._waited_for(address.origin, has_place=has_place)
         sending.is_stale = connection.is_used
         try:
             connection.send(lines, body)
-            return DirectAnswer(self, connection, await connection.answer_head())
+            return DirectAnswer(self, connection, await connection.answer_head(until))
         except BaseException:
             await self.release(connection)
             raise
 
-    async def take(self, origin: Origin) -> Connection:
-        """A connection to the origin: one that was kept, or a new one. Whoever takes it gives it to `release`."""
-        await self._room.acquire()
-        try:
-            return await self._kept_one(origin) or await self._new_one(origin)
-        except BaseException:
-            self._room.release()
-            raise
-
     async def release(self, connection: Connection) -> None:
         """Takes a connection back."""
-        self._room.release()
+        self._room.leave()
         if not connection.can_be_kept:
             await connection.socket.aclose()
             return
-        connection.keep(self._loop.time() + self._kept_s)
+        connection.keep(time.monotonic() + self._kept_s)
         self._idle.append(connection)
         if len(self._idle) > self._kept_max:
             await self._idle.pop(0).socket.aclose()
@@ -180,16 +187,58 @@ class Connections:
         while self._idle:
             await self._idle.pop().socket.aclose()
 
-    async def _kept_one(self, origin: Origin) -> Connection | None:
-        for index in range(len(self._idle) - 1, -1, -1):
-            if index < len(self._idle) and self._idle[index].origin == origin:
-                connection = self._idle.pop(index)
-                if connection.kept_until > self._loop.time() and not connection.socket.is_readable():
+    def _kept_one(self, origin: Origin) -> Connection | None:
+        """A connection to the origin that was kept, if there is one."""
+        idle = self._idle
+        for index in range(len(idle) - 1, -1, -1):
+            if idle[index].origin == origin:
+                connection = idle.pop(index)
+                if connection.kept_until > time.monotonic() and not connection.socket.is_readable():
                     return connection
-                await connection.socket.aclose()
+                connection.socket.abort()
         return None
 
-    async def _new_one(self, origin: Origin) -> Connection:
-        scheme, host, port = origin
-        trust = self._trust if scheme == b"https" else None
-        return Connection(origin, await connect(host, port, trust=trust, timeout_s=self._connect_s))
+    async def _waited_for(self, origin: Origin, *, has_place: bool) -> Connection:
+        """A connection to the origin as soon as there is room for it, mostly a new one."""
+        if not has_place:
+            await self._room.wait()
+        try:
+            if (kept := self._kept_one(origin)) is not None:
+                return kept
+            scheme, host, port = origin
+            trust = self._trust if scheme == b"https" else None
+            return Connection(origin, await connect(host, port, trust=trust, timeout_s=self._connect_s))
+        except BaseException:
+            self._room.leave()
+            raise
+
+
+class _Room:
+    """Places for so many at once. Who finds none free waits until somebody hands one on, first come first."""
+
+    def __init__(self, places: int) -> None:
+        self._free = places
+        self._waiting = 0
+        self._handed_on = asyncio.Semaphore(0)
+
+    def take_free(self) -> bool:
+        """Takes a place if one is free; whether one was."""
+        if not self._free:
+            return False
+        self._free -= 1
+        return True
+
+    async def wait(self) -> None:
+        """Waits for a place and takes it."""
+        self._waiting += 1
+        try:
+            await self._handed_on.acquire()
+        finally:
+            self._waiting -= 1
+
+    def leave(self) -> None:
+        """Gives a place back."""
+        if self._waiting:
+            self._handed_on.release()
+        else:
+            self._free += 1

@@ -15,7 +15,7 @@ import socket
 import ssl
 import sys
 from collections import deque
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -39,6 +39,9 @@ class _Inbox(asyncio.BufferedProtocol):
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
+        self._until: float | None = None
+        """How long whoever waits is willing to, by the clock of the event loop."""
+        self._alarm: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._held_bytes = 0
@@ -75,6 +78,8 @@ class _Inbox(asyncio.BufferedProtocol):
             self.has_ended, self.error = True, exc
         if not self.closed.done():
             self.closed.set_result(None)
+        if self._alarm is not None:
+            self._alarm.cancel()
         self._wake()
 
     def take(self) -> bytes:
@@ -87,29 +92,33 @@ class _Inbox(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
         return piece
 
-    async def arrival(self, timeout_s: float | None) -> None:
-        """Waits until there is something to take, or never will be.
-
-        Raises:
-            TimeoutError: nothing came in time.
-        """
+    def arrival(self, until: float | None) -> asyncio.Future[None]:
+        """To be waited for until there is something to take, or never will be; a `TimeoutError` if nothing came in time."""
         self._waiter = waiter = self._loop.create_future()
-        alarm = None if timeout_s is None else self._loop.call_later(timeout_s, _ring, waiter)
-        try:
-            await waiter
-        finally:
-            self._waiter = None
-            if alarm is not None:
-                alarm.cancel()
+        self._until = until
+        # Nearly all that is waited for comes long before its time is over. So an alarm is left as it is when somebody has
+        # waited, and looks when it rings who waits then: there is one in a minute, and not one for each wait.
+        if until is not None and (self._alarm is None or until < self._alarm.when()):
+            self._set_alarm(until)
+        return waiter
+
+    def _set_alarm(self, at: float) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm = self._loop.call_at(at, self._ring, at)
+
+    def _ring(self, at: float) -> None:
+        self._alarm = None
+        if self._waiter is None or self._waiter.done() or self._until is None:
+            return
+        if at < self._until:
+            self._set_alarm(self._until)
+        else:
+            self._waiter.set_exception(TimeoutError())
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-
-def _ring(waiter: asyncio.Future[None]) -> None:
-    if not waiter.done():
-        waiter.set_exception(TimeoutError())
 
 
 class Socket:
@@ -119,6 +128,8 @@ class Socket:
         self._transport = transport
         self._inbox = inbox
         self._unsent: list[bytes] = []
+        self._look: Callable[[], Any] | None = None
+        """Asks the system whether there is something to read."""
 
     @property
     def has_something(self) -> bool:
@@ -129,21 +140,18 @@ class Socket:
         """Takes bytes that leave before the next read. What becomes of them is told to whoever reads."""
         self._unsent += pieces
 
-    async def read(self, timeout_s: float | None = None) -> bytes:
-        """The next bytes, at most one buffer of them; none at the end.
+    async def read(self, until: float | None = None) -> bytes:
+        """The next bytes, at most one buffer of them; none at the end. `until` is a time of the event loop.
 
         Raises:
-            httpx2.ReadTimeout: nothing came in time.
+            TimeoutError: nothing came in time.
             httpx2.ReadError: the connection broke.
         """
         if self._unsent:
             self._flush()
         inbox = self._inbox
         if not inbox.pieces and not inbox.has_ended:
-            try:
-                await inbox.arrival(timeout_s)
-            except TimeoutError as error:
-                raise httpx2.ReadTimeout(str(error)) from error
+            await inbox.arrival(until)
         if inbox.pieces:
             return inbox.take()
         if inbox.error is not None:
@@ -152,24 +160,22 @@ class Socket:
 
     def is_readable(self) -> bool:
         """Whether something came, even if the event loop has not looked at it yet: of a kept connection, mostly its end."""
-        if self.has_something:
+        if self._inbox.pieces or self._inbox.has_ended or self._transport.is_closing():
             return True
-        sock = self._transport.get_extra_info("socket")
-        number = -1 if sock is None else sock.fileno()
-        if number < 0:
-            return True
-        if sys.platform == "win32" or not hasattr(select, "poll"):
-            return bool(select.select([number], [], [], 0)[0])
-        poll = select.poll()
-        poll.register(number, select.POLLIN)
-        return bool(poll.poll(0))
+        if self._look is None:
+            self._look = _looking(self._transport.get_extra_info("socket").fileno())
+        return bool(self._look())
 
     async def aclose(self) -> None:
         """Closes the connection at once; whatever was on its way is of no interest any more."""
-        self._unsent.clear()
-        self._transport.abort()
+        self.abort()
         if not self._inbox.closed.done():
             await asyncio.wait({self._inbox.closed}, timeout=CLOSE_S)
+
+    def abort(self) -> None:
+        """As `aclose`, for those who need not know when it is closed."""
+        self._unsent.clear()
+        self._transport.abort()
 
     async def start_tls(self, trust: ssl.SSLContext, host: str) -> Socket:
         """The same connection, encrypted from now on."""
@@ -187,6 +193,15 @@ class Socket:
             return
         for piece in unsent:
             self._transport.write(piece)
+
+
+def _looking(number: int) -> Callable[[], Any]:
+    """What tells whether a descriptor can be read at this moment."""
+    if sys.platform == "win32" or not hasattr(select, "poll"):
+        return lambda: select.select([number], [], [], 0)[0]
+    poll = select.poll()
+    poll.register(number, select.POLLIN)
+    return partial(poll.poll, 0)
 
 
 async def connect(host: str, port: int, *, trust: ssl.SSLContext | None, timeout_s: float | None) -> Socket:

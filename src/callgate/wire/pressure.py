@@ -163,6 +163,8 @@ class Pressure:
 
     def _next_wait(self, turn: Turn, patience: int) -> float | asyncio.Future[None] | None:
         """What the caller has to wait for next: so many seconds, the scout, or nothing."""
+        if not self._pause_s and not turn.is_late and self._open_until is None:
+            return None  # All is well, as nearly always.
         with self._lock:
             now = self._clock.now()
             self._pass_circuit(turn, now)
@@ -205,6 +207,8 @@ class Pressure:
 
     def note_answer(self, turn: Turn, *, let_in: bool) -> None:
         """The server spoke: it is not out of order, and a scout that was let in ends the pause."""
+        if self._open_until is None and not self._failures and self._scout.holder is None and self._trial.holder is None:
+            return  # All is well, as nearly always, and there is nothing to end.
         with self._lock:
             self._open_until = None
             self._failures.clear()
@@ -241,6 +245,8 @@ class Pressure:
 
     def note_end(self, turn: Turn) -> None:
         """The turn is over; if others waited for it, they go on."""
+        if self._scout.holder is None and self._trial.holder is None:
+            return
         woken: dict[asyncio.Future[None], None] = {}
         with self._lock:
             self._trial.leave(turn)
@@ -257,24 +263,25 @@ class _Post:
     """
 
     def __init__(self) -> None:
-        self._holder: weakref.ref[Turn] | None = None
+        self.holder: weakref.ref[Turn] | None = None
+        """Who holds it, dead or alive."""
         self._since = 0.0
 
     def is_held_by(self, turn: Turn) -> bool:
-        return self._holder is not None and self._holder() is turn
+        return self.holder is not None and self.holder() is turn
 
     def is_taken(self, now: float) -> bool:
-        turn = self._holder() if self._holder is not None else None
+        turn = self.holder() if self.holder is not None else None
         return turn is not None and not turn.is_lost(now - self._since)
 
     def take(self, turn: Turn, now: float) -> None:
-        self._holder, self._since = weakref.ref(turn), now
+        self.holder, self._since = weakref.ref(turn), now
 
     def leave(self, turn: Turn) -> bool:
         """Frees the place if the turn holds it; whether it did."""
         was_held = self.is_held_by(turn)
         if was_held:
-            self._holder = None
+            self.holder = None
         return was_held
 
 
@@ -315,6 +322,8 @@ class _Endpoints:
     def get(self, endpoint: Hashable, clock: Clock) -> Pressure:
         # The pressure holds its clock, so the id stays the clock's.
         key = (endpoint, id(clock))
+        if (pressure := self._kept.get(key)) is not None:
+            return pressure
         with self._lock:
             pressure = self._kept.get(key)
             if pressure is None:

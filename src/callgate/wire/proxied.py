@@ -70,7 +70,8 @@ class ProxiedAnswer:
         self._response = response
         self._timeouts = timeouts
         self._pieces = response.aiter_bytes()
-        self._is_whole = False
+        self.is_over = False
+        """Whether it is known that no more pieces come."""
         self.status_code = response.status_code
         self.headers = response.headers
         self.idle_s: float | None = None
@@ -81,13 +82,13 @@ class ProxiedAnswer:
         """The next bytes, decoded; None at the end."""
         self._timeouts["read"] = self.idle_s  # The client itself times each read of the socket.
         piece = await anext(self._pieces, None)
-        self._is_whole = piece is None
+        self.is_over = piece is None
         return piece
 
     async def aclose(self) -> None:
         """Lets go of the connection."""
         try:
-            if self._is_whole and self._has_more():
+            if self.is_over and self._has_more():
                 await self._response.extensions["network_stream"].aclose()
         finally:
             await self._response.aclose()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from callgate.errors import JsonError, LimitExceeded, ProtocolError, UsageError
 from callgate.strict_json import DEPTH_MAX, parse, parse_isolating
@@ -79,18 +79,16 @@ class ResponseReader:
             ProtocolError: the answer is not what the protocol promises.
             LimitExceeded: it is larger than allowed.
         """
-        self._raise_failure()
-        if self._closed:
-            raise UsageError("this ResponseReader is closed: make a new one for every answer")
-        self._refuse_if_behind()
+        if self._failure is not None or self._closed or self._left:
+            self._refuse()
         texts: list[bytes] = []
         try:
             self._take(data, texts)
         except (ProtocolError, LimitExceeded) as error:
             self._failure = error
-        chunks = self._parsed(texts)
-        if not chunks and not self._left:
-            self._raise_failure()
+        chunks = self._parsed(texts) if texts else []
+        if self._failure is not None and not chunks and not self._left:
+            raise self._failure from None
         return chunks
 
     def close(self) -> list[JsonObject]:
@@ -100,17 +98,17 @@ class ResponseReader:
             ProtocolError: the answer is empty, ends in the middle of something, or had failed before.
             LimitExceeded: it is larger than allowed.
         """
-        self._raise_failure()
-        if self._closed:
+        if self._closed and self._failure is None:
             return []
-        self._refuse_if_behind()
+        if self._failure is not None or self._left:
+            self._refuse()
         self._closed = True
         texts: list[bytes] = []
         try:
             self._finish(texts)
         except (ProtocolError, LimitExceeded) as error:
             self._failure = error
-        chunks = self._parsed(texts)
+        chunks = self._parsed(texts) if texts else []
         if not self._left:
             self._check_end()
         return chunks
@@ -125,16 +123,22 @@ class ResponseReader:
         yield from self._heavy_steps()
         if self._closed:
             self._check_end()
-        self._raise_failure()
+        if self._failure is not None:
+            raise self._failure from None
 
     def _check_end(self) -> None:
         if self._failure is None and not self._gave_any:
             self._failure = ProtocolError("the answer holds no response", retryable=True)
-        self._raise_failure()
+        if self._failure is not None:
+            raise self._failure from None
 
-    def _refuse_if_behind(self) -> None:
-        if self._left:
-            raise UsageError("this ResponseReader has not read all that it was given: go through catch_up() first")
+    def _refuse(self) -> NoReturn:
+        """Says why nothing more is taken."""
+        if self._failure is not None:
+            raise self._failure from None
+        if self._closed:
+            raise UsageError("this ResponseReader is closed: make a new one for every answer")
+        raise UsageError("this ResponseReader has not read all that it was given: go through catch_up() first")
 
     def read_whole(self, data: bytes) -> list[JsonObject]:
         """All chunks of an answer that is already complete: as `feed` and `close`, but quicker for the usual one object.
@@ -159,10 +163,6 @@ class ResponseReader:
         if not self._left:
             self._check_end()
         return chunks
-
-    def _raise_failure(self) -> None:
-        if self._failure is not None:
-            raise self._failure from None
 
     def _take(self, data: bytes, texts: list[bytes]) -> None:
         room = self._total_bytes_max - self._total_bytes
@@ -209,12 +209,14 @@ class ResponseReader:
 
     def _parsed_light(self) -> list[JsonObject]:
         chunks: list[JsonObject] = []
-        while self._left and not is_heavy(self._left[0]):
+        left = self._left
+        while left and not is_heavy(left[0]):
             try:
-                chunks += self._read(self._left.popleft())
+                chunks += self._read(left.popleft())
             except (ProtocolError, LimitExceeded) as error:
                 self._fail(error)
-        self._gave_any = self._gave_any or bool(chunks)
+        if chunks:
+            self._gave_any = True
         return chunks
 
     def _heavy_steps(self) -> Iterator[list[JsonObject]]:
@@ -237,19 +239,21 @@ class ResponseReader:
         self._left.clear()
 
     def _read(self, text: bytes) -> list[JsonObject]:
-        return _objects(text, last=self._closed)
+        """The object of this text, or the objects of an array of them, which is how some error bodies are wrapped."""
+        try:
+            value = _parse(text)
+        except JsonError:
+            raise (cut_in("an event") if self._closed else _not_json(text)) from None
+        if isinstance(value, dict):
+            return [cast("JsonObject", value)]
+        items: list[Any] = cast("list[Any]", value) if isinstance(value, list) else []
+        if not items or not all(isinstance(item, dict) for item in items):
+            raise ProtocolError(f"the answer holds JSON that is not an object: {excerpt(text)}")
+        return items
 
 
-def _objects(text: bytes, *, last: bool) -> list[JsonObject]:
-    """The object of this text, or the objects of an array of them, which is how some error bodies are wrapped."""
-    try:
-        value = _parse(text)
-    except JsonError:
-        raise cut_in("an event") if last else ProtocolError(f"the answer is not JSON: {excerpt(text)}") from None
-    items: list[Any] = cast("list[Any]", value) if isinstance(value, list) and value else [value]
-    if not all(isinstance(item, dict) for item in items):
-        raise ProtocolError(f"the answer holds JSON that is not an object: {excerpt(text)}")
-    return items
+def _not_json(text: bytes) -> ProtocolError:
+    return ProtocolError(f"the answer is not JSON: {excerpt(text)}")
 
 
 def _parse(text: bytes) -> Any:

@@ -12,7 +12,7 @@ import ssl
 import weakref
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from callgate import __version__
 from callgate.errors import ProtocolError
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from callgate.wire.http11 import Address, Connections
     from callgate.wire.proxied import Proxied
 
-__all__ = ["CONNECTIONS_KEPT", "HEADERS", "Pool", "Sender", "Sending"]
+__all__ = ["CONNECTIONS_KEPT", "HEADERS", "Credentials", "Pool", "Sender", "Sending", "secrets_of"]
 
 logger = logging.getLogger("callgate.wire")
 
@@ -45,31 +45,40 @@ class Sending(Protocol):
     """What a sender tells of a letter on its way, and is told of it."""
 
     letter: Letter
-    secrets: list[str]
-    """What must appear in no error."""
+    auth: Mapping[str, str]
+    """The credentials that were sent."""
     is_watched: bool
     """Whether it must be known for sure if a connection is new: after one broke that may have been old."""
     is_stale: bool
     """Nothing came back yet, over a connection that had been used before, as far as is known."""
 
 
+Credentials: TypeAlias = Callable[[], "dict[str, str] | Awaitable[dict[str, str]]"]
+"""The headers that let a request in, or a wait for them where they have to be fetched."""
+
+
+def secrets_of(auth: Mapping[str, str]) -> list[str]:
+    """What of the credentials must appear in no error."""
+    return [value.removeprefix("Bearer ") for value in auth.values()]
+
+
 class Sender:
     """Sends letters to one server."""
 
-    def __init__(self, *, auth: Callable[[], Awaitable[dict[str, str]]], connect_s: float) -> None:
-        self.auth = auth
+    def __init__(self, *, auth: Credentials, connect_s: float) -> None:
+        self._auth = auth
         self._connect_s = connect_s
         self._ssl: ssl.SSLContext | None = None
         self._addresses: dict[str, Address] = {}
         # Connections belong to the event loop that made them, and a gate may be used from several.
         self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
 
-    def pool(self) -> Pool:
-        """The connections of the running event loop. Whoever uses them enters and leaves."""
-        loop = asyncio.get_running_loop()
+    def pool(self, loop: asyncio.AbstractEventLoop) -> Pool:
+        """The connections of the running event loop. Whoever uses them counts among their users, and leaves."""
         pool = self._pools.get(loop)
         if pool is None:
             pool = self._pools[loop] = self._new_pool()
+        pool.users += 1
         return pool
 
     def _new_pool(self) -> Pool:
@@ -82,28 +91,42 @@ class Sender:
             self._ssl = httpx2.create_ssl_context()
         return Pool(trust=self._ssl, connect_s=self._connect_s, has_proxies=has_proxies())
 
-    async def send(self, pool: Pool, sending: Sending) -> Response:
-        """Sends a letter; the answer is there as soon as its head is.
+    async def auth(self) -> dict[str, str]:
+        """The credentials, as soon as they are there.
+
+        Raises:
+            ModelError: there are none.
+        """
+        auth = self._auth()
+        return auth if isinstance(auth, dict) else await auth
+
+    async def send(self, pool: Pool, sending: Sending, *, until: float) -> Response:
+        """Sends a letter; the answer is there as soon as its head is, `until` a time of the event loop at the latest.
 
         Raises:
             ModelError: there are no credentials, or they cannot be sent.
-            httpx2.HTTPError: there is no connection, it broke, or what came is not HTTP.
+            httpx2.HTTPError: there is no connection, it broke or is too slow, or what came is not HTTP.
+            TimeoutError: the head of the answer did not come in time.
         """
-        auth = await self.auth()
-        sending.secrets = [value.removeprefix("Bearer ") for value in auth.values()]
+        auth = self._auth()
+        if not isinstance(auth, dict):
+            async with asyncio.timeout_at(until):
+                auth = await auth
+        sending.auth = auth
         letter = sending.letter
         address = self._address(letter.url)
         if address.auth != auth:
             address.carries(_head(address.host, auth), auth)
         carried: dict[str, str] = {}
         inject(carried)
-        more = [(name.encode(), value.encode()) for name, value in carried.items()]
+        more = [(name.encode(), value.encode()) for name, value in carried.items()] if carried else []
         if logger.isEnabledFor(logging.DEBUG):
             told = f"POST {letter.url} {letter.body.decode('utf-8', 'replace')}"
-            logger.debug("request: %s", masked(told, sending.secrets))
+            logger.debug("request: %s", masked(told, secrets_of(auth)))
         if pool.has_proxies:
-            return await pool.proxied().post(address, more, letter.body, sending)
-        return await pool.direct().post(address, more, letter.body, sending)
+            async with asyncio.timeout_at(until):
+                return await pool.proxied().post(address, more, letter.body, sending)
+        return await pool.direct().post(address, more, letter.body, sending, until=until)
 
     def _address(self, url: str) -> Address:
         known = self._addresses.get(url)
@@ -154,23 +177,19 @@ class Pool:
             )
         return self._proxied
 
-    async def __aenter__(self) -> Pool:
-        self.users += 1
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
+    def leave(self) -> bool:
+        """One of the `users` is done. Whether it was the last, and has to close what nobody needs any more."""
         self.users -= 1
-        if self.is_retired:
-            await self._close_if_done()
+        return self.is_retired and not self.users
 
     async def retire(self) -> None:
-        """Nobody enters any more."""
+        """Nobody comes any more."""
         self.is_retired = True
-        await self._close_if_done()
+        if not self.users:
+            await self.aclose()
 
-    async def _close_if_done(self) -> None:
-        if self.users:
-            return
+    async def aclose(self) -> None:
+        """Closes the connections."""
         for connections in (self._direct, self._proxied):
             if connections is not None:
                 await connections.aclose()
