@@ -16,6 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from callgate.definitions.docstrings import Docstring, docstring_from
+from callgate.definitions.json_forms import reader_of
 from callgate.definitions.python_types import (
     FieldType,
     NotExpressible,
@@ -178,6 +179,7 @@ class FunctionTool:
         self._keys = {parameter.name: self._fields[parameter.name].key(parameter.name) for parameter in self._parameters}
         required = [parameter.name for parameter in self._parameters if self._is_required(parameter)]
         self._adapter = _adapter(name, self._fields, required, self._signature)
+        self._read = reader_of(self._adapter)
         doc = docstring_from(_docstring(fn))
         self.definition = ToolDefinition(
             name=name,
@@ -242,7 +244,7 @@ class FunctionTool:
             raise ArgumentsInvalid(tuple(f"unknown argument {shown(key)}" for key in unknown[:10]))
         try:
             # Read as JSON, not as Python values: a strict model takes "2026-01-31" for a date from JSON only.
-            values = cast("dict[str, Any]", self._adapter.validate_json(dump(dict(args))))
+            values = cast("dict[str, Any]", self._read(dump(dict(args))))
         except ValidationError as error:
             raise ArgumentsInvalid(sentences_of(error, args)) from None
         except JsonError as error:
