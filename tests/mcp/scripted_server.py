@@ -2,7 +2,7 @@
 
 Run it with a JSON object of options, or @ and a file of it: `tools` (names to offer), `more` (whole tools),
 `start_delay_s`, `refuse` (exit at once), `greeting` (lines that are no messages), `can` (capabilities), `answers` (results
-of other methods).
+of other methods), `silent` (says nothing to what it does not know).
 """
 
 import json
@@ -193,6 +193,8 @@ def main():
         if "id" not in request or "method" not in request:
             continue
         result = answer(request)
+        if result is NotImplemented and OPTIONS.get("silent"):
+            continue
         if result is NotImplemented:
             send({"id": request["id"], "error": {"code": -32601, "message": f"no method {request['method']}"}})
         elif result is not None:
