@@ -83,6 +83,8 @@ class ResponseReader:
         if self._closed:
             raise UsageError("this ResponseReader is closed: make a new one for every answer")
         self._refuse_if_behind()
+        if type(data) is not bytes:
+            data = _as_bytes(data)
         texts: list[bytes] = []
         try:
             self._take(data, texts)
@@ -238,6 +240,16 @@ class ResponseReader:
 
     def _read(self, text: bytes) -> list[JsonObject]:
         return _objects(text, last=self._closed)
+
+
+def _as_bytes(data: Any) -> bytes:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(cast("Any", data))
+    # Text has lost what a character that is split between two chunks, or is no character at all, looked like.
+    raise UsageError(
+        f"ResponseReader.feed takes the bytes of the answer as they came, not {type(data).__name__}: give it those, or "
+        "text.encode() where there is nothing but text"
+    )
 
 
 def _objects(text: bytes, *, last: bool) -> list[JsonObject]:
