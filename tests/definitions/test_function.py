@@ -419,6 +419,18 @@ def test_unpacked_star_types_are_taken_whole():
     def f(*args: *tuple[int, str], **kwargs: Unpack[Options]): ...
 
     assert call(f, {"args": [1, "a"], "kwargs": {"q": 1}}) == ((1, "a"), {"q": 1})
+    assert function_tool(f).definition.input_schema["required"] == ["args"]
+
+
+def test_kwargs_of_which_some_are_needed_are_needed():
+    class Options(typing.TypedDict):
+        q: int
+        may: typing.NotRequired[int]
+
+    def f(*numbers: int, **options: Unpack[Options]): ...
+
+    assert function_tool(f).definition.input_schema["required"] == ["options"]
+    assert call(f, {"options": {"q": 1}}) == ((), {"q": 1})
 
 
 def test_kwargs_cannot_reach_what_is_already_taken():

@@ -20,6 +20,7 @@ from callgate.definitions.json_forms import reader_of
 from callgate.definitions.python_types import (
     FieldType,
     NotExpressible,
+    accepts_none_of_it,
     adapter_for,
     default_as_json,
     fields_adapter,
@@ -263,7 +264,10 @@ class FunctionTool:
             raise ArgumentsInvalid(tuple(f"{name}: {shown(key)} is not a free name" for key in taken))
 
     def _is_required(self, parameter: Parameter) -> bool:
-        return parameter.default is ABSENT and not parameter.is_variadic and self._fields[parameter.name].is_required
+        if parameter.is_variadic:
+            # `*args: *tuple[int, str]` and `**kwargs: Unpack[Options]` may need some; plain ones never do.
+            return not accepts_none_of_it(self._fields[parameter.name], self._signature.namespace)
+        return parameter.default is ABSENT and self._fields[parameter.name].is_required
 
     def _input_schema(self, doc: Docstring) -> dict[str, Any]:
         schema = schema_of(self._adapter)

@@ -22,7 +22,10 @@ from callgate.strict_json import dump, first_bad, parse
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
-__all__ = ["FieldType", "NotExpressible", "adapter_for", "default_as_json", "fields_adapter", "schema_of", "sentences_of"]
+__all__ = [
+    "FieldType", "NotExpressible", "accepts_none_of_it", "adapter_for", "default_as_json", "fields_adapter", "schema_of",
+    "sentences_of",
+]  # fmt: skip
 
 _log = logging.getLogger("callgate.definitions")
 
@@ -101,6 +104,19 @@ def fields_adapter(
     except TypeError as error:  # `ClassVar` and `Final` are no types of a value
         raise NotExpressible(_first_sentence(error)) from error
     return adapter_for(cast("Any", TypedDict)("_Arguments_", members), namespace)
+
+
+def accepts_none_of_it(field: FieldType, namespace: Mapping[str, Any]) -> bool:
+    """Whether an empty list, or an empty object, is a value of the type."""
+    if typing.get_origin(field.type) in (list, dict):
+        return True
+    from pydantic import ValidationError
+
+    try:
+        adapter_for(field.type, namespace).validate_python([] if typing.get_origin(field.type) is tuple else {})
+    except (NotExpressible, ValidationError):
+        return False
+    return True
 
 
 def schema_of(adapter: TypeAdapter[Any], *, mode: Any = "validation") -> dict[str, Any]:

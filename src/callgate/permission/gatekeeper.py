@@ -84,8 +84,8 @@ class Gatekeeper:
         if isinstance(answer, FunctionCall):
             if answer.name != call.name:
                 raise UsageError(
-                    f"approve answered with a call of {answer.name!r}, and {call.name!r} was asked about: only the arguments "
-                    "can be others"
+                    f"approve answered with a call of {answer.name!r}, but {call.name!r} was asked about: only its arguments"
+                    " can be changed"
                 )
             changed = dict(answer.args) if dict(answer.args) != dict(call.args) else None
             return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
