@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr
 
 from callgate import check_arguments
 from callgate.definitions.function import function_tool
+from callgate.definitions.json_forms import keys_said
 from callgate.errors import UsageError
 from callgate.output import output_of
 
@@ -75,6 +76,11 @@ class Blue(BaseModel):
 class Node(BaseModel):
     value: int
     next: "Node | None" = None
+
+
+class Tree(BaseModel):
+    kids: "dict[Level, Tree]" = {}
+    own: Level = Level.LOW
 
 
 class Strict(BaseModel):
@@ -146,6 +152,9 @@ KEEPS = [
     (dict[Rank, int], {"1": 5}, {Rank.ONE: 5}),
     (dict[Level, Level], {"1": 2}, {Level.LOW: Level.HIGH}),
     (dict[Literal[1, 2], int], {"2": 5}, {2: 5}),
+    (dict[Annotated[Level, Field(description="How much.")], int], {"2": 5}, {Level.HIGH: 5}),
+    (dict[Color | Level, int], {"red": 1, "2": 5}, {Color.RED: 1, Level.HIGH: 5}),
+    (Tree, {"kids": {"1": {"own": 2}}}, Tree(kids={Level.LOW: Tree(own=Level.HIGH)})),
     (dict[int | float, int], {"1.5": 5}, {1.5: 5}),
     (dict[int, str], {"1": "a"}, {1: "a"}),
     (dict[dt.date, int], {"2026-01-31": 1}, {dt.date(2026, 1, 31): 1}),
@@ -245,6 +254,13 @@ def test_a_field_that_a_dataclass_sets_itself_is_not_declared() -> None:
 
 def test_keys_that_are_numbers_in_python_are_declared_as_the_text_they_are_in_json() -> None:
     assert tool_of(dict[Level, int]).definition.input_schema["properties"]["value"]["propertyNames"] == {"enum": ["1", "2"]}
+
+
+def test_a_schema_of_keys_is_told_in_text_wherever_it_stands() -> None:
+    kinds = {"Level": {"type": "integer", "enum": [1, 2]}, "Color": {"type": "string", "enum": ["red"]}}
+    union = {"anyOf": [{"$ref": "#/$defs/Level"}, {"$ref": "#/$defs/Color"}, {"const": None}, {"type": "number"}, True]}
+    told = [{"enum": ["1", "2"]}, {"$ref": "#/$defs/Color"}, {"const": "null"}, {}, True]
+    assert keys_said(union, kinds) == {"anyOf": told}
 
 
 def test_an_answer_may_be_an_enum_member_in_a_literal() -> None:
