@@ -55,6 +55,11 @@ def garbage(args, request):
     return text("after the garbage")
 
 
+def halved(args, request):
+    """A text that is cut in the middle of an emoji, as a program does that counts in UTF-16."""
+    return text("a fox \ud83d")
+
+
 def flood(args, request):
     for number in range(2000):
         sys.stderr.write(f"{number} {'x' * 1000}\n")

@@ -418,6 +418,20 @@ def test_a_message_without_end_stops_the_server_and_the_next_call_finds_a_new_on
     assert value == '{"a": 1}'
 
 
+def test_half_a_character_costs_neither_a_result_nor_the_tools():
+    described = {"name": "odd", "description": "Cut \ud83d", "inputSchema": {"type": "object"}}
+
+    async def story() -> tuple[list[str], object]:
+        box = server("halved", options={"more": [described]}, start_s=60)
+        await box.start(story)
+        told = [tool.definition.description for tool in box.runnables()]
+        value = await called(box, "halved")
+        await box.aclose(story)
+        return told, value
+
+    assert run(story()) == (["Does halved.", "Cut \ufffd"], "a fox \ufffd")
+
+
 def test_a_long_result_arrives_whole():
     async def story() -> object:
         box = server("huge")

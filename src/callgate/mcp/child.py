@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from callgate.mcp.escapes import whole_characters
 from callgate.mcp.sentences import ServerFailed
 
 if TYPE_CHECKING:
@@ -266,10 +267,13 @@ async def _receive(child: Child, received: Any, hello: _Hello) -> None:
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
-                # Many servers print a greeting, and some their log, where only messages belong.
-                if line.strip():
-                    logger.debug("skipped a line that is no message: %r", line[:200])
-                continue
+                try:
+                    message = jsonrpc_message_adapter.validate_json(whole_characters(line), by_name=False)
+                except ValueError:
+                    # Many servers print a greeting, and some their log, where only messages belong.
+                    if line.strip():
+                        logger.debug("skipped a line that is no message: %r", line[:200])
+                    continue
             hello.heard(message)
             await received.send(SessionMessage(message))
     received.close()
