@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import math
 import os
 import random
@@ -481,6 +482,31 @@ def test_field_names_are_read_in_snake_case_too_and_keys_of_arguments_are_left_a
     response = {"candidates": [{"content": {"parts": [part], "role": "model"}, "finish_reason": "STOP"}]}
     (found,) = function_calls(response)
     assert (found.name, found.args, found.wire_id, found.problem) == ("f", {"file_path": "x"}, "1", None)
+
+
+def test_a_call_whose_arguments_are_not_all_there_cannot_run_whoever_reads_it() -> None:
+    piece = {"jsonPath": "$.path", "stringValue": "a", "willContinue": True}
+    begun = {"functionCall": {"name": "delete", "partialArgs": [piece], "willContinue": True}}
+    whole = {"functionCall": {"name": "delete", "partialArgs": [{"jsonPath": "$.path", "stringValue": "b"}]}}
+    end = {"functionCall": {"partialArgs": [{"jsonPath": "$.path", "stringValue": "/b"}]}}
+    cut = "The call was cut off before its arguments were complete."
+    read = [
+        [(call.args, call.problem) for call in function_calls({"parts": given})]
+        for given in ([begun], [whole], [begun, end])
+    ]
+    assert read == [[({"path": "a"}, cut)], [({"path": "b"}, None)], [({"path": "a/b"}, None)]]
+
+
+def test_the_same_part_twice_in_one_content_is_two_calls_which_each_need_a_response() -> None:
+    part = {"functionCall": {"name": "f", "id": "1"}}
+    assert len(function_calls({"role": "model", "parts": [part, part]})) == 2
+
+
+def test_half_a_character_that_another_reader_left_is_replaced() -> None:
+    part = json.loads('{"functionCall": {"name": "f", "args": {"a": ["x\\ud800"], "\\udc00": 1, "b": 5}}}')
+    (call,) = function_calls(part)
+    assert call.args == {"a": ["x\ufffd"], "\ufffd": 1, "b": 5}
+    assert call.notes == ("Characters that are not valid Unicode were replaced by U+FFFD.",)
 
 
 def test_a_lone_part_is_an_answer_too() -> None:

@@ -638,3 +638,18 @@ def test_a_loop_that_is_driven_by_hand_may_pass_snake_case_and_objects_of_the_sd
     assert talk.open_calls == []
     with pytest.raises(ConversationInvalid, match="not a function response"):
         Conversation(talk.contents[:2]).add_responses(["text"])  # type: ignore[list-item]
+
+
+def test_what_had_to_be_changed_in_a_history_is_kept_with_the_conversation() -> None:
+    given = [{"role": "user", "parts": [{"text": "Hi."}]}, {"role": "user", "content": "Hello."}]
+    talk = Conversation(given)
+    assert talk.contents == given[:1]
+    assert len(talk.repairs) == 1
+    assert "left out, because it has 'content' and no 'parts'; convert(" in talk.repairs[0]
+    assert (Conversation().repairs, Conversation(given[:1]).repairs) == ((), ())
+
+
+@pytest.mark.parametrize("contents", [5, "Hi.", b"Hi.", {"role": "user", "parts": [{"text": "Hi."}]}])
+def test_what_is_no_list_of_contents_is_refused(contents) -> None:
+    with pytest.raises(UsageError, match="Conversation takes a list of contents, not"):
+        Conversation(contents)

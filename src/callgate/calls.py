@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import difflib
+import json
 import re
 import uuid
 import warnings
@@ -141,6 +142,17 @@ class Collector:
                 self._content[key] = strict_json.mended(value)
         return [event for part in parts.parts_of(content) for event in self._take(part)]
 
+    def take(self, call_parts: Iterable[Part]) -> None:
+        """Takes the calls of a content that is all there is: what is not complete in it never will be."""
+        for part in call_parts:
+            self._seen.clear()  # Nothing is delivered twice here: whoever answers the content answers each of its parts.
+            self._take_call(_with_whole_characters(part))
+        self._cut_off()
+
+    def _cut_off(self) -> None:
+        if self._growing is not None:
+            self._complete(problem="The call was cut off before its arguments were complete.")
+
     def close(self) -> Answer:
         """The complete answer.
 
@@ -156,8 +168,7 @@ class Collector:
             why = "ended early: it has no finish reason" if self._chunks else "is empty"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
         self._flush()
-        if self._growing is not None:
-            self._complete(problem="The call was cut off before its arguments were complete.")
+        self._cut_off()
         if any(map(parts.is_response, self._parts)):
             why = "holds a function response, which is not the model's to give"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
@@ -264,10 +275,12 @@ def function_calls(answer: Any) -> list[FunctionCall]:
 
     All parts of the first candidate are read, in order (other candidates are other answers to the same question). A call
     without arguments has `{}`; arguments that cannot be read give a call with a `problem`, never one that looks as if it had
-    none. So do the calls of an answer that did not end well: nothing of it is meant to run.
+    none. So do a call whose arguments have not all come, and the calls of an answer that did not end well: nothing of it is
+    meant to run.
 
     Raises:
         TypeError: what came is none of these.
+        ProtocolError: there are more calls than any model means.
     """
     plain = _plain_object(answer)
     candidate = {} if "parts" in plain else parts.candidate_of(plain)
@@ -276,7 +289,9 @@ def function_calls(answer: Any) -> list[FunctionCall]:
         content = parts.spelled_content({"parts": [plain]})
     if not isinstance(content, dict):
         return []
-    calls = [_read_call(part)[0] for part in parts.parts_of(cast("JsonObject", content)) if parts.is_call(part)]
+    collector = Collector()
+    collector.take([part for part in parts.parts_of(cast("JsonObject", content)) if parts.is_call(part)])
+    calls = collector.calls
     reason = parts.finish_of(candidate)[0]
     if not reason or reason in RUNNABLE:
         return calls
@@ -354,6 +369,23 @@ def _is_json(value: Any) -> bool:
     if isinstance(value, (list, tuple)):
         return all(map(_is_json, cast("list[Any]", value)))
     return value is None or isinstance(value, (bool, int, float, str))
+
+
+def _with_whole_characters(part: Part) -> Part:
+    """The part as our own reader would have read it: `json.loads` leaves halves of characters as they are."""
+    args: Any = parts.call_of(part).get("args")
+    stack: list[Any] = [args]
+    left = ARGS_VALUES_MAX
+    while stack and left >= 0:
+        item = stack.pop()
+        if isinstance(item, str):
+            if not item.isascii() and strict_json.without_surrogates(item) != item:
+                return parts.with_args(part, strict_json.parse_isolating(json.dumps(args, default=str)))
+        elif isinstance(item, (dict, list)):
+            members = cast("dict[Any, Any] | list[Any]", item)
+            left -= len(members)
+            stack.extend((*members, *members.values()) if isinstance(members, dict) else members)
+    return part
 
 
 def _read_call(part: Part) -> tuple[FunctionCall, Part]:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
 from callgate import strict_json
-from callgate.errors import ConversationInvalid, JsonError
+from callgate.errors import ConversationInvalid, JsonError, UsageError
 from callgate.parts import (
     Prompt,
     answer_part,
@@ -63,16 +63,22 @@ class Conversation:
     ```
     """
 
-    __slots__ = ("_open", "_origins", "_rewritten", "_writers", "_written")
+    __slots__ = ("_open", "_origins", "_rewritten", "_writers", "_written", "repairs")
 
     def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
+        self.repairs: tuple[str, ...] = ()
+        """What had to be changed in the contents that it began with, or was left out of them."""
         self._written = Written()
         self._open: list[JsonObject] = []
         self._origins: list[str | None] = []
         self._writers: set[str | None] = set()
         self._rewritten: dict[tuple[int, bool, bool], bytes] = {}
         if contents:
-            for content in repaired(contents)[0]:
+            if isinstance(contents, (str, bytes, Mapping)) or not isinstance(cast("Any", contents), Iterable):
+                raise UsageError(f"Conversation takes a list of contents, not {contents!r:.200}")
+            kept, notes = repaired(contents)
+            self.repairs = tuple(notes)
+            for content in kept:
                 self._append(content)
                 if content["role"] == "model":
                     self._open = call_parts(content)

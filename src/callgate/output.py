@@ -13,6 +13,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from callgate import strict_json
+from callgate.definitions.json_forms import reader_of
 from callgate.definitions.python_types import NotExpressible, adapter_for, schema_of, sentences_of
 from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import JsonError, ToolNotDeclarable, UsageError
@@ -68,7 +69,7 @@ class Output:
     def __init__(self, schema: Mapping[str, Any], adapter: TypeAdapter[Any] | None = None) -> None:
         self.is_wrapped = schema.get("type") != "object"
         self.schema: JsonObject = _wrapped(schema) if self.is_wrapped else dict(schema)
-        self._adapter = adapter
+        self._read = adapter and reader_of(adapter)
         self._definition = ToolDefinition(name=ANSWER, input_schema=self.schema)
         if adapter is None:
             try:
@@ -100,18 +101,18 @@ class Output:
         Raises:
             UsageError: it does not fit the type any more.
         """
-        if self._adapter is None:
+        if self._read is None:
             return plain
         from pydantic import ValidationError
 
         try:
-            return self._adapter.validate_json(strict_json.dump(plain))
+            return self._read(strict_json.dump(plain))
         except ValidationError as error:
             told = "; ".join(sentences_of(error, plain))
             raise UsageError(f"the answer that is kept does not fit output= any more: {told}") from None
 
     def _problems(self, value: Any) -> OutputChecked | tuple[str, ...]:
-        if self._adapter is None:
+        if self._read is None:
             checked = check_arguments(self._definition, {ANSWER: value} if self.is_wrapped else _object(value))
             if checked.problems or not (self.is_wrapped or isinstance(value, dict)):
                 return tuple(checked.problems[:PROBLEMS_MAX]) or ("the answer should be an object",)
@@ -119,7 +120,7 @@ class Output:
         from pydantic import ValidationError
 
         try:
-            self._adapter.validate_json(strict_json.dump(value))
+            self._read(strict_json.dump(value))
         except ValidationError as error:
             return sentences_of(error, value)[:PROBLEMS_MAX]
         return OutputChecked(value=value)

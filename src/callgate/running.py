@@ -18,7 +18,7 @@ from callgate.errors import ToolError
 from callgate.host import enter
 from callgate.respond import json_safe
 from callgate.strict_json import without_surrogates
-from callgate.threads import StillRunning, error_sentence
+from callgate.threads import NOT_BEGUN, NotBegun, StillRunning, error_sentence
 from callgate.toolsets import Runnable
 from callgate.types import CallTool, FunctionCall, Limits, Progress, ResultStatus, ToolContext, ToolResult
 
@@ -63,6 +63,7 @@ class Running:
         self._on_end = watch.on_end
         self._ended: asyncio.Future[ToolResult] = loop.create_future()
         self._given_up: tuple[ResultStatus, str] | None = None
+        self._has_begun = True
         context = ToolContext(
             call_id=call.id,
             name=call.name,
@@ -135,7 +136,11 @@ class Running:
 
     async def _work(self, tool: Runnable, args: dict[str, Any], context: ToolContext) -> None:
         enter(context)
-        value = await _contained(tool, args, context)
+        try:
+            value = await _contained(tool, args, context)
+        except NotBegun:
+            self._has_begun = False
+            raise asyncio.CancelledError from None  # Which it was, and is to look like at the end of the program.
         # The usual end is told here: by the task's callback it would take the event loop another round.
         if self._given_up is None and not self._ended.done():
             self._timer.cancel()
@@ -184,7 +189,9 @@ class Running:
         status, sentence = self._given_up
         if goes_on:
             sentence += " Its code may still be running."
-        if not self._definition.read_only:
+        if not self._has_begun:
+            sentence = f"{sentence.replace('while it was running', 'while it waited')} {NOT_BEGUN}"
+        elif not self._definition.read_only:
             sentence += " Whether it had its effect is not known."
         return self._result(status, error=sentence)
 

@@ -20,7 +20,7 @@ from typing import Any, cast
 
 from callgate.errors import ToolError
 
-__all__ = ["THREADS", "StillRunning", "Threads", "error_sentence", "without_paths"]
+__all__ = ["NOT_BEGUN", "THREADS", "NotBegun", "StillRunning", "Threads", "error_sentence", "without_paths"]
 
 IDLE_THREADS_MAX = 64
 
@@ -28,6 +28,13 @@ IDLE_THREADS_MAX = 64
 class StillRunning(Exception):
     """The thread of a call that was given up has not returned."""
 
+
+class NotBegun(Exception):
+    """A call that was given up had not begun anywhere."""
+
+
+NOT_BEGUN = "It had not begun, so it had no effect."
+"""What is said of such a call."""
 
 _PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.@+~ -]+)+[/\\]([\w.@+~-]+)")
 

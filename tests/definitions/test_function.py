@@ -22,6 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter, field_validator
 
+from callgate import convert
 from callgate.definitions import FORMATS, ArgumentsInvalid, FunctionTool, ToolOptions, definition_from, function_tool, tool
 from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.schema import check_arguments
@@ -419,6 +420,18 @@ def test_unpacked_star_types_are_taken_whole():
     def f(*args: *tuple[int, str], **kwargs: Unpack[Options]): ...
 
     assert call(f, {"args": [1, "a"], "kwargs": {"q": 1}}) == ((1, "a"), {"q": 1})
+    assert function_tool(f).definition.input_schema["required"] == ["args"]
+
+
+def test_kwargs_of_which_some_are_needed_are_needed():
+    class Options(typing.TypedDict):
+        q: int
+        may: typing.NotRequired[int]
+
+    def f(*numbers: int, **options: Unpack[Options]): ...
+
+    assert function_tool(f).definition.input_schema["required"] == ["options"]
+    assert call(f, {"options": {"q": 1}}) == ((), {"q": 1})
 
 
 def test_kwargs_cannot_reach_what_is_already_taken():
@@ -745,6 +758,14 @@ def test_definition_from_takes_functions_tools_and_definitions():
     assert definition_from(made) is made.definition
     assert definition_from(made.definition) is made.definition
     assert definition_from(plain) == definition_from(plain, "function") == made.definition
+
+
+def test_a_wrapped_function_is_known_without_its_type():
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    found = definition_from({"function": {"name": "f", "description": "d", "parameters": schema}})
+    assert found == ToolDefinition(name="f", description="d", input_schema=schema)
+    call_of_it = {"id": "c1", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    assert convert(call_of_it, target="gemini", kind="call").value["functionCall"]["args"] == {"a": 1}
 
 
 def test_unknown_format_lists_the_known_ones():

@@ -2,7 +2,7 @@
 
 Run it with a JSON object of options, or @ and a file of it: `tools` (names to offer), `more` (whole tools),
 `start_delay_s`, `refuse` (exit at once), `greeting` (lines that are no messages), `can` (capabilities), `answers` (results
-of other methods).
+of other methods), `silent` (says nothing to what it does not know).
 """
 
 import json
@@ -53,6 +53,11 @@ def garbage(args, request):
     sys.stdout.write("Listening...\n{not json}\n[1, 2]\n\n" + "\x00\x01\n")
     sys.stdout.buffer.flush()
     return text("after the garbage")
+
+
+def halved(args, request):
+    """A text that is cut in the middle of an emoji, as a program does that counts in UTF-16."""
+    return text("a fox \ud83d")
 
 
 def flood(args, request):
@@ -193,6 +198,8 @@ def main():
         if "id" not in request or "method" not in request:
             continue
         result = answer(request)
+        if result is NotImplemented and OPTIONS.get("silent"):
+            continue
         if result is NotImplemented:
             send({"id": request["id"], "error": {"code": -32601, "message": f"no method {request['method']}"}})
         elif result is not None:

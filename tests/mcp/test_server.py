@@ -418,6 +418,20 @@ def test_a_message_without_end_stops_the_server_and_the_next_call_finds_a_new_on
     assert value == '{"a": 1}'
 
 
+def test_half_a_character_costs_neither_a_result_nor_the_tools():
+    described = {"name": "odd", "description": "Cut \ud83d", "inputSchema": {"type": "object"}}
+
+    async def story() -> tuple[list[str], object]:
+        box = server("halved", options={"more": [described]}, start_s=60)
+        await box.start(story)
+        told = [tool.definition.description for tool in box.runnables()]
+        value = await called(box, "halved")
+        await box.aclose(story)
+        return told, value
+
+    assert run(story()) == (["Does halved.", "Cut \ufffd"], "a fox \ufffd")
+
+
 def test_a_long_result_arrives_whole():
     async def story() -> object:
         box = server("huge")
@@ -480,6 +494,33 @@ def test_a_server_that_never_answers_is_given_up_and_tried_again(monkeypatch: py
         return found
 
     assert run(story()) == ["The MCP server 'mute' is not available: it did not answer within 0.2 s."]
+
+
+def test_a_server_that_says_nothing_to_the_newest_hello_is_greeted_in_the_older_way(monkeypatch: pytest.MonkeyPatch):
+    # The SDK itself waits ten seconds for an answer, and then only begins with the older hello.
+    monkeypatch.setattr(child, "HELLO_S", 0.1)
+
+    async def story() -> tuple[list[str], object]:
+        box = server("echo", options={"silent": True}, start_s=8)
+        await box.start(story)
+        value = list(box.complaints()), await called(box, "echo", word="here")
+        await box.aclose(story)
+        return value
+
+    assert run(story()) == ([], '{"word": "here"}')
+
+
+def test_an_answer_to_the_newest_hello_that_comes_late_does_no_harm(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(child, "HELLO_S", 0.0)
+
+    async def story() -> tuple[list[str], object]:
+        box = server("echo", options={"start_delay_s": 0.3})
+        await box.start(story)
+        value = list(box.complaints()), await called(box, "echo", word="here")
+        await box.aclose(story)
+        return value
+
+    assert run(story()) == ([], '{"word": "here"}')
 
 
 @pytest.mark.parametrize("protocol", ["2024-11-05", "2025-03-26", "2025-11-25"])
@@ -601,7 +642,11 @@ def test_a_chat_without_servers_does_not_import_the_sdk():
     assert done.stdout.strip() == "[]"
 
 
-def test_a_server_of_the_newest_revision_tells_of_its_new_tools():
+@pytest.mark.parametrize("hello_s", [0.0, 60.0])
+def test_a_server_of_the_newest_revision_tells_of_its_new_tools(hello_s: float, monkeypatch: pytest.MonkeyPatch):
+    # Without any patience it is greeted in both ways before it has started.
+    monkeypatch.setattr(child, "HELLO_S", hello_s)
+
     async def story() -> tuple[str, list[str], object]:
         box = McpServer("modern", command=[sys.executable, str(SCRIPT.with_name("modern_server.py"))], start_s=60)
         await box.start(story)

@@ -477,6 +477,19 @@ def test_a_server_that_says_what_it_wants_gets_it_from_then_on(variant: str, set
     run(story)
 
 
+def test_a_server_that_takes_short_descriptions_only_gets_the_beginning_of_a_long_one() -> None:
+    async def story() -> None:
+        async with scene([fault("wants_differently", "description"), "Yes."], server="generic") as it:
+            long = tool(lambda: None, name="long", description="word " * 800)
+            reply = await Gate(it.model, tools=[long], mode="native").run("Go.")
+            sent = [request.json["tools"][0]["function"]["description"] for request in it.fake.requests]
+            assert (reply.text, sent[0]) == ("Yes.", "word " * 800)
+            assert sent[1] == ("word " * 800)[:1001] + " [the rest was cut off]"
+            assert len(sent[1]) == 1024
+
+    run(story)
+
+
 def test_a_server_that_takes_no_named_tool_is_given_that_tool_alone() -> None:
     async def story() -> None:
         async with scene(

@@ -61,6 +61,8 @@ def test_only_this_machine_is_local(url: str, expected: bool) -> None:
         ("Unrecognized request argument supplied: stream_options", {"stream_options": False}),
         ("Cannot use tools with stream", {"streams_tools": False}),
         ("Invalid tool_choice type: 'object'. Supported string values: none, auto, required", {"names_tool": False}),
+        ("Invalid 'tools[13].function.description': string too long. Expected a string with maximum length 1024, but got a "
+         "string with length 1103 instead.", {"description_chars_max": 1024}),
         ("Missing `reasoning_content` field in the assistant message at message index 2", {"sends_reasoning_back": True}),
     ],
 )  # fmt: skip

@@ -210,6 +210,16 @@ def test_an_edit_that_a_rule_denies_does_not_run():
     assert (tool.ran, reply.calls[0].state, gate.policy) == ([], "denied", policy)
 
 
+def test_an_answer_with_a_call_of_another_tool_runs_neither():
+    tool = Save()
+
+    async def approve(asked: FunctionCall, *_: Any) -> FunctionCall:
+        return replace(asked, name="look")
+
+    reply = run(Gate(ScriptedModel([call("save", path="a"), "ok"]), [tool], approve=approve).run("Go"))
+    assert (tool.ran, reply.calls[0].state) == ([], "denied")
+
+
 def test_a_denied_tool_is_not_declared_and_still_cannot_be_called():
     tool = Save()
     model = ScriptedModel([call("save", path="a"), "ok"])

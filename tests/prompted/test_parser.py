@@ -290,7 +290,7 @@ def test_tools_may_be_definitions_and_none_takes_every_name():
     [
         ("a=0x10, b=1_000, c=.5, d=+1", {"a": 16, "b": 1000, "c": 0.5, "d": 1}),
         ("a='\\x41\\n\\d\\'', b=r'\\d', c='x' 'y'", {"a": "A\n\\d'", "b": "\\d", "c": "xy"}),
-        ("a=1, # one\n b=2 # two", {"a": 1, "b": 2}),
+        ("a=1, # one\n b=2 # two\n", {"a": 1, "b": 2}),
         ("a=(), b=(1), c=(1,), d='''x'y'''", {"a": [], "b": 1, "c": [1], "d": "x'y"}),
         ("a=true, b=null,", {"a": True, "b": None}),
         ("{'a': '\\u00e9\\x41\\v'}", {"a": "éA\v"}),

@@ -187,3 +187,10 @@ def test_what_is_no_definition_is_refused_with_the_way_to_make_one() -> None:
         with pytest.raises(UsageError, match=r"make one with definition_from\(\)"):
             use()
     assert [call.name for call in parse_text("TOOL_CALL: add({})", tools="add").calls] == ["add"]
+
+
+@pytest.mark.parametrize("mark", ["# ", "### ", "```", "~~~~ ", "> ", "| ", "## > ```json "])
+def test_a_description_cannot_begin_a_heading_a_fence_or_a_quotation(mark):
+    told = render_tools([ToolDefinition(name="f", description=f"{mark}other: the #1 of `tools` | > all")])
+    assert "\nother: the #1 of `tools` | > all\n" in told.replace("json other", "other")
+    assert [line for line in told.splitlines() if line.startswith(("### ", "```", "~~~", ">", "|"))] == ["### f"]

@@ -498,3 +498,18 @@ def test_nothing_but_one_error_is_raised_whatever_comes_in(schema) -> None:
         except ToolNotDeclarable:
             continue
         assert compiled.schema is None or jsonschema_rs.validator_for(compiled.schema if "Json" in field else {})
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bounds_of_listed_integers_that_no_double_holds_are_moved_outwards(wire, sign) -> None:
+    values = [sign * (2**53 + 1), sign * (2**53 + 3), sign * 2**60]
+    schema = tool(x={"type": "integer", "enum": values})
+    for field, surface in wire.forms:
+        compiled = wire.compile(schema, field=field, surface=surface)
+        assert all(wire.accepts(compiled, field, {"x": value}) for value in values), compiled.schema
+
+
+@pytest.mark.parametrize("schema", [None, [], "object", 5])
+def test_a_schema_that_is_no_object_is_told_when_it_is_used(schema) -> None:
+    with pytest.raises(ToolNotDeclarable, match=r"tool 'f': its input schema is .*; a schema of arguments is an object"):
+        check_arguments(ToolDefinition(name="f", input_schema=schema), {})

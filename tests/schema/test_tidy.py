@@ -43,6 +43,10 @@ def of(**properties: Any) -> dict[str, Any]:
         ({**of(a={"$ref": "#here"}), "$defs": {"x": {"$id": "#here", "type": "string"}}}, of(a=TEXT)),
         ({**of(a={"$ref": "#/$defs/Map<größe, 5%>[]"}), "$defs": {"Map<größe, 5%>[]": TEXT}}, of(a=TEXT)),
         ({**of(a={"$ref": "#/$defs/a#b"}), "$defs": {"a#b": TEXT}}, of(a=TEXT)),
+        (of(a={"type": "str", "description": 5, "title": ["t"], "examples": "x", "allOf": []}), of(a=TEXT)),
+        (of(a={"type": "int"}, b={"type": ["list", "None"]}), of(a={"type": "integer"}, b={"type": ["array", "null"]})),
+        (of(a={"type": "float"}, b={"type": "bool"}), of(a={"type": "number"}, b={"type": "boolean"})),
+        ({"type": "dict", "properties": {"a": {"type": "double"}}}, of(a={"type": "number"})),
         ({"allOf": [of(a={"type": "Integer"})]}, {"allOf": [of(a={"type": "integer"})]}),
     ],
 )  # fmt: skip

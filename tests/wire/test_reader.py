@@ -341,6 +341,20 @@ def test_a_fault_comes_after_the_chunks_before_it_and_stays():
             answer.close()
 
 
+@pytest.mark.parametrize("data", ["{}", None, 5, {}])
+def test_what_is_not_bytes_is_refused_with_a_sentence_and_does_no_harm(data):
+    answer = ResponseReader()
+    with pytest.raises(UsageError, match=f"takes the bytes of the answer as they came, not {type(data).__name__}"):
+        answer.feed(data)
+    assert answer.feed(b"{}") + answer.close() == [{}]
+
+
+def test_other_forms_of_bytes_are_taken():
+    answer = ResponseReader()
+    assert answer.feed(bytearray(b'data: {"a":')) == []
+    assert answer.feed(memoryview(b"1}\n\n")) == [{"a": 1}]
+
+
 def test_a_closed_reader_takes_no_more():
     answer = ResponseReader()
     answer.feed(b"{}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from callgate import Executor, FunctionCall, Limits
 from callgate.workers import WorkerLimits
 
 MIB = 1 << 20
@@ -133,3 +134,35 @@ def test_cancelling_the_wait_kills_what_runs(use_pool, gone):
         return gone(old), (await pool.execute(None, "add", {"a": 1})).value
 
     assert use_pool(story) == (True, 3)
+
+
+@pytest.mark.parametrize("ends_by", ["deadline", "cancellation"])
+def test_a_call_that_was_given_up_while_it_waited_for_a_worker_says_that_it_had_not_begun(ends_by, use_pool):
+    """The only worker is held by another call all the time, so the one that waits can have had no effect."""
+
+    async def story(pool):
+        executor = Executor([pool], limits=Limits(call_timeout_s=0.3 if ends_by == "deadline" else 60))
+        args = {"text": "", "seconds": 60.0}
+        holding = asyncio.create_task(pool.execute(None, "wait_and_say", args, timeout_s=60))
+        while pool.health["idle"]:  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.001)
+        waiting = executor.start(FunctionCall(name="take_anything", args={"value": 1}, id="1"))
+        if ends_by == "cancellation":
+            while not pool.health["waiting"]:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0.001)
+            waiting.stop("The user left.")
+        result = await waiting.wait()
+        holding.cancel()
+        await asyncio.wait({holding})
+        return result.status, result.error
+
+    assert (
+        use_pool(story)
+        == {
+            "deadline": ("timed_out", "The call did not finish within 0.3 s. It had not begun, so it had no effect."),
+            "cancellation": (
+                "cancelled",
+                "The call was cancelled while it waited. The user left. It had not begun, so it had no effect.",
+            ),
+        }[ends_by]
+    )

@@ -11,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from callgate import Executor, FunctionCall, Gate, ScriptedModel, UsageError, tool
+from callgate import Executor, FunctionCall, Gate, ScriptedModel, ToolDefinition, UsageError, tool
 from callgate.testing import call, text
+from callgate.workers import pool
 from callgate.workers.address import Address, address_of, resolve
 from callgate.workers.isolated import shared_pool
+from callgate.workers.job import Job
+from callgate.workers.talk import Talk, WorkerDied
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -129,3 +132,37 @@ def test_a_function_typed_into_an_interpreter_is_refused():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert "typed into an interactive session; put it in a file and import it" in done.stdout
+
+
+def test_a_process_that_cannot_be_started_costs_its_call_and_says_that_nothing_ran(toolbox, monkeypatch):
+    """Such as when the machine has no room for another process, which may be over a moment later."""
+    executor = Executor([toolbox.apart])
+    shared_pool().close()
+    asked = FunctionCall(name="apart", args={"a": 1}, id="1")
+
+    def no_room() -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pool, "WorkerProcess", no_room)
+        failed = asyncio.run(executor.execute(asked))
+    assert (failed.status, failed.error) == (
+        "failed",
+        "Not run: no worker could be started: [Errno 11] Resource temporarily unavailable.",
+    )
+    assert asyncio.run(executor.execute(asked)).status == "finished"
+
+
+def test_a_worker_that_died_before_it_read_of_a_call_cannot_have_run_it():
+    async def story():
+        definition = ToolDefinition(name="send", input_schema={"type": "object"})
+        job = Job(definition, {}, None, 1.0, asyncio.get_running_loop())
+        unread = Talk(job, None, grace_s=0.1).crashed(WorkerDied("exit status 1.", unread=True))
+        job.has_begun = True
+        return unread, Talk(job, None, grace_s=0.1).crashed(WorkerDied("exit status 1."))
+
+    unread, read = asyncio.run(story())
+    assert unread.error == (
+        "The worker process died before it read of the call: exit status 1. It had not begun, so it had no effect."
+    )
+    assert read.error == "The worker process died during the call: exit status 1. Whether it had its effect is not known."

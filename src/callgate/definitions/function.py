@@ -16,9 +16,11 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from callgate.definitions.docstrings import Docstring, docstring_from
+from callgate.definitions.json_forms import reader_of
 from callgate.definitions.python_types import (
     FieldType,
     NotExpressible,
+    accepts_none_of_it,
     adapter_for,
     default_as_json,
     fields_adapter,
@@ -178,6 +180,7 @@ class FunctionTool:
         self._keys = {parameter.name: self._fields[parameter.name].key(parameter.name) for parameter in self._parameters}
         required = [parameter.name for parameter in self._parameters if self._is_required(parameter)]
         self._adapter = _adapter(name, self._fields, required, self._signature)
+        self._read = reader_of(self._adapter)
         doc = docstring_from(_docstring(fn))
         self.definition = ToolDefinition(
             name=name,
@@ -242,7 +245,7 @@ class FunctionTool:
             raise ArgumentsInvalid(tuple(f"unknown argument {shown(key)}" for key in unknown[:10]))
         try:
             # Read as JSON, not as Python values: a strict model takes "2026-01-31" for a date from JSON only.
-            values = cast("dict[str, Any]", self._adapter.validate_json(dump(dict(args))))
+            values = cast("dict[str, Any]", self._read(dump(dict(args))))
         except ValidationError as error:
             raise ArgumentsInvalid(sentences_of(error, args)) from None
         except JsonError as error:
@@ -261,7 +264,10 @@ class FunctionTool:
             raise ArgumentsInvalid(tuple(f"{name}: {shown(key)} is not a free name" for key in taken))
 
     def _is_required(self, parameter: Parameter) -> bool:
-        return parameter.default is ABSENT and not parameter.is_variadic and self._fields[parameter.name].is_required
+        if parameter.is_variadic:
+            # `*args: *tuple[int, str]` and `**kwargs: Unpack[Options]` may need some; plain ones never do.
+            return not accepts_none_of_it(self._fields[parameter.name], self._signature.namespace)
+        return parameter.default is ABSENT and self._fields[parameter.name].is_required
 
     def _input_schema(self, doc: Docstring) -> dict[str, Any]:
         schema = schema_of(self._adapter)

@@ -42,8 +42,10 @@ _ERROR_MARK = "Error: "
 def detect(obj: JsonObject) -> frozenset[Kind]:
     """What an object may be."""
     kind = obj.get("type")
-    if kind == "function":
-        inner = obj.get("function", obj)
+    wrapped: Any = obj.get("function")
+    # Ollama leaves the type out.
+    if kind == "function" or (kind is None and isinstance(wrapped, dict) and "name" in wrapped):
+        inner: Any = obj.get("function", obj)
         return frozenset({"call"} if isinstance(inner, dict) and "arguments" in inner else {"tool"})
     if isinstance(kind, str) and kind in _ITEMS:
         return _ITEMS[kind]

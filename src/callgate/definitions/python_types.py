@@ -7,9 +7,13 @@ from __future__ import annotations
 
 import functools
 import logging
+import re
+import typing
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Flag
 from typing import TYPE_CHECKING, Any, NotRequired, Required, cast
 
+from callgate.definitions.json_forms import keys_said
 from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import CallgateError, JsonError
 from callgate.schema.problems import readable_path, shown
@@ -18,7 +22,10 @@ from callgate.strict_json import dump, first_bad, parse
 if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
-__all__ = ["FieldType", "NotExpressible", "adapter_for", "default_as_json", "fields_adapter", "schema_of", "sentences_of"]
+__all__ = [
+    "FieldType", "NotExpressible", "accepts_none_of_it", "adapter_for", "default_as_json", "fields_adapter", "schema_of",
+    "sentences_of",
+]  # fmt: skip
 
 _log = logging.getLogger("callgate.definitions")
 
@@ -26,6 +33,10 @@ _log = logging.getLogger("callgate.definitions")
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas")
 _LISTS = ("anyOf", "oneOf", "allOf", "prefixItems")
 _SINGLES = ("items", "additionalProperties", "propertyNames", "contains", "not", "if", "then", "else")
+# Types of a core schema that no text is read as.
+_NO_KEYS = frozenset({"tuple", "list", "set", "frozenset", "dict", "model", "dataclass", "typed-dict", "none", "call"})
+_FLAGS_LISTED_MAX = 6
+_SELF: Any = cast("Any", typing).Self
 
 
 class NotExpressible(CallgateError):
@@ -38,6 +49,8 @@ class FieldType:
     def __init__(self, annotation: Any, conversion: TypedDictConversion) -> None:
         from pydantic.fields import FieldInfo
 
+        if never := _never_json(annotation):
+            raise NotExpressible(never)
         try:
             self.type = conversion.usable(annotation)
             self._info = FieldInfo.from_annotation(self.type)
@@ -86,8 +99,24 @@ def fields_adapter(
     """An adapter for an object with these fields. A typed dict takes any name (`self`, `json`, `_x`); a model would not."""
     from typing_extensions import TypedDict
 
-    members = {name: (Required if name in required else NotRequired)[field.type] for name, field in fields.items()}
+    try:
+        members = {name: (Required if name in required else NotRequired)[field.type] for name, field in fields.items()}
+    except TypeError as error:  # `ClassVar` and `Final` are no types of a value
+        raise NotExpressible(_first_sentence(error)) from error
     return adapter_for(cast("Any", TypedDict)("_Arguments_", members), namespace)
+
+
+def accepts_none_of_it(field: FieldType, namespace: Mapping[str, Any]) -> bool:
+    """Whether an empty list, or an empty object, is a value of the type."""
+    if typing.get_origin(field.type) in (list, dict):
+        return True
+    from pydantic import ValidationError
+
+    try:
+        adapter_for(field.type, namespace).validate_python([] if typing.get_origin(field.type) is tuple else {})
+    except (NotExpressible, ValidationError):
+        return False
+    return True
 
 
 def schema_of(adapter: TypeAdapter[Any], *, mode: Any = "validation") -> dict[str, Any]:
@@ -100,7 +129,7 @@ def schema_of(adapter: TypeAdapter[Any], *, mode: Any = "validation") -> dict[st
         schema = adapter.json_schema(schema_generator=_generator(), mode=mode)
     except Exception as error:
         raise NotExpressible(_first_sentence(error)) from error
-    _strip_titles(schema)
+    _tidy(schema)
     return schema
 
 
@@ -175,11 +204,58 @@ def _generator() -> Any:
         def emit_warning(self, kind: Any, detail: str) -> None:
             _log.info("while declaring a tool: %s (%s)", detail, kind)
 
+        def is_subclass_schema(self, schema: Any) -> Any:
+            return self.handle_invalid_for_json_schema(schema, f"a class (type[{schema['cls'].__name__}])")
+
+        def enum_schema(self, schema: Any) -> Any:
+            if not schema["members"]:
+                return self.handle_invalid_for_json_schema(schema, f"the enum {schema['cls'].__name__} without members")
+            said = super().enum_schema(schema)
+            return _flags_said(schema["cls"], said) if issubclass(schema["cls"], Flag) else said
+
+        def field_is_present(self, field: Any) -> bool:
+            # A dataclass sets such a field itself and does not look at what was sent for it.
+            is_given = self.mode == "serialization" or field.get("init", True)
+            return is_given and super().field_is_present(field)
+
+        def dict_schema(self, schema: Any) -> Any:
+            kind = schema.get("keys_schema", {}).get("type")
+            if kind in _NO_KEYS:
+                return self.handle_invalid_for_json_schema(schema, f"a dict with keys of type {kind!r}, where JSON has text")
+            return super().dict_schema(schema)
+
     return Generator
 
 
-def _strip_titles(schema: Any) -> None:
-    """Remove `title` where it is an annotation of a schema; a property of that name stays."""
+def _flags_said(flags: type[Flag], said: dict[str, Any]) -> dict[str, Any]:
+    """Flags can be combined: every sum of them is a value, not just each alone."""
+    bits = [member.value for member in flags]
+    whole = sum(bits)
+    words = "Sum of: " + ", ".join(f"{member.value} ({member.name})" for member in flags)
+    said = {key: value for key, value in said.items() if key != "enum"}
+    said |= {"type": "integer", "description": f"{said['description']}\n{words}" if said.get("description") else words}
+    if whole & (whole + 1) == 0:
+        return said | {"minimum": 0, "maximum": whole}
+    if len(bits) > _FLAGS_LISTED_MAX:
+        return said | {"minimum": 0}
+    sums = {0}
+    for bit in bits:
+        sums |= {some | bit for some in sums}
+    return said | {"enum": sorted(sums)}
+
+
+def _never_json(annotation: Any) -> str | None:
+    """Why pydantic's own schema of an annotation is not to be believed."""
+    if annotation is _SELF:
+        return "Self has no meaning outside its class"
+    if typing.get_origin(annotation) is re.Pattern and typing.get_args(annotation) == (bytes,):
+        return "a pattern of bytes cannot be written in JSON"
+    return next(filter(None, map(_never_json, typing.get_args(annotation))), None)
+
+
+def _tidy(schema: dict[str, Any]) -> None:
+    """Remove `title` where it is an annotation of a schema (a property of that name stays), and speak of keys as text."""
+    definitions: dict[str, Any] = schema.get("$defs", {})
     todo: list[Any] = [schema]
     while todo:
         node = todo.pop()
@@ -188,6 +264,8 @@ def _strip_titles(schema: Any) -> None:
         item = cast("dict[str, Any]", node)
         if isinstance(item.get("title"), str):
             del item["title"]
+        if "propertyNames" in item:
+            item["propertyNames"] = keys_said(item["propertyNames"], definitions)
         for keyword in _MAPS:
             todo.extend(cast("dict[str, Any]", item.get(keyword, {})).values())
         for keyword in _LISTS:

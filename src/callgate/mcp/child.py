@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from callgate.mcp.escapes import whole_characters
 from callgate.mcp.sentences import ServerFailed
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ STDERR_LINES = 20
 STDERR_LINE_CHARS = 500
 LEAVE_S = 2.0
 """How long a server may take to leave after its input was closed, and again after it was told to."""
+HELLO_S = 2.0
+"""How long a server may be silent about the newest hello before it is greeted in the older way. Servers from before that
+hello should refuse it, but some say nothing to what they do not know."""
+HELLO = "server/discover"
 
 INHERITED = frozenset([
     "HOME", "LANG", "LANGUAGE", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER", "XDG_CACHE_HOME",
@@ -195,10 +200,12 @@ async def child_streams(
         raise ServerFailed(f"{command[0]!r} cannot be started: {error}") from error
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
-    tasks = [loop.create_task(_receive(child, received)), loop.create_task(_send(transport, sent))]
+    hello = _Hello(received)
+    tasks = [loop.create_task(_receive(child, received, hello)), loop.create_task(_send(transport, sent, hello))]
     try:
         yield incoming, outgoing
     finally:
+        hello.over()
         # A cancelled caller must not leave a process behind, so the end is a task of its own.
         ending = loop.create_task(_end(child, transport, tasks))
         try:
@@ -210,7 +217,47 @@ async def child_streams(
                 _signal_group(transport.get_pid(), signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
 
 
-async def _receive(child: Child, received: Any) -> None:
+class _Hello:
+    """The first request to a server, which is given a refusal if the server has none and no answer either.
+
+    The SDK then goes on with the older hello. An answer that comes after all is one to a request that nobody waits for.
+    """
+
+    def __init__(self, received: Any) -> None:
+        self._received = received
+        self._id: Any = None
+        self._task: asyncio.Task[None] | None = None
+
+    def sent(self, message: Any) -> None:
+        """Takes note of a message to the server."""
+        if self._id is None and getattr(message, "method", None) == HELLO:
+            self._id = message.id
+            self._task = asyncio.get_running_loop().create_task(self._refuse())
+
+    def heard(self, message: Any) -> None:
+        """Takes note of a message from the server."""
+        if self._task is not None and not hasattr(message, "method") and message.id == self._id:
+            self.over()
+
+    def over(self) -> None:
+        """Nothing is waited for any more."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+
+    async def _refuse(self) -> None:
+        import anyio
+        from mcp.shared.message import SessionMessage
+        from mcp_types import REQUEST_TIMEOUT, ErrorData, JSONRPCError
+
+        await asyncio.sleep(HELLO_S)
+        logger.info("a server says nothing to %s within %g s; it is greeted in the older way", HELLO, HELLO_S)
+        error = ErrorData(code=REQUEST_TIMEOUT, message=f"no answer within {HELLO_S:g} s")
+        with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._received.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=self._id, error=error)))
+
+
+async def _receive(child: Child, received: Any, hello: _Hello) -> None:
     import anyio
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
@@ -220,19 +267,24 @@ async def _receive(child: Child, received: Any) -> None:
             try:
                 message = jsonrpc_message_adapter.validate_json(line, by_name=False)
             except ValueError:
-                # Many servers print a greeting, and some their log, where only messages belong.
-                if line.strip():
-                    logger.debug("skipped a line that is no message: %r", line[:200])
-                continue
+                try:
+                    message = jsonrpc_message_adapter.validate_json(whole_characters(line), by_name=False)
+                except ValueError:
+                    # Many servers print a greeting, and some their log, where only messages belong.
+                    if line.strip():
+                        logger.debug("skipped a line that is no message: %r", line[:200])
+                    continue
+            hello.heard(message)
             await received.send(SessionMessage(message))
     received.close()
 
 
-async def _send(transport: asyncio.SubprocessTransport, sent: Any) -> None:
+async def _send(transport: asyncio.SubprocessTransport, sent: Any, hello: _Hello) -> None:
     pipe = cast("asyncio.WriteTransport", transport.get_pipe_transport(0))
     async for message in sent:
         if pipe.is_closing():
             return
+        hello.sent(message.message)
         pipe.write(message.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
 
 

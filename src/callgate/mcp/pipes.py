@@ -21,6 +21,7 @@ from mcp.shared.message import SessionMessage
 from mcp_types import jsonrpc_message_adapter
 
 from callgate.mcp.child import LINE_BYTES_MAX
+from callgate.mcp.escapes import whole_characters
 from callgate.mcp.serve import ToolServer
 
 __all__ = ["pipe_streams", "serve_pipes", "serve_streams", "take_pipes"]
@@ -123,15 +124,20 @@ async def _receive(lines: asyncio.Queue[bytes | None], room: threading.Semaphore
     with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
         while (line := await lines.get()) is not None:
             room.release()
-            try:
-                message: SessionMessage | Exception = SessionMessage(
-                    jsonrpc_message_adapter.validate_json(line, by_name=False)
-                )
-            except ValueError as error:
-                logger.warning("a line that is no message was skipped: %r", line[:200])
-                message = error
-            await received.send(message)
+            await received.send(_message(line))
     received.close()
+
+
+def _message(line: bytes) -> SessionMessage | Exception:
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(line, by_name=False))
+    except ValueError:
+        pass
+    try:
+        return SessionMessage(jsonrpc_message_adapter.validate_json(whole_characters(line), by_name=False))
+    except ValueError as error:
+        logger.warning("a line that is no message was skipped: %r", line[:200])
+        return error
 
 
 async def _send(sent: Any, writer: _Writer, lines: asyncio.Queue[bytes | None]) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from callgate.mcp.child import LINE_BYTES_MAX, Child, child_streams
 from callgate.mcp.connection import Opened
+from callgate.mcp.escapes import EscapeMender
 from callgate.mcp.login import Door
 from callgate.mcp.requests import Requests
 from callgate.types import JsonObject
@@ -84,28 +85,35 @@ async def _http_streams(address: Address, auth: httpx2.Auth | None) -> AsyncGene
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Sees that an answer as a whole is no longer than a message may be. Streams of events are bound event by event."""
+    """Sees that an answer as a whole is no longer than a message may be, and that the SDK can read its text.
+
+    Streams of events are bound event by event.
+    """
     import httpx2
 
     if response.headers.get("content-encoding", "identity") != "identity":
         raise httpx2.DecodingError("the answer is packed, and nobody asked for that", request=response.request)
-    if not response.headers.get("content-type", "").startswith("text/event-stream"):
-        response.stream = _bounded(cast("httpx2.AsyncByteStream", response.stream))
+    is_endless = response.headers.get("content-type", "").startswith("text/event-stream")
+    response.stream = _bounded(cast("httpx2.AsyncByteStream", response.stream), None if is_endless else LINE_BYTES_MAX)
 
 
-def _bounded(stream: httpx2.AsyncByteStream) -> httpx2.AsyncByteStream:
+def _bounded(stream: httpx2.AsyncByteStream, bytes_max: int | None) -> httpx2.AsyncByteStream:
     import httpx2
 
     class Bounded(httpx2.AsyncByteStream):
-        """A body of at most so many bytes."""
+        """A body of at most so many bytes, without halves of characters."""
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
-            left = LINE_BYTES_MAX
+            taken = 0
+            mender = EscapeMender()
             async for data in stream:
-                left -= len(data)
-                if left < 0:
-                    raise httpx2.ReadError(f"the answer is longer than {LINE_BYTES_MAX >> 20} MiB")
-                yield data
+                taken += len(data)
+                if bytes_max is not None and taken > bytes_max:
+                    raise httpx2.ReadError(f"the answer is longer than {bytes_max >> 20} MiB")
+                if passed := mender.feed(data):
+                    yield passed
+            if rest := mender.close():
+                yield rest
 
         async def aclose(self) -> None:
             await stream.aclose()

@@ -47,6 +47,8 @@ class Quirks:
     """Whether a schema of arguments with `anyOf` and the like at its root is refused."""
     id_chars_max: int = 256
     """The longest id of a call that is taken."""
+    description_chars_max: int | None = None
+    """The longest description of a tool that is taken; what is longer is cut, and says so."""
     tools_max: int | None = None
     """How many tools one request may declare."""
     schema: bool = True
@@ -154,6 +156,12 @@ LESSONS: tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...] = (
     (re.compile(r"stream_options", re.I), {"stream_options": False}),
     (re.compile(r"cannot use tools with stream|tools?.{0,40}not supported.{0,40}stream", re.I), {"streams_tools": False}),
     (re.compile(r"invalid tool_choice type: 'object'", re.I), {"names_tool": False}),
+    (
+        # OpenAI and Azure: "Invalid 'tools[0].function.description': string too long. Expected a string with maximum
+        # length 1024". Not every model of theirs does so, and no other server, so nothing is cut before it is asked for.
+        re.compile(r"description'?: string too long.{0,80}maximum length 1024\b", re.I),
+        {"description_chars_max": 1024},
+    ),
     (re.compile(r"missing .?reasoning_content", re.I), {"sends_reasoning_back": True}),
     (re.compile(r"response_format|json_schema|structured output", re.I), {"schema": False}),
     (

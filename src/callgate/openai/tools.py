@@ -21,6 +21,7 @@ __all__ = ["tools_of"]
 
 # OpenAI: "schema must have type 'object' and not have 'oneOf'/'anyOf'/'allOf'/'enum'/'not' at the top level".
 _NOT_AT_ROOT = ("anyOf", "oneOf", "allOf", "enum", "not", "$ref", "if", "const")
+_CUT = " [the rest was cut off]"
 
 
 def tools_of(
@@ -55,7 +56,14 @@ def _tool(declared: str, definition: ToolDefinition, quirks: Quirks) -> JsonObje
         function["parameters"] = _widened(compiled.schema or {})
         if compiled.note and compiled.note not in function["description"]:
             function["description"] += f"\nArguments: {compiled.note}"
+    function["description"] = _within(function["description"], quirks.description_chars_max)
     return {"type": "function", "function": function}
+
+
+def _within(text: str, chars_max: int | None) -> str:
+    if chars_max is None or len(text) <= chars_max:
+        return text
+    return text[: chars_max - len(_CUT)].rstrip() + _CUT
 
 
 def _is_refused(schema: Mapping[str, Any]) -> bool:

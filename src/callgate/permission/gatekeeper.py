@@ -82,6 +82,11 @@ class Gatekeeper:
             fact = self.answer(call, plain)
             return replace(fact, reason=" ".join(filter(None, [answer.message.strip(), fact.reason])))
         if isinstance(answer, FunctionCall):
+            if answer.name != call.name:
+                raise UsageError(
+                    f"approve answered with a call of {answer.name!r}, but {call.name!r} was asked about: only its arguments"
+                    " can be changed"
+                )
             changed = dict(answer.args) if dict(answer.args) != dict(call.args) else None
             return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
         if answer not in ("yes", "no", "always", "later"):

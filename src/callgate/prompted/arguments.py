@@ -19,6 +19,7 @@ __all__ = ["ArgumentsError", "read_arguments", "read_object"]
 _FENCED = re.compile(r"```(?:[\w-]+(?=\s))?\s*(.*?)\s*```", re.DOTALL)
 _KEYWORD = re.compile(r"([^\W\d]\w*)\s*=(?!=)")
 _INT_DIGITS_MAX = 4_300
+_BLANKS = " \t\r\n\ufeff"
 
 
 class ArgumentsError(ValueError):
@@ -55,11 +56,11 @@ def read_object(text: str) -> dict[str, Any] | None:
 
 
 def _value(text: str) -> tuple[Any, list[str]]:
-    text = text.strip(" \t\r\n\ufeff")
-    if not text:
+    stripped = text.strip(_BLANKS)
+    if not stripped:
         return None, []
     try:
-        value = strict_json.parse_isolating(text)
+        value = strict_json.parse_isolating(stripped)
     except JsonError as error:
         return _repaired(text, str(error).removeprefix("not valid JSON: "))
     if bad := strict_json.first_bad(value):
@@ -70,11 +71,12 @@ def _value(text: str) -> tuple[Any, list[str]]:
 
 
 def _repaired(text: str, why_not_json: str) -> tuple[Any, list[str]]:
-    fenced = _FENCED.fullmatch(text)
+    fenced = _FENCED.fullmatch(text.strip(_BLANKS))
     if fenced is not None:
         value, notes = _value(fenced[1])
         return value, ["A code fence around the arguments was removed.", *notes]
-    reader = _Loose(strict_json.without_surrogates(text))
+    # The line ends behind it stay: a comment needs one.
+    reader = _Loose(strict_json.without_surrogates(text.lstrip(_BLANKS)))
     try:
         value = reader.whole()
     except ArgumentsError as error:
@@ -297,7 +299,9 @@ class _Loose:
         self.place = match.end()
         if self.is_python and self.text.startswith("#", self.place):
             end = self.text.find("\n", self.place)
-            self.place = len(self.text) if end < 0 else end
+            if end < 0:  # The bracket that seemed to end the call stands in the comment, and more arguments may follow.
+                raise self.error("a comment hides the end of the call")
+            self.place = end
             self.space()
 
     def taken(self, char: str) -> bool:

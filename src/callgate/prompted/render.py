@@ -27,6 +27,7 @@ HOW_TO_WRITE = (
 """What a model is told that made a call wrongly."""
 
 _NAME = re.compile(r"[^\w.:/-]+")
+_BLOCK = re.compile(r"\A(?:(?:#+|>+|\|+|`{3,}|~{3,})\s*)+")
 
 _RULES = """\
 # Tools
@@ -141,7 +142,8 @@ def _safe_name(name: str) -> str:
 
 
 def _tool(name: str, definition: ToolDefinition) -> str:
-    told = harmless(definition.description or definition.title or "")
+    # It stands at the beginning of a line, where these marks would make a heading, a quotation, a table or a fence of it.
+    told = _BLOCK.sub("", harmless(definition.description or definition.title or ""))
     lines = parameter_lines(definition)
     head = f"### {_safe_name(name)}" + (f"\n{told}" if told else "")
     return f"{head}\nParameters:\n" + "\n".join(lines) if lines else f"{head}\nParameters: none"

@@ -1,9 +1,9 @@
 """Slips that many schemas share and whose meaning is plain, put right: a schema of plain dicts in, changed in place.
 
-Serialisers write null for what was not set and `[]` for an empty map; people write `any`, `STRING`, and `required: true`
-beside a property, an `$id` as an older draft has it, or a `$ref` to a name such as `Map<string>` as it stands. None of it is
-JSON Schema, and each would fail the whole tool. What could be meant in more than one way is left alone, for the validator to
-refuse. This file reads keywords by their place only: a property may have any name.
+Serialisers write null for what was not set and `[]` for an empty map; people write `any`, `STRING`, `int`, and
+`required: true` beside a property, an `$id` as an older draft has it, or a `$ref` to a name such as `Map<string>` as it
+stands. None of it is JSON Schema, and each would fail the whole tool. What could be meant in more than one way is left
+alone, for the validator to refuse. This file reads keywords by their place only: a property may have any name.
 """
 
 from __future__ import annotations
@@ -26,7 +26,12 @@ _NEVER_NULL = frozenset({
 })  # fmt: skip
 # What the fragment of a URI cannot hold as it is; a percent sign must begin an escape.
 _NOT_IN_POINTER = re.compile(r"[^A-Za-z0-9\-._~:/?@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})")
-_TYPES = frozenset({*ALL_TYPES, "any"})
+# As other languages call the types; each of these words has one meaning in JSON.
+_TYPES = {
+    **{name: name for name in (*ALL_TYPES, "any")}, "str": "string", "int": "integer", "float": "number", "double": "number",
+    "bool": "boolean", "list": "array", "dict": "object", "none": "null",
+}  # fmt: skip
+_TEXTS = ("description", "title", "$comment")
 _FLAGS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
@@ -37,7 +42,7 @@ def tidy(schema: dict[str, Any]) -> list[str]:
     stack: list[tuple[dict[str, Any], str]] = [(schema, "")]
     while stack:
         node, pointer = stack.pop()
-        for step in (_drop_nulls, _fill_maps, _name_types, _gather_required, _escape_references, *_OF_DRAFT.get(draft, ())):
+        for step in (*_STEPS, *_OF_DRAFT.get(draft, ())):
             found += [f"{pointer}/{what}" for what in step(node)]
         below = [(steps, cast("dict[str, Any]", inner)) for steps, inner in subschemas(node) if isinstance(inner, dict)]
         stack += [(inner, f"{pointer}/{'/'.join(map(escaped, steps))}") for steps, inner in reversed(below)]
@@ -61,10 +66,20 @@ def _fill_maps(node: dict[str, Any]) -> Iterator[str]:
         yield f"properties/{escaped(name)}: null is read as any value"
 
 
+def _drop_idle(node: dict[str, Any]) -> Iterator[str]:
+    """What says nothing about values, and cannot be told to anybody as it is."""
+    idle = [keyword for keyword in _TEXTS if keyword in node and not isinstance(node[keyword], str)]
+    idle += ["examples"] if "examples" in node and not isinstance(node["examples"], list) else []
+    idle += ["allOf"] if node.get("allOf") == [] else []
+    for keyword in idle:
+        del node[keyword]
+        yield f"{keyword}: it says nothing in this form, and is read as not there"
+
+
 def _name_types(node: dict[str, Any]) -> Iterator[str]:
     held = node.get("type")
     listed = cast("list[Any]", held) if isinstance(held, list) else [held]
-    names = [name.lower() if isinstance(name, str) and name.lower() in _TYPES else name for name in listed]
+    names = [_TYPES.get(name.lower(), name) if isinstance(name, str) else name for name in listed]
     if "any" in names:
         del node["type"]
         yield "type: 'any' is read as any value"
@@ -134,6 +149,7 @@ def _members(node: dict[str, Any], keyword: str) -> dict[str, Any]:
     return cast("dict[str, Any]", held) if isinstance(held, dict) else {}
 
 
+_STEPS = (_drop_nulls, _drop_idle, _fill_maps, _name_types, _gather_required, _escape_references)
 _OF_DRAFT: dict[int, tuple[Callable[[dict[str, Any]], Iterator[str]], ...]] = {
     4: (_settle_draft_4,), 2019: (_name_anchor,), 2020: (_name_anchor,),
 }  # fmt: skip

@@ -193,6 +193,8 @@ def real_path(path: Sequence[str | int], value: Any) -> tuple[list[str | int], A
 
 def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
     tool = f"tool {name!r}: " if name is not None else ""
+    if not isinstance(cast("Any", original), Mapping):
+        raise ToolNotDeclarable(f"{tool}its input schema is {original!r:.100}; a schema of arguments is an object")
     survey = _survey(original)
     if survey.problem is not None:
         raise ToolNotDeclarable(f"{tool}its input schema {survey.problem}")

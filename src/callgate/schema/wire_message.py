@@ -286,7 +286,9 @@ def _double(value: float, sign: int) -> float:
         near = float(value)
     except OverflowError:
         return sys.float_info.max if value > 0 else -sys.float_info.max
-    return math.nextafter(near, sign * math.inf) if (near - value) * sign < 0 else near
+    # Compared, not subtracted: a difference is taken between doubles, and would be 0.
+    is_inside = near < value if sign > 0 else near > value
+    return math.nextafter(near, sign * math.inf) if is_inside else near
 
 
 def _unique(nodes: list[JsonObject]) -> list[JsonObject]:

@@ -124,6 +124,9 @@ CHAT_FAULTS: tuple[Fault, ...] = (
         "max_tokens": _refused(400, "Unrecognized request argument supplied: max_completion_tokens"),
         "stream_options": _refused(400, "Unrecognized request argument supplied: stream_options"),
         "no_stream": _refused(500, "Cannot use tools with stream", type="server_error"),
+        "description": _refused(400, "Invalid 'tools[0].function.description': string too long. Expected a string with "
+                                "maximum length 1024, but got a string with length 4000 instead.",
+                                code="string_above_max_length"),
         "tool_choice": _refused(400, "Invalid tool_choice type: 'object'. Supported string values: none, auto, required"),
     }),
     row("O10", "content_filter", "the prompt is blocked", _refused(

@@ -81,6 +81,8 @@ class ResponseReader:
         """
         if self._failure is not None or self._closed or self._left:
             self._refuse()
+        if type(data) is not bytes:
+            data = _as_bytes(data)
         texts: list[bytes] = []
         try:
             self._take(data, texts)
@@ -254,6 +256,16 @@ class ResponseReader:
 
 def _not_json(text: bytes) -> ProtocolError:
     return ProtocolError(f"the answer is not JSON: {excerpt(text)}")
+
+
+def _as_bytes(data: Any) -> bytes:
+    if isinstance(data, (bytes, bytearray, memoryview)):
+        return bytes(cast("Any", data))
+    # Text has lost what a character that is split between two chunks, or is no character at all, looked like.
+    raise UsageError(
+        f"ResponseReader.feed takes the bytes of the answer as they came, not {type(data).__name__}: give it those, or "
+        "text.encode() where there is nothing but text"
+    )
 
 
 def _parse(text: bytes) -> Any:

@@ -109,9 +109,12 @@ class Dispatch:
         with self._lock:
             self.is_closed = True
             slots = [*self._slots, *self._leaving]
+            answer: tuple[ResultStatus, str] = ("cancelled", "Not run: the worker pool was closed.")
+            if self._last_failure and not self._ready:
+                answer = ("failed", f"Not run: no worker could be started: {self._last_failure}".rstrip(".") + ".")
             for job in list(self._line):
                 self._line.remove(job)
-                job.deliver(job.result("cancelled", error="Not run: the worker pool was closed."))
+                job.deliver(job.result(answer[0], error=answer[1]))
         for slot in slots:
             slot.close()
         until = time.monotonic() + grace_s

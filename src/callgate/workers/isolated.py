@@ -26,7 +26,8 @@ def shared_pool() -> WorkerPool:
     with _LOCK:
         # By process id: a fork has the objects of its parent, but not its workers.
         pool = _SHARED.get(os.getpid())
-        if pool is None:
+        if pool is None or pool.is_closed:
+            # It closes itself when its first worker cannot be started; the next call tries again.
             size = max(4, os.cpu_count() or 1)
             _SHARED.clear()
             # On this machine, wherever other pools run: the functions are those of this very program.

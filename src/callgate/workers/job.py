@@ -117,6 +117,8 @@ class Job:
     number: int = field(default_factory=_NUMBERS.__next__)
     state: Literal["new", "waiting", "running", "over"] = "new"
     attempts: int = 0
+    has_begun: bool = False
+    """Whether a worker may have begun with it. One that died before it read of the call has not."""
     stop: tuple[ResultStatus, str] | None = None
     """That it was cancelled, and what is said of it."""
     notes: list[str] = field(default_factory=list[str])

@@ -21,6 +21,7 @@ from typing import Any
 from callgate.calls import unknown_name_sentence
 from callgate.errors import JsonError, UsageError
 from callgate.schema import check_arguments
+from callgate.threads import NotBegun
 from callgate.types import CallTool, Progress, ToolContext, ToolDefinition, ToolResult
 from callgate.workers.address import Address, is_worker
 from callgate.workers.cluster import RayCluster, cluster_from
@@ -145,6 +146,11 @@ class WorkerPool:
 
     def __repr__(self) -> str:
         return f"WorkerPool({self.name!r}, size={self._housing.size})"
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it takes no more calls."""
+        return self._dispatch.is_closed
 
     @property
     def health(self) -> dict[str, int]:
@@ -279,6 +285,8 @@ class WorkerPool:
                 # It may have ended in the very moment in which it was cancelled: then nothing will come any more.
                 if not job.is_told:
                     await asyncio.wait({job.future})
+            if not job.has_begun:
+                raise _CancelledInLine from None
             raise
         finally:
             if job.asked is not None:
@@ -309,6 +317,10 @@ class WorkerPool:
 
 
 _END = object()
+
+
+class _CancelledInLine(asyncio.CancelledError):
+    """The wait for a call was cancelled before any worker had begun with the call."""
 
 
 def _refused(definition: ToolDefinition, call_id: str, why: str) -> ToolResult:
@@ -348,17 +360,22 @@ async def in_pool(
 ) -> ToolResult:
     """Runs a call of an executor in a pool, to the executor's deadline."""
     timeout_s = context.timeout_s or WorkerLimits().call_timeout_s
-    return await pool.run(
-        definition,
-        args,
-        timeout_s=timeout_s,
-        session=context.session,
-        call_id=context.call_id,
-        address=address,
-        until=time.monotonic() + timeout_s,
-        progress=context.progress,
-        call_tool=context.call_tool,
-    )
+    try:
+        return await pool.run(
+            definition,
+            args,
+            timeout_s=timeout_s,
+            session=context.session,
+            call_id=context.call_id,
+            address=address,
+            until=time.monotonic() + timeout_s,
+            progress=context.progress,
+            call_tool=context.call_tool,
+        )
+    except _CancelledInLine:
+        if context.is_cancelled():
+            raise NotBegun from None
+        raise
 
 
 def _close_all() -> None:

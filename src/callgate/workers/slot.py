@@ -105,6 +105,7 @@ class Slot:
         worker.calls += 1
         job.attempts += 1
         talk = self._talk = Talk(job, worker, grace_s=self._limits.stop_grace_s)
+        job.has_begun = True
         if worker.reader is not job.loop:
             self._let_read(job, worker)
         worker.send(job.frame)
@@ -296,6 +297,8 @@ class Slot:
         if talk is None:
             return why
         job = talk.job
+        if died.unread:
+            job.has_begun = talk.had_begun
         if job.stop is None and died.unread and job.attempts < STARTS_MAX and self._gave_back(job):
             return why  # The call had not begun, so it can go elsewhere whatever it does.
         if job.stop is None and not job.notes and job.definition is not None and job.definition.repeatable:

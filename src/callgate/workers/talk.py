@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from callgate.errors import CallgateError
+from callgate.threads import NOT_BEGUN
 from callgate.types import ResultStatus, ToolResult
 from callgate.workers.asked import Asked
 from callgate.workers.job import Job
@@ -114,6 +115,8 @@ class Talk:
 
     def __init__(self, job: Job, worker: Worker, *, grace_s: float) -> None:
         self.job, self._worker, self._grace_s = job, worker, grace_s
+        self.had_begun = job.has_begun
+        """Whether another worker may have begun with the call before."""
         self.started = time.monotonic()
         ends = self.started + job.timeout_s
         self._deadline = ends if job.until is None else min(ends, job.until)
@@ -175,11 +178,14 @@ class Talk:
         """The result of a call whose worker died."""
         if self.job.stop is not None:
             return self.stopped()
-        error = f"The worker process died during the call: {died.how}{_effect(self.job)}{died.output}"
+        when = "during" if self.job.has_begun else "before it read of"
+        error = f"The worker process died {when} the call: {died.how}{_effect(self.job)}{died.output}"
         return self.job.result("failed", error=error, duration_s=time.monotonic() - self.started)
 
 
 def _effect(job: Job) -> str:
+    if not job.has_begun:
+        return f" {NOT_BEGUN}"
     unknown = job.definition is not None and not job.definition.read_only
     return " Whether it had its effect is not known." if unknown else ""
 

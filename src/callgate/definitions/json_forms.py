@@ -1,0 +1,148 @@
+"""Values that pydantic takes as Python objects only, and their forms in JSON.
+
+A pydantic adapter comes in, a reader of JSON goes out that takes what the adapter's JSON Schema promises: the value of an
+enum member in a `Literal`, an enum whose values are dates, bytes or tuples, and keys of an object, which are always text.
+Knows nothing of functions and tools.
+"""
+
+from __future__ import annotations
+
+import json
+import operator
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from typing import TYPE_CHECKING, Any, cast
+
+if TYPE_CHECKING:
+    from pydantic import TypeAdapter
+
+__all__ = ["key_text", "keys_said", "reader_of"]
+
+# What pydantic finds in JSON without help. An enum member in a literal is none of these, whatever its value is.
+_PLAIN = (str, int, float, bool, type(None))
+_DATA = frozenset({"type", "ref", "metadata", "serialization", "config", "default", "expected", "members"})
+"""Keys of a core schema that hold no further schema."""
+_NAMED = frozenset({"fields", "choices"})
+"""Keys that may hold a map from names to schemas, where a name may look like one of the `_DATA`."""
+
+
+def reader_of(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
+    """The `validate_json` of the adapter, which also takes the JSON forms of values that it wants as Python objects."""
+    from pydantic_core import SchemaValidator
+
+    core: Any = adapter.core_schema
+    changed = _Rewriting(core).of(core)
+    if changed is core:
+        return adapter.validate_json
+    try:
+        # A model's own validator, which is used if it is there, does not know of the change.
+        return SchemaValidator(changed, _use_prebuilt=False).validate_json
+    except TypeError:  # an earlier pydantic-core always builds anew
+        return SchemaValidator(changed).validate_json
+
+
+def key_text(value: Any) -> str:
+    """A JSON value as the key of an object."""
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def keys_said(node: Any, definitions: Mapping[str, Any]) -> Any:
+    """A schema of keys in terms of text: `{"enum": [1, 2]}` allows no key at all, since keys are strings."""
+    if not isinstance(node, dict):
+        return node
+    said = cast("dict[str, Any]", node)
+    if "$ref" in said:
+        target = definitions.get(said["$ref"].removeprefix("#/$defs/"))
+        changed = keys_said(target, definitions)
+        return said if changed == target else changed
+    said = {key: value for key, value in said.items() if key != "type" or value == "string"}
+    if "enum" in said:
+        said["enum"] = [key_text(value) for value in said["enum"]]
+    if "const" in said:
+        said["const"] = key_text(said["const"])
+    for keyword in {"anyOf", "oneOf"} & said.keys():
+        said[keyword] = [keys_said(branch, definitions) for branch in said[keyword]]
+    return said
+
+
+class _Rewriting:
+    """A core schema with a step before each literal and enum that finds its members by their JSON forms."""
+
+    def __init__(self, core: Any) -> None:
+        self._definitions = {item.get("ref"): item for item in core.get("definitions", ())}
+
+    def of(self, node: Any, *, is_key: bool = False) -> Any:
+        """The same object if there is nothing to change in it."""
+        if isinstance(node, (list, tuple)):
+            items = cast("list[Any]", node)
+            found = [self.of(item, is_key=is_key) for item in items]
+            return items if all(map(operator.is_, found, items)) else type(items)(found)
+        if not isinstance(node, dict):
+            return node
+        schema = cast("dict[str, Any]", node)
+        kind = schema.get("type")
+        if is_key and kind == "definition-ref":
+            target = self._definitions.get(schema.get("schema_ref"), schema)
+            return self.of(target, is_key=True) if target.get("type") == "enum" else schema
+        if kind == "literal":
+            return _guided(schema, schema["expected"], is_key=is_key)
+        if kind == "enum":
+            # pydantic knows the members of an enum by their values, unlike those in a literal.
+            return _guided(schema, schema["members"], is_key=is_key, known=lambda member: member.value)
+        parts = {
+            key: self._named(cast("Any", value))
+            if key in _NAMED and isinstance(value, dict)
+            else self.of(value, is_key=is_key or key == "keys_schema")
+            for key, value in schema.items()
+            if key not in _DATA
+        }
+        return schema if all(parts[key] is schema[key] for key in parts) else {**schema, **parts}
+
+    def _named(self, schemas: Mapping[Any, Any]) -> Any:
+        found = {name: self.of(schema) for name, schema in schemas.items()}
+        # Tags of a union that are enum members: in JSON they are the members' values.
+        members = [tag for tag in found if isinstance(tag, Enum) and isinstance(tag.value, _PLAIN)]
+        tags = {tag.value: found[tag] for tag in members if tag.value not in found}
+        same = not tags and all(found[name] is schemas[name] for name in found)
+        return schemas if same else {**found, **tags}
+
+
+def _guided(
+    schema: dict[str, Any], members: Iterable[Any], *, is_key: bool, known: Callable[[Any], Any] = lambda member: member
+) -> dict[str, Any]:
+    """The schema, with a step before it if it has members that pydantic does not find in JSON."""
+    wanted = str if is_key else _PLAIN
+    plain = [member for member in members if isinstance(known(member), wanted) and not isinstance(known(member), Enum)]
+    rest = [member for member in members if not any(member is other for other in plain)]
+    if not rest:
+        return schema
+    table: dict[str, Any] = {}
+    # Where two members look alike in JSON, the one that needs no help is meant.
+    for member in (*plain, *rest):
+        form = _form(member)
+        table.setdefault(_spelled(form), member)
+        if is_key:
+            table.setdefault(_spelled(key_text(form)), member)
+
+    def found(value: Any) -> Any:
+        try:
+            return table.get(_spelled(value), value)
+        except (TypeError, ValueError):
+            return value
+
+    from pydantic_core.core_schema import no_info_before_validator_function
+
+    inner = {key: value for key, value in schema.items() if key != "ref"}
+    step: Any = no_info_before_validator_function(found, cast("Any", inner), ref=schema.get("ref"))
+    return step
+
+
+def _form(value: Any) -> Any:
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(value.value if isinstance(value, Enum) else value)
+
+
+def _spelled(value: Any) -> str:
+    is_whole = isinstance(value, float) and value.is_integer()
+    return json.dumps(int(value) if is_whole else value, sort_keys=True)
