@@ -89,7 +89,7 @@ class Options:
 )
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name that the service is called by; repeatable.")
 @click.option("--allow-origin", multiple=True, metavar="URL", help="A web page's origin that may call it; repeatable.")
-@click.option("--runs", type=click.IntRange(1), default=600, show_default=True, help="Runs at the same time.")
+@click.option("--runs", type=click.IntRange(1), default=1200, show_default=True, help="Runs at the same time.")
 @click.option("--stop-s", type=click.FloatRange(0), default=10.0, show_default=True, help="How long runs may take to end.")
 @set_option
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")

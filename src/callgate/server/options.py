@@ -29,7 +29,7 @@ class ServiceOptions:
     """How long a request's body may pause."""
     connections: int = 2000
     """Connections at the same time; further ones are turned away."""
-    runs: int = 600
+    runs: int = 1200
     """Runs at the same time; further ones are answered with 503."""
     linger_s: float = 60.0
     """How long a run of a named session goes on after its last client has left."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from callgate.wire.http11 import Address, Connections
     from callgate.wire.proxied import Proxied
 
-__all__ = ["CONNECTIONS_KEPT", "HEADERS", "Credentials", "Pool", "Sender", "Sending", "secrets_of"]
+__all__ = ["CONNECTIONS_KEPT", "HEADERS", "Credentials", "Pool", "Sender", "Sending", "connections_max", "secrets_of"]
 
 logger = logging.getLogger("callgate.wire")
 
@@ -34,11 +34,22 @@ HEADERS = {
     "content-type": "application/json",
     "user-agent": f"callgate/{__version__}",
 }
-CONNECTIONS_MAX = 256
-CONNECTIONS_KEPT = 32
+CONNECTIONS_MAX = 1024
+"""Requests to one server at once; a program that may have few files open makes fewer. Further ones wait."""
+CONNECTIONS_KEPT = 128
 KEPT_FOR_S = 60.0
 """The longest that a kept connection is likely to be open at the other end; one that is not costs nothing but time."""
 ADDRESSES_MAX = 100
+
+
+def connections_max() -> int:
+    """How many connections there may be, so that the rest of the program can still open files of its own."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit.
+        return CONNECTIONS_MAX
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return CONNECTIONS_MAX if files == resource.RLIM_INFINITY else max(1, min(CONNECTIONS_MAX, files // 2))
 
 
 class Sending(Protocol):
@@ -163,7 +174,7 @@ class Pool:
             from callgate.wire.http11 import Connections
 
             self._direct = Connections(
-                self.trust, connect_s=self.connect_s, at_once=CONNECTIONS_MAX, kept=CONNECTIONS_KEPT, kept_s=KEPT_FOR_S
+                self.trust, connect_s=self.connect_s, at_once=connections_max(), kept=CONNECTIONS_KEPT, kept_s=KEPT_FOR_S
             )
         return self._direct
 
@@ -173,7 +184,7 @@ class Pool:
             from callgate.wire.proxied import Proxied
 
             self._proxied = Proxied(
-                self.trust, connect_s=self.connect_s, at_once=CONNECTIONS_MAX, kept=CONNECTIONS_KEPT, kept_s=KEPT_FOR_S
+                self.trust, connect_s=self.connect_s, at_once=connections_max(), kept=CONNECTIONS_KEPT, kept_s=KEPT_FOR_S
             )
         return self._proxied
 
