@@ -26,6 +26,7 @@ from callgate.models.gemini import GeminiModel
 from callgate.runtime import Gate
 from callgate.testing.fake_gemini import FakeGemini, answer, calls, text, thought
 from callgate.testing.faults import CHAOS_ROWS, FaultStep, chaos
+from callgate.turn import Loop
 from callgate.types import Limits, Reply, ToolContext
 from callgate.wire.pressure import Pressure
 
@@ -113,7 +114,7 @@ class Conversation:
             gate = Gate(GeminiModel("gemini-3.8-flash", client=client), tools=[self.work], limits=self.limits)
             for turn in range(5):
                 await self.turn(gate, turn)
-                self.check_history(gate)
+                await self.check_history(gate)
             await fake.until_idle()
             assert fake.refusals == []
             assert fake.errors == []
@@ -149,8 +150,8 @@ class Conversation:
         assert reply is not None
         return reply
 
-    def check_history(self, gate: Gate) -> None:
-        contents = gate._sessions[str(self.seed)].loop.conversation.contents
+    async def check_history(self, gate: Gate) -> None:
+        contents = Loop(await gate.store.load(str(self.seed))).conversation.contents
         assert validate(contents) == []
         answered = [
             json.dumps(part["functionResponse"]["response"])

@@ -34,6 +34,7 @@ from callgate.runtime import Gate
 from callgate.testing.exchange import JSON_TYPE, SSE_TYPE, Body, Exchange
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fault_row import FaultStep, row
+from callgate.turn import Loop
 from callgate.types import Limits
 from callgate.wire.pressure import Pressure
 
@@ -346,7 +347,7 @@ def test_whatever_bytes_come_a_run_ends_and_its_history_is_valid(surface_of: Cal
                     ending = type([event async for event in gate.stream("Hello.", session="s")][-1]).__name__
             except ModelError as error:
                 ending = type(error).__name__
-            assert validate(gate._sessions["s"].loop.conversation.contents) == []
+            assert validate(Loop(await gate.store.load("s")).conversation.contents) == []
             return ending
 
     async def main() -> None:
