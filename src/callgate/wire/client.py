@@ -14,7 +14,7 @@ from callgate.errors import ModelError
 from callgate.events import Notice
 from callgate.types import JsonObject, Limits
 from callgate.wire.dialect import Clock, Dialect, Letter, Pressure, Turn
-from callgate.wire.exchange import Exchange, Failed
+from callgate.wire.exchange import Exchange
 from callgate.wire.failures import Failure
 from callgate.wire.sender import CONNECTIONS_KEPT, HEADERS, Credentials, Sender
 
@@ -135,7 +135,14 @@ class Asking:
             try:
                 if self._exchange is None and (notice := await self._begin()) is not None:
                     return notice
-                await self._go_on()
+                exchange, turn = self._exchange, self._turn
+                assert exchange is not None
+                assert turn is not None
+                came = await exchange.chunks()
+                if isinstance(came, Failure):
+                    self._ready = iter(await self._failed(came, exchange, turn))
+                else:
+                    self._take(came, exchange, turn)
             except BaseException:
                 await self.aclose()
                 raise
@@ -152,20 +159,6 @@ class Asking:
         # Whoever leaves without a word would keep the connection for ever.
         if self._exchange is not None:
             self._exchange.give_up()
-
-    async def _go_on(self) -> None:
-        """Waits for what comes next of an attempt that has begun; what that is, or what to tell of it, is `_ready` then."""
-        exchange, turn = self._exchange, self._turn
-        assert exchange is not None
-        assert turn is not None
-        try:
-            chunks = await exchange.chunks()
-        except Failed as failed:
-            failure = failed.failure
-        else:
-            self._take(chunks, exchange, turn)
-            return
-        self._ready = iter(await self._failed(failure, exchange, turn))
 
     def _take(self, chunks: list[JsonObject], exchange: Exchange, turn: Turn) -> None:
         if chunks and not self._is_shown:
