@@ -83,16 +83,11 @@ class Exchange:
                     else:
                         self._go_on(response)
                     data = await response.piece()
-                    batch = [] if data is None else self._reader.feed(data)
+                    batch = [] if data is None else self._fed(data)
                     if data is None or response.is_over:
                         self._is_read = True
                         await self.aclose()
-                    if self._reader.is_behind:
-                        self._behind = iter(self._reader.catch_up())
-                ready = self._looked_through(batch)
-                if self._is_read and self._behind is None and self._trouble is None:
-                    ready += self._end()
-                if ready:
+                if ready := self._looked_through(batch):
                     return ready
             if self._trouble is not None:
                 raise self._trouble
@@ -165,6 +160,13 @@ class Exchange:
         self._behind = None
         return []
 
+    def _fed(self, data: bytes) -> list[JsonObject]:
+        """The chunks that are complete now."""
+        chunks = self._reader.feed(data)
+        if self._reader.is_behind:
+            self._behind = iter(self._reader.catch_up())
+        return chunks
+
     def _go_on(self, response: Response) -> None:
         """Something came, and more is wanted."""
         response.idle_s = self._limits.idle_s
@@ -176,7 +178,7 @@ class Exchange:
         """The last chunks when all bytes have come; what is wrong with the answer is kept for the next time."""
         try:
             last = self._reader.close()
-            ready = self._looked_through(last) if last else last
+            ready = self._allowed(last) if last else last
         except ModelError as error:
             self._trouble = error
             return []
@@ -189,6 +191,13 @@ class Exchange:
         return ready
 
     def _looked_through(self, batch: list[JsonObject]) -> list[JsonObject]:
+        """What the caller may have now that these chunks came, and maybe the end."""
+        ready = self._allowed(batch)
+        if self._is_read and self._behind is None and self._trouble is None:
+            ready += self._end()
+        return ready
+
+    def _allowed(self, batch: list[JsonObject]) -> list[JsonObject]:
         """What the caller may have of some chunks and of those that were held back."""
         ready: list[JsonObject] = []
         for chunk in batch:
