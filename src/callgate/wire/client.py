@@ -40,11 +40,11 @@ class HttpClient:
         limits: Limits | None = None,
         dice: random.Random | None = None,
     ) -> None:
-        self._dialect = dialect
+        self.dialect = dialect
         self.limits = limits or Limits()
         self.clock = clock
         self._dice = dice or random.Random()
-        self._sender = Sender(auth=headers, connect_s=self.limits.connect_s)
+        self.sender = Sender(auth=headers, connect_s=self.limits.connect_s)
 
     def chunks(self, letter: Letter, pressure: Pressure) -> Asking:
         """What comes back for the letter, which is sent when the first of it is asked for."""
@@ -54,11 +54,11 @@ class HttpClient:
         """The headers and the JSON object at a URL of the server; None when it has none, whatever the reason."""
         import httpx2
 
-        reader = self._dialect.reader(event_bytes_max=LOOK_BYTES_MAX, total_bytes_max=LOOK_BYTES_MAX)
-        pool = self._sender.pool(asyncio.get_running_loop())
+        reader = self.dialect.reader(event_bytes_max=LOOK_BYTES_MAX, total_bytes_max=LOOK_BYTES_MAX)
+        pool = self.sender.pool(asyncio.get_running_loop())
         try:
             async with asyncio.timeout(within_s):
-                headers = HEADERS | await self._sender.auth()
+                headers = HEADERS | await self.sender.auth()
                 async with pool.proxied().client.stream("GET", url, headers=headers) as response:
                     if not response.is_success:
                         return None
@@ -78,11 +78,7 @@ class HttpClient:
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
-        await self._sender.aclose()
-
-    def exchange(self, letter: Letter, *, is_watched: bool) -> Exchange:
-        """One attempt."""
-        return Exchange(letter, dialect=self._dialect, sender=self._sender, limits=self.limits, is_watched=is_watched)
+        await self.sender.aclose()
 
     def wait(self, failure: Failure, counted: int, turn: Turn) -> float | None:
         """Tells everybody what happened; how long to wait before the next attempt, None when there is none."""
@@ -182,7 +178,9 @@ class Asking:
             return Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
         self._is_pause_told = False
         self._turn = await pressure.enter(patience=client.limits.attempts - self._counted)
-        self._exchange = client.exchange(self._letter, is_watched=self._is_watched)
+        self._exchange = Exchange(
+            self._letter, dialect=client.dialect, sender=client.sender, limits=client.limits, is_watched=self._is_watched
+        )
         return None
 
     async def _failed(self, failure: Failure, exchange: Exchange, turn: Turn) -> list[Notice]:

@@ -117,8 +117,8 @@ class Connection:
         found = _PLAIN_HEAD.match(data)
         if found is None:
             return None
-        status, encoding, framing = int(found[1]), "", list[Header]()
-        head = found[0]
+        head, status, encoding = found[0], int(found[1]), ""
+        framing: list[Header] = []
         for name, value in _headers_in(_FRAMING, head):
             if name == b"content-encoding":
                 encoding += ("," if encoding else "") + value.decode("ascii")
