@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
 
 from callgate import Gate, ScriptedModel, UsageError, tool
+from callgate.conversation import Conversation
 from callgate.errors import ToolsUnsupported
 from callgate.events import Notice
+from callgate.models import ModelRequest, answering
 from callgate.models.choice import open_model
 from callgate.models.gemini import GeminiModel
 from callgate.models.modes import ByAbility
@@ -59,6 +62,30 @@ def test_a_model_that_refuses_tools_is_asked_again_by_prompt_once_and_for_all() 
     assert codes == ["mode_changed"]
     assert [bool(request.tools) for request in model.requests] == [True, False, False, False]
     assert events[-1].text == "Hello."
+
+
+def test_a_refusal_behind_the_beginning_of_an_answer_is_told_and_not_answered_by_prompt() -> None:
+    said = {"candidates": [{"content": {"role": "model", "parts": [{"text": "One"}]}}]}
+    waiting = Notice("waiting", "Trying again.", "warning")
+
+    class Fickle:
+        name = "fickle"
+
+        async def generate(self, request: ModelRequest) -> AsyncIterator[Any]:
+            yield waiting
+            yield said
+            raise ToolsUnsupported("tools are not supported")
+
+    heard: list[Any] = []
+
+    async def story() -> None:
+        async with answering(ByAbility(Fickle()), ModelRequest(conversation=Conversation())) as items:
+            async for item in items:
+                heard.append(item)  # noqa: PERF401 (what came before the error counts, too)
+
+    with pytest.raises(ToolsUnsupported):
+        asyncio.run(story())
+    assert heard == [waiting, said]
 
 
 def test_without_tools_nothing_is_put_into_the_prompt() -> None:

@@ -6,7 +6,7 @@ requests are added to those of later ones. This file sends nothing.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 from callgate.parts import candidate_of
 from callgate.types import JsonObject
@@ -39,11 +39,11 @@ class Continuation:
 
     def take(self, chunk: JsonObject) -> JsonObject:
         """The chunk as it belongs into the one answer."""
-        usage: Any = chunk.get("usageMetadata")
+        usage: JsonObject | None = chunk.get("usageMetadata")
         if isinstance(usage, dict):
-            self._now.update(cast("JsonObject", usage))
+            self._now.update(usage)
             if self._before:
-                chunk = self._summed(chunk, cast("JsonObject", usage))
+                chunk = self._summed(chunk, usage)
         candidate = candidate_of(chunk)
         if candidate.get("finishReason") != "CONTINUATION":
             return chunk

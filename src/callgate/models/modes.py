@@ -128,16 +128,20 @@ class _Native:
     def __aiter__(self) -> _Native:
         return self
 
-    async def __anext__(self) -> Item:
+    def __anext__(self) -> Awaitable[Item]:
+        return self._items.__anext__() if self._instead is None else self._begun(self._instead)
+
+    async def _begun(self, instead: _Instead) -> Item:
+        """The next item before any of the answer itself: only so long can tools be refused."""
         try:
-            return await self._items.__anext__()
+            item = await self._items.__anext__()
         except ToolsUnsupported as error:
-            if self._instead is None:
-                raise
             await self.aclose()
-            notice, self._items = self._instead(self._request, error)
+            item, self._items = instead(self._request, error)
             self._instead = None
-            return notice
+        if isinstance(item, dict):
+            self._instead = None
+        return item
 
     def aclose(self) -> Awaitable[None]:
         return close_items(self._items)

@@ -14,7 +14,7 @@ from callgate.errors import ModelError
 from callgate.events import Notice
 from callgate.types import JsonObject, Limits
 from callgate.wire.dialect import Clock, Dialect, Letter, Pressure, Turn
-from callgate.wire.exchange import Exchange, Failed
+from callgate.wire.exchange import Exchange
 from callgate.wire.failures import Failure
 from callgate.wire.sender import CONNECTIONS_KEPT, HEADERS, Credentials, Sender
 
@@ -40,11 +40,11 @@ class HttpClient:
         limits: Limits | None = None,
         dice: random.Random | None = None,
     ) -> None:
-        self._dialect = dialect
+        self.dialect = dialect
         self.limits = limits or Limits()
         self.clock = clock
         self._dice = dice or random.Random()
-        self._sender = Sender(auth=headers, connect_s=self.limits.connect_s)
+        self.sender = Sender(auth=headers, connect_s=self.limits.connect_s)
 
     def chunks(self, letter: Letter, pressure: Pressure) -> Asking:
         """What comes back for the letter, which is sent when the first of it is asked for."""
@@ -54,11 +54,11 @@ class HttpClient:
         """The headers and the JSON object at a URL of the server; None when it has none, whatever the reason."""
         import httpx2
 
-        reader = self._dialect.reader(event_bytes_max=LOOK_BYTES_MAX, total_bytes_max=LOOK_BYTES_MAX)
-        pool = self._sender.pool(asyncio.get_running_loop())
+        reader = self.dialect.reader(event_bytes_max=LOOK_BYTES_MAX, total_bytes_max=LOOK_BYTES_MAX)
+        pool = self.sender.pool(asyncio.get_running_loop())
         try:
             async with asyncio.timeout(within_s):
-                headers = HEADERS | await self._sender.auth()
+                headers = HEADERS | await self.sender.auth()
                 async with pool.proxied().client.stream("GET", url, headers=headers) as response:
                     if not response.is_success:
                         return None
@@ -78,11 +78,7 @@ class HttpClient:
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
-        await self._sender.aclose()
-
-    def exchange(self, letter: Letter, *, is_watched: bool) -> Exchange:
-        """One attempt."""
-        return Exchange(letter, dialect=self._dialect, sender=self._sender, limits=self.limits, is_watched=is_watched)
+        await self.sender.aclose()
 
     def wait(self, failure: Failure, counted: int, turn: Turn) -> float | None:
         """Tells everybody what happened; how long to wait before the next attempt, None when there is none."""
@@ -135,7 +131,14 @@ class Asking:
             try:
                 if self._exchange is None and (notice := await self._begin()) is not None:
                     return notice
-                await self._go_on()
+                exchange, turn = self._exchange, self._turn
+                assert exchange is not None
+                assert turn is not None
+                came = await exchange.chunks()
+                if isinstance(came, Failure):
+                    self._ready = iter(await self._failed(came, exchange, turn))
+                else:
+                    self._take(came, exchange, turn)
             except BaseException:
                 await self.aclose()
                 raise
@@ -152,20 +155,6 @@ class Asking:
         # Whoever leaves without a word would keep the connection for ever.
         if self._exchange is not None:
             self._exchange.give_up()
-
-    async def _go_on(self) -> None:
-        """Waits for what comes next of an attempt that has begun; what that is, or what to tell of it, is `_ready` then."""
-        exchange, turn = self._exchange, self._turn
-        assert exchange is not None
-        assert turn is not None
-        try:
-            chunks = await exchange.chunks()
-        except Failed as failed:
-            failure = failed.failure
-        else:
-            self._take(chunks, exchange, turn)
-            return
-        self._ready = iter(await self._failed(failure, exchange, turn))
 
     def _take(self, chunks: list[JsonObject], exchange: Exchange, turn: Turn) -> None:
         if chunks and not self._is_shown:
@@ -189,7 +178,9 @@ class Asking:
             return Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
         self._is_pause_told = False
         self._turn = await pressure.enter(patience=client.limits.attempts - self._counted)
-        self._exchange = client.exchange(self._letter, is_watched=self._is_watched)
+        self._exchange = Exchange(
+            self._letter, dialect=client.dialect, sender=client.sender, limits=client.limits, is_watched=self._is_watched
+        )
         return None
 
     async def _failed(self, failure: Failure, exchange: Exchange, turn: Turn) -> list[Notice]:

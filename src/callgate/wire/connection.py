@@ -30,7 +30,7 @@ _PLAIN_HEAD = re.compile(
     rb"HTTP/1\.1 ([2-5][0-9]{2})(?: [\t\x20-\x7e]*)?\r\n(?:[-!#$%&'*+.^_`|~0-9a-zA-Z]+:[\t\x20-\x7e]*\r\n)*\r\n"
 )
 _WITHOUT_BODY = (204, 304)
-_LENGTH = re.compile(rb"[0-9]{1,15}")
+_LENGTH_DIGITS_MAX = 15
 _HEADER = re.compile(rb"\r\n([^:\r]+):[\t ]*([^\r]*)")
 _FRAMING = re.compile(rb"\r\n((?i:content-length|transfer-encoding|connection|content-encoding)):[\t ]*([^\r]*)")
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,8})\r\n")
@@ -105,22 +105,21 @@ class Connection:
             TimeoutError: nothing came in time, or not all of the head.
         """
         data = await self.socket.read(until)
-        end = data.find(b"\r\n\r\n") + 4
-        head = self._plain_head(data[:end]) if end > 3 else None
-        if head is not None:
-            self._head, self._unread = data[:end], data[end:]
+        if (head := self._plain_head(data)) is not None:
             return head
         self._http, self._unread = _h11(), data
         async with asyncio.timeout_at(until):
             return await self._h11_head()
 
     def _plain_head(self, data: bytes) -> Head | None:
-        """The head, if it is plain: the end of the body is told once, and nobody wants to close or to change anything."""
-        found = _PLAIN_HEAD.fullmatch(data)
+        """The head of an answer that begins so, if all of it is there and plain: the end of the body is told once, and
+        nobody wants to close or to change anything."""
+        found = _PLAIN_HEAD.match(data)
         if found is None:
             return None
-        status, encoding, framing = int(found[1]), "", list[Header]()
-        for name, value in _headers_in(_FRAMING, data):
+        head, status, encoding = found[0], int(found[1]), ""
+        framing: list[Header] = []
+        for name, value in _headers_in(_FRAMING, head):
             if name == b"content-encoding":
                 encoding += ("," if encoding else "") + value.decode("ascii")
             elif name != b"connection" or value.lower() != b"keep-alive":
@@ -128,14 +127,15 @@ class Connection:
         if len(framing) != 1 or status in _WITHOUT_BODY:
             return None
         name, value = framing[0]
-        if name == b"content-length" and _LENGTH.fullmatch(value):
+        if name == b"content-length" and value.isdigit() and len(value) <= _LENGTH_DIGITS_MAX:
             self._length = self._left = int(value)
             self._is_over = self._left == 0
-        elif framing[0] == (b"transfer-encoding", b"chunked"):
+        elif name == b"transfer-encoding" and value == b"chunked":
             self._chunks = Chunks()
         else:
             return None
-        return Head(status, encoding, data)
+        self._head, self._unread = head, data[len(head) :]
+        return Head(status, encoding, head)
 
     async def piece(self, timeout_s: float | None) -> bytes | None:
         """The next piece of the body: all that has arrived, or what arrives next; None at the end.

@@ -19,15 +19,15 @@ from callgate.wire.dialect import Dialect, Letter, Response
 from callgate.wire.failures import Failure, failure_of_exception
 from callgate.wire.sender import Pool, Sender, secrets_of
 
-__all__ = ["Exchange", "Failed"]
+__all__ = ["Exchange"]
 
 logger = logging.getLogger("callgate.wire")
 
 ERROR_BYTES_MAX = 256 * 1024
 
 
-class Failed(Exception):
-    """An exchange failed in a way that is understood."""
+class _Failed(Exception):
+    """The exchange failed in a way that is understood."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(type(failure.error).__name__)
@@ -66,26 +66,36 @@ class Exchange:
         self._trouble: Exception | None = None
         """What is wrong with the answer behind what was right."""
 
-    async def chunks(self) -> list[JsonObject]:
-        """The next chunks that the caller may have; none at the end. The letter is sent when the first are asked for.
+    async def chunks(self) -> list[JsonObject] | Failure:
+        """The next chunks that the caller may have; none at the end; what is wrong if there is no answer or it broke off.
 
-        Raises:
-            Failed: there is no answer, or it broke off.
+        The letter is sent when the first are asked for.
         """
         try:
             if not self.letter.stream and not self.is_over:
                 return await self._whole()
             while self._trouble is None and not self.is_over:
-                ready = self._looked_through(await self._batch())
-                if self._is_read and self._behind is None and self._trouble is None:
-                    ready += self._end()
-                if ready:
+                if self._behind is not None:
+                    batch = await self._caught_up(self._behind)
+                else:
+                    if (response := self._response) is None:
+                        response = await self._begun(self._limits.first_byte_s)
+                    else:
+                        self._go_on(response)
+                    data = await response.piece()
+                    batch = [] if data is None else self._fed(data)
+                    if data is None or response.is_over:
+                        self._is_read = True
+                        await self.aclose()
+                if ready := self._looked_through(batch):
                     return ready
             if self._trouble is not None:
                 raise self._trouble
         except Exception as error:
-            self._explain(error)
-            raise
+            if (failure := self._failure_of(error)) is None:
+                raise
+            self._hide_secrets(failure.error)
+            return failure
         return []
 
     async def aclose(self) -> None:
@@ -142,24 +152,17 @@ class Exchange:
             self._go_on(response)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _batch(self) -> list[JsonObject]:
-        """The chunks that came next, if any."""
-        if self._behind is not None:
-            if (chunks := next(self._behind, None)) is not None:
-                await asyncio.sleep(0)  # Others run in between.
-                return chunks
-            self._behind = None
-            return []
-        response = self._response
-        if response is None:
-            response = await self._begun(self._limits.first_byte_s)
-        else:
-            self._go_on(response)
-        data = await response.piece()
-        chunks = [] if data is None else self._reader.feed(data)
-        if data is None or response.is_over:
-            self._is_read = True
-            await self.aclose()
+    async def _caught_up(self, behind: Iterator[list[JsonObject]]) -> list[JsonObject]:
+        """The next chunks of what takes long, if any."""
+        if (chunks := next(behind, None)) is not None:
+            await asyncio.sleep(0)  # Others run in between.
+            return chunks
+        self._behind = None
+        return []
+
+    def _fed(self, data: bytes) -> list[JsonObject]:
+        """The chunks that are complete now."""
+        chunks = self._reader.feed(data)
         if self._reader.is_behind:
             self._behind = iter(self._reader.catch_up())
         return chunks
@@ -175,7 +178,7 @@ class Exchange:
         """The last chunks when all bytes have come; what is wrong with the answer is kept for the next time."""
         try:
             last = self._reader.close()
-            ready = self._looked_through(last) if last else last
+            ready = self._allowed(last) if last else last
         except ModelError as error:
             self._trouble = error
             return []
@@ -188,6 +191,13 @@ class Exchange:
         return ready
 
     def _looked_through(self, batch: list[JsonObject]) -> list[JsonObject]:
+        """What the caller may have now that these chunks came, and maybe the end."""
+        ready = self._allowed(batch)
+        if self._is_read and self._behind is None and self._trouble is None:
+            ready += self._end()
+        return ready
+
+    def _allowed(self, batch: list[JsonObject]) -> list[JsonObject]:
         """What the caller may have of some chunks and of those that were held back."""
         ready: list[JsonObject] = []
         for chunk in batch:
@@ -205,8 +215,8 @@ class Exchange:
                 ready, self._held = self._held, []
         return ready
 
-    def _told_of(self, error: JsonObject) -> Failed:
-        return Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.letter.sent))
+    def _told_of(self, error: JsonObject) -> _Failed:
+        return _Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.letter.sent))
 
     # How it begins --------------------------------------------------------------------------------------------------------
 
@@ -227,7 +237,7 @@ class Exchange:
         # From here on each read of the socket is timed by itself, which is cheaper than timing each piece.
         response.idle_s = min(limits.first_byte_s, limits.idle_s)
         if not 200 <= response.status_code < 300:
-            raise Failed(await self._refusal(response))
+            raise _Failed(await self._refusal(response))
         if response.encoding:
             _refuse_encoding(response.encoding)
         return response
@@ -258,37 +268,36 @@ class Exchange:
             (error for error in map(self._dialect.error_in, chunks) if error is not None), {"message": f"HTTP {status}"}
         )
 
-    def _late(self) -> Failed:
+    def _late(self) -> _Failed:
         return _too_late(f"the answer was not complete within {self._limits.total_s:g} s")
 
     # What goes wrong ------------------------------------------------------------------------------------------------------
 
-    def _explain(self, error: Exception) -> None:
-        """Raises what went wrong as a failure that is understood, without secrets; returns if it is none of these."""
+    def _failure_of(self, error: Exception) -> Failure | None:
+        """What went wrong, as a failure that is understood; None if it is no such thing."""
         import httpx2
 
-        if isinstance(error, Failed):
-            self._hide_secrets(error.failure.error)
-        elif isinstance(error, (TimeoutError, httpx2.ReadTimeout)):
+        if isinstance(error, _Failed):
+            return error.failure
+        if isinstance(error, (TimeoutError, httpx2.ReadTimeout)):
             waited_s = self._response.idle_s if self._response is not None else None
-            raise _silent(waited_s or self._limits.idle_s) from error
-        elif isinstance(error, (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError)):
-            failure = failure_of_exception(error)
-            self._hide_secrets(failure.error)
-            raise Failed(failure) from error
+            return _silent(waited_s or self._limits.idle_s).failure
+        if isinstance(error, (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError)):
+            return failure_of_exception(error)
+        return None
 
     def _hide_secrets(self, error: ModelError) -> None:
         """Takes out of the error what the server echoed."""
         error.args = tuple(masked(text, secrets_of(self.auth)) if isinstance(text, str) else text for text in error.args)
 
 
-def _silent(seconds: float) -> Failed:
+def _silent(seconds: float) -> _Failed:
     return _too_late(f"the server sent nothing for {seconds:g} s")
 
 
-def _too_late(told: str) -> Failed:
+def _too_late(told: str) -> _Failed:
     # Not to be tried again by itself: the caller has waited long enough.
-    return Failed(Failure(RequestTimeout(told, retryable=True), retry=False))
+    return _Failed(Failure(RequestTimeout(told, retryable=True), retry=False))
 
 
 def _refuse_encoding(encoding: str) -> None:

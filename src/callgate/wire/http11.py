@@ -117,8 +117,8 @@ class DirectAnswer:
     async def aclose(self) -> None:
         """Lets go of the connection: for the next request if all is well, for good otherwise."""
         connection, self._connection = self._connection, None
-        if connection is not None:
-            await self._connections.release(connection)
+        if connection is not None and (left := self._connections.take_back(connection)) is not None:
+            await left.socket.aclose()
 
 
 class _Encoded(httpx2.AsyncByteStream):
@@ -166,21 +166,21 @@ class Connections:
         sending.is_stale = connection.is_used
         try:
             connection.send(lines, body)
-            return DirectAnswer(self, connection, await connection.answer_head(until))
+            head = await connection.answer_head(until)
         except BaseException:
-            await self.release(connection)
+            if (left := self.take_back(connection)) is not None:
+                await left.socket.aclose()
             raise
+        return DirectAnswer(self, connection, head)
 
-    async def release(self, connection: Connection) -> None:
-        """Takes a connection back."""
+    def take_back(self, connection: Connection) -> Connection | None:
+        """Keeps a connection for the next request; the one that is to be closed instead, if there is one."""
         self._room.leave()
         if not connection.can_be_kept:
-            await connection.socket.aclose()
-            return
+            return connection
         connection.keep(time.monotonic() + self._kept_s)
         self._idle.append(connection)
-        if len(self._idle) > self._kept_max:
-            await self._idle.pop(0).socket.aclose()
+        return self._idle.pop(0) if len(self._idle) > self._kept_max else None
 
     async def aclose(self) -> None:
         """Closes those that are not in use."""

@@ -5,6 +5,7 @@ The same goes in and comes out as in `http11.py`; what a proxy is and when it is
 
 from __future__ import annotations
 
+import asyncio
 import urllib.request
 from ssl import SSLContext
 from typing import Any
@@ -37,11 +38,16 @@ class Proxied:
         self.has_answered = False
         """Whether there may be a connection that had been used before."""
 
-    async def post(self, address: Address, more: list[Header], body: bytes, sending: Any) -> ProxiedAnswer:
+    async def post(
+        self, address: Address, more: list[Header], body: bytes, sending: Any, *, until: float | None = None
+    ) -> ProxiedAnswer:
         """Sends a body with the headers of the address and `more`; the answer is there as soon as its head is.
 
         `sending` is told in `is_stale` whether, as far as is known, the connection had been used before: the client is asked
-        to tell only after one broke that may have been old, because that takes time.
+        to tell only after one broke that may have been old, because that takes time. `until` is a time of the event loop.
+
+        Raises:
+            TimeoutError: the head of the answer did not come in time.
         """
 
         async def trace(event: str, info: Any) -> None:
@@ -54,7 +60,8 @@ class Proxied:
         head = [*address.head, (b"content-length", b"%d" % len(body)), *more]
         stream = httpx2.ByteStream(body)
         request = httpx2.Request("POST", address.url, headers=head, stream=stream, extensions=extensions)
-        answer = ProxiedAnswer(await self.client.send(request, stream=True), timeouts)
+        async with asyncio.timeout_at(until):
+            answer = ProxiedAnswer(await self.client.send(request, stream=True), timeouts)
         self.has_answered = True
         return answer
 

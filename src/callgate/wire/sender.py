@@ -111,7 +111,7 @@ class Sender:
         auth = self._auth()
         return auth if isinstance(auth, dict) else await auth
 
-    async def send(self, pool: Pool, sending: Sending, *, until: float) -> Response:
+    def send(self, pool: Pool, sending: Sending, *, until: float) -> Awaitable[Response]:
         """Sends a letter; the answer is there as soon as its head is, `until` a time of the event loop at the latest.
 
         Raises:
@@ -120,9 +120,19 @@ class Sender:
             TimeoutError: the head of the answer did not come in time.
         """
         auth = self._auth()
-        if not isinstance(auth, dict):
-            async with asyncio.timeout_at(until):
-                auth = await auth
+        if isinstance(auth, dict):
+            return self._posted(pool, sending, auth, until=until)
+        return self._sent_with(auth, pool, sending, until=until)
+
+    async def _sent_with(
+        self, fetched: Awaitable[dict[str, str]], pool: Pool, sending: Sending, *, until: float
+    ) -> Response:
+        """As `send`, when the credentials are there."""
+        async with asyncio.timeout_at(until):
+            auth = await fetched
+        return await self._posted(pool, sending, auth, until=until)
+
+    def _posted(self, pool: Pool, sending: Sending, auth: dict[str, str], *, until: float) -> Awaitable[Response]:
         sending.auth = auth
         letter = sending.letter
         address = self._address(letter.url)
@@ -134,10 +144,8 @@ class Sender:
         if logger.isEnabledFor(logging.DEBUG):
             told = f"POST {letter.url} {letter.body.decode('utf-8', 'replace')}"
             logger.debug("request: %s", masked(told, secrets_of(auth)))
-        if pool.has_proxies:
-            async with asyncio.timeout_at(until):
-                return await pool.proxied().post(address, more, letter.body, sending)
-        return await pool.direct().post(address, more, letter.body, sending, until=until)
+        connections = pool.proxied() if pool.has_proxies else pool.direct()
+        return connections.post(address, more, letter.body, sending, until=until)
 
     def _address(self, url: str) -> Address:
         known = self._addresses.get(url)
