@@ -106,16 +106,20 @@ def answered(*messages: dict[str, Any], is_last: bool = False) -> Wire:
     wire = Wire()
 
     async def story() -> None:
-        connection = SimpleNamespace(
-            transport=wire, flow=SimpleNamespace(write_paused=False), logger=None,
-            server_state=SimpleNamespace(default_headers=[(b"date", b"now")]), on_response_complete=lambda: None,
-        )  # fmt: skip
-        cycle = plain.Cycle(plain.Request(b"/", [], b"", is_last), {}, connection)  # pyright: ignore
+        cycle = cycle_on(wire, is_last=is_last)
         for message in messages:
             await cycle.send(message)
 
     asyncio.run(story())
     return wire
+
+
+def cycle_on(wire: Wire, *, is_last: bool = False) -> plain.Cycle:
+    connection = SimpleNamespace(
+        transport=wire, flow=SimpleNamespace(write_paused=False), logger=None,
+        server_state=SimpleNamespace(default_headers=[(b"date", b"now")]), on_response_complete=lambda: None,
+    )  # fmt: skip
+    return plain.Cycle(plain.Request(b"/", [], b"", is_last), {}, connection)  # pyright: ignore
 
 
 def start(status: int = 200, **headers: str) -> dict[str, Any]:
@@ -140,6 +144,38 @@ def as_h11_sees(data: bytes) -> tuple[int, list[tuple[bytes, bytes]], bytes, boo
         body += bytes(event.data)
     assert isinstance(event, h11.EndOfMessage), event
     return response.status_code, list(response.headers), body, http.their_state is h11.DONE
+
+
+def test_answers_that_are_ready_in_the_same_round_leave_when_all_of_them_are() -> None:
+    wire = Wire()
+
+    async def answer(number: int) -> None:
+        cycle = cycle_on(wire)
+        await cycle.send(start(content_length="1"))
+        wire.writes.append(b"%d is ready" % number)
+        await cycle.send(more(b"%d" % number, is_last=True))
+
+    async def story() -> None:
+        await asyncio.gather(*map(answer, range(3)))
+
+    asyncio.run(story())
+    answers = [b"HTTP/1.1 200 OK\r\ndate: now\r\ncontent-length: 1\r\n\r\n%d" % number for number in range(3)]
+    assert wire.writes == [b"0 is ready", b"1 is ready", b"2 is ready", *answers]
+
+
+def test_nothing_is_written_to_a_client_that_left_while_its_answer_waited_for_the_others() -> None:
+    wire = Wire()
+
+    async def story() -> None:
+        cycle = cycle_on(wire)
+        await cycle.send(start(content_length="1"))
+        sending = asyncio.create_task(cycle.send(more(b"1", is_last=True)))
+        await asyncio.sleep(0)
+        cycle.disconnected = True
+        await sending
+
+    asyncio.run(story())
+    assert wire.writes == []
 
 
 @pytest.mark.parametrize("pieces", [[b""], [b"hello"], [b"he", b"", b"llo"]], ids=["nothing", "one", "three"])

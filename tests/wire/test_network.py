@@ -76,3 +76,26 @@ def test_a_kept_connection_can_be_looked_at_again_and_again() -> None:
             assert socket.is_readable()
 
     asyncio.run(story())
+
+
+def test_what_nobody_waits_for_any_more_does_not_leave() -> None:
+    async def story() -> None:
+        come: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            try:
+                come.set_result(await reader.read())
+            except ConnectionResetError:
+                come.set_result(b"")
+            writer.close()
+
+        async with asyncio.timeout(20), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            socket = await connect("127.0.0.1", server.sockets[0].getsockname()[1], trust=None, timeout_s=5)
+            socket.write(b"a request")
+            waiting = socket.read()
+            waiting.send(None)  # It waits now, and the round of the loop is not over.
+            waiting.close()
+            await socket.aclose()
+            assert await come == b""
+
+    asyncio.run(story())

@@ -106,13 +106,14 @@ class Connection(H11Protocol):
         scope["state"] = self.app_state.copy()
         cycle = self.cycle = plain.Cycle(request, scope, self)
         scope[WAKE] = cycle.message_event.set
-        self.tasks.add(self.loop.create_task(self._run(cycle)))
+        cycle.task = self.loop.create_task(self._run(cycle))
+        self.tasks.add(cycle.task)
 
     async def _run(self, cycle: plain.Cycle) -> None:
         try:
             await cycle.run_asgi(cast("Any", self).app)
         finally:  # Nobody waits for this task any more when the service ends.
-            self.tasks.discard(cast("Any", asyncio.current_task()))
+            self.tasks.discard(cycle.task)
 
     def on_response_complete(self) -> None:
         """Goes on with what came meanwhile, or rests."""

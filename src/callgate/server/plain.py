@@ -114,6 +114,22 @@ class _Connection(Protocol):
     def on_response_complete(self) -> None: ...
 
 
+class _Bell:
+    """Tells that something has happened to a request: an `asyncio.Event` for one who listens, since nobody else does."""
+
+    __slots__ = ("has_rung", "listener")
+
+    def __init__(self) -> None:
+        self.has_rung = False
+        self.listener: asyncio.Future[None] | None = None
+
+    def set(self) -> None:
+        """Rings, by the name that uvicorn knows."""
+        self.has_rung = True
+        if self.listener is not None and not self.listener.done():
+            self.listener.set_result(None)
+
+
 class Cycle(RequestResponseCycle):
     """One plain request and its answer, for uvicorn's connections: what of theirs is the same for each stays with them."""
 
@@ -129,6 +145,8 @@ class Cycle(RequestResponseCycle):
     _left: int | None = None
     """Bytes of the body that are still to be sent, where its length was told."""
     _has_body = True
+    task: asyncio.Task[None]
+    """Has it answered."""
 
     def __init__(self, request: Request, scope: dict[str, Any], connection: _Connection) -> None:
         self.scope = cast("Any", scope)
@@ -139,7 +157,7 @@ class Cycle(RequestResponseCycle):
         self.logger = connection.logger
         self.default_headers = connection.server_state.default_headers
         self.on_response = connection.on_response_complete
-        self.message_event = asyncio.Event()
+        self.message_event = cast("Any", _Bell())
 
     async def receive(self) -> Any:
         """Gives the body, and then waits for the end."""
@@ -148,8 +166,11 @@ class Cycle(RequestResponseCycle):
             return {"type": "http.request", "body": self.body, "more_body": False}
         if not self.disconnected and not self.response_complete:
             self.flow.resume_reading()
-            await self.message_event.wait()
-            self.message_event.clear()
+            bell: Any = self.message_event
+            if not bell.has_rung:
+                bell.listener = asyncio.get_running_loop().create_future()
+                await bell.listener
+            bell.has_rung = False
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -171,6 +192,12 @@ class Cycle(RequestResponseCycle):
             self.response_started = True
             self._begin(message["status"], [*self.default_headers, *message.get("headers", ())])
             return
+        if self._head:
+            # Answers that are ready in the same round of the loop leave one right after the other. Otherwise each may wake
+            # its client in the middle of the work for the next one, and that costs more than the writing.
+            await asyncio.sleep(0)
+            if self.disconnected:
+                return
         self._go_on(message.get("body", b""), is_last=not message.get("more_body", False))
 
     def _begin(self, status: int, headers: list[Header]) -> None:

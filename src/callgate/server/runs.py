@@ -94,46 +94,48 @@ class Run:
     `named` says whether the client named the session, `waits` whether a call that needs approval is waited for.
     """
 
+    # How every run begins. It is a run's own where it has changed.
+    detached = False
+    """Whether it goes on without anybody."""
+    provider = model = ""
+    ended_s: float | None = None
+    reply: Reply | None = None
+    error: BaseException | None = None
+    problem: Problem | None = None
+    """What followers are told of the error."""
+    is_over = False
+    """Whether it has come to its end."""
+    last = 0
+    on_end: Callable[[Run], None] | None = None
+    stop: Callable[[str], bool] | None = None
+    """Stops the work in good order."""
+    is_asked_for: Callable[[], Awaitable[bool]] | None = None
+    """Says whether somebody who is not here has asked for it lately."""
+    _followers = 0
+    _present = 0
+    _leaving: asyncio.TimerHandle | None = None
+    _parting: asyncio.Task[None] | None = None
+    _is_ending = False
+    """Whether it was stopped, or its end was told: what is left to be done is done in good order."""
+    _task: asyncio.Task[None] | None = None
+    _done: asyncio.Event | None = None
+
     def __init__(self, session: str, work: Work, *, named: bool, waits: bool, linger_s: float = 60.0) -> None:
         self.id = os.urandom(8).hex()
         self.session = session
         self.named = named
         self.waits = waits
-        self.detached = False
-        """Whether it goes on without anybody."""
-        self.provider = self.model = ""
         self.began_s = time.time()
-        self.ended_s: float | None = None
-        self.reply: Reply | None = None
-        self.error: BaseException | None = None
-        self.problem: Problem | None = None
-        """What followers are told of the error."""
         self.waiting: dict[str, Waiting] = {}
         self.early: dict[str, Approval] = {}
         """Answers to calls that nobody has been asked about yet."""
-        self.is_over = False
-        """Whether it has come to its end."""
         self.at_end: set[Callable[[], None]] = set()
         """What wakes those who wait for the end, and may by then not wait any more."""
         self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
-        self.last = 0
-        self.on_end: Callable[[Run], None] = lambda run: None
-        self.stop: Callable[[str], bool] = lambda reason: False
-        """Stops the work in good order."""
-        self.is_asked_for: Callable[[], Awaitable[bool]] | None = None
-        """Says whether somebody who is not here has asked for it lately."""
         self._work = work
         self._linger_s = linger_s
         self._listeners: set[Follower] = set()
         """Who is woken by events: followers, and those who wait for a sign of life."""
-        self._followers = 0
-        self._present = 0
-        self._leaving: asyncio.TimerHandle | None = None
-        self._parting: asyncio.Task[None] | None = None
-        self._is_ending = False
-        """Whether it was stopped, or its end was told: what is left to be done is done in good order."""
-        self._task: asyncio.Task[None] | None = None
-        self._done: asyncio.Event | None = None
 
     # The work -------------------------------------------------------------------------------------------------------------
 
@@ -179,7 +181,8 @@ class Run:
             call()
         for follower in self._listeners:
             follower.wake.set()
-        self.on_end(self)
+        if self.on_end is not None:
+            self.on_end(self)
 
     @property
     def done(self) -> asyncio.Event:
@@ -194,7 +197,7 @@ class Run:
         """Stops it: in good order if it has begun, at once if it still waits for its session."""
         if self.is_over or self._task is None:
             return False
-        if not self._is_ending and not self.stop(reason):
+        if not self._is_ending and not (self.stop is not None and self.stop(reason)):
             self._task.cancel()
         self._is_ending = True
         return True
