@@ -158,7 +158,8 @@ def is_plain_text(part: Mapping[str, Any]) -> bool:
 
 def is_said(part: Mapping[str, Any]) -> bool:
     """Whether the part is plain text that says something: there is nothing in it that could have to be put right."""
-    return bool(part.get("text")) and is_plain_text(part)
+    text = part.get("text")
+    return isinstance(text, str) and text != "" and len(part) == ("thought" in part) + 1
 
 
 def same_kind_of_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -477,10 +478,14 @@ def user_content(prompt: Prompt) -> Content:
     Raises:
         UsageError: the prompt is empty or of a kind that cannot be sent.
     """
-    items: Any = prompt if isinstance(prompt, list) else [prompt] if isinstance(prompt, (str, Media, Mapping)) else prompt
-    if not isinstance(items, (list, Iterable)) or isinstance(items, (bytes, bytearray)):
-        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(cast('Any', items)).__name__!r}")
-    parts = [part for item in cast("Iterable[Any]", items) for part in _prompt_parts(item)]
+    given: Any = prompt
+    if isinstance(given, (str, Media, dict)):
+        parts = _prompt_parts(given)
+    elif isinstance(given, (bytes, bytearray)) or not isinstance(given, (list, Iterable)):
+        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(given).__name__!r}")
+    else:
+        items = cast("Iterable[Any]", [given] if isinstance(given, Mapping) else given)
+        parts = [part for item in items for part in _prompt_parts(item)]
     if not parts:
         raise UsageError("the prompt is empty: pass some text, a Media object or a list of parts")
     return {"role": "user", "parts": parts}
