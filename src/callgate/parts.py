@@ -338,8 +338,11 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
         return None
     counted: dict[str, int] = {}
     for ours, theirs in _COUNTS.items():
-        if theirs in counts and (count := _count(counts[theirs])):
-            counted[ours] = count
+        if theirs in counts:
+            count = counts[theirs]
+            count = count if type(count) is int else _count(count)
+            if count > 0:
+                counted[ours] = count
     return Usage(**counted) if counted else None
 
 
@@ -350,12 +353,11 @@ _COUNTS = {
 
 
 def _count(value: object) -> int:
-    if type(value) is int:
-        return value if value > 0 else 0
+    """The number that stands where an integer should."""
     # Integers of 64 bits are text in protobuf's JSON, and some gateways write them as doubles.
     if isinstance(value, str) and len(value) <= 18 and value.isascii() and value.isdigit():
         return int(value)
-    return max(int(value), 0) if isinstance(value, float) and value.is_integer() else 0
+    return int(value) if isinstance(value, float) and value.is_integer() else 0
 
 
 # Building ----------------------------------------------------------------------------------------------------------------
