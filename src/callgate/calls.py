@@ -13,14 +13,14 @@ import re
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from callgate import parts, strict_json
 from callgate.errors import Blocked, JsonError, ProtocolError
 from callgate.events import CallArgsDelta, CallProposed, Event, TextDelta, ThoughtDelta
 from callgate.partial_args import PartialArguments, will_continue
-from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage
+from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage, frozen_for_checkers
 
 __all__ = ["Answer", "Collector", "function_calls", "resolve_name", "salvaged_calls"]
 
@@ -46,7 +46,7 @@ _BAD_DEPTH_MAX = 32
 _PREFIXES = ("default_api.", "default_api:", "functions.", "functions:", "tools.", "tool_code.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_for_checkers
 class Answer:
     """One complete answer of a model."""
 
