@@ -369,9 +369,10 @@ def test_a_blocked_prompt_says_why(message: Any, said: str) -> None:
     assert (str(caught.value), caught.value.reason) == (said, "SAFETY")
 
 
-def test_a_function_response_is_not_the_models_to_give() -> None:
+@pytest.mark.parametrize("beside", [{}, {"functionCall": {"name": "f"}}, {"thoughtSignature": "s"}])
+def test_a_function_response_is_not_the_models_to_give(beside: Any) -> None:
     collector = Collector()
-    collector.feed(chunk({"text": "a"}, {"functionResponse": {"name": "f", "response": {}}}, finish="STOP"))
+    collector.feed(chunk({"text": "a"}, {**beside, "functionResponse": {"name": "f", "response": {}}}, finish="STOP"))
     with pytest.raises(ProtocolError, match="function response") as caught:
         collector.close()
     assert caught.value.partial == "a"

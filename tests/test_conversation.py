@@ -346,6 +346,37 @@ def test_a_conversation_grows_by_what_is_said() -> None:
     assert talk.size_bytes == talk.bytes_encoded == sum(map(len, talk.encoded))
 
 
+def test_a_text_of_the_journal_is_held_as_it_is() -> None:
+    talk = Conversation()
+    content = user(text("hi"), text("there"))
+    talk.add_said(content)
+    assert talk.last is content
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ({"role": "model", "parts": [{"text": "hi"}]}, {"role": "user", "parts": [{"text": "hi"}]}),
+        ({"parts": [{"text": "hi"}]}, {"role": "user", "parts": [{"text": "hi"}]}),
+        ({"role": "user", "parts": ["hi"]}, {"role": "user", "parts": [{"text": "hi"}]}),
+        ({"role": "user", "parts": ({"text": "hi"},)}, {"role": "user", "parts": [{"text": "hi"}]}),
+        ({"role": "user", "parts": [{"text": ""}, {"text": "hi"}]}, {"role": "user", "parts": [{"text": "hi"}]}),
+    ],
+)
+def test_what_a_journal_holds_in_another_form_is_read_as_a_prompt(written: Any, read: Any) -> None:
+    talk = Conversation()
+    talk.add_said(written)
+    assert talk.contents == [read]
+
+
+@pytest.mark.parametrize("parts", [[], [{"text": ""}], [7], 7, [{"functionCall": {"name": "f"}}]])
+def test_a_journal_cannot_make_the_user_say_what_no_prompt_can(parts: Any) -> None:
+    talk = Conversation()
+    with pytest.raises(UsageError):
+        talk.add_said({"role": "user", "parts": parts})
+    assert talk.contents == []
+
+
 def test_open_calls_are_answered_before_the_user_speaks_again() -> None:
     talk = Conversation([HI])
     talk.add_model(model(call(id="1"), call("g")))

@@ -13,14 +13,14 @@ import re
 import uuid
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, cast
 
 from callgate import parts, strict_json
 from callgate.errors import Blocked, JsonError, ProtocolError
 from callgate.events import CallArgsDelta, CallProposed, Event, TextDelta, ThoughtDelta
 from callgate.partial_args import PartialArguments, will_continue
-from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage
+from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage, frozen_for_checkers
 
 __all__ = ["Answer", "Collector", "function_calls", "resolve_name", "salvaged_calls"]
 
@@ -46,7 +46,7 @@ _BAD_DEPTH_MAX = 32
 _PREFIXES = ("default_api.", "default_api:", "functions.", "functions:", "tools.", "tool_code.")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_for_checkers
 class Answer:
     """One complete answer of a model."""
 
@@ -96,6 +96,8 @@ class Collector:
         self._ratings: list[JsonObject] = []
         self._growing: PartialArguments | None = None
         """The arguments of the last call, while they are still streaming."""
+        self._has_response = False
+        """Whether the model has answered a call itself, which is not for it to do."""
         self._chunks = 0
 
     @property
@@ -169,7 +171,7 @@ class Collector:
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
         self._flush()
         self._cut_off()
-        if any(map(parts.is_response, self._parts)):
+        if self._has_response:
             why = "holds a function response, which is not the model's to give"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
         return Answer(
@@ -193,15 +195,18 @@ class Collector:
             return self._take(part)
         self._flush()
         self._parts.append(part)
-        return _delta_of(part)
+        self._has_response = self._has_response or parts.is_response(part)
+        text = part.get("text")
+        return [_delta_of(part, text)] if isinstance(text, str) and text else []
 
     def _take_text(self, part: Part) -> list[Event]:
         if self._texts and not parts.same_kind_of_text(self._parts[-1], part):
             self._flush()
         if not self._texts:
             self._parts.append(part)
-        self._texts.append(part["text"])
-        return _delta_of(part)
+        text = part["text"]
+        self._texts.append(text)
+        return [_delta_of(part, text)]
 
     def _take_call(self, part: Part) -> list[Event]:
         self._flush()
@@ -258,6 +263,7 @@ class Collector:
         if len(self.calls) >= CALLS_MAX:
             raise ProtocolError(f"the model's answer holds more than {CALLS_MAX} calls; nothing of it was run")
         self._parts.append(part)
+        self._has_response = self._has_response or parts.is_response(part)
         self.calls.append(call)
         return [CallProposed(call)]
 
@@ -465,11 +471,8 @@ def _too_much(args: Any) -> str | None:
     return None
 
 
-def _delta_of(part: Part) -> list[Event]:
-    text = part.get("text")
-    if not isinstance(text, str) or not text:
-        return []
-    return [ThoughtDelta(text) if parts.is_thought(part) else TextDelta(text)]
+def _delta_of(part: Part, text: str) -> Event:
+    return ThoughtDelta(text) if parts.is_thought(part) else TextDelta(text)
 
 
 def _new_id() -> str:

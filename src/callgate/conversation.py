@@ -85,7 +85,7 @@ class Conversation:
                     self._writers.add(None)
 
     def __len__(self) -> int:
-        return len(self._written)
+        return len(self._origins)
 
     def __getitem__(self, index: int) -> Content:
         """One content. It is shared: treat it as read-only."""
@@ -162,6 +162,15 @@ class Conversation:
     def add_user(self, prompt: Prompt) -> None:
         """Adds what the user said. Calls that are still open are answered as cancelled first."""
         content = user_content(prompt)
+        if self._open:
+            self.add_responses([], missing=CANCELLED)
+        self._append(content)
+
+    def add_said(self, content: Content) -> None:
+        """As `add_user`, with a content that a journal holds. One of text alone is shared with it, others are read again."""
+        parts = parts_of(content)
+        if not parts or parts != content["parts"] or content.get("role") != "user" or not all(map(is_said, parts)):
+            content = user_content(content["parts"])
         if self._open:
             self.add_responses([], missing=CANCELLED)
         self._append(content)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal, TypeAlias, TypeVar, cast, dataclass_transform
+from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.errors import JsonError
@@ -25,6 +25,7 @@ from callgate.types import (
     ToolDefinition,
     ToolResult,
     Usage,
+    frozen_for_checkers,
 )
 
 __all__ = [
@@ -40,16 +41,7 @@ SCHEMA_VERSION = 1
 # Facts -------------------------------------------------------------------------------------------------------------------
 
 
-_Kind = TypeVar("_Kind")
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-def _fact(kind: type[_Kind]) -> type[_Kind]:
-    """Facts are frozen, and the type checker holds everybody to it; a guard at run time would be paid for by every field."""
-    return dataclass(slots=True, kw_only=True)(kind)
-
-
-@_fact
+@frozen_for_checkers
 class Dated:
     """What all facts have: when they became true. No state depends on it, so facts that differ in it alone are equal."""
 
@@ -75,7 +67,7 @@ class KnownTool:
         )
 
 
-@_fact
+@frozen_for_checkers
 class ToolsKnown(Dated):
     """These tools are declared from now on. `names` maps declared names to tools' own names."""
 
@@ -83,14 +75,14 @@ class ToolsKnown(Dated):
     names: Mapping[str, str]
 
 
-@_fact
+@frozen_for_checkers
 class HistoryGiven(Dated):
     """The conversation goes on from these contents instead of what it had."""
 
     contents: list[Content]
 
 
-@_fact
+@frozen_for_checkers
 class RunStarted(Dated):
     """The user said something; without `content` the conversation simply goes on where it stopped."""
 
@@ -103,7 +95,7 @@ class RunStarted(Dated):
     """What the request is called that asked for the run, if it may be sent again: it begins one run, not two."""
 
 
-@_fact
+@frozen_for_checkers
 class ModelAnswered(Dated):
     """A complete answer of the model."""
 
@@ -122,7 +114,7 @@ class ModelAnswered(Dated):
     """What the answer cost, if that is known."""
 
 
-@_fact
+@frozen_for_checkers
 class HistoryShortened(Dated):
     """The oldest contents were left out, or replaced by a summary of them."""
 
@@ -133,14 +125,14 @@ class HistoryShortened(Dated):
     cost: float | None = None
 
 
-@_fact
+@frozen_for_checkers
 class ModelFailed(Dated):
     """There is no answer, and the run cannot go on."""
 
     message: str
 
 
-@_fact
+@frozen_for_checkers
 class OutputChecked(Dated):
     """The answer of a run with `output` was checked. Without problems `value` is what it says, as JSON."""
 
@@ -148,7 +140,7 @@ class OutputChecked(Dated):
     problems: tuple[str, ...] = ()
 
 
-@_fact
+@frozen_for_checkers
 class CallChecked(Dated):
     """Name and arguments of a call were checked. `tool` is the tool's own name, None when there is no such tool."""
 
@@ -160,7 +152,7 @@ class CallChecked(Dated):
     digest: str = ""
 
 
-@_fact
+@frozen_for_checkers
 class CallDecided(Dated):
     """The policy has spoken. With `args` a hook changed the arguments, and the call is checked and decided about again."""
 
@@ -169,7 +161,7 @@ class CallDecided(Dated):
     args: Mapping[str, Any] | None = None
 
 
-@_fact
+@frozen_for_checkers
 class ApprovalAnswered(Dated):
     """Somebody answered. With `args` the arguments were changed, and are checked again."""
 
@@ -181,21 +173,21 @@ class ApprovalAnswered(Dated):
     """What `always` covers from now on."""
 
 
-@_fact
+@frozen_for_checkers
 class AlwaysRevoked(Dated):
     """A lasting answer holds no longer; without `rule` none of them does."""
 
     rule: str | None = None
 
 
-@_fact
+@frozen_for_checkers
 class CallStarted(Dated):
     """The call is about to run: from here on its effect may have happened."""
 
     id: str
 
 
-@_fact
+@frozen_for_checkers
 class CallEnded(Dated):
     """A started call came to an end: a value, an error, a time-out, a cancellation."""
 
@@ -203,7 +195,7 @@ class CallEnded(Dated):
     result: ToolResult
 
 
-@_fact
+@frozen_for_checkers
 class InnerCall(Dated):
     """A tool that runs has called another one. Told before that one starts, and again with its result.
 
@@ -218,7 +210,7 @@ class InnerCall(Dated):
     result: ToolResult | None = None
 
 
-@_fact
+@frozen_for_checkers
 class Cancelled(Dated):
     """The user stopped the run. `partial` is text of the answer that was already shown."""
 
@@ -226,12 +218,12 @@ class Cancelled(Dated):
     partial: str = ""
 
 
-@_fact
+@frozen_for_checkers
 class Recovered(Dated):
     """A new process has taken over; whatever the old one was doing has stopped."""
 
 
-@_fact
+@frozen_for_checkers
 class Rewound(Dated):
     """The conversation was put back to its first contents; what came after them was taken back."""
 
@@ -242,12 +234,12 @@ class Rewound(Dated):
     """The fact, counted from 0, by which these contents were complete."""
 
 
-@_fact
+@frozen_for_checkers
 class Adopted(Dated):
     """The facts before this one were another session's: what was allowed or begun there is not so here."""
 
 
-@_fact
+@frozen_for_checkers
 class Renamed(Dated):
     """The session has this title from now on, whatever was said first in it."""
 

@@ -158,7 +158,8 @@ def is_plain_text(part: Mapping[str, Any]) -> bool:
 
 def is_said(part: Mapping[str, Any]) -> bool:
     """Whether the part is plain text that says something: there is nothing in it that could have to be put right."""
-    return bool(part.get("text")) and is_plain_text(part)
+    text = part.get("text")
+    return isinstance(text, str) and text != "" and len(part) == ("thought" in part) + 1
 
 
 def same_kind_of_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
@@ -337,8 +338,11 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
         return None
     counted: dict[str, int] = {}
     for ours, theirs in _COUNTS.items():
-        if theirs in counts and (count := _count(counts[theirs])):
-            counted[ours] = count
+        if theirs in counts:
+            count = counts[theirs]
+            count = count if type(count) is int else _count(count)
+            if count > 0:
+                counted[ours] = count
     return Usage(**counted) if counted else None
 
 
@@ -349,12 +353,11 @@ _COUNTS = {
 
 
 def _count(value: object) -> int:
-    if type(value) is int:
-        return value if value > 0 else 0
+    """The number that stands where an integer should."""
     # Integers of 64 bits are text in protobuf's JSON, and some gateways write them as doubles.
     if isinstance(value, str) and len(value) <= 18 and value.isascii() and value.isdigit():
         return int(value)
-    return max(int(value), 0) if isinstance(value, float) and value.is_integer() else 0
+    return int(value) if isinstance(value, float) and value.is_integer() else 0
 
 
 # Building ----------------------------------------------------------------------------------------------------------------
@@ -477,10 +480,14 @@ def user_content(prompt: Prompt) -> Content:
     Raises:
         UsageError: the prompt is empty or of a kind that cannot be sent.
     """
-    items: Any = prompt if isinstance(prompt, list) else [prompt] if isinstance(prompt, (str, Media, Mapping)) else prompt
-    if not isinstance(items, (list, Iterable)) or isinstance(items, (bytes, bytearray)):
-        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(cast('Any', items)).__name__!r}")
-    parts = [part for item in cast("Iterable[Any]", items) for part in _prompt_parts(item)]
+    given: Any = prompt
+    if isinstance(given, (str, Media, dict)):
+        parts = _prompt_parts(given)
+    elif isinstance(given, (bytes, bytearray)) or not isinstance(given, (list, Iterable)):
+        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(given).__name__!r}")
+    else:
+        items = cast("Iterable[Any]", [given] if isinstance(given, Mapping) else given)
+        parts = [part for item in items for part in _prompt_parts(item)]
     if not parts:
         raise UsageError("the prompt is empty: pass some text, a Media object or a list of parts")
     return {"role": "user", "parts": parts}

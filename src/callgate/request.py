@@ -7,19 +7,19 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, cast
 
 from callgate import parts, strict_json
 from callgate.conversation import Conversation
 from callgate.declaration import Declaration, tool_config
 from callgate.errors import UsageError
-from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
+from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition, frozen_for_checkers
 
 __all__ = ["ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_for_checkers
 class ModelRequest:
     """Everything that a model is asked with."""
 

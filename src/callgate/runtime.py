@@ -488,11 +488,13 @@ class Gate:
     # Behind it ------------------------------------------------------------------------------------------------------------
 
     async def _drive(self, opening: Opening, emit: Emit | None) -> Reply:
-        if not self._setup.executor.is_live:
+        is_live = self._setup.executor.is_live
+        if not is_live:
             self._check_choice(opening.tool_choice)
         session, lease = await self._hold(opening.session)
         try:
-            self._check_choice(opening.tool_choice)
+            if is_live:  # Which tools there are is known only now.
+                self._check_choice(opening.tool_choice)
             driver = session.driver = self._code.Driver(self._setup, session, lease, emit, person=self._elicit)
             self._sessions.keep_leases(driver.event_loop)
             return await driver.drive(opening)
@@ -521,41 +523,28 @@ class Gate:
             await self._let_go(session, lease)
 
     async def _hold(self, session_id: str | None) -> tuple[Session, Lease]:
-        """A session in hand, with the tools started."""
-        await self._begin_use()
+        """A session in hand, with the tools started: they live as long as a run, or as long as the gate is entered."""
+        gate = self._host or self
+        gate._users += 1
         try:
+            if self._setup.executor.is_live:
+                await self._setup.executor.start_tools(gate)
             return await self._sessions.hold(session_id, self._setup.store, wait_s=self._setup.limits.session_wait_s)
         except BaseException:
-            await self._end_use()
+            await gate.__aexit__()
             raise
 
     async def _let_go(self, session: Session, lease: Lease) -> None:
         try:
             await self._sessions.let_go(session, lease, self._setup.store)
         finally:
-            await self._end_use()
+            await (self._host or self).__aexit__()
 
     @contextlib.asynccontextmanager
     async def _in_use(self) -> AsyncGenerator[None]:
-        await self._begin_use()
-        try:
+        async with self._host or self as gate:
+            await self._setup.executor.start_tools(gate)
             yield
-        finally:
-            await self._end_use()
-
-    async def _begin_use(self) -> None:
-        """Connections live as long as a run, or as long as the gate is entered."""
-        gate, tools = self._host or self, self._setup.executor
-        gate._users += 1
-        if tools.is_live:
-            try:
-                await tools.start_tools(gate)
-            except BaseException:
-                await self._end_use()
-                raise
-
-    async def _end_use(self) -> None:
-        await (self._host or self).__aexit__()
 
     async def _aclose(self) -> None:
         await self._setup.executor.stop_tools(self)

@@ -64,16 +64,8 @@ class Views:
 
     by_tools: dict[frozenset[tuple[str, str]], View] = field(default_factory=dict[frozenset[tuple[str, str]], View])
     """By the names and digests of the tools in it."""
-    _last: tuple[Mapping[str, str], Policy, View] | None = None
-
-    def last(self, digests: Mapping[str, str], policy: Policy) -> View | None:
-        """What all tools were declared as last time, if neither they nor the policy have changed since."""
-        last = self._last
-        return last[2] if last is not None and last[0] is digests and last[1] is policy else None
-
-    def keep(self, digests: Mapping[str, str], policy: Policy, view: View) -> None:
-        """Remembers what all tools were declared as."""
-        self._last = (digests, policy, view)
+    last: tuple[Mapping[str, str], Policy, View] | None = None
+    """What all tools were declared as last time, and with which digests and policy."""
 
 
 _NO_TOOLS = View((), Declaration(tools=[], tool_config=None, names={}), facts.ToolsKnown(tools={}, names={}))
@@ -105,10 +97,10 @@ class Setup:
 
     def view(self, found: Collection[str] = ()) -> View:
         """The tools that are declared: those shown from the start, and those that were found since."""
-        policy = self.keeper.policy
+        policy, digests, last = self.keeper.policy, self.executor.digests, self.views.last
         is_usual = self.tools_shown is None and READ_RESULT not in found
-        if is_usual and (last := self.views.last(self.executor.digests, policy)) is not None:
-            return last
+        if is_usual and last is not None and last[0] is digests and last[1] is policy:
+            return last[2]
         if READ_RESULT in found and READ_RESULT not in self.executor:
             self.executor.register(ReadResult(partial(_whole_result, self.store)))
         allowed = list(filter(policy.may_declare, self.executor.definitions))
@@ -126,12 +118,13 @@ class Setup:
         if view is None:
             view = self.views.by_tools[key] = View.of(allowed, self.executor, self.built_in)
         if is_usual:
-            self.views.keep(digests, policy, view)
+            self.views.last = (digests, policy, view)
         return view
 
     def complaints(self, view: View) -> list[Notice]:
         """What keeps tools away from the model."""
-        notices = [Notice("tool_left_out", reason, "warning") for reason in view.declaration.quarantined.values()]
+        told = view.declaration.quarantined
+        notices = [Notice("tool_left_out", reason, "warning") for reason in told.values()] if told else []
         return notices + self._complaints_of_servers() if self.executor.is_live else notices
 
     def _complaints_of_servers(self) -> list[Notice]:

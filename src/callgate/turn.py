@@ -328,7 +328,7 @@ class Loop:
             self.run.request = fact.request
             self.requests.add(fact.request)
         if fact.content is not None:
-            conversation.add_user(fact.content["parts"])
+            conversation.add_said(fact.content)
         elif self.is_users_turn:
             self._finish("nothing_to_do")
             return

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, dataclass_transform
 
 from callgate.unread import read_when_asked
 
@@ -49,6 +49,17 @@ ToolChoice: TypeAlias = str
 FinishReason: TypeAlias = str
 """Why a run ended. The model's own reasons are kept raw and in capitals (`STOP`, `MAX_TOKENS`, `SAFETY`, ...); ours are
 lower-case words: `turn_limit`, `call_limit`, `token_limit`, `cost_limit`, `loop`, `cancelled`, `approval_needed`."""
+
+
+_Kind = TypeVar("_Kind")
+
+
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+def frozen_for_checkers(kind: type[_Kind]) -> type[_Kind]:
+    """A dataclass for what is made in every turn. It is frozen, and the type checker holds everybody to it; a guard at run
+    time would be paid for by every field.
+    """
+    return dataclass(slots=True, kw_only=True)(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -414,4 +425,5 @@ __all__ = [
     "FINAL_STATES", "NO_USAGE", "CallRecord", "CallState", "CallTool", "Checked", "Content", "Decision", "FinishReason",
     "FunctionCall", "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply", "ResultStatus",
     "SessionRule", "ToolChoice", "ToolContext", "ToolDefinition", "ToolKind", "ToolResult", "Usage", "Verdict",
+    "frozen_for_checkers",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Protocol, cast
 from callgate import parts
 from callgate.errors import UsageError
 from callgate.facts import Fact, HistoryGiven, Renamed, RunStarted
-from callgate.types import Content
+from callgate.types import Content, frozen_for_checkers
 
 __all__ = ["LEASE_S", "TITLE_CHARS_MAX", "Lease", "SessionInfo", "Store", "check_id", "given_title", "title_of"]
 
@@ -20,7 +20,7 @@ TITLE_CHARS_MAX = 80
 SESSION_CHARS_MAX = 200
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@frozen_for_checkers
 class Lease:
     """The right to write to a session."""
 
