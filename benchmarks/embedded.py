@@ -24,11 +24,12 @@ from typing import Any
 import _bfcl
 
 from callgate import Conversation, ToolDefinition
+from callgate.content.build import call_part, response_part
+from callgate.content.read import call_parts, candidate_of, text_of, usage_of
 from callgate.declaration import declare
 from callgate.errors import CallgateError
 from callgate.events import Notice
 from callgate.models.embedded import EmbeddedModel
-from callgate.parts import call_part, call_parts, candidate_of, response_part, text_of, usage_of
 from callgate.request import ModelRequest
 from callgate.types import FunctionCall
 

@@ -20,7 +20,8 @@ import time
 from collections.abc import Sequence
 
 from callgate import Gate, Limits, ScriptedModel
-from callgate.facts import Fact, RunStarted, encode
+from callgate.machine.codec import encode
+from callgate.machine.facts import Fact, RunStarted
 from callgate.store import Lease, MemoryStore, Store, open_store
 from callgate.testing import call, text
 

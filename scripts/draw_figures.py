@@ -13,7 +13,8 @@ from html import escape
 from pathlib import Path
 from typing import get_args
 
-from callgate import FileTools, Gate, ScriptedModel, facts, types
+from callgate import FileTools, Gate, ScriptedModel, types
+from callgate.machine import facts
 from callgate.store import MemoryStore
 from callgate.testing import call, text
 

@@ -22,41 +22,19 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 
 # --- the tables ----------------------------------------------------------------------------------------------------------
 
-WORDS = ("unread", "types", "errors", "events", "strict_json", "parts", "config")
-PURE = (
-    "definitions",
-    "schema",
-    "declaration",
-    "prompted",
-    "partial_args",
-    "calls",
-    "respond",
-    "written",
-    "conversation",
-    "request",
-    "output",
-    "facts",
-    "turn",
-    "selection",
-    "results",
-    "lookalike",
-    "timeline",
-)
+WORDS = ("unread", "types", "errors", "events", "strict_json", "config")
+PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
-    "wire", "gemini", "openai", "embedded", "models", "permission", "execute", "running", "threads", "portal", "store",
-    "sessions", "files", "mcp", "toolsets", "workers", "telemetry", "host", "foreign",
-    "adapters",
+    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "tools", "calls", "sync", "store", "sessions",
+    "files",
+    "mcp", "workers", "telemetry", "host", "foreign", "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
-LAYERS = (
-    WORDS, PURE, EDGES, ("setup",), ("inner", "once", "stopping"), ("driver",), ("holding",), ("runtime",), ("server",),
-    ("cli",),
-    ("__main__",),
-)  # fmt: skip
+LAYERS = (WORDS, PURE, EDGES, ("run",), ("server",), ("cli",), ("__main__",))
 TOP = ("server", "cli", "__main__")
 
 # Words have an order of their own: each may import those before it.
-WORD_ORDER = (("unread",), ("types",), ("errors",), ("strict_json",), ("events", "parts", "config"))
+WORD_ORDER = (("unread",), ("types",), ("errors",), ("strict_json",), ("events", "config"))
 
 # Test doubles are product code beside the layers; nothing but the top and the tests builds on them.
 TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
@@ -70,31 +48,31 @@ ALLOWED = {
     ("gemini", "wire"): "how requests are timed and tried again, and streams cut into JSON, is the same for every server",
     ("openai", "wire"): "how requests are timed and tried again, and streams cut into JSON, is the same for every server",
     ("wire", "telemetry"): "a request carries the context of the span that it belongs to",
-    ("execute", "threads"): "sync tools run in threads",
     ("sessions", "store"): "what is done with whole sessions is done in their store",
-    ("execute", "toolsets"): "some tools come from places that must be started, and may change",
-    ("files", "execute"): "file tools are toolsets of the executor",
+    ("files", "tools"): "file tools are a toolset of the executor",
     ("files", "threads"): "file work is done off the event loop",
+    ("tools", "threads"): "sync tools run in threads",
+    ("permission", "threads"): "people are asked by sync functions in threads that do not hold up anything else",
     ("files", "permission"): "one list says which files hold secrets, for the question and for the search",
-    ("mcp", "execute"): "MCP tools are toolsets of the executor",
-    ("mcp", "permission"): "calls of MCP clients pass the same keeper as those of a model",
-    ("execute", "workers"): "functions that ask for a process run in the workers that the program shares",
-    ("execute", "running"): "each call that it starts is one running call",
-    ("running", "toolsets"): "what runs is a runnable of a toolset",
-    ("running", "threads"): "what is said of a failed tool, and of one that goes on, is the same for those in threads",
-    ("running", "host"): "a tool that runs can call others, and finds the way by its context",
-    ("mcp", "running"): "a call of an MCP client runs as one of a model does",
+    ("mcp", "tools"): "MCP tools are toolsets of the executor",
+    ("mcp", "permission"): "calls of MCP clients pass the same guard as those of a model",
+    ("mcp", "calls"): "calls of MCP clients go through the one pipeline",
     ("mcp", "host"): "what a server wants to know is asked of the person behind the run that called it",
+    ("calls", "permission"): "the pipeline asks the guard",
+    ("calls", "tools"): "the pipeline runs tools",
+    ("embedded", "tools"): "which tools fit a question is found in the same way as by find_tools",
+    ("tools", "workers"): "functions that ask for a process run in the workers that the program shares",
+    ("tools", "host"): "a tool that runs can call others, and finds the way by its context",
+    ("tools", "foreign"): "tools of other frameworks are recognised where tools come in",
     ("workers", "host"): "so can a tool in a worker, whose way leads to another process",
-    ("execute", "foreign"): "tools of other frameworks are recognised where tools come in",
+    ("workers", "threads"): "what is said of a failed tool is the same in a thread and in a process",
     ("foreign", "threads"): "what is sync or fails in another framework's tool is treated as in a function",
     ("adapters", "foreign"): "one place for both directions",
-    ("adapters", "execute"): "tools that go out to other frameworks are run by the executor",
-    ("adapters", "permission"): "calls of other frameworks pass the same keeper as those of a model",
-    ("adapters", "mcp"): "its desk takes in calls that belong to no run, whoever makes them",
-    ("adapters", "portal"): "sync frameworks need the one door into the event loop",
+    ("adapters", "tools"): "tools that go out to other frameworks are run by the executor",
+    ("adapters", "permission"): "calls of other frameworks pass the same guard as those of a model",
+    ("adapters", "calls"): "calls of other frameworks go through the one pipeline",
+    ("adapters", "sync"): "sync frameworks need the one door into the event loop",
     ("adapters", "models"): "the model that speaks through google-genai's client is one of the models",
-    ("workers", "threads"): "what is said of a failed tool is the same in a thread and in a process",
 }
 
 # Words and pure work touch no file, socket, clock, thread or dice: the same input gives the same output, always.
@@ -109,13 +87,13 @@ PURE_EXCEPTIONS = {
     ("config", "os"): "settings come from the environment",
     ("config", "pathlib"): "settings come from a file",
     ("schema", "threading"): "one lock around the cache of compiled validators, which several threads may share",
-    ("respond", "pathlib"): "paths among a tool's results are recognised and written as text, never opened",
+    ("content", "pathlib"): "paths among a tool's results are recognised and written as text, never opened",
 }
 
 # Names of the wire in camelCase, and the only places that may spell them.
 # The service for Gemini's clients documents what they send, and the AI SDK has a word or two in common with Google.
 WIRE_PLACES = (
-    "parts.py", "partial_args.py", "gemini/", "testing/", "declaration.py", "server/compat/gemini.py",
+    "content/", "gemini/", "testing/", "declaration.py", "server/compat/gemini.py",
     "server/compat/ui_stream.py",
 )  # fmt: skip
 # Gemini is also a format among others, in either spelling; what an answer says beside its content is no part of it.
@@ -289,7 +267,7 @@ def wire_word_breaches(root: Path) -> list[str]:
         for node in ast.walk(tree):
             word = _spelled(node)
             if word in WIRE_WORDS and not place.startswith(WIRE_WORDS[word]):
-                found.append(f"{place}:{getattr(node, 'lineno', 0)} spells {word!r}; use a view or builder of parts.py")
+                found.append(f"{place}:{getattr(node, 'lineno', 0)} spells {word!r}; use a view or builder of content/")
     return found
 
 
@@ -342,14 +320,14 @@ def test_imports_that_point_down_are_no_breach(tree) -> None:
     root = tree(
         types="",
         errors="from callgate.types import Json",
-        turn="from callgate import errors, __version__\nfrom .calls import f",
-        calls="from .types import Json",
-        gemini__wire="from .. import parts\nfrom ..calls import f",
+        machine="from callgate import errors, __version__\nfrom .history import f",
+        history="from .types import Json",
+        gemini__wire="from .. import content\nfrom ..history import f",
         gemini__client="from . import wire\nfrom .wire import x\nfrom callgate.gemini.wire import y",
-        parts="import callgate.types",
+        content="import callgate.types",
         models="from callgate.gemini import client",
-        runtime="import callgate.models, callgate.turn",
-        cli="from callgate import Gate\nimport callgate.runtime",
+        run="import callgate.models, callgate.machine.machine",
+        cli="from callgate import Gate\nimport callgate.run.gate",
         testing="from callgate.models import Model",
     )
     assert layer_breaches(root) == []
@@ -359,20 +337,26 @@ def test_imports_that_point_down_are_no_breach(tree) -> None:
 @pytest.mark.parametrize(
     ("files", "breach"),
     [
-        ({"turn": "from callgate.execute import run", "execute": ""}, "turn.py:1 imports 'execute': layer 2 may not"),
-        ({"turn": "def f():\n    from .execute import run", "execute": ""}, "turn.py:2 imports 'execute'"),
-        ({"turn": "if TYPE_CHECKING:\n    import callgate.execute", "execute": ""}, "turn.py:2 imports 'execute'"),
-        ({"turn": "importlib.import_module('callgate.execute')", "execute": ""}, "turn.py:1 imports 'execute'"),
-        ({"turn": "from . import execute", "execute": ""}, "turn.py:1 imports 'execute'"),
+        (
+            {"machine": "from callgate.tools.executor import run", "tools": ""},
+            "machine.py:1 imports 'tools': layer 2 may not",
+        ),
+        ({"machine": "def f():\n    from .tools import run", "tools": ""}, "machine.py:2 imports 'tools'"),
+        ({"machine": "if TYPE_CHECKING:\n    import callgate.tools.executor", "tools": ""}, "machine.py:2 imports 'tools'"),
+        ({"machine": "importlib.import_module('callgate.tools.executor')", "tools": ""}, "machine.py:1 imports 'tools'"),
+        ({"machine": "from . import tools", "tools": ""}, "machine.py:1 imports 'tools'"),
         ({"schema__deep": "from ..gemini.wire import x", "gemini__wire": ""}, "schema/deep.py:1 imports 'gemini.wire'"),
-        ({"schema__deep": "from .. import runtime", "runtime": ""}, "schema/deep.py:1 imports 'runtime'"),
-        ({"types": "import callgate.turn", "turn": ""}, "types.py:1 imports 'turn': layer 1 may not import from layer 2"),
+        ({"schema__deep": "from .. import run", "run": ""}, "schema/deep.py:1 imports 'run'"),
+        (
+            {"types": "import callgate.machine.machine", "machine": ""},
+            "types.py:1 imports 'machine': layer 1 may not import from layer 2",
+        ),
         ({"types": "import callgate.errors", "errors": ""}, "words import only the words before them"),
-        ({"events": "import callgate.parts", "parts": ""}, "words import only the words before them"),
+        ({"events": "import callgate.config", "config": ""}, "words import only the words before them"),
         ({"store": "import callgate.mcp", "mcp": ""}, "an edge does not know another edge"),
         ({"gemini": "import callgate.models", "models": ""}, "an edge does not know another edge"),
-        ({"server": "import callgate.cli", "cli": ""}, "layer 9 may not import from layer 10"),
-        ({"testing": "import callgate.runtime", "runtime": ""}, "test doubles may import words"),
+        ({"server": "import callgate.cli", "cli": ""}, "layer 5 may not import from layer 6"),
+        ({"testing": "import callgate.run.gate", "run": ""}, "test doubles may import words"),
         ({"models": "import callgate.testing", "testing": ""}, "does not build on its test doubles"),
         ({"schema": "from callgate import Gate"}, "schema.py:1 imports 'callgate': the front door is for users"),
         ({"utils": ""}, "utils.py is in no layer"),
@@ -410,7 +394,7 @@ def test_circles_of_units_are_found_where_no_two_modules_form_one(tree) -> None:
         ("import importlib\nimportlib.import_module('socket')", "socket"),
     ],
 )
-@pytest.mark.parametrize("place", ["turn", "types", "schema__deep"])
+@pytest.mark.parametrize("place", ["machine", "types", "schema__deep"])
 def test_io_in_the_core_is_found(tree, place: str, text: str, used: str) -> None:
     (found,) = purity_breaches(tree(**{place: text}))
     assert found.startswith(place.replace("__", "/") + ".py:")
@@ -418,7 +402,7 @@ def test_io_in_the_core_is_found(tree, place: str, text: str, used: str) -> None
 
 
 def test_io_at_the_edges_and_named_exceptions_are_no_breach(tree) -> None:
-    assert purity_breaches(tree(execute="import time, asyncio", config="import os\nimport pathlib", turn="import re")) == []
+    assert purity_breaches(tree(tools="import time, asyncio", config="import os\nimport pathlib", machine="import re")) == []
 
 
 @pytest.mark.parametrize(
@@ -426,26 +410,26 @@ def test_io_at_the_edges_and_named_exceptions_are_no_breach(tree) -> None:
     ["x = {'functionCall': 1}", "part['functionCall']", "dict(functionCall=1)", "part.functionCall", "f(functionCall)"],
 )
 def test_words_of_the_wire_away_from_it_are_found(tree, text: str) -> None:
-    (found,) = wire_word_breaches(tree(turn=text))
-    assert found.startswith("turn.py:1 spells 'functionCall'")
+    (found,) = wire_word_breaches(tree(machine=text))
+    assert found.startswith("machine.py:1 spells 'functionCall'")
 
 
 def test_words_of_the_wire_in_their_places_and_in_prose_are_no_breach(tree) -> None:
     wire = "x = {'functionCall': 1, 'functionDeclarations': 2}"
     root = tree(
-        parts=wire,
+        content__read=wire,
         gemini__client=wire,
         declaration=wire,
         testing__fake=wire,
         definitions__gemini="x = 'functionDeclarations'",
-        turn="'''A functionCall comes in.'''\nraise ValueError('a functionCall without a name')",
+        machine="'''A functionCall comes in.'''\nraise ValueError('a functionCall without a name')",
     )
     assert wire_word_breaches(root) == []
 
 
 def test_a_module_without_a_docstring_is_found(tree) -> None:
-    (found,) = docstring_breaches(tree(turn="x = 1", calls="'''Calls.'''", _private="x = 1"))
-    assert found.startswith("turn.py has no docstring")
+    (found,) = docstring_breaches(tree(machine="x = 1", history="'''Calls.'''", _private="x = 1"))
+    assert found.startswith("machine.py has no docstring")
 
 
 # --- the front door ------------------------------------------------------------------------------------------------------

@@ -128,8 +128,8 @@ def test_a_long_session_takes_less_than_twice_the_bytes_of_its_history(tool: Cal
 
 
 def test_the_bytes_of_a_history_are_copied_once_into_a_request() -> None:
-    from callgate.conversation import Conversation
     from callgate.gemini.request import BodyBuilder
+    from callgate.history.conversation import Conversation
     from callgate.request import ModelRequest
 
     talk = Conversation()

@@ -55,9 +55,10 @@ from callgate import (
     to_function_response,
     tool,
 )
-from callgate.calls import Collector
 from callgate.cli.logs import log_handler
-from callgate.conversation import INTERRUPTED, validate
+from callgate.content.build import call_part, response_part, text_part
+from callgate.content.collect import Collector
+from callgate.content.json_safe import json_safe
 from callgate.errors import ProtocolError
 from callgate.events import (
     CallFinished,
@@ -69,18 +70,16 @@ from callgate.events import (
     TurnEnded,
     UsageReported,
 )
-from callgate.execute import Runnable
 from callgate.gemini import ResponseReader
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.request import BodyBuilder
 from callgate.gemini.surface import surface_from_environment
+from callgate.history.repair import INTERRUPTED, validate
 from callgate.models import ModelRequest
 from callgate.models.prompted import PromptedModel
-from callgate.parts import call_part, response_part, text_part
 from callgate.permission import RateLimits
 from callgate.permission.audit import records_of, verify
 from callgate.prompted import CallParser, parse_text, render_tools
-from callgate.respond import json_safe
 from callgate.testing import answer, text, thought
 from callgate.testing import call as scripted_call
 from callgate.testing.fake_gemini import FakeGemini
@@ -89,6 +88,7 @@ from callgate.testing.fake_gemini import fault as fake_fault
 from callgate.testing.fake_gemini import text as fake_text
 from callgate.testing.fake_openai import FakeOpenAI
 from callgate.testing.google_rules import judge
+from callgate.tools.executor import Runnable
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "seeds.md"
 
@@ -223,7 +223,7 @@ def test_nothing_planned_is_a_public_name_already() -> None:
 
 def test_the_dotted_names_of_rows_that_say_now_exist() -> None:
     dotted = {name for row in TABLE if row.state == "now" for name in re.findall(r"callgate(?:\.\w+)+", row.ours)}
-    loggers = {"callgate.execute"}
+    loggers = {"callgate.tools.executor"}
     for module, _, name in (name.rpartition(".") for name in dotted - loggers):
         found = importlib.import_module(module)
         if not hasattr(found, name):
@@ -788,14 +788,14 @@ def a_tool_that_fails_is_logged_and_starts_and_ends_are_events() -> None:
         """Fails."""
         raise RuntimeError("broken pipe")
 
-    logger = logging.getLogger("callgate.execute")
+    logger = logging.getLogger("callgate.tools.executor")
     logger.addHandler(handler)
     try:
         events = events_of(Gate(ScriptedModel([scripted_call("broken"), "Sorry."]), tools=[broken]).stream("Go."))
     finally:
         logger.removeHandler(handler)
     assert [(r.name, r.levelname, r.getMessage()) for r in records] == [
-        ("callgate.execute", "ERROR", "tool 'broken' failed")
+        ("callgate.tools.executor", "ERROR", "tool 'broken' failed")
     ]
     assert records[0].exc_info is not None
     kinds = [type(event) for event in events if isinstance(event, (CallProposed, CallStarted, CallFinished))]

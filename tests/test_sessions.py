@@ -15,16 +15,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate import Gate, Limits, Policy, ScriptedModel, UsageError, facts, tool
-from callgate.conversation import validate
+from callgate import Gate, Limits, Policy, ScriptedModel, UsageError, tool
+from callgate.content.read import parts_of
 from callgate.errors import ServerUnavailable, SessionBusy
 from callgate.events import Notice
-from callgate.facts import Fact
-from callgate.parts import parts_of
+from callgate.history.repair import validate
+from callgate.machine import facts
+from callgate.machine.facts import Fact
+from callgate.machine.machine import RunMachine
 from callgate.sessions import adopt, document, facts_of, find, fork, recall, rewind, standing, turns_of
 from callgate.store import MemoryStore, Store, open_store
 from callgate.testing import answer, call, text
-from callgate.turn import Loop
 from callgate.types import FunctionCall, ToolResult
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
@@ -190,7 +191,7 @@ class Told:
         await self.tell(begun("lost"), facts.ModelFailed(message="down"))
 
     async def shorten(self, how: int) -> None:
-        talk = Loop(await self.store.load("s")).conversation
+        talk = RunMachine(await self.store.load("s")).conversation
         dropped = talk.cut_for(talk.size_bytes * (how + 1) // 8)
         await self.tell(facts.HistoryShortened(dropped=dropped, summary="So far." if how % 2 else None))
 
@@ -222,7 +223,7 @@ def test_whatever_was_shortened_and_taken_back_the_turns_that_are_left_are_those
             await getattr(told, deed)(number)
             found = await told.store.load("s")
             assert [turn.said for turn in turns_of(found)] == told.said
-            contents = Loop(found).conversation.contents
+            contents = RunMachine(found).conversation.contents
             assert validate(contents) == []
             if told.said and deed == "rewind":
                 assert told.said[-1] in texts(contents)
@@ -257,9 +258,9 @@ def paused(store: MemoryStore, *, answers: Sequence[str] = ("later",)) -> Gate:
 def test_what_was_allowed_for_good_in_a_session_is_asked_for_in_its_copy() -> None:
     store = MemoryStore()
     paused(store, answers=["always"])
-    assert Loop(facts_in(store)).always
+    assert RunMachine(facts_in(store)).always
     asyncio.run(fork(store, "s", "branch"))
-    assert not Loop(facts_in(store, "branch")).always
+    assert not RunMachine(facts_in(store, "branch")).always
 
 
 def crashed(state: str) -> list[Fact]:
@@ -281,7 +282,7 @@ def crashed(state: str) -> list[Fact]:
 def test_a_session_from_elsewhere_brings_no_permission_with_it(state: str, expected: str) -> None:
     store = MemoryStore()
     asyncio.run(adopt(store, "s", crashed(state)))
-    loop = Loop(facts_in(store))
+    loop = RunMachine(facts_in(store))
     loop.apply(facts.Recovered())
     assert [record.state for record in loop.reply("s").calls] == [expected]
     assert loop.todo().run == ()

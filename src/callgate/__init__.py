@@ -21,22 +21,22 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run with any P
     raise ImportError(_SENTENCE)
 
 if TYPE_CHECKING:
-    from callgate.calls import Answer, function_calls
-    from callgate.conversation import Conversation
+    from callgate.content.collect import Answer, function_calls
+    from callgate.content.response import to_function_response
     from callgate.declaration import Declaration, declare
     from callgate.definitions import convert, definition_from, definitions_from
     from callgate.definitions.function import tool
     from callgate.errors import CallgateError, ModelError, OutputError, ToolError, ToolNotDeclarable, UsageError
-    from callgate.execute import Executor
     from callgate.files import FileTools
+    from callgate.history.conversation import Conversation
     from callgate.mcp import McpServer, mcp_servers_from_file
     from callgate.models.gemini import GeminiModel
     from callgate.models.openai import OpenAIModel
     from callgate.permission import Policy
-    from callgate.respond import to_function_response
-    from callgate.runtime import Gate
+    from callgate.run.gate import Gate
     from callgate.schema import check_arguments
     from callgate.testing.scripted import ScriptedModel
+    from callgate.tools.executor import Executor
     from callgate.types import (
         CallRecord,
         Decision,
@@ -63,20 +63,20 @@ __all__ = [
 ]  # fmt: skip
 
 _PLACES = {
-    "callgate.calls": ("Answer", "function_calls"),
-    "callgate.conversation": ("Conversation",),
+    "callgate.content.collect": ("Answer", "function_calls"),
+    "callgate.history.conversation": ("Conversation",),
     "callgate.declaration": ("Declaration", "declare"),
     "callgate.definitions": ("convert", "definition_from", "definitions_from"),
     "callgate.definitions.function": ("tool",),
     "callgate.errors": ("CallgateError", "ModelError", "OutputError", "ToolError", "ToolNotDeclarable", "UsageError"),
-    "callgate.execute": ("Executor",),
+    "callgate.tools.executor": ("Executor",),
     "callgate.files": ("FileTools",),
     "callgate.mcp": ("McpServer", "mcp_servers_from_file"),
     "callgate.models.gemini": ("GeminiModel",),
     "callgate.models.openai": ("OpenAIModel",),
     "callgate.permission": ("Policy",),
-    "callgate.respond": ("to_function_response",),
-    "callgate.runtime": ("Gate",),
+    "callgate.content.response": ("to_function_response",),
+    "callgate.run.gate": ("Gate",),
     "callgate.schema": ("check_arguments",),
     "callgate.testing.scripted": ("ScriptedModel",),
     "callgate.types": (

@@ -10,10 +10,11 @@ from collections.abc import Collection, Mapping
 from dataclasses import field, replace
 from typing import Any, cast
 
-from callgate import parts, strict_json
-from callgate.conversation import Conversation
+from callgate import strict_json
+from callgate.content.prompt import user_content
 from callgate.declaration import Declaration, tool_config
 from callgate.errors import UsageError
+from callgate.history.conversation import Conversation
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition, frozen_for_checkers
 
 __all__ = ["ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
@@ -42,7 +43,7 @@ class ModelRequest:
     def contents(self) -> list[Content]:
         """What is sent: the conversation, and the feedback if there is any."""
         contents = self.conversation.contents
-        return [*contents, parts.user_content(self.feedback)] if self.feedback else contents
+        return [*contents, user_content(self.feedback)] if self.feedback else contents
 
     @property
     def tool_config(self) -> JsonObject | None:

@@ -11,14 +11,16 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias, cast
 
-from callgate import facts as words
-from callgate import parts, strict_json
-from callgate.conversation import is_user_turn, repaired
+from callgate import strict_json
+from callgate.content.read import text_of
 from callgate.errors import CallgateError, UsageError
-from callgate.facts import Fact
+from callgate.history.repair import is_user_turn, repaired
+from callgate.machine import codec
+from callgate.machine import facts as words
+from callgate.machine.facts import Fact
+from callgate.machine.machine import RunMachine
 from callgate.store import Lease, SessionInfo, Store
 from callgate.store.owner import new_owner
-from callgate.turn import Loop
 from callgate.types import FINAL_STATES, Content, JsonObject, Reply
 
 __all__ = [
@@ -26,7 +28,7 @@ __all__ = [
     "fork", "recall", "rewind", "standing", "state_of", "turns_of",
 ]  # fmt: skip
 
-DOCUMENT_VERSION = words.SCHEMA_VERSION
+DOCUMENT_VERSION = codec.SCHEMA_VERSION
 LATEST = "latest"
 
 State: TypeAlias = Literal["idle", "waiting", "interrupted"]
@@ -123,11 +125,11 @@ async def recall(store: Store, session: str) -> Standing:
 def standing(session: str, facts: Iterable[Fact]) -> Standing:
     """How a session with these facts stands."""
     facts = list(facts)
-    loop = Loop(facts)
+    loop = RunMachine(facts)
     return Standing(state=state_of(loop), reply=loop.reply(session), turns=len(turns_of(facts)))
 
 
-def state_of(loop: Loop) -> State:
+def state_of(loop: RunMachine) -> State:
     """How a session stands whose facts a loop has taken in."""
     if loop.phase in ("idle", "done"):
         return "idle"
@@ -137,7 +139,7 @@ def state_of(loop: Loop) -> State:
 
 def turns_of(facts: Sequence[Fact]) -> list[Turn]:
     """Everything that the user said and that was not taken back, oldest first."""
-    loop = Loop()
+    loop = RunMachine()
     turns: list[Turn] = []
     returns = {fact.position for fact in facts if isinstance(fact, words.Rewound)}
     known_at: dict[int, list[Turn]] = {}
@@ -171,7 +173,7 @@ def _copied(turns: Sequence[Turn]) -> list[Turn]:
 
 
 def _turn(content: Content, position: int, kept: int) -> Turn:
-    said = " ".join(parts.text_of(content).split())
+    said = " ".join(text_of(content).split())
     return Turn(said=said, position=position, kept_then=kept, kept=kept)
 
 
@@ -205,7 +207,7 @@ def _cut_before(turn: Turn, facts: Sequence[Fact]) -> Fact:
     if not turn.is_shortened:
         return words.Rewound(contents_kept=turn.kept_then)
     # What was left out since was there then, and comes back from the journal.
-    then = Loop(facts[: turn.position + 1]).conversation.contents
+    then = RunMachine(facts[: turn.position + 1]).conversation.contents
     return words.Rewound(contents_kept=turn.kept_then, contents=then[: turn.kept_then], position=turn.position)
 
 
@@ -265,8 +267,8 @@ def document(session: JsonObject, facts: Sequence[Fact]) -> JsonObject:
     return {
         "callgate": DOCUMENT_VERSION,
         "session": session,
-        "facts": [strict_json.parse(words.encode(fact), depth_max=depth_max) for fact in facts],
-        "contents": Loop(facts).conversation.contents,
+        "facts": [strict_json.parse(codec.encode(fact), depth_max=depth_max) for fact in facts],
+        "contents": RunMachine(facts).conversation.contents,
     }
 
 
@@ -281,7 +283,7 @@ def facts_of(document: Mapping[str, Any]) -> list[Fact]:
     if version != DOCUMENT_VERSION:
         raise UsageError(f"the document has version {version!r}; this callgate reads version {DOCUMENT_VERSION}")
     if isinstance(listed, list) and listed:
-        return [words.decode(strict_json.dump(fact)) for fact in cast("list[Any]", listed)]
+        return [codec.decode(strict_json.dump(fact)) for fact in cast("list[Any]", listed)]
     if isinstance(contents, list) and contents:
         return [words.HistoryGiven(contents=repaired(cast("list[Any]", contents))[0])]
     raise UsageError("the document has neither 'facts' nor 'contents'")

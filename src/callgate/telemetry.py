@@ -15,8 +15,8 @@ import sys
 from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from callgate import parts
-from callgate.calls import Answer
+from callgate.content.collect import Answer
+from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of
 from callgate.request import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Reply, ToolDefinition, ToolResult
 
@@ -291,20 +291,20 @@ def _request_settings(settings: Mapping[str, Any]) -> JsonObject:
 
 
 def _message(content: Content) -> JsonObject:
-    role = "assistant" if parts.role_of(content) == "model" else "user"
-    return {"role": role, "parts": list(_said(parts.parts_of(content)))}
+    role = "assistant" if role_of(content) == "model" else "user"
+    return {"role": role, "parts": list(_said(parts_of(content)))}
 
 
 def _said(items: Sequence[JsonObject]) -> Iterable[JsonObject]:
     for part in items:
-        if parts.is_call(part):
-            call = parts.call_of(part)
+        if is_call(part):
+            call = call_of(part)
             yield {"type": "tool_call", "id": call.get("id"), "name": call.get("name"), "arguments": call.get("args")}
-        elif parts.is_response(part):
-            response = parts.response_of(part)
+        elif is_response(part):
+            response = response_of(part)
             yield {"type": "tool_call_response", "id": response.get("id"), "response": response.get("response")}
         elif isinstance(part.get("text"), str):
-            yield {"type": "reasoning" if parts.is_thought(part) else "text", "content": part["text"]}
+            yield {"type": "reasoning" if is_thought(part) else "text", "content": part["text"]}
         else:
             yield {"type": "blob"}
 

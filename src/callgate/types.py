@@ -21,7 +21,7 @@ JsonObject: TypeAlias = dict[str, Any]
 """A JSON object that came from, or goes to, the outside."""
 
 Part: TypeAlias = dict[str, Any]
-"""One part of a content, as the JSON that came (see `callgate.parts`)."""
+"""One part of a content, as the JSON that came (see `callgate.content.read`)."""
 
 Content: TypeAlias = dict[str, Any]
 """One turn of a conversation in Gemini's form: `{"role": ..., "parts": [...]}`."""
@@ -133,7 +133,7 @@ class ToolResult:
     name: str
     status: ResultStatus
     value: Any = None
-    """What the tool returned, as plain JSON data (see `callgate.respond`). None unless `status` is `finished`.
+    """What the tool returned, as plain JSON data (see `callgate.content.json_safe`). None unless `status` is `finished`.
 
     Once the model has been answered, a long value is read from the history each time, and media too: treat it as read-only.
     """

@@ -14,10 +14,10 @@ import pytest
 
 from callgate.cli import main
 from callgate.cli.mcp import OWN_TOOLS
-from callgate.execute import Executor
 from callgate.files import FileTools
 from callgate.files.command import CommandTool
-from callgate.toolsets import RESERVED
+from callgate.tools.executor import Executor
+from callgate.tools.toolsets import RESERVED
 
 SCRIPT = Path(__file__).parent.parent / "mcp" / "scripted_server.py"
 ECHO = {"command": sys.executable, "args": ["-I", str(SCRIPT), '{"tools": ["echo"]}']}

@@ -17,12 +17,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from callgate import ScriptedModel, parts
+from callgate import ScriptedModel
 from callgate.cli import COMMANDS, cli, options
 from callgate.cli.completion import SHELLS
 from callgate.cli.json_input import InputError
 from callgate.cli.options import Options, options_of
 from callgate.cli.piped import PIPED_CHARS_MAX, labelled, piped
+from callgate.content.read import media_of, parts_of, text_of
 from callgate.events import EVENTS, to_json
 from callgate.testing import text
 
@@ -57,7 +58,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Callable[..., tuple[Result, list[A
 def test_what_is_piped_in_beside_a_prompt_is_data_with_marks_around_it(asked: Callable[..., Any]) -> None:
     done, (content,) = asked("-p", "What is wrong here?", stdin="error: no such file\n")
     assert (done.exit_code, done.stdout) == (0, "Fine.\n")
-    said = parts.text_of(content)
+    said = text_of(content)
     assert said == f"What is wrong here?\n\n{labelled('error: no such file' + chr(10), 'what came through standard input')}"
     mark = said.splitlines()[3]
     assert said.splitlines()[2:] == [
@@ -77,7 +78,7 @@ def test_an_empty_stdin_adds_nothing_and_no_stdin_is_not_looked_at(asked: Callab
     asked("Hi", stdin="")
     asked("Hi", stdin=" \n")
     _, seen = asked("--no-stdin", "Hi", stdin="left alone")
-    assert [parts.text_of(content) for content in seen] == ["Hi", "Hi", "Hi"]
+    assert [text_of(content) for content in seen] == ["Hi", "Hi", "Hi"]
 
 
 def test_a_prompt_is_given_once(asked: Callable[..., Any]) -> None:
@@ -137,9 +138,9 @@ def test_files_can_be_attached_to_one_prompt(
     (tmp_path / "b.png").write_bytes(b"\x89PNG\r\n\x1a\n")
     done, (content,) = asked("-p", "look", "-a", "a.txt", "-a", "b.png", "-a", "a.txt")
     assert done.exit_code == 0
-    prompt, file, picture = parts.parts_of(content)
+    prompt, file, picture = parts_of(content)
     assert (prompt["text"], file["text"]) == ("look", labelled("alpha", "the file 'a.txt'"))
-    assert parts.media_of(picture)["mime_type"] == "image/png"
+    assert media_of(picture)["mime_type"] == "image/png"
 
 
 # --- what comes out ------------------------------------------------------------------------------------------------------
@@ -196,7 +197,7 @@ def test_the_choices_of_options_are_those_of_what_they_choose() -> None:
 
 HEAVY = [
     "httpx2", "jsonschema_rs", "mcp", "prompt_toolkit", "pydantic", "pydantic_core", "rich", "sqlite3", "starlette",
-    "uvicorn", "xllamacpp", "callgate.definitions", "callgate.files", "callgate.permission", "callgate.runtime",
+    "uvicorn", "xllamacpp", "callgate.definitions", "callgate.files", "callgate.permission", "callgate.run.gate",
     "callgate.schema",
 ]  # fmt: skip
 

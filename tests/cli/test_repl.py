@@ -28,7 +28,8 @@ PATIENCE_S = 30
 PROGRAM = '''
 """`callgate chat` with a model that follows a script: each text that the person may say, and what the model does then."""
 import asyncio, sys
-from callgate import ScriptedModel, parts
+from callgate import ScriptedModel
+from callgate.content.read import is_response, media_of, parts_of, response_of, text_of
 from callgate.testing import answer, call, text
 
 MARKDOWN = """# Title
@@ -51,12 +52,12 @@ class Slow:
         await asyncio.Event().wait()
 
 def said(request):
-    return parts.text_of(request.contents[-1]) if request.contents else ""
+    return text_of(request.contents[-1]) if request.contents else ""
 
 def reply(request):
     last = request.contents[-1]
-    if any(parts.is_response(part) for part in parts.parts_of(last)):
-        response = parts.response_of(parts.parts_of(last)[0])
+    if any(is_response(part) for part in parts_of(last)):
+        response = response_of(parts_of(last)[0])
         return text("It said: " + str(response["response"]))
     words = said(request)
     if words.startswith("wipe"):
@@ -64,9 +65,9 @@ def reply(request):
     if words.startswith("work"):
         return call("work")
     if words.startswith("count"):
-        return text(f"{sum(len(part.get('text', '')) for part in parts.parts_of(last))} characters")
+        return text(f"{sum(len(part.get('text', '')) for part in parts_of(last))} characters")
     if words.startswith("media"):
-        return text(", ".join(parts.media_of(part)["mime_type"] for part in parts.parts_of(last) if parts.media_of(part)))
+        return text(", ".join(media_of(part)["mime_type"] for part in parts_of(last) if media_of(part)))
     if words.startswith("Sum up"):
         return text("A summary.")
     return text(MARKDOWN if words.startswith("markdown") else f"You said {words}")
@@ -78,7 +79,7 @@ class Model:
         self._other = ScriptedModel([reply], repeat_last=True)
 
     def generate(self, request):
-        words = parts.text_of(request.conversation.contents[-1])
+        words = text_of(request.conversation.contents[-1])
         return Slow().generate(request) if words == "story" else self._other.generate(request)
 
 import callgate.cli.provider as provider

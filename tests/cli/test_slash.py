@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from callgate import ScriptedModel, parts
+from callgate import ScriptedModel
 from callgate.cli import main
 from callgate.cli.render import Terminal
 from callgate.cli.slash import COMMANDS, show_call
+from callgate.content.read import is_response, parts_of, text_of
 from callgate.errors import ModelError
 from callgate.events import CallFinished
 from callgate.testing import call, text
@@ -42,8 +43,8 @@ def session(
 
     def reply(request: Any) -> Any:
         last = request.contents[-1]
-        said = parts.text_of(last)
-        if any(map(parts.is_response, parts.parts_of(last))):
+        said = text_of(last)
+        if any(map(is_response, parts_of(last))):
             return text("Done.")
         if said == "fail":
             raise ModelError("the model is asleep")

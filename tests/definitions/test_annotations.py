@@ -22,7 +22,7 @@ from callgate import check_arguments
 from callgate.definitions.function import function_tool
 from callgate.definitions.json_forms import keys_said
 from callgate.errors import UsageError
-from callgate.output import output_of
+from callgate.run.output import output_of
 
 
 class Color(enum.Enum):

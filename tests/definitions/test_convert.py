@@ -18,12 +18,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callgate import Conversation, ToolDefinition, UsageError, convert, definition_from, definitions_from, tool
-from callgate.conversation import validate
+from callgate.content.read import SKIP_SIGNATURE
 from callgate.declaration import declare, declared_names
 from callgate.definitions import FORMATS, Converted, ShapeError
 from callgate.definitions.format import KINDS
 from callgate.errors import ToolNotDeclarable
-from callgate.parts import SKIP_SIGNATURE
+from callgate.history.repair import validate
 from callgate.testing.google_rules import judge
 from callgate.types import Loss
 

@@ -17,16 +17,16 @@ from typing import Any
 
 import pytest
 
-from callgate.conversation import validate
 from callgate.errors import ModelError
 from callgate.events import CallFinished, CallProposed, RunEnded
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
+from callgate.history.repair import validate
+from callgate.machine.machine import RunMachine
 from callgate.models.gemini import GeminiModel
-from callgate.runtime import Gate
+from callgate.run.gate import Gate
 from callgate.testing.fake_gemini import FakeGemini, answer, calls, text, thought
 from callgate.testing.faults import CHAOS_ROWS, FaultStep, chaos
-from callgate.turn import Loop
 from callgate.types import Limits, Reply, ToolContext
 from callgate.wire.pressure import Pressure
 
@@ -151,7 +151,7 @@ class Conversation:
         return reply
 
     async def check_history(self, gate: Gate) -> None:
-        contents = Loop(await gate.store.load(str(self.seed))).conversation.contents
+        contents = RunMachine(await gate.store.load(str(self.seed))).conversation.contents
         assert validate(contents) == []
         answered = [
             json.dumps(part["functionResponse"]["response"])

@@ -22,19 +22,21 @@ from typing import Any
 import pytest
 
 from callgate import strict_json
-from callgate.calls import Answer, Collector, salvaged_calls
-from callgate.conversation import Conversation, validate
+from callgate.content.collect import Answer, Collector
+from callgate.content.salvage import salvaged_calls
 from callgate.errors import ConversationInvalid, ModelError
 from callgate.gemini import ResponseReader
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
 from callgate.gemini.surface import Surface
+from callgate.history.conversation import Conversation
+from callgate.history.repair import validate
+from callgate.machine.machine import RunMachine
 from callgate.models.gemini import GeminiModel
-from callgate.runtime import Gate
+from callgate.run.gate import Gate
 from callgate.testing.exchange import JSON_TYPE, SSE_TYPE, Body, Exchange
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fault_row import FaultStep, row
-from callgate.turn import Loop
 from callgate.types import Limits
 from callgate.wire.pressure import Pressure
 
@@ -347,7 +349,7 @@ def test_whatever_bytes_come_a_run_ends_and_its_history_is_valid(surface_of: Cal
                     ending = type([event async for event in gate.stream("Hello.", session="s")][-1]).__name__
             except ModelError as error:
                 ending = type(error).__name__
-            assert validate(Loop(await gate.store.load("s")).conversation.contents) == []
+            assert validate(RunMachine(await gate.store.load("s")).conversation.contents) == []
             return ending
 
     async def main() -> None:

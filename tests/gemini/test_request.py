@@ -14,15 +14,15 @@ import pytest
 from pydantic import BaseModel
 
 from callgate import strict_json
-from callgate.conversation import Conversation
 from callgate.declaration import BUILT_IN, declare, split_built_in
 from callgate.definitions.function import function_tool
 from callgate.errors import ToolError, ToolNotDeclarable, UsageError
 from callgate.gemini.request import BodyBuilder, generation_of
 from callgate.gemini.surface import Surface
+from callgate.history.conversation import Conversation
 from callgate.models.gemini import GeminiModel
 from callgate.request import ModelRequest
-from callgate.runtime import Gate
+from callgate.run.gate import Gate
 from callgate.testing.fake_gemini import FakeGemini, answer, calls, text, thought
 from callgate.types import Media, Reply, ToolDefinition
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from callgate.conversation import validate
 from callgate.events import CallFinished, RunEnded, TextDelta
+from callgate.history.repair import validate
 from callgate.models.gemini import GeminiModel
-from callgate.runtime import Gate
+from callgate.run.gate import Gate
 
 HAS_KEY = bool(os.environ.get("GOOGLE_API_KEY") or os.environ.get("GEMINI_API_KEY"))
 pytestmark = [

@@ -30,7 +30,7 @@ HARMLESS = {"title", "default"}
 
 
 @dataclass(eq=False)
-class Visit:
+class InFlightCall:
     """A server, what is asked of it, and what it answered."""
 
     box: McpServer
@@ -58,7 +58,7 @@ class Visit:
         return {definition.name for definition in self.definitions}
 
 
-def everything(program: str) -> Visit:
+def everything(program: str) -> InFlightCall:
     async def elicit(question: Question) -> Answer:
         assert question.schema is not None
         return Answer("accept", {"name": "Ada", "check": True})
@@ -67,7 +67,7 @@ def everything(program: str) -> Visit:
         return "a model's words"
 
     host = Host(elicit=elicit, sample=sample, roots=[Path(__file__).parent])
-    return Visit(
+    return InFlightCall(
         McpServer("everything", command=[program], host=host, start_s=90),
         [
             ("echo", {"message": "hi"}),
@@ -85,10 +85,10 @@ def everything(program: str) -> Visit:
     )
 
 
-def filesystem(program: str, root: Path) -> Visit:
+def filesystem(program: str, root: Path) -> InFlightCall:
     # The folder above is made here too, and is still none of the server's business.
     (root.parent / "secret.txt").write_text("no")
-    return Visit(
+    return InFlightCall(
         McpServer("filesystem", command=[program, str(root)], start_s=90),
         [
             ("write_file", {"path": f"{root}/a.txt", "content": "one\ntwo\n"}),
@@ -101,9 +101,9 @@ def filesystem(program: str, root: Path) -> Visit:
     )
 
 
-def memory(program: str, folder: Path) -> Visit:
+def memory(program: str, folder: Path) -> InFlightCall:
     ada = {"name": "Ada", "entityType": "person", "observations": ["writes programs"]}
-    return Visit(
+    return InFlightCall(
         McpServer("memory", command=[program], env={"MEMORY_FILE_PATH": str(folder / "memory.json")}, start_s=90),
         [
             ("create_entities", {"entities": [ada]}),
@@ -114,7 +114,7 @@ def memory(program: str, folder: Path) -> Visit:
     )
 
 
-def git(folder: Path) -> Visit:
+def git(folder: Path) -> InFlightCall:
     repository = folder / "repository"
     commands = [
         ["init", "-q", str(repository)], ["-C", str(repository), "config", "user.email", "a@example.com"],
@@ -125,7 +125,7 @@ def git(folder: Path) -> Visit:
     (repository / "a.txt").write_text("one\n")
     here = {"repo_path": str(repository)}
     command = [sys.executable, "-m", "mcp_server_git", "--repository", str(repository)]
-    return Visit(
+    return InFlightCall(
         McpServer("git", command=command, start_s=90),
         [
             ("git_add", here | {"files": ["a.txt"]}),
@@ -137,18 +137,18 @@ def git(folder: Path) -> Visit:
     )
 
 
-def clock() -> Visit:
+def clock() -> InFlightCall:
     args = {"source_timezone": "Asia/Tokyo", "time": "16:30", "target_timezone": "UTC"}
-    return Visit(
+    return InFlightCall(
         McpServer("time", command=[sys.executable, "-m", "mcp_server_time"], start_s=90),
         [("convert_time", args), ("convert_time", args | {"time": "25 o'clock"}), ("get_current_time", {})],
     )
 
 
-def sqlite(folder: Path) -> Visit:
+def sqlite(folder: Path) -> InFlightCall:
     code = "import mcp_server_sqlite, sys; sys.argv[0] = 'x'; mcp_server_sqlite.main()"
     command = [sys.executable, "-c", code, "--db-path", str(folder / "x.db")]
-    return Visit(
+    return InFlightCall(
         McpServer("sqlite", command=command, env={"PYTHONPATH": str(OLD)}, start_s=90),
         [
             ("create_table", {"query": "create table t (a integer, b text)"}),
@@ -166,7 +166,7 @@ def children() -> set[str]:
 
 
 @pytest.fixture(scope="module")
-def visits(npm_program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, Visit]:
+def visits(npm_program: Callable[[str], str], tmp_path_factory: pytest.TempPathFactory) -> dict[str, InFlightCall]:
     folder = tmp_path_factory.mktemp("servers")
     root = folder / "root"
     root.mkdir()
@@ -224,7 +224,7 @@ NAMES = {
 
 
 @pytest.mark.parametrize("server", NAMES)
-def test_every_tool_is_listed_and_declared_and_nothing_that_matters_is_lost(visits: dict[str, Visit], server: str):
+def test_every_tool_is_listed_and_declared_and_nothing_that_matters_is_lost(visits: dict[str, InFlightCall], server: str):
     visit = visits[server]
     assert NAMES[server] <= visit.names
     declared = declare(visit.definitions)
@@ -232,7 +232,7 @@ def test_every_tool_is_listed_and_declared_and_nothing_that_matters_is_lost(visi
     assert {loss.keyword for loss in declared.losses} <= HARMLESS
 
 
-def test_the_server_with_everything(visits: dict[str, Visit]):
+def test_the_server_with_everything(visits: dict[str, InFlightCall]):
     visit = visits["everything"]
     echo, total, wrong, image, weather, links, long, answered, sampled, roots, env = visit.answers
     assert echo == "Echo: hi"
@@ -249,7 +249,7 @@ def test_the_server_with_everything(visits: dict[str, Visit]):
     assert not {name for name in json.loads(env) if name.startswith(("GEMINI", "GOOGLE", "CALLGATE"))}
 
 
-def test_the_server_of_files(visits: dict[str, Visit]):
+def test_the_server_of_files(visits: dict[str, InFlightCall]):
     written, read, listed, missing, outside, wrong = visits["filesystem"].answers
     assert "Successfully wrote" in json.dumps(written)
     assert "one" in json.dumps(read)
@@ -260,7 +260,7 @@ def test_the_server_of_files(visits: dict[str, Visit]):
     assert isinstance(wrong, ToolError)
 
 
-def test_the_server_that_remembers(visits: dict[str, Visit]):
+def test_the_server_that_remembers(visits: dict[str, InFlightCall]):
     made, found, wrong, nobody = visits["memory"].answers
     ada = {"name": "Ada", "entityType": "person", "observations": ["writes programs"]}
     assert made == {"entities": [ada]}
@@ -269,7 +269,7 @@ def test_the_server_that_remembers(visits: dict[str, Visit]):
     assert "Nobody" in str(nobody)
 
 
-def test_the_server_of_git(visits: dict[str, Visit]):
+def test_the_server_of_git(visits: dict[str, InFlightCall]):
     added, committed, log, missing, outside = visits["git"].answers
     assert not isinstance(added, ToolError)
     assert "committed" in json.dumps(committed).lower()
@@ -278,14 +278,14 @@ def test_the_server_of_git(visits: dict[str, Visit]):
     assert isinstance(outside, ToolError)
 
 
-def test_the_server_of_time(visits: dict[str, Visit]):
+def test_the_server_of_time(visits: dict[str, InFlightCall]):
     converted, odd, nowhere = visits["time"].answers
     assert converted["target"]["datetime"].endswith("T07:30:00+00:00")
     assert "Invalid time format" in str(odd)
     assert isinstance(nowhere, ToolError)
 
 
-def test_the_server_of_tables_which_speaks_an_older_revision(visits: dict[str, Visit]):
+def test_the_server_of_tables_which_speaks_an_older_revision(visits: dict[str, InFlightCall]):
     table, written, read, nowhere, empty = visits["sqlite"].answers
     assert "created" in str(table)
     assert "1" in str(written)

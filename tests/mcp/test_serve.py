@@ -16,7 +16,7 @@ import pytest
 from mcp_types import ElicitResult, ToolListChangedNotification
 
 from callgate import FileTools, Limits, Media, Policy, ToolContext, ToolError, ToolNotDeclarable, tool
-from callgate.mcp import desk as desks
+from callgate.calls import dispatcher as desks
 from callgate.mcp import outgoing, serve
 from callgate.mcp.serve import ToolServer
 from callgate.permission import AuditLog, Hook, Rate, RateLimits

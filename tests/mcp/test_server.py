@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Limits, McpServer, Policy, ScriptedModel, ToolError, UsageError, events
-from callgate.execute import Executor
 from callgate.mcp import child, connection
 from callgate.testing import answer, call
+from callgate.tools.executor import Executor
 from callgate.types import FunctionCall, ToolContext, ToolDefinition
 
 SCRIPT = Path(__file__).with_name("scripted_server.py")

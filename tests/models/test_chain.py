@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from callgate import Gate, ScriptedModel, tool
-from callgate.conversation import Conversation
 from callgate.errors import (
     AuthError,
     Blocked,
@@ -21,6 +20,7 @@ from callgate.errors import (
     UsageError,
 )
 from callgate.events import Notice, RunEnded, TextDelta
+from callgate.history.conversation import Conversation
 from callgate.models import ModelRequest, count_tokens, known_settings
 from callgate.models.chain import COOL_DOWN_S, ModelChain
 from callgate.models.choice import open_model

@@ -15,9 +15,9 @@ from typing import Any, Literal
 import pytest
 
 from callgate import Gate, GeminiModel, OpenAIModel, Policy, ToolError, tool
-from callgate.conversation import validate
 from callgate.events import CallFinished, CallProposed, CallStarted, RunEnded, TextDelta
 from callgate.gemini.surface import Surface
+from callgate.history.repair import validate
 from callgate.store import MemoryStore
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_openai import FakeOpenAI

@@ -19,6 +19,7 @@ from typing import Any, Literal
 import pytest
 
 from callgate import Conversation, Gate, ToolDefinition, ToolError
+from callgate.content.read import call_parts, candidate_of, text_of
 from callgate.declaration import declare
 from callgate.embedded import engine as engines
 from callgate.embedded.grammar import grammar_of
@@ -27,7 +28,6 @@ from callgate.embedded.weights import find_base, find_files
 from callgate.errors import InvalidRequest, LimitExceeded, UsageError
 from callgate.events import Notice, TextDelta, UsageReported
 from callgate.models.embedded import EmbeddedModel
-from callgate.parts import call_parts, candidate_of, text_of
 from callgate.request import ModelRequest
 from callgate.types import Reply, Usage
 

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Limits, tool
-from callgate.conversation import Conversation
 from callgate.errors import AuthError, RequestTimeout, UsageError
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
+from callgate.history.conversation import Conversation
 from callgate.models.choice import open_model
 from callgate.models.gemini import GeminiModel
 from callgate.request import ModelRequest

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from callgate import Gate, ScriptedModel, UsageError, tool
-from callgate.conversation import Conversation
 from callgate.errors import ToolsUnsupported
 from callgate.events import Notice
+from callgate.history.conversation import Conversation
 from callgate.models import ModelRequest, answering
 from callgate.models.choice import open_model
 from callgate.models.gemini import GeminiModel

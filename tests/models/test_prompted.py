@@ -11,11 +11,13 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, Limits, ToolError, tool, written
-from callgate.conversation import Conversation, validate
+from callgate import Gate, Limits, ToolError, tool
 from callgate.declaration import declare
 from callgate.events import CallFinished, CallProposed, Notice, RunEnded, TextDelta, ThoughtDelta
-from callgate.facts import HOW_TO_CALL
+from callgate.history import encoded as written
+from callgate.history.conversation import Conversation
+from callgate.history.repair import validate
+from callgate.machine.facts import HOW_TO_CALL
 from callgate.models.prompted import PromptedModel
 from callgate.prompted import parse_text, render_content
 from callgate.prompted.render import HOW_TO_WRITE

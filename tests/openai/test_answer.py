@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.calls import Answer as Collected
-from callgate.calls import Collector
+from callgate.content.collect import Answer as Collected
+from callgate.content.collect import Collector
 from callgate.errors import LimitExceeded, ModelError, ProtocolError
 from callgate.gemini import ResponseReader
 from callgate.openai import answer as answer_module

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from callgate import Gate, GeminiModel, Limits, OpenAIModel, tool
-from callgate.conversation import validate
 from callgate.errors import (
     AuthError,
     Blocked,
@@ -31,6 +30,7 @@ from callgate.errors import (
     UsageError,
 )
 from callgate.events import CallProposed, CallStarted, Notice, RunEnded, TextDelta
+from callgate.history.repair import validate
 from callgate.openai.client import OPENAI_URL, Endpoint, OpenAIClient, endpoint_from_environment
 from callgate.openai.quirks import QUIRKS
 from callgate.testing.answers import answer, call, calls, text, thought

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate import strict_json, written
-from callgate.conversation import Conversation
+from callgate import strict_json
 from callgate.declaration import declare
 from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.history import encoded as written
+from callgate.history.conversation import Conversation
 from callgate.openai import messages
 from callgate.openai.quirks import QUIRKS, Quirks
 from callgate.openai.request import SETTINGS, BodyBuilder, settings_of

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from callgate import parts
+from callgate.content.build import say, text_part
+from callgate.content.read import text_of
 from callgate.request import ModelRequest
 from callgate.types import JsonObject
 
@@ -21,4 +22,4 @@ class EchoModel:
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject, None]:
         """One chunk with the words."""
-        yield parts.say([parts.text_part(parts.text_of(request.contents[-1]))], finish_reason="STOP")
+        yield say([text_part(text_of(request.contents[-1]))], finish_reason="STOP")

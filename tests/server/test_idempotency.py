@@ -13,9 +13,19 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, Limits, Policy, ScriptedModel, once, tool
+from callgate import Gate, Limits, Policy, ScriptedModel, tool
 from callgate.errors import ServerUnavailable, StoreError
-from callgate.facts import CallEnded, CallStarted, Fact, HistoryGiven, ModelAnswered, ModelFailed, Rewound, RunStarted
+from callgate.machine.facts import (
+    CallEnded,
+    CallStarted,
+    Fact,
+    HistoryGiven,
+    ModelAnswered,
+    ModelFailed,
+    Rewound,
+    RunStarted,
+)
+from callgate.run import idempotency as once
 from callgate.server.idempotency import Held, Keys
 from callgate.server.runs import Run
 from callgate.sessions import turns_of

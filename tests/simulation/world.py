@@ -16,15 +16,16 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from callgate import Gate, Limits, Policy, Reply, facts, tool
-from callgate.conversation import validate
+from callgate import Gate, Limits, Policy, Reply, tool
 from callgate.errors import ConnectionLost, ModelError, ServerUnavailable, SessionLost, ToolError
-from callgate.facts import Fact
+from callgate.history.repair import validate
+from callgate.machine import codec, facts
+from callgate.machine.facts import Fact
+from callgate.machine.machine import RunMachine
 from callgate.models import ModelRequest
 from callgate.store import Lease, MemoryStore
 from callgate.testing import answer
 from callgate.testing.scripted import call_with
-from callgate.turn import Loop
 
 LEASE_S = 30.0
 PROCESSES_MAX = 60
@@ -106,7 +107,7 @@ class ProcessStore(MemoryStore):
 
     async def load(self, session: str, *, start: int = 0) -> list[Fact]:
         self._alive()
-        return [facts.decode(facts.encode(fact)) for fact in self.world.disk.facts[start:]]
+        return [codec.decode(codec.encode(fact)) for fact in self.world.disk.facts[start:]]
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
         self._alive()
@@ -265,7 +266,7 @@ def _steal(world: World) -> None:
 
 
 async def _one_run(world: World, gate: Gate, store: ProcessStore) -> Reply:
-    given = Loop(await store.load("s"))
+    given = RunMachine(await store.load("s"))
     answers: dict[str, Any] = {}
     if given.phase == "calling":
         waiting = [record.call.id for record in given.open_calls if record.state == "awaiting"]
@@ -290,7 +291,7 @@ def _breaches(world: World) -> Iterator[str]:
     for key, times in world.effects.items():
         if times > 1 and key.startswith(("send", "write")):
             yield f"{key} happened {times} times"
-    loop = Loop(world.disk.facts)
+    loop = RunMachine(world.disk.facts)
     text = str(loop.conversation.contents)
     for fact in world.disk.facts:
         if isinstance(fact, facts.CallEnded) and fact.result.status == "finished" and str(fact.result.value) not in text:

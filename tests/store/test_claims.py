@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from callgate.facts import CallStarted
+from callgate.machine.facts import CallStarted
 from callgate.store import Claim, MemoryStore, Store
 from callgate.store.claims import CLAIMS_MAX, KEPT_S, Claims, MemoryClaims, keeps_claims
 from callgate.store.sql import CLEAN_S, SqlStore

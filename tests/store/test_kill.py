@@ -27,7 +27,7 @@ NURSERY = """
     import asyncio, json, os, sys, tempfile
     import callgate.store.sqlite, callgate.store.postgres, psycopg
     from callgate import Gate, Limits, ScriptedModel, tool
-    from callgate.conversation import validate
+    from callgate.history.repair import validate
     from callgate.errors import UsageError
     from callgate.sessions import recall
     from callgate.store import open_store
@@ -189,7 +189,7 @@ FIGHTER = """
     import asyncio, json, os, sys
     import callgate.store.sqlite
     from callgate.errors import SessionBusy, SessionLost
-    from callgate.facts import CallStarted
+    from callgate.machine.facts import CallStarted
     from callgate.store import open_store
     from callgate.store.owner import new_owner
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from callgate.facts import CallStarted, Fact
+from callgate.machine.facts import CallStarted, Fact
 from callgate.store import MemoryStore, open_store
 
 A, B, C = (CallStarted(id=name) for name in "abc")

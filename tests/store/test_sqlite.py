@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from callgate.errors import SessionBusy, StoreError
-from callgate.facts import CallStarted, Fact, Renamed, RunStarted
+from callgate.machine.facts import CallStarted, Fact, Renamed, RunStarted
 from callgate.store import sqlite
 from callgate.store.owner import is_gone, new_owner, shown
 from callgate.store.sqlite import salvaged, sqlite_store

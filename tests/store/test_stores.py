@@ -10,7 +10,7 @@ import pytest
 
 from callgate import Gate, Limits, ScriptedModel
 from callgate.errors import SessionBusy, SessionLost, UsageError
-from callgate.facts import CallStarted, Fact, RunStarted
+from callgate.machine.facts import CallStarted, Fact, RunStarted
 from callgate.store import Lease, SessionInfo, Store
 from callgate.testing import call
 

@@ -21,7 +21,7 @@ PATIENCE_S = 60
 LIFE = """
     import asyncio, os, signal, sys
     from callgate import Gate, tool
-    from callgate.facts import CallEnded
+    from callgate.machine.facts import CallEnded
     from callgate.store.sqlite import sqlite_store
 
     place, folder, moment = sys.argv[1:]

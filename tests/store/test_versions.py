@@ -15,13 +15,14 @@ from typing import Any, get_args
 
 import pytest
 
-from callgate import facts, types
+from callgate import types
 from callgate.cli import main
-from callgate.conversation import validate
+from callgate.history.repair import validate
+from callgate.machine import codec, facts
+from callgate.machine.machine import RunMachine
 from callgate.sessions import adopt, facts_of, standing
 from callgate.store import Claim, open_store
 from callgate.store.claims import keeps_claims
-from callgate.turn import Loop
 
 FILES = sorted((Path(__file__).parent / "fixtures").glob("sessions-v*.json"))
 WORDS = {
@@ -34,7 +35,7 @@ WORDS = {
 def test_an_old_session_comes_to_what_it_came_to_then(file: Path, tmp_path: Path) -> None:
     old: dict[str, Any] = json.loads(file.read_text("utf-8"))
     found = facts_of(old)
-    loop = Loop(found)
+    loop = RunMachine(found)
     expected = old["expected"]
     assert loop.conversation.contents == old["contents"]
     assert validate(loop.conversation.contents) == []
@@ -57,7 +58,7 @@ def test_the_files_hold_every_kind_of_fact_and_every_field() -> None:
     held = {(line["kind"], key) for line in lines for key in line} | {
         (word, key) for line in lines for word in WORDS if word in line for one in _each(line[word]) for key in one
     }
-    known = {(facts._NAMES[kind], field.name) for kind in get_args(facts.Fact) for field in fields(kind)}
+    known = {(codec._NAMES[kind], field.name) for kind in get_args(facts.Fact) for field in fields(kind)}
     known |= {(word, field.name) for word, kind in WORDS.items() if is_dataclass(kind) for field in fields(kind)}
     assert sorted(known - held) == [], "add a file to tests/store/fixtures with a journal that has these"
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate import facts
+from callgate.machine import facts
 from callgate.testing import call_with, text
 from callgate.timeline import Scale, Span, spans_of, svg_of
 from callgate.timeline.svg import duration_text

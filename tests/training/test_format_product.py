@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from callgate import FunctionCall, ToolDefinition, parts
+from callgate import FunctionCall, ToolDefinition
+from callgate.content.build import call_part, model_content, response_part
+from callgate.content.prompt import user_content
 from callgate.embedded import prompt
 from training import format as taught
 
@@ -67,10 +69,10 @@ def test_calls_and_results_are_the_lines_of_the_training() -> None:
     calls = [FunctionCall(name="f", args={"a": "é ü", "b": [1, 2.5, None, True]}), FunctionCall(name="g", args={})]
     results: list[tuple[str, Any]] = [("f", {"found": ["x"], "n": 1}), ("g", {"error": "There is no g."})]
     contents = [
-        parts.user_content("Do it."),
-        parts.model_content([parts.call_part(call) for call in calls]),
+        user_content("Do it."),
+        model_content([call_part(call) for call in calls]),
         {"role": "user", "parts": [
-            parts.response_part(calls[0], {"result": results[0][1]}), parts.response_part(calls[1], results[1][1]),
+            response_part(calls[0], {"result": results[0][1]}), response_part(calls[1], results[1][1]),
         ]},
     ]  # fmt: skip
     assert prompt.turns_of(contents, result_chars_max=1_000) == [

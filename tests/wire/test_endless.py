@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.calls import ARGS_VALUES_MAX, Collector, function_calls
+from callgate.content.collect import Collector, function_calls
+from callgate.content.read_call import ARGS_VALUES_MAX
 from callgate.errors import LimitExceeded, ProtocolError, UsageError
 from callgate.gemini import ResponseReader
 from callgate.strict_json import Bad

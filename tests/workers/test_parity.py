@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callgate import Executor, FunctionCall, Limits, ToolResult, WorkerPool
-from callgate.running import Watch
+from callgate.tools.call import CallObserver
 
 TOOLBOX = Path(__file__).parent / "toolbox.py"
 
@@ -86,7 +86,7 @@ def test_progress_is_reported(executor):
     reports: list[tuple[str, float | None]] = []
 
     async def story() -> ToolResult:
-        watch = Watch(progress=lambda message, fraction=None: reports.append((message, fraction)))
+        watch = CallObserver(progress=lambda message, fraction=None: reports.append((message, fraction)))
         return await executor.start(FunctionCall(name="count", args={"to": 2}, id="c"), watch).wait()
 
     assert asyncio.run(story()).value == [0, 1]
@@ -98,7 +98,7 @@ def test_state_is_kept_by_session(executor):
         found = []
         for session in ("p1", "p2", "p1"):
             call = FunctionCall(name="remember", args={"word": session}, id="c")
-            found.append((await executor.start(call, Watch(session=session)).wait()).value)
+            found.append((await executor.start(call, CallObserver(session=session)).wait()).value)
         return found
 
     assert asyncio.run(story())[:2] == [["p1"], ["p2"]]

@@ -14,13 +14,13 @@ from os import PathLike
 from typing import Any
 from uuid import uuid4
 
+from callgate.calls.dispatcher import CallDispatcher, Question
 from callgate.errors import UsageError
-from callgate.execute import Executor
-from callgate.mcp.desk import Desk, Question
 from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits
 from callgate.permission.approval import asked
-from callgate.permission.gatekeeper import Gatekeeper
-from callgate.portal import Portal
+from callgate.permission.guard import Guard
+from callgate.sync import BlockingPortal
+from callgate.tools.executor import Executor
 from callgate.types import FunctionCall, Limits, ToolDefinition, ToolResult
 
 __all__ = ["GatedTools"]
@@ -61,7 +61,7 @@ class GatedTools:
     ) -> None:
         self._executor = Executor(tools, limits=limits)
         self._approve = approve
-        self._keeper = Gatekeeper(
+        self._keeper = Guard(
             tools=self._executor,
             policy=policy or Policy(),
             approve=approve,
@@ -69,8 +69,8 @@ class GatedTools:
             audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
         )
         self._session = f"tools-{uuid4().hex[:16]}"
-        self._desks: dict[asyncio.AbstractEventLoop, Desk] = {}
-        self._portal: Portal | None = None
+        self._desks: dict[asyncio.AbstractEventLoop, CallDispatcher] = {}
+        self._portal: BlockingPortal | None = None
         self._lock = threading.Lock()
 
     @classmethod
@@ -136,18 +136,18 @@ class GatedTools:
         await self._desk().aclose()
         await self._executor.stop_tools(self)
 
-    def _desk(self) -> Desk:
+    def _desk(self) -> CallDispatcher:
         """Where calls of the running event loop are taken in."""
         loop = asyncio.get_running_loop()
         if loop not in self._desks:
             for over in [known for known in self._desks if known.is_closed()]:
                 del self._desks[over]
-            self._desks[loop] = Desk(self._executor, self._keeper, nobody=NOBODY)
+            self._desks[loop] = CallDispatcher(self._executor, self._keeper, nobody=NOBODY)
         return self._desks[loop]
 
-    def _door(self) -> Portal:
+    def _door(self) -> BlockingPortal:
         with self._lock:
-            self._portal = self._portal or Portal()
+            self._portal = self._portal or BlockingPortal()
             return self._portal
 
     @contextlib.asynccontextmanager

@@ -12,9 +12,9 @@ from typing import Any, TypeAlias
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
-from callgate import parts
 from callgate.adapters.gated import GatedTools
-from callgate.respond import whole_text
+from callgate.content.read import media_of
+from callgate.content.response import whole_text
 from callgate.types import ToolResult
 
 __all__ = ["langchain_tools"]
@@ -38,7 +38,7 @@ class _GatedTool(BaseTool):
 def _outcome(result: ToolResult) -> tuple[Content, ToolResult]:
     if result.is_error:
         raise ToolException(result.error)
-    found = [media for part in result.media if "data" in (media := parts.media_of(part) or {})]
+    found = [media for part in result.media if "data" in (media := media_of(part) or {})]
     if not found:
         return whole_text(result), result
     blocks: list[Any] = [{"type": "text", "text": whole_text(result)}]

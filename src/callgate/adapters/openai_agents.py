@@ -9,9 +9,10 @@ from __future__ import annotations
 from agents.tool import FunctionTool, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 
-from callgate import parts, strict_json
+from callgate import strict_json
 from callgate.adapters.gated import GatedTools
-from callgate.respond import whole_text
+from callgate.content.read import media_of
+from callgate.content.response import whole_text
 from callgate.types import ToolDefinition, ToolResult
 
 __all__ = ["function_tools"]
@@ -45,7 +46,7 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> FunctionTool:
 
 def _output(result: ToolResult) -> str | list[ToolOutputText | ToolOutputImage]:
     """Text, and the pictures beside it. The SDK takes no other media from a tool."""
-    found = [media for part in result.media if "data" in (media := parts.media_of(part) or {})]
+    found = [media for part in result.media if "data" in (media := media_of(part) or {})]
     images = [media for media in found if media["mime_type"].startswith("image/")]
     if not images:
         return whole_text(result)

@@ -14,9 +14,9 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.toolsets import FunctionToolset
 
-from callgate import parts
 from callgate.adapters.gated import GatedTools
-from callgate.types import ToolDefinition
+from callgate.content.read import media_of
+from callgate.types import Part, ToolDefinition
 
 __all__ = ["toolset_of"]
 
@@ -43,8 +43,8 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> Tool[Any]:
     )
 
 
-def _image(part: parts.Part) -> BinaryContent | None:
-    media = parts.media_of(part) or {}
+def _image(part: Part) -> BinaryContent | None:
+    media = media_of(part) or {}
     if "data" not in media:
         return None
     return BinaryContent(data=base64.b64decode(media["data"]), media_type=media["mime_type"])

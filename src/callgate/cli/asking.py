@@ -34,7 +34,7 @@ from callgate.events import Event, RunEnded, to_json
 from callgate.types import JsonObject, Reply
 
 if TYPE_CHECKING:
-    from callgate.parts import Prompt
+    from callgate.content.prompt import Prompt
 
 __all__ = ["ask"]
 
@@ -55,7 +55,7 @@ def ask(ctx: click.Context, options: Options, session: Kept) -> int:
     settings = options.settings or settings_here()
     start_logging(settings["log_level"], secrets=secrets_of(settings))
     if settings["log_level"] != "debug":
-        logging.getLogger("callgate.execute").addHandler(TroubleShooter(terminal))
+        logging.getLogger("callgate.tools.executor").addHandler(TroubleShooter(terminal))
     if settings.is_set("trace.content"):
         from callgate.telemetry import record_content
 

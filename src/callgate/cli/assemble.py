@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from callgate.config import Settings
     from callgate.mcp import Host
     from callgate.permission import Mode, Policy
-    from callgate.runtime import Gate
+    from callgate.run.gate import Gate
 
 __all__ = ["in_mode", "policy_of", "talk_of"]
 
@@ -95,7 +95,7 @@ def _gate(
 ) -> Gate:
     from callgate.cli.demo_tools import DEMO_TOOLS
     from callgate.cli.tools import file_tools, load_tools
-    from callgate.runtime import Gate
+    from callgate.run.gate import Gate
 
     settings = options.settings or settings_here()
     # The example asks for the weather, and nobody sits there who could take the made-up figures for true.

@@ -19,7 +19,7 @@ from callgate.permission.sensitive import is_sensitive
 from callgate.types import Media
 
 if TYPE_CHECKING:
-    from callgate.parts import Prompt
+    from callgate.content.prompt import Prompt
 
 __all__ = ["AttachError", "Attachments", "mentions"]
 

@@ -171,7 +171,7 @@ async def _status_of(server: McpServer) -> ServerStatus:
 
 def _own_tools(words: Sequence[str]) -> tuple[list[ToolDefinition], list[Finding]]:
     from callgate.cli.tools import ToolLoadError, load_tools
-    from callgate.execute import Executor
+    from callgate.tools.executor import Executor
 
     try:
         return Executor(load_tools(words)).definitions, []

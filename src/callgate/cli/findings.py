@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from callgate.lookalike import look_alikes
+from callgate.tools.confusable_names import look_alikes
 from callgate.types import ToolDefinition
 
 if TYPE_CHECKING:

@@ -109,7 +109,7 @@ def _read(file: str) -> ServersFile:
 
 
 async def _tested(servers: list[McpServer]) -> tuple[list[JsonObject], list[str]]:
-    from callgate.lookalike import look_alikes
+    from callgate.tools.confusable_names import look_alikes
 
     rows = list(await asyncio.gather(*map(_one_tested, servers)))
     own = [(name, None) for name in OWN_TOOLS]

@@ -14,21 +14,21 @@ from callgate import strict_json
 from callgate.cli.line import History, Line, line_reader
 from callgate.cli.options import Options
 from callgate.cli.render import Terminal, one_line
-from callgate.cli.slash import COMMANDS, Desk, perform, show_call
+from callgate.cli.slash import COMMANDS, CallDispatcher, perform, show_call
 from callgate.cli.state import Kept, state_dir
 from callgate.cli.talk import Talk
 from callgate.cli.turns import INTERRUPTED, OK, take_turn
 from callgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from callgate.parts import Prompt
+    from callgate.content.prompt import Prompt
 
 __all__ = ["converse"]
 
 
 def converse(talk: Talk, terminal: Terminal, options: Options, kept: Kept) -> int:
     """Talks until somebody leaves; gives the exit code."""
-    desk = Desk(talk, terminal, options, kept, turn=lambda prompt: take_turn(talk, terminal, prompt))
+    desk = CallDispatcher(talk, terminal, options, kept, turn=lambda prompt: take_turn(talk, terminal, prompt))
     history = History(os.path.join(state_dir(), "history") if kept.is_kept else None)
     choices = {name: (lambda command=command: command.choices(desk)) for name, command in COMMANDS.items()}
     line = line_reader(talk, history, choices, lambda: show_call(terminal), options.root or ".")
@@ -46,7 +46,7 @@ def converse(talk: Talk, terminal: Terminal, options: Options, kept: Kept) -> in
             terminal.line(f"To go on: callgate chat -r {talk.session}")
 
 
-def _until_left(desk: Desk, line: Line) -> int:
+def _until_left(desk: CallDispatcher, line: Line) -> int:
     terminal, interrupted = desk.terminal, False
     while not desk.leaves:
         try:
@@ -79,7 +79,7 @@ def _end_line(terminal: Terminal, line: Line) -> None:
         terminal.line("")
 
 
-def _said(desk: Desk, text: str) -> bool:
+def _said(desk: CallDispatcher, text: str) -> bool:
     """Sends a text to the model; False when the person wants to leave."""
     prompt = _with_files(desk, text)
     if prompt is None:
@@ -91,7 +91,7 @@ def _said(desk: Desk, text: str) -> bool:
     return True
 
 
-def _with_files(desk: Desk, text: str) -> Prompt | None:
+def _with_files(desk: CallDispatcher, text: str) -> Prompt | None:
     """The text with the files that it mentions; None if one of them cannot be attached, which is told."""
     if "@" not in text:
         return text
@@ -110,7 +110,7 @@ def _with_files(desk: Desk, text: str) -> Prompt | None:
     return prompt
 
 
-def _confirmed(desk: Desk, name: str) -> bool:
+def _confirmed(desk: CallDispatcher, name: str) -> bool:
     desk.terminal.ask(f"? {one_line(name, 500)} may hold secrets. Show it to the model? [y]es, [n]o (Enter: no) ")
     try:
         with desk.talk.tty.cooked():

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from callgate.config import Settings
     from callgate.models import Mode as CallMode
     from callgate.permission import Mode
-    from callgate.runtime import Gate
+    from callgate.run.gate import Gate
     from callgate.store import Store
 
 __all__ = ["serve"]
@@ -158,7 +158,7 @@ def _gate(options: Options, chosen: Chosen, store: Store) -> Gate:
     from callgate.cli.settings import limits_of, prices_of
     from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools
     from callgate.errors import UsageError
-    from callgate.runtime import Gate
+    from callgate.run.gate import Gate
 
     settings = options.settings
     policy = policy_of(options.policy, options.approval_mode, settings)

@@ -17,16 +17,17 @@ from typing import Any, TypeVar, cast
 
 import click
 
-from callgate import parts, strict_json
+from callgate import strict_json
 from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
 from callgate.cli.file_undo import file_undo
 from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import store_option
 from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.state import opened, store_place
-from callgate.conversation import is_user_turn, repaired
+from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
 from callgate.errors import JsonError, StoreError, UsageError
-from callgate.facts import Fact, HistoryGiven
+from callgate.history.repair import is_user_turn, repaired
+from callgate.machine.facts import Fact, HistoryGiven
 from callgate.sessions import Standing, adopt, document, facts_of, find, fork, recall, rewind, standing
 from callgate.store import SessionInfo, Store
 from callgate.store.owner import shown
@@ -153,18 +154,18 @@ def show_session(id: str, store: str | None) -> None:
 def _content_lines(content: Content) -> Iterator[str]:
     if is_user_turn(content):
         yield ""
-    for part in parts.parts_of(content):
-        if parts.is_thought(part):
+    for part in parts_of(content):
+        if is_thought(part):
             continue
-        if parts.is_call(part):
-            call = parts.call_of(part)
+        if is_call(part):
+            call = call_of(part)
             yield f"-> {one_line(str(call.get('name')), 100)}({one_line(_json(call.get('args') or {}), LINE_CHARS_MAX)})"
-        elif parts.is_response(part):
-            response = parts.response_of(part)
+        elif is_response(part):
+            response = response_of(part)
             said = one_line(_json(response.get("response")), LINE_CHARS_MAX)
             yield f"<- {one_line(str(response.get('name')), 100)}: {said}"
-        elif text := parts.text_of({"parts": [part]}):
-            yield escape(f"> {text}" if parts.role_of(content) == "user" else text)
+        elif text := text_of({"parts": [part]}):
+            yield escape(f"> {text}" if role_of(content) == "user" else text)
         else:
             yield f"[{', '.join(one_line(key, 100) for key in part)}]"
 

@@ -28,10 +28,10 @@ from callgate.errors import CallgateError, JsonError, UsageError
 from callgate.types import FunctionCall, SessionRule, ToolResult
 
 if TYPE_CHECKING:
+    from callgate.content.prompt import Prompt
     from callgate.mcp import ServerOverview
-    from callgate.parts import Prompt
 
-__all__ = ["COMMANDS", "Command", "Desk", "perform", "show_call"]
+__all__ = ["COMMANDS", "CallDispatcher", "Command", "perform", "show_call"]
 
 T = TypeVar("T")
 
@@ -41,7 +41,7 @@ MARK = "  | "
 
 
 @dataclass(slots=True)
-class Desk:
+class CallDispatcher:
     """Everything that a command may reach."""
 
     talk: Talk
@@ -63,12 +63,12 @@ class Command:
 
     takes: str
     help: str
-    run: Callable[[Desk, str], None]
-    choices: Callable[[Desk], Iterable[str]] = lambda desk: ()
+    run: Callable[[CallDispatcher, str], None]
+    choices: Callable[[CallDispatcher], Iterable[str]] = lambda desk: ()
     """What may stand behind it, for completion."""
 
 
-def perform(desk: Desk, line: str) -> None:
+def perform(desk: CallDispatcher, line: str) -> None:
     """Carries out one line. What goes wrong is told, and the conversation goes on."""
     name, _, rest = line.partition(" ")
     command = COMMANDS.get(_ALIASES.get(name, name))
@@ -82,13 +82,13 @@ def perform(desk: Desk, line: str) -> None:
     except click.ClickException as error:
         desk.terminal.line(f"callgate: {one_line(error.format_message(), 1000)}", color="failed")
     except KeyboardInterrupt:
-        desk.terminal.line("! Stopped.", color="notice")
+        desk.terminal.line("! RunCancelled.", color="notice")
 
 
 # Looking -----------------------------------------------------------------------------------------------------------------
 
 
-def _help(desk: Desk, rest: str) -> None:
+def _help(desk: CallDispatcher, rest: str) -> None:
     rows = [(f"{name} {command.takes}".strip(), command.help) for name, command in COMMANDS.items()]
     width = max(len(usage) for usage, _ in rows)
     for usage, text in rows:
@@ -97,7 +97,7 @@ def _help(desk: Desk, rest: str) -> None:
         desk.say(text)
 
 
-def _tools(desk: Desk, rest: str) -> None:
+def _tools(desk: CallDispatcher, rest: str) -> None:
     desk.talk.start_servers()
     for definition in desk.talk.gate.definitions:
         summary = one_line((definition.description.strip().splitlines() or [""])[0], 100)
@@ -105,7 +105,7 @@ def _tools(desk: Desk, rest: str) -> None:
         desk.say(f"{one_line(definition.name, 100)}  {summary}  [{verdict}]")
 
 
-def _mcp(desk: Desk, rest: str) -> None:
+def _mcp(desk: CallDispatcher, rest: str) -> None:
     """Servers, how they stand, and what they have; a resource to look at, or a prompt of theirs to ask."""
     if not desk.talk.servers:
         desk.say("There are no MCP servers; `callgate chat --mcp FILE` brings those of a file.")
@@ -121,7 +121,7 @@ def _mcp(desk: Desk, rest: str) -> None:
         _mcp_server(desk, one)
 
 
-def _mcp_server(desk: Desk, one: ServerOverview) -> None:
+def _mcp_server(desk: CallDispatcher, one: ServerOverview) -> None:
     name = one_line(one.status.name, 100)
     if one.status.problem:
         desk.terminal.line(f"x {name}  {one_line(one.status.problem, 500)}", color="failed")
@@ -139,7 +139,7 @@ def _mcp_server(desk: Desk, one: ServerOverview) -> None:
         desk.say(f"    what else it has is not known: {one_line(one.problem, 500)}")
 
 
-def _mcp_use(desk: Desk, words: Sequence[str]) -> None:
+def _mcp_use(desk: CallDispatcher, words: Sequence[str]) -> None:
     """`read SERVER URI` shows a resource; `ask SERVER PROMPT KEY=VALUE ...` asks a prompt of the server's."""
     verb, name, what, *given = [*words, "", "", ""]
     server = next((one for one in desk.talk.servers if one.name == name), None)
@@ -160,10 +160,10 @@ def _mcp_use(desk: Desk, words: Sequence[str]) -> None:
     desk.leaves = not desk.turn(asked)
 
 
-def _usage(desk: Desk, rest: str) -> None:
-    from callgate.turn import Loop
+def _usage(desk: CallDispatcher, rest: str) -> None:
+    from callgate.machine.machine import RunMachine
 
-    loop = Loop(desk.talk.run(desk.kept.store.load(desk.talk.session)))
+    loop = RunMachine(desk.talk.run(desk.kept.store.load(desk.talk.session)))
     used = loop.usage
     desk.say(
         f"tokens   {used.total_tokens:,} in all: {used.prompt_tokens:,} in ({used.cached_tokens:,} from the cache), "
@@ -176,7 +176,7 @@ def _usage(desk: Desk, rest: str) -> None:
         desk.say(f"left     {one_line(name, 100)}: {left}")
 
 
-def _call(desk: Desk, rest: str) -> None:
+def _call(desk: CallDispatcher, rest: str) -> None:
     number = rest.removeprefix("#")
     if number and not number.isdecimal():
         raise UsageError(f"/call takes the number of a call, not {visible(rest)!r}")
@@ -216,7 +216,7 @@ def _call_lines(number: int, call: FunctionCall, result: ToolResult) -> Iterator
 # Another model, mode or policy -------------------------------------------------------------------------------------------
 
 
-def _model(desk: Desk, rest: str) -> None:
+def _model(desk: CallDispatcher, rest: str) -> None:
     if not rest:
         desk.say(f"{desk.talk.gate.model.name}; /model NAME changes it")
         return
@@ -231,7 +231,7 @@ def _model(desk: Desk, rest: str) -> None:
         desk.say(chosen.line)
 
 
-def _mode(desk: Desk, rest: str) -> None:
+def _mode(desk: CallDispatcher, rest: str) -> None:
     if not rest:
         desk.say(f"{desk.talk.gate.mode}; /mode {'|'.join(CALL_MODES)} changes how the model is told of tools")
         return
@@ -240,7 +240,7 @@ def _mode(desk: Desk, rest: str) -> None:
     desk.say(f"The model is now told of tools in the mode {mode}.")
 
 
-def _approve(desk: Desk, rest: str) -> None:
+def _approve(desk: CallDispatcher, rest: str) -> None:
     if rest:
         from callgate.cli.assemble import in_mode
 
@@ -255,7 +255,7 @@ def _approve(desk: Desk, rest: str) -> None:
              f"/approve {'|'.join(APPROVAL_MODES)} changes it.")  # fmt: skip
 
 
-def _allowed(desk: Desk, rest: str) -> None:
+def _allowed(desk: CallDispatcher, rest: str) -> None:
     for rule in desk.talk.run(desk.talk.gate.session_rules(desk.talk.session)) or ["nothing"]:
         desk.say(rule if isinstance(rule, str) else allowed_line(rule))
 
@@ -269,7 +269,7 @@ def allowed_line(rule: SessionRule) -> str:
     return f"{rule.id}  {one_line(rule.tool, 100)}{server}{what}"
 
 
-def _revoke(desk: Desk, rest: str) -> None:
+def _revoke(desk: CallDispatcher, rest: str) -> None:
     desk.say(f"{desk.talk.run(desk.talk.gate.revoke(desk.talk.session, rest or None))} taken back")
 
 
@@ -282,7 +282,7 @@ def _one_of(word: str, words: tuple[str, ...], command: str) -> str:
 # Sessions ----------------------------------------------------------------------------------------------------------------
 
 
-def _sessions(desk: Desk, rest: str) -> None:
+def _sessions(desk: CallDispatcher, rest: str) -> None:
     from callgate.cli.sessions import session_rows
 
     lines, more = desk.talk.run(session_rows(desk.kept.store, LISTED))
@@ -292,7 +292,7 @@ def _sessions(desk: Desk, rest: str) -> None:
         desk.say(f"... and {more} more; `callgate sessions list --all` lists them")
 
 
-def _save(desk: Desk, rest: str) -> None:
+def _save(desk: CallDispatcher, rest: str) -> None:
     if not rest:
         where = desk.kept.place or "memory, and gone when you leave"
         desk.say(f"This is the session {desk.talk.session}, kept in {where}. /save FILE writes it to a file.")
@@ -313,14 +313,14 @@ def _save(desk: Desk, rest: str) -> None:
     desk.say(f"Written to {path}. /load {path} takes it up again.")
 
 
-def _found(desk: Desk, work: Coroutine[Any, Any, list[T]]) -> list[T]:
+def _found(desk: CallDispatcher, work: Coroutine[Any, Any, list[T]]) -> list[T]:
     found = desk.talk.run(work)
     if not found:
         raise UsageError("nothing was said yet, so there is nothing to keep")
     return found
 
 
-def _load(desk: Desk, rest: str) -> None:
+def _load(desk: CallDispatcher, rest: str) -> None:
     if not rest:
         raise UsageError("/load takes the id of a session, or a file that /save wrote; /sessions lists them")
     path = os.path.expanduser(rest)
@@ -330,13 +330,13 @@ def _load(desk: Desk, rest: str) -> None:
     desk.say(f"This is now the session {session}.")
 
 
-def _from_store(desk: Desk, id: str) -> str:
+def _from_store(desk: CallDispatcher, id: str) -> str:
     from callgate.sessions import find
 
     return desk.talk.run(find(desk.kept.store, id)).id
 
 
-def _from_file(desk: Desk, path: str) -> str:
+def _from_file(desk: CallDispatcher, path: str) -> str:
     from callgate.sessions import adopt, facts_of
 
     try:
@@ -351,7 +351,7 @@ def _from_file(desk: Desk, path: str) -> str:
     return session
 
 
-def _undo(desk: Desk, rest: str) -> None:
+def _undo(desk: CallDispatcher, rest: str) -> None:
     from callgate.cli.file_undo import file_undo
     from callgate.sessions import rewind
 
@@ -364,12 +364,12 @@ def _undo(desk: Desk, rest: str) -> None:
         desk.say(f"taken back: {one_line(turn.said, 400)}")
 
 
-def _compact(desk: Desk, rest: str) -> None:
+def _compact(desk: CallDispatcher, rest: str) -> None:
     dropped = desk.talk.run(desk.talk.gate.compact(desk.talk.session))
     desk.say(f"{dropped} contents were summed up." if dropped else "There is nothing to sum up before your last words.")
 
 
-def _clear(desk: Desk, rest: str) -> None:
+def _clear(desk: CallDispatcher, rest: str) -> None:
     before, begun = desk.talk.session, desk.talk.has_begun
     desk.talk.begin(new_id())
     desk.terminal.forget_calls()
@@ -378,11 +378,11 @@ def _clear(desk: Desk, rest: str) -> None:
     desk.say(f"A new conversation begins.{kept}")
 
 
-def _exit(desk: Desk, rest: str) -> None:
+def _exit(desk: CallDispatcher, rest: str) -> None:
     desk.leaves = True
 
 
-def _known_sessions(desk: Desk) -> list[str]:
+def _known_sessions(desk: CallDispatcher) -> list[str]:
     if not desk.kept.is_kept:
         return []
     # Asked for while the loop of the conversation is running, so on another one, in another thread.
@@ -390,7 +390,7 @@ def _known_sessions(desk: Desk) -> list[str]:
         return [id for id, _ in thread.submit(session_ids, desk.kept.place).result()]
 
 
-def _known_models(desk: Desk) -> list[str]:
+def _known_models(desk: CallDispatcher) -> list[str]:
     return ["gemini-flash-latest", "gemini-flash-lite-latest", "gemini-pro-latest", "openai:", "embedded:"]
 
 

@@ -22,8 +22,8 @@ from callgate.types import Reply
 
 if TYPE_CHECKING:
     from callgate.cli.approve import Approver
-    from callgate.parts import Prompt
-    from callgate.runtime import Gate
+    from callgate.content.prompt import Prompt
+    from callgate.run.gate import Gate
 
 __all__ = ["Talk"]
 

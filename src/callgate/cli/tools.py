@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 from callgate.definitions import FunctionTool, ToolOptions, function_tool
 from callgate.definitions.frameworks import make_of
 from callgate.errors import ToolNotDeclarable, UsageError
-from callgate.execute import Runnable, Toolset
 from callgate.foreign import adopted
+from callgate.tools.executor import Runnable, Toolset
 from callgate.types import Limits
 
 if TYPE_CHECKING:

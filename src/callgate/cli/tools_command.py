@@ -65,7 +65,7 @@ def list_tools(
     from callgate.cli.assemble import policy_of
     from callgate.cli.demo_tools import HONEST_TOOLS
     from callgate.cli.tools import file_tools, load_tools
-    from callgate.execute import Executor
+    from callgate.tools.executor import Executor
 
     given: dict[str, Any] = {
         "tool": tuple(tool), "root": root, "policy": policy, "approval_mode": approval_mode, "settings": settings,

@@ -23,7 +23,7 @@ from callgate.cli.render import is_terminal
 from callgate.errors import UsageError
 
 if TYPE_CHECKING:
-    from callgate.facts import Fact
+    from callgate.machine.facts import Fact
     from callgate.store import SessionInfo, Store
 
 __all__ = ["trace"]

@@ -17,7 +17,7 @@ from callgate.errors import CallgateError
 from callgate.events import Event
 
 if TYPE_CHECKING:
-    from callgate.parts import Prompt
+    from callgate.content.prompt import Prompt
 
 __all__ = ["ERROR", "INTERRUPTED", "OK", "TURN_LIMIT", "take_turn"]
 

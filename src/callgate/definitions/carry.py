@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import Any, TypedDict, cast
 
 from callgate import strict_json
+from callgate.content.normalize import UNREADABLE
 from callgate.definitions.format import (
     Blob,
     Call,
@@ -31,7 +32,6 @@ from callgate.definitions.format import (
 from callgate.definitions.reading import Node
 from callgate.definitions.whole import without_root_unions
 from callgate.errors import JsonError
-from callgate.parts import UNREADABLE
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = [

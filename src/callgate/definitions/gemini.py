@@ -12,7 +12,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from callgate import parts as wire
+from callgate.content.build import call_part, text_part
+from callgate.content.normalize import UNNAMED
+from callgate.content.read import SKIP_SIGNATURE, response_of, role_of
+from callgate.content.response import to_function_response
 from callgate.declaration import BUILT_IN, declare, declared_names
 from callgate.definitions import carry
 from callgate.definitions.format import (
@@ -34,7 +37,6 @@ from callgate.definitions.format import (
 from callgate.definitions.gemini_schema import json_schema_from
 from callgate.definitions.reading import Node, ShapeError
 from callgate.errors import ToolNotDeclarable
-from callgate.respond import to_function_response
 from callgate.types import FunctionCall, JsonObject, Part, ToolDefinition, ToolResult
 
 __all__ = ["GEMINI"]
@@ -169,7 +171,7 @@ def calls_from(node: Node) -> list[Call]:
 
 def _signature(node: Node) -> str | None:
     signature = node.find_text(*_SIGNATURE)
-    return None if signature == wire.SKIP_SIGNATURE else signature
+    return None if signature == SKIP_SIGNATURE else signature
 
 
 def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
@@ -179,7 +181,7 @@ def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
 
 def _call_part(call: Call, out: Writing, signature: str | None = None) -> Part:
     made = FunctionCall(name=call.name, args=carry.args_to(call, out), wire_id=call.id)
-    return wire.call_part(made, signature=call.signature or signature)
+    return call_part(made, signature=call.signature or signature)
 
 
 def results_from(node: Node) -> list[Result]:
@@ -229,8 +231,8 @@ def _response_part(result: Result, out: Writing) -> Part:
     name = result.name
     if name is None:
         reason = f"{_TITLE}: a response names its function, and this result does not say which it was"
-        out.lose(result.at, "name", reason, f"called {wire.UNNAMED!r}; in a history the name is found")
-        name = wire.UNNAMED
+        out.lose(result.at, "name", reason, f"called {UNNAMED!r}; in a history the name is found")
+        name = UNNAMED
     media: list[Part] = []
     said: list[ResultPart] = []
     for part in result.parts:
@@ -258,7 +260,7 @@ def _response_part(result: Result, out: Writing) -> Part:
     )
     call = FunctionCall(name=name, wire_id=result.id)
     part = to_function_response(call, made, output_chars=sys.maxsize)
-    for note in cast("list[str]", wire.response_of(part)["response"].get("notes", []))[len(result.notes) :]:
+    for note in cast("list[str]", response_of(part)["response"].get("notes", []))[len(result.notes) :]:
         out.lose(result.at, "value", f"{_TITLE}: the value cannot be sent as it is", note)
     return part
 
@@ -291,7 +293,7 @@ def history_from(node: Node) -> list[Turn]:
 def _turns(contents: list[Node]) -> list[Turn]:
     turns: list[Turn] = []
     for content in contents:
-        role = wire.role_of(content.object)
+        role = role_of(content.object)
         if role not in ("user", "model", "system"):
             raise ShapeError(content.at, f"there is no role {role!r}; the roles are 'user' and 'model'")
         items = _parts_of(content)
@@ -340,7 +342,7 @@ def history_to(turns: Sequence[Turn], out: Writing) -> Any:
     contents = [content for turn in turns for content in _contents(turn, out)]
     if not system:
         return contents
-    return {_SYSTEM[0]: {"parts": [wire.text_part(text.text) for text in system]}, "contents": contents}
+    return {_SYSTEM[0]: {"parts": [text_part(text.text) for text in system]}, "contents": contents}
 
 
 def _contents(turn: Turn, out: Writing) -> Iterator[JsonObject]:
@@ -352,7 +354,7 @@ def _contents(turn: Turn, out: Writing) -> Iterator[JsonObject]:
     # The first call of a content must be signed, or carry the word that it was not Gemini's.
     first = next((item for item in others if isinstance(item, Call)), None)
     others = [_fetchable(item, out) for item in others]
-    parts = [_part_to(item, out, wire.SKIP_SIGNATURE if item is first and not out.is_same else None) for item in others]
+    parts = [_part_to(item, out, SKIP_SIGNATURE if item is first and not out.is_same else None) for item in others]
     if parts:
         yield {"role": turn.role, "parts": parts}
 
@@ -371,7 +373,7 @@ def _part_to(item: Item, out: Writing, skip: str | None) -> Part:
     if isinstance(item, Other):
         return item.raw
     assert not isinstance(item, Result)
-    part = wire.text_part(item.text) | ({"thought": True} if isinstance(item, Thought) else {})
+    part = text_part(item.text) | ({"thought": True} if isinstance(item, Thought) else {})
     return part | ({_SIGNATURE[0]: item.signature} if item.signature else {})
 
 

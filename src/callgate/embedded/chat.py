@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from callgate import parts
+from callgate.content.build import call_part, text_part
 from callgate.definitions import convert
 from callgate.errors import JsonError
 from callgate.request import ModelRequest
@@ -69,7 +69,7 @@ class ChatReader:
             if delta.get("reasoning_content"):
                 found.append({"text": delta["reasoning_content"], "thought": True})
             if delta.get("content"):
-                found.append(parts.text_part(delta["content"]))
+                found.append(text_part(delta["content"]))
             for piece in delta.get("tool_calls") or ():
                 call = self._calls.setdefault(int(piece.get("index") or 0), _Call())
                 function: dict[str, Any] = piece.get("function") or {}
@@ -91,5 +91,5 @@ class ChatReader:
                 return [], "MALFORMED_FUNCTION_CALL"
             if not isinstance(args, dict):
                 return [], "MALFORMED_FUNCTION_CALL"
-            made.append(parts.call_part(FunctionCall(name=call.name, args=cast("dict[str, Any]", args))))
+            made.append(call_part(FunctionCall(name=call.name, args=cast("dict[str, Any]", args))))
         return made, finish

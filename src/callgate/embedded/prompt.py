@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from callgate import parts
-from callgate.conversation import is_user_turn
+from callgate.content.build import model_content
+from callgate.content.read import call_parts, is_call, is_response, parts_of, response_of, role_of, text_of
 from callgate.embedded.shapes import alternatives, as_object, properties_of, required_of, resolved, types_of
-from callgate.selection import nearest
+from callgate.history.repair import is_user_turn
+from callgate.tools.find_tools import nearest
 from callgate.types import Content, ToolDefinition
 
 __all__ = [
@@ -145,14 +146,14 @@ def messages_of(contents: Sequence[Content], *, result_chars_max: int) -> list[t
 
 
 def _message(content: Content, result_chars_max: int) -> tuple[str, str]:
-    if parts.role_of(content) == "model":
-        calls = [f"{CALL} {call.get('name')}({_json(call.get('args') or {})})" for call in parts.call_parts(content)]
-        said = parts.text_of(content).strip()
+    if role_of(content) == "model":
+        calls = [f"{CALL} {call.get('name')}({_json(call.get('args') or {})})" for call in call_parts(content)]
+        said = text_of(content).strip()
         return "assistant", _inert("\n".join(filter(None, [said, *calls])))
     lines: list[str] = []
-    for part in parts.parts_of(content):
-        if parts.is_response(part):
-            lines.append(_result(parts.response_of(part), result_chars_max))
+    for part in parts_of(content):
+        if is_response(part):
+            lines.append(_result(response_of(part), result_chars_max))
         elif isinstance(part.get("text"), str):
             lines.append(part["text"])
         else:
@@ -182,18 +183,18 @@ def _inert(text: str) -> str:
 
 def one_by_one(contents: Sequence[Content]) -> list[list[Content]]:
     """The conversation once for each result of its end: the model was taught to put one result into words at a time."""
-    results = [part for part in parts.parts_of(contents[-1]) if parts.is_response(part)] if contents else []
-    calls = [part for part in parts.parts_of(contents[-2]) if parts.is_call(part)] if len(contents) > 1 else []
+    results = [part for part in parts_of(contents[-1]) if is_response(part)] if contents else []
+    calls = [part for part in parts_of(contents[-2]) if is_call(part)] if len(contents) > 1 else []
     if len(results) < 2 or len(calls) != len(results):
         return [list(contents)]
     before = contents[:-2]
     pairs = zip(calls, results, strict=True)
-    return [[*before, parts.model_content([call]), {"role": "user", "parts": [result]}] for call, result in pairs]
+    return [[*before, model_content([call]), {"role": "user", "parts": [result]}] for call, result in pairs]
 
 
 def words_since(contents: Sequence[Content]) -> str:
     """What the user said last."""
-    said = [parts.text_of(content) for content in contents if is_user_turn(content)]
+    said = [text_of(content) for content in contents if is_user_turn(content)]
     return said[-1] if said else ""
 
 

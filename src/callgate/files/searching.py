@@ -123,7 +123,7 @@ class Search:
         for found in files:
             if self._bytes > self._bounds.search_bytes:
                 self.notes.append(
-                    f"Stopped before {shown(found.path)}: the files are too many; give a narrower path or include."
+                    f"RunCancelled before {shown(found.path)}: the files are too many; give a narrower path or include."
                 )
                 break
             text = self._text(found)

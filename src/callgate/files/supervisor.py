@@ -171,7 +171,7 @@ def _kill_all(child: int) -> int:
             os.killpg(child, signal.SIGKILL)
         left = descendants(os.getpid())
         for number in (signal.SIGSTOP, signal.SIGKILL):
-            # Stopped first, so that none can bring forth others while the rest is looked at.
+            # RunCancelled first, so that none can bring forth others while the rest is looked at.
             for process in left:
                 with contextlib.suppress(OSError):
                     os.kill(process, number)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from callgate import parts
+from callgate.content.read import block_of, candidate_of, finish_of, parts_of
 from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
 from callgate.gemini.surface import Surface
@@ -101,12 +101,12 @@ class _Google:
         return failure_of_body(status, error, headers, now=now, sent=sent)
 
     def look(self, chunk: JsonObject) -> tuple[bool, bool]:
-        candidate = parts.candidate_of(chunk)
+        candidate = candidate_of(chunk)
         content: Any = candidate.get("content")
-        is_said = isinstance(content, dict) and bool(parts.parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
-        is_end = parts.finish_of(candidate)[0] is not None
+        is_said = isinstance(content, dict) and bool(parts_of(content))  # pyright: ignore[reportUnknownArgumentType]
+        is_end = finish_of(candidate)[0] is not None
         if not is_end and ("promptFeedback" in chunk or "totalTokens" in chunk):
-            is_end = parts.block_of(chunk) is not None or _count_in(chunk) is not None
+            is_end = block_of(chunk) is not None or _count_in(chunk) is not None
         return is_said, is_end
 
     def heard(self, response: Response) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from callgate.parts import candidate_of
+from callgate.content.read import candidate_of
 from callgate.types import JsonObject
 
 __all__ = ["Continuation"]

@@ -10,7 +10,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast
 
-from callgate import parts, strict_json
+from callgate import strict_json
+from callgate.content.build import text_part
+from callgate.content.prompt import user_content
 from callgate.declaration import AT_CLIENT, BUILT_IN, in_schema_field
 from callgate.errors import UsageError
 from callgate.request import ModelRequest, extra_body, merged, unknown_setting, with_output_told
@@ -69,7 +71,7 @@ class BodyBuilder:
             request = with_output_told(request)
         contents = [*request.conversation.encoded_for(self.origin, vouch=self._vouch)]
         if request.feedback:
-            contents.append(strict_json.dump(parts.user_content(request.feedback)))
+            contents.append(strict_json.dump(user_content(request.feedback)))
         token = b',"continuationToken":' + strict_json.dump(continuation) if continuation is not None else b""
         # One join and so one copy: what stands around the contents is put to the first and the last of them.
         rest = b"]" + token + self._rest(request)
@@ -100,7 +102,7 @@ class BodyBuilder:
     def _around(self, request: ModelRequest) -> JsonObject:
         body: JsonObject = {}
         if request.system:
-            body["systemInstruction"] = {"parts": [parts.text_part(strict_json.without_surrogates(request.system))]}
+            body["systemInstruction"] = {"parts": [text_part(strict_json.without_surrogates(request.system))]}
         if request.declaration.tools:
             built_in = [key for tool in request.declaration.tools for key in tool if key != "functionDeclarations"]
             mixed = bool(request.declaration.names) and any(name not in AT_CLIENT for name in built_in)

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from callgate import parts, strict_json
+from callgate import strict_json
+from callgate.content.read import display_names, media_of
 from callgate.definitions import carry
 from callgate.errors import ToolNotDeclarable
 from callgate.schema.validator import SchemaValidator, usable_validator
@@ -101,7 +102,7 @@ def result_of(result: ToolResult, told: Listed) -> JsonObject:
     if result.is_error:
         error = strict_json.without_surrogates(result.error or "The tool failed without saying why.")
         return {"content": [_text_block(_cut(error)), *notes], "isError": True}
-    names = parts.display_names(result.media)
+    names = display_names(result.media)
     media = [_medium(part) for part in result.media]
     if media and _is_only_media(result.value, names):
         return {"content": [*media, *notes]}
@@ -136,7 +137,7 @@ def _is_only_media(value: Any, names: set[str]) -> bool:
 
 
 def _medium(part: Mapping[str, Any]) -> JsonObject:
-    medium = parts.media_of(part) or {}
+    medium = media_of(part) or {}
     mime_type, data, name = medium.get("mime_type", "application/octet-stream"), medium.get("data"), medium.get("name")
     if data is None:
         return _text_block(f"[{mime_type} at {medium.get('uri')}]")

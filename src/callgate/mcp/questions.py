@@ -17,7 +17,7 @@ from mcp.server.context import ServerRequestContext
 from mcp_types import CallToolRequestParams, ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from callgate.mcp.desk import Ask, Postponed, Question
+from callgate.calls.dispatcher import Ask, DeferredCall, Question
 from callgate.permission.approval import Approval
 
 __all__ = ["Questions", "can_be_asked"]
@@ -63,7 +63,7 @@ class Questions:
             given = (params.input_responses or {}).get(KEY)
             if given is not None and self._redeemed(params.request_state, question):
                 return _answer(given, answers)
-            raise Postponed(
+            raise DeferredCall(
                 InputRequiredResult(
                     input_requests={KEY: ElicitRequest(params=form)}, request_state=self._marked(_identity(question))
                 )

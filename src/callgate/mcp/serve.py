@@ -35,14 +35,14 @@ from mcp_types import (
 )
 
 from callgate import __version__
-from callgate.calls import unknown_name_sentence
-from callgate.execute import Executor
-from callgate.mcp.desk import Ask, Desk, Postponed
+from callgate.calls.dispatcher import Ask, CallDispatcher, DeferredCall
+from callgate.content.tool_names import unknown_name_sentence
 from callgate.mcp.outgoing import Listed, listed, result_of
 from callgate.mcp.progress import ProgressPump
 from callgate.mcp.questions import Questions, can_be_asked
 from callgate.permission import AuditLog, Policy, RateLimits
-from callgate.permission.gatekeeper import Gatekeeper
+from callgate.permission.guard import Guard
+from callgate.tools.executor import Executor
 from callgate.types import FunctionCall, Limits, ToolDefinition
 
 __all__ = ["ToolServer"]
@@ -82,7 +82,7 @@ class ToolServer:
     def __init__(
         self,
         executor: Executor,
-        keeper: Gatekeeper,
+        keeper: Guard,
         *,
         name: str = "callgate",
         instructions: str | None = None,
@@ -92,8 +92,8 @@ class ToolServer:
         self.executor = executor
         self.policy = keeper.policy
         said = nobody or (NOBODY_IN_YOLO if keeper.policy.mode == "yolo" else NOBODY)
-        self._desk_of = lambda: Desk(executor, keeper, nobody=said)
-        self._desk: Desk | None = None
+        self._desk_of = lambda: CallDispatcher(executor, keeper, nobody=said)
+        self._desk: CallDispatcher | None = None
         self._questions = Questions(spelled)
         self._listed: dict[str, tuple[ToolDefinition, Listed]] = {}
         self._bus = InMemorySubscriptionBus()
@@ -130,7 +130,7 @@ class ToolServer:
         """
         executor = Executor(tools, limits=limits)
         log = AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit
-        keeper = Gatekeeper(tools=executor, policy=policy or Policy(), rates=rates or RateLimits(), audit=log)
+        keeper = Guard(tools=executor, policy=policy or Policy(), rates=rates or RateLimits(), audit=log)
         return cls(executor, keeper, **more)
 
     @contextlib.asynccontextmanager
@@ -159,7 +159,7 @@ class ToolServer:
                 await asyncio.wait({ending})
                 raise
 
-    async def _end(self, desk: Desk, owner: object) -> None:
+    async def _end(self, desk: CallDispatcher, owner: object) -> None:
         if self._users == 0:
             self._desk = None
             await desk.aclose()
@@ -197,7 +197,7 @@ class ToolServer:
                 # Cancelled by the client, or the connection is over. The visit itself goes on to its end.
                 visit.stop("The client cancelled it.")
                 raise
-            except Postponed as later:
+            except DeferredCall as later:
                 return later.args[0]
         return CallToolResult.model_validate(result_of(result, told), by_name=False)
 

@@ -14,8 +14,9 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, cast
 
-from callgate import parts
-from callgate.conversation import is_user_turn
+from callgate.content.build import call_part, text_part
+from callgate.content.read import call_parts, is_response, parts_of, response_of, text_of
+from callgate.history.repair import is_user_turn
 from callgate.models import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Part, ToolDefinition
 
@@ -52,11 +53,11 @@ class DemoModel:
         if planned:
             aliases = {own: declared for declared, own in request.declaration.names.items()}
             calls = [FunctionCall(name=aliases.get(name, name), args=args) for name, args in planned]
-            yield self._respond(*map(parts.call_part, calls))
+            yield self._respond(*map(call_part, calls))
             return
         text = _report(exchanges, request.declaration.names) if exchanges else _help(said, tools)
         for piece in re.findall(r"\S+\s*", text):
-            yield self._respond(parts.text_part(piece), finish_reason=None)
+            yield self._respond(text_part(piece), finish_reason=None)
             await asyncio.sleep(0)
         yield self._respond()
 
@@ -78,14 +79,9 @@ class _Exchange:
 def _newest(contents: Sequence[Content]) -> tuple[str, list[_Exchange]]:
     """What the user said last, and the calls that followed it."""
     start = max((index for index, content in enumerate(contents) if is_user_turn(content)), default=0)
-    calls = [call for content in contents[start:] for call in parts.call_parts(content)]
-    answers = [
-        parts.response_of(part)
-        for content in contents[start:]
-        for part in parts.parts_of(content)
-        if parts.is_response(part)
-    ]
-    said = parts.text_of(contents[start]) if contents else ""
+    calls = [call for content in contents[start:] for call in call_parts(content)]
+    answers = [response_of(part) for content in contents[start:] for part in parts_of(content) if is_response(part)]
+    said = text_of(contents[start]) if contents else ""
     return said, [
         _Exchange(str(call["name"]), dict(call.get("args") or {}), dict(answer.get("response") or {}))
         for call, answer in zip(calls, answers, strict=False)

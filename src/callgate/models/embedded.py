@@ -13,8 +13,8 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from callgate import parts
-from callgate.conversation import is_user_turn
+from callgate.content.build import call_part, say, text_part
+from callgate.content.read import text_of
 from callgate.embedded import prompt
 from callgate.embedded.asking import made_up, question, respelled
 from callgate.embedded.chat import ChatReader, chat_body
@@ -25,6 +25,7 @@ from callgate.embedded.spelling import spellings
 from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
 from callgate.errors import LimitExceeded
 from callgate.events import Notice
+from callgate.history.repair import is_user_turn
 from callgate.request import ModelRequest, with_output_told
 from callgate.types import Content, FunctionCall, JsonObject, ToolDefinition, Usage
 
@@ -115,7 +116,7 @@ class EmbeddedModel:
         """How many tokens the prompt of a request has."""
         await self._engine.ready()
         if not self._own:
-            return await self._engine.tokens("\n".join(parts.text_of(content) for content in request.contents))
+            return await self._engine.tokens("\n".join(text_of(content) for content in request.contents))
         plan = await self._plan(request)
         return plan.tokens
 
@@ -167,7 +168,7 @@ class EmbeddedModel:
         answer = _Answer()
         for number, text in enumerate(texts):
             if number:
-                yield parts.say([parts.text_part("\n")])
+                yield say([text_part("\n")])
             async for chunk in self._spoken("/v1/completions", self._body(request, plan, text, form), answer):
                 yield chunk
         for item in self._ended(answer, plan):
@@ -183,9 +184,9 @@ class EmbeddedModel:
                 answer.reason = choice.get("finish_reason") or answer.reason
                 delta = cast("dict[str, Any]", choice.get("delta") or {})
                 if shown := reader.feed(choice.get("text") or delta.get("content") or ""):
-                    yield parts.say([parts.text_part(shown)])
+                    yield say([text_part(shown)])
         if rest := reader.rest():
-            yield parts.say([parts.text_part(rest)])
+            yield say([text_part(rest)])
 
     def _ended(self, answer: _Answer, plan: _Plan) -> list[JsonObject | Notice]:
         """The last chunk, with the calls, and a notice where a question stands in place of them."""
@@ -193,7 +194,7 @@ class EmbeddedModel:
         finish = "MAX_TOKENS" if answer.reason == "length" else "MALFORMED_FUNCTION_CALL" if read.problem else "STOP"
         items = self._calls(read.calls, plan) if finish == "STOP" else []
         given = [item for item in items if not isinstance(item, Notice)]
-        last = parts.say(given, finish_reason=finish, usage=answer.usage, model=self._name)
+        last = say(given, finish_reason=finish, usage=answer.usage, model=self._name)
         return [*(item for item in items if isinstance(item, Notice)), last]
 
     def _body(self, request: ModelRequest, plan: _Plan, text: str, form: JsonObject | None) -> dict[str, Any]:
@@ -227,8 +228,8 @@ class EmbeddedModel:
                     missing.remove(key)
             if missing:
                 held = f"A call of {name!r} was held back: nobody said what {', '.join(map(repr, missing))} should be."
-                return [Notice("asked_instead", held), parts.text_part(question(tools[name], missing))]
-        return [*notices, *(parts.call_part(FunctionCall(name=name, args=args)) for name, args in calls)]
+                return [Notice("asked_instead", held), text_part(question(tools[name], missing))]
+        return [*notices, *(call_part(FunctionCall(name=name, args=args)) for name, args in calls)]
 
     async def _plan(self, request: ModelRequest) -> _Plan:
         """The prompt: the tools and turns that fit, and notices of what does not."""
@@ -310,9 +311,9 @@ class EmbeddedModel:
         async for event in self._engine.stream("/v1/chat/completions", {**body, **chat_body(request)}):
             usage = _usage(event) or usage
             for part in reader.feed(event):
-                yield parts.say([part])
+                yield say([part])
         made, finish = reader.close()
-        yield parts.say(made, finish_reason=finish, usage=usage, model=self._name)
+        yield say(made, finish_reason=finish, usage=usage, model=self._name)
 
     async def _knows_tools(self) -> bool:
         """Whether the model's own chat template has a form for tools and calls."""

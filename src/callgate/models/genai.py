@@ -12,7 +12,8 @@ import time
 from collections.abc import AsyncGenerator
 from typing import Any, cast
 
-from callgate import parts, strict_json
+from callgate import strict_json
+from callgate.content.read import block_of, candidate_of, finish_of
 from callgate.errors import ConnectionLost, LimitExceeded, ModelError, ProtocolError, RequestTimeout, UsageError
 from callgate.gemini.continuation import Continuation
 from callgate.gemini.failures import failure_of_body
@@ -77,8 +78,8 @@ class GenaiModel:
             ended = False
             async with contextlib.aclosing(self._chunks(strict_json.parse(body), sent, stream=request.stream)) as chunks:
                 async for chunk in chunks:
-                    ended = ended or parts.finish_of(parts.candidate_of(chunk))[0] is not None
-                    ended = ended or parts.block_of(chunk) is not None
+                    ended = ended or finish_of(candidate_of(chunk))[0] is not None
+                    ended = ended or block_of(chunk) is not None
                     yield continuation.take(chunk)
             if not ended:
                 raise ConnectionLost("the answer ended in the middle: no finish reason came", retryable=True)

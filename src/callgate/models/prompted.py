@@ -14,11 +14,13 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from callgate import parts
-from callgate.conversation import Conversation
+from callgate.content.build import call_part, text_part, with_args, with_parts, with_text
+from callgate.content.normalize import UNREADABLE
+from callgate.content.read import candidate_of, finish_of, is_plain_text, is_thought, parts_of, role_of
 from callgate.declaration import Declaration, without_functions
 from callgate.events import Notice
-from callgate.facts import HOW_TO_CALL
+from callgate.history.conversation import Conversation
+from callgate.machine.facts import HOW_TO_CALL
 from callgate.models import AnsweredBy, Item, Model, answering, close_model, count_tokens, known_settings, provider_of_model
 from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
 from callgate.prompted.render import HOW_TO_WRITE, STOP_SEQUENCE
@@ -183,10 +185,10 @@ class _Rendering:
             rendered = render_content(self.source[index])
             if rendered is None:
                 continue
-            if parts.role_of(rendered) == "model":
+            if role_of(rendered) == "model":
                 self.conversation.add_model(rendered)
             else:
-                self.conversation.add_user(parts.parts_of(rendered))
+                self.conversation.add_user(parts_of(rendered))
         return self.conversation
 
 
@@ -214,20 +216,20 @@ class _Answer:
 
     def take(self, chunk: JsonObject) -> list[JsonObject | Notice]:
         """Takes a chunk in; gives out what is certain by now."""
-        for part in parts.parts_of(parts.candidate_of(chunk).get("content") or {}):
+        for part in parts_of(candidate_of(chunk).get("content") or {}):
             text: Any = part.get("text")
-            if parts.is_thought(part) or not isinstance(text, str):
+            if is_thought(part) or not isinstance(text, str):
                 self._ready.append(part)
                 continue
             self._raw.append(text)
             self._sort(self._parser.feed(text))
-            if not parts.is_plain_text(part):
-                self._ready.append(parts.with_text(part, ""))  # Its signature stays, whatever becomes of its text.
-        candidate = parts.candidate_of(chunk)
+            if not is_plain_text(part):
+                self._ready.append(with_text(part, ""))  # Its signature stays, whatever becomes of its text.
+        candidate = candidate_of(chunk)
         if candidate.get("content") is not None or self._ready:
-            chunk = parts.with_parts(chunk, self._drained())
+            chunk = with_parts(chunk, self._drained())
         known: list[JsonObject | Notice] = [*self._told(), *([self._last] if self._last else [])]
-        self._last = chunk if parts.finish_of(candidate)[0] is not None else None
+        self._last = chunk if finish_of(candidate)[0] is not None else None
         return known if self._last else [*known, chunk]
 
     def end(self) -> list[JsonObject | Notice]:
@@ -244,8 +246,8 @@ class _Answer:
         known: list[JsonObject | Notice] = [*self._told()]
         if rest := self._drained():
             last = self._last or {}
-            given = parts.parts_of(parts.candidate_of(last).get("content") or {})
-            known.append(parts.with_parts(last, [*given, *rest]))
+            given = parts_of(candidate_of(last).get("content") or {})
+            known.append(with_parts(last, [*given, *rest]))
         elif self._last:
             known.append(self._last)
         return known
@@ -272,11 +274,11 @@ class _Answer:
         if self._calls:
             self._pending.append(text)
         else:
-            self._ready.append(parts.text_part(text))
+            self._ready.append(text_part(text))
 
     def _text_before_call(self) -> None:
         if self._pending:
-            self._ready.append(parts.text_part("".join(self._pending)))
+            self._ready.append(text_part("".join(self._pending)))
             self._pending.clear()
 
     def _is_invented(self) -> bool:
@@ -297,19 +299,17 @@ class _Answer:
 
 
 def _made(call: ParsedCall) -> Part:
-    part = parts.call_part(FunctionCall(name=call.name, args=call.args))
-    return parts.with_args(part, Noted(call.args, call.notes)) if call.notes else part
+    part = call_part(FunctionCall(name=call.name, args=call.args))
+    return with_args(part, Noted(call.args, call.notes)) if call.notes else part
 
 
 def _failed(error: CallError) -> Part:
     """A call that gets an error as its result, and nothing else."""
     args: JsonObject = dict(error.args or {})
-    part = parts.call_part(FunctionCall(name=error.name, args=args))
+    part = call_part(FunctionCall(name=error.name, args=args))
     if error.code == "unknown_tool":
         return part  # Whoever runs calls knows which tools there are, and says so.
-    return parts.with_args(
-        part, cast("JsonObject", Bad(error.message, {parts.UNREADABLE: _short(error.raw, RAW_CHARS_MAX)}))
-    )
+    return with_args(part, cast("JsonObject", Bad(error.message, {UNREADABLE: _short(error.raw, RAW_CHARS_MAX)})))
 
 
 def _short(text: str, chars_max: int = TOLD_CHARS_MAX) -> str:

@@ -10,7 +10,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from callgate import parts, strict_json
+from callgate import strict_json
+from callgate.content.build import call_from, say, text_part, thought_part
+from callgate.content.normalize import is_wire_id
 from callgate.errors import JsonError, LimitExceeded, ProtocolError
 from callgate.types import JsonObject, Part, Usage
 
@@ -70,7 +72,7 @@ class AnswerReader:
         for kind, text in _texts_of(message):
             if kind == "refusal":
                 self._refusal.append(text)
-            yield parts.say([parts.thought_part(text) if kind == "thought" else parts.text_part(text)])
+            yield say([thought_part(text) if kind == "thought" else text_part(text)])
         # The calls of a whole message are each by themselves, whatever ids they have.
         is_whole = "message" in _choice_of(chunk)
         for place, piece in enumerate(_pieces_of(message)):
@@ -84,7 +86,7 @@ class AnswerReader:
         told = ""
         if self._refusal:
             reason, told = ("SAFETY" if reason == "STOP" else reason), "".join(self._refusal)
-        yield parts.say(
+        yield say(
             [call.part() for call in self._calls],
             finish_reason=reason,
             finish_message=told,
@@ -183,8 +185,8 @@ class _Call:
             return False
 
     def part(self) -> Part:
-        wire_id = self.id if parts.is_wire_id(self.id) else None
-        return parts.call_from(self.name, self._args(), wire_id=wire_id)
+        wire_id = self.id if is_wire_id(self.id) else None
+        return call_from(self.name, self._args(), wire_id=wire_id)
 
     def _args(self) -> Any:
         """The arguments as an object where they are one. What cannot be read stays text, and is never taken for none."""

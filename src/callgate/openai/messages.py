@@ -11,11 +11,26 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from callgate import parts, strict_json
-from callgate.conversation import is_user_turn
+from callgate import strict_json
+from callgate.content.build import text_part
+from callgate.content.normalize import UNNAMED
+from callgate.content.read import (
+    call_parts,
+    has_data,
+    is_call,
+    is_response,
+    is_thought,
+    media_of,
+    parts_of,
+    response_media,
+    response_of,
+    role_of,
+    text_of,
+)
 from callgate.definitions.format import Blob
 from callgate.definitions.openai import media_block
 from callgate.errors import UsageError
+from callgate.history.repair import is_user_turn
 from callgate.openai.quirks import Quirks
 from callgate.request import ModelRequest
 from callgate.types import Content, JsonObject, Part
@@ -72,7 +87,7 @@ class MessageWriter:
 
 def legal_name(written: str) -> str:
     """A name that a message may hold. A model may have called something that is no name, and has been told so."""
-    return _ILLEGAL.sub("_", written)[:_NAME_CHARS_MAX] or parts.UNNAMED
+    return _ILLEGAL.sub("_", written)[:_NAME_CHARS_MAX] or UNNAMED
 
 
 def _system(words: str, quirks: Quirks, model: str) -> JsonObject:
@@ -83,7 +98,7 @@ def _system(words: str, quirks: Quirks, model: str) -> JsonObject:
 def _ids_of(content: Content, encoded: bytes, taken: set[str], chars_max: int) -> tuple[str, ...]:
     """An id for every call of a content: the model's own where it can be sent, else one that is the same every time."""
     ids: list[str] = []
-    for place, call in enumerate(parts.call_parts(content)):
+    for place, call in enumerate(call_parts(content)):
         wire_id: Any = call.get("id")
         own = wire_id if isinstance(wire_id, str) and _ID.fullmatch(wire_id) and len(wire_id) <= chars_max else None
         source = str(wire_id).encode("utf-8", "replace") if wire_id and own is None else b"%d " % place + encoded
@@ -97,11 +112,11 @@ def _ids_of(content: Content, encoded: bytes, taken: set[str], chars_max: int) -
 
 
 def _messages(content: Content, ids: Sequence[str], *, is_newest: bool, reasons: bool) -> Iterator[JsonObject]:
-    if parts.role_of(content) == "model":
+    if role_of(content) == "model":
         yield from _assistant(content, ids, reasons=reasons)
     elif is_user_turn(content):
         # What the user is said to have thought, or signed, was the model's of another conversation.
-        said = [part for part in parts.parts_of(content) if not parts.is_thought(part) and parts.has_data(part)]
+        said = [part for part in parts_of(content) if not is_thought(part) and has_data(part)]
         if said:
             yield {"role": "user", "content": _content(said, refuse=is_newest)}
     else:
@@ -109,8 +124,8 @@ def _messages(content: Content, ids: Sequence[str], *, is_newest: bool, reasons:
 
 
 def _assistant(content: Content, ids: Sequence[str], *, reasons: bool) -> Iterator[JsonObject]:
-    said = "".join(map(_in_words, parts.parts_of(content)))
-    thoughts = parts.text_of(content, thoughts=True) if reasons else ""
+    said = "".join(map(_in_words, parts_of(content)))
+    thoughts = text_of(content, thoughts=True) if reasons else ""
     calls = [
         {
             "id": call_id,
@@ -120,7 +135,7 @@ def _assistant(content: Content, ids: Sequence[str], *, reasons: bool) -> Iterat
                 "arguments": strict_json.dump(call.get("args") or {}).decode("utf-8"),
             },
         }
-        for call_id, call in zip(ids, parts.call_parts(content), strict=True)
+        for call_id, call in zip(ids, call_parts(content), strict=True)
     ]
     if said or calls:
         message: JsonObject = {"role": "assistant", "content": said or None}
@@ -129,11 +144,11 @@ def _assistant(content: Content, ids: Sequence[str], *, reasons: bool) -> Iterat
 
 def _in_words(part: Part) -> str:
     """What a part of the model's says to another model: text as it is, code and media as a remark, all else nothing."""
-    if parts.is_thought(part) or parts.is_call(part):
+    if is_thought(part) or is_call(part):
         return ""
     if isinstance(part.get("text"), str):
         return part["text"]
-    if (media := parts.media_of(part)) is not None:
+    if (media := media_of(part)) is not None:
         return _remark(media)
     told: JsonObject = {key: value for key, value in part.items() if isinstance(value, Mapping)}
     return f"\n({strict_json.dump(told).decode('utf-8')})\n" if told else ""
@@ -142,14 +157,14 @@ def _in_words(part: Part) -> str:
 def _results(content: Content, ids: Sequence[str]) -> Iterator[JsonObject]:
     """One message for every result, then one of the user with the media that the results brought along."""
     shown: list[Part] = []
-    responses = [part for part in parts.parts_of(content) if parts.is_response(part)]
+    responses = [part for part in parts_of(content) if is_response(part)]
     for call_id, part in zip(ids, responses, strict=True):
-        response = parts.response_of(part)
+        response = response_of(part)
         text = strict_json.dump(response.get("response")).decode("utf-8")
         yield {"role": "tool", "tool_call_id": call_id, "content": text}
-        if media := parts.response_media(part):
+        if media := response_media(part):
             shown += [
-                parts.text_part(f"(What the call of {response.get('name')!r} with the id {call_id} returned:)"),
+                text_part(f"(What the call of {response.get('name')!r} with the id {call_id} returned:)"),
                 *media,
             ]
     if shown:
@@ -165,7 +180,7 @@ def _content(said: Sequence[Part], *, refuse: bool) -> Any:
 
 
 def _block(part: Part, *, refuse: bool) -> JsonObject:
-    media = parts.media_of(part)
+    media = media_of(part)
     if media is None:
         text = part["text"] if isinstance(part.get("text"), str) else strict_json.dump(part).decode("utf-8")
         return {"type": "text", "text": text}

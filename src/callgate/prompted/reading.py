@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from callgate.calls import unknown_name_sentence
+from callgate.content.tool_names import unknown_name_sentence
 from callgate.errors import UsageError
 from callgate.prompted.arguments import ArgumentsError, read_arguments
 from callgate.prompted.outcomes import CallError, ErrorCode, ParsedCall

@@ -10,7 +10,20 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-from callgate import parts, strict_json
+from callgate import strict_json
+from callgate.content.build import text_part, unsigned
+from callgate.content.normalize import UNNAMED, UNREADABLE
+from callgate.content.read import (
+    call_of,
+    has_data,
+    is_call,
+    is_plain_text,
+    is_response,
+    is_thought,
+    parts_of,
+    response_media,
+    response_of,
+)
 from callgate.errors import UsageError
 from callgate.prompted.describe import example_arguments, harmless, one_line_json, parameter_lines
 from callgate.types import Content, JsonObject, Part, ToolChoice, ToolDefinition
@@ -90,7 +103,7 @@ def render_call(name: str, args: Mapping[str, Any]) -> str:
 
 def render_response(part: Part, number: int = 1, count: int = 1) -> str:
     """The result of a call as data on one line, in which no call can be read."""
-    inner = parts.response_of(part)
+    inner = response_of(part)
     response: Any = inner.get("response")
     is_error = isinstance(response, dict) and set(cast("JsonObject", response)) == {"error"}
     place = f"call {number} of {count}" + (", error" if is_error else "")
@@ -102,43 +115,43 @@ def render_content(content: Content) -> Content | None:
 
     The content itself is not changed, so that a later request can be made natively again.
     """
-    given = parts.parts_of(content)
-    responses = [part for part in given if parts.is_response(part)]
+    given = parts_of(content)
+    responses = [part for part in given if is_response(part)]
     rendered: list[Part] = []
     numbered = 0
     for part in given:
-        if parts.is_response(part):
+        if is_response(part):
             numbered += 1
             _add_text(rendered, render_response(part, numbered, len(responses)))
-            rendered += parts.response_media(part)
-        elif parts.is_call(part):
-            _add_text(rendered, _written_call(parts.call_of(part)))
-        elif not parts.is_thought(part):
-            bare = parts.unsigned(part)
-            if parts.has_data(bare):
+            rendered += response_media(part)
+        elif is_call(part):
+            _add_text(rendered, _written_call(call_of(part)))
+        elif not is_thought(part):
+            bare = unsigned(part)
+            if has_data(bare):
                 rendered.append(bare)
     return {**content, "parts": rendered} if rendered else None
 
 
 def _add_text(rendered: list[Part], line: str) -> None:
     """Adds a line of its own, to the text before it if there is one."""
-    if rendered and parts.is_plain_text(rendered[-1]):
+    if rendered and is_plain_text(rendered[-1]):
         before = rendered[-1]["text"]
-        rendered[-1] = parts.text_part(before + ("" if before.endswith("\n") else "\n") + line)
+        rendered[-1] = text_part(before + ("" if before.endswith("\n") else "\n") + line)
     else:
-        rendered.append(parts.text_part(line))
+        rendered.append(text_part(line))
 
 
 def _written_call(inner: JsonObject) -> str:
     args: Any = inner.get("args") or {}
-    unreadable: Any = args.get(parts.UNREADABLE) if len(args) == 1 else None
+    unreadable: Any = args.get(UNREADABLE) if len(args) == 1 else None
     if isinstance(unreadable, str) and unreadable.startswith("TOOL_CALL"):
         return unreadable  # What the model wrote, and was told to be wrong.
     return render_call(str(inner.get("name") or ""), args)
 
 
 def _safe_name(name: str) -> str:
-    return _NAME.sub("_", name)[:128] or parts.UNNAMED
+    return _NAME.sub("_", name)[:128] or UNNAMED
 
 
 def _tool(name: str, definition: ToolDefinition) -> str:

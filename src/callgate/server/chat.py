@@ -11,9 +11,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import strict_json
-from callgate.parts import PROMPT_ITEMS
+from callgate.content.prompt import PROMPT_ITEMS
+from callgate.content.response import whole_text
 from callgate.permission import Answered, Approval
-from callgate.respond import whole_text
 from callgate.server.body import header_of, read_json
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table

@@ -18,10 +18,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
-from callgate import once, strict_json
+from callgate import strict_json
 from callgate.errors import SessionBusy, SessionLost, StoreError
 from callgate.events import Event
-from callgate.facts import Fact
+from callgate.machine.facts import Fact
+from callgate.run import idempotency as once
 from callgate.server.errors import HttpError
 from callgate.server.replay import Found, find, open_since, outcome, retold
 from callgate.server.runs import Run

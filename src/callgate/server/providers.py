@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from callgate.errors import UsageError
 from callgate.models import Model
 from callgate.models.choice import MODEL_DEFAULT, choose_model, has_gemini_key, provider_of
-from callgate.runtime import Gate
+from callgate.run.gate import Gate
 
 __all__ = ["Provider", "Providers", "usual_providers"]
 

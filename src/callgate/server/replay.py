@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from callgate import facts as words
 from callgate.errors import ModelError
 from callgate.events import ApprovalNeeded, CallFinished, CallProposed, Event, RunEnded, TextDelta
-from callgate.facts import Fact, Finish
+from callgate.machine import facts as words
+from callgate.machine.facts import Fact, Finish
+from callgate.machine.machine import RunMachine
 from callgate.sessions import State, state_of
 from callgate.store import Claim
-from callgate.turn import Loop
 from callgate.types import Reply
 
 __all__ = ["Found", "find", "open_since", "outcome", "retold"]
@@ -62,7 +62,7 @@ def find(claim: Claim, journal: Sequence[Fact]) -> Found | None:
         return None
     start = (marked or before)[-1]
     end = next((place for place in range(start + 1, len(journal)) if isinstance(journal[place], _ENDS)), len(journal))
-    loop = Loop(journal[:end])
+    loop = RunMachine(journal[:end])
     return Found(
         state=state_of(loop),
         reply=loop.reply(claim.session),
@@ -75,7 +75,7 @@ def find(claim: Claim, journal: Sequence[Fact]) -> Found | None:
 
 def open_since(journal: Sequence[Fact]) -> int:
     """How many facts a session has whose last run is not over; 0 where nothing is open."""
-    return len(journal) if journal and state_of(Loop(journal)) != "idle" else 0
+    return len(journal) if journal and state_of(RunMachine(journal)) != "idle" else 0
 
 
 def outcome(found: Found) -> Reply:

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
+from callgate.content.prompt import Prompt
 from callgate.errors import ModelError, SessionBusy
 from callgate.events import Event
-from callgate.facts import Fact
+from callgate.machine.facts import Fact
 from callgate.models import Mode
-from callgate.parts import Prompt
 from callgate.permission import Approval
-from callgate.runtime import Gate
+from callgate.run.gate import Gate
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import Errand, Held, Keys

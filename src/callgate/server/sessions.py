@@ -14,7 +14,8 @@ from starlette.routing import Route
 from callgate import sessions as whole
 from callgate.errors import SessionBusy
 from callgate.events import plain
-from callgate.facts import Fact
+from callgate.machine.facts import Fact
+from callgate.machine.machine import RunMachine
 from callgate.server.body import int_of, read_json
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import EVENT, EVENTS_TYPE, Operation, table
@@ -24,7 +25,6 @@ from callgate.server.trace import trace_json
 from callgate.server.views import APPROVAL, approval_json, record_json
 from callgate.store import SessionInfo
 from callgate.store.protocol import TITLE_CHARS_MAX
-from callgate.turn import Loop
 from callgate.types import CallRecord, JsonObject
 
 if TYPE_CHECKING:
@@ -153,9 +153,9 @@ async def shown(service: Service, request: Request) -> Response:
     })  # fmt: skip
 
 
-def _replayed(facts: list[Fact]) -> tuple[Loop, list[CallRecord]]:
+def _replayed(facts: list[Fact]) -> tuple[RunMachine, list[CallRecord]]:
     """The machine as the facts left it, and every call there ever was."""
-    loop = Loop()
+    loop = RunMachine()
     settled = [record for fact in facts for record in loop.apply(fact)]
     over = {record.call.id for record in settled}
     return loop, settled + [record for record in loop.open_calls if record.call.id not in over]

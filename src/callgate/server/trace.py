@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from callgate.facts import Fact
+from callgate.machine.facts import Fact
 from callgate.timeline import Span, SpanKind, spans_of
 from callgate.types import JsonObject
 

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from callgate.errors import SessionBusy, SessionLost, UsageError
-from callgate.facts import Fact
+from callgate.machine.facts import Fact
 from callgate.store.claims import Claim, MemoryClaims
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, title_of
 

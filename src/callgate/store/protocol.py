@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from callgate import parts
+from callgate.content.read import role_of, text_of
 from callgate.errors import UsageError
-from callgate.facts import Fact, HistoryGiven, Renamed, RunStarted
+from callgate.machine.facts import Fact, HistoryGiven, Renamed, RunStarted
 from callgate.types import Content, frozen_for_checkers
 
 __all__ = ["LEASE_S", "TITLE_CHARS_MAX", "Lease", "SessionInfo", "Store", "check_id", "given_title", "title_of"]
@@ -114,7 +114,7 @@ def title_of(facts: Sequence[Fact]) -> str:
     """The last title that was given, or the first words of the user, on one line; empty if the facts hold none."""
     if (given := given_title(facts)) is not None:
         return given
-    said = (parts.text_of(content) for fact in facts for content in _said_in(fact))
+    said = (text_of(content) for fact in facts for content in _said_in(fact))
     return next((" ".join(text.split())[:TITLE_CHARS_MAX] for text in said if text.strip()), "")
 
 
@@ -125,7 +125,7 @@ def given_title(facts: Sequence[Fact]) -> str | None:
 
 def _said_in(fact: Fact) -> list[Content]:
     if isinstance(fact, HistoryGiven):
-        return [content for content in fact.contents if parts.role_of(content) == "user"]
+        return [content for content in fact.contents if role_of(content) == "user"]
     return [fact.content] if isinstance(fact, RunStarted) and fact.content else []
 
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from callgate import facts as facts_module
 from callgate.errors import CallgateError, SessionBusy, SessionLost, StoreError, UsageError
-from callgate.facts import Fact
+from callgate.machine import codec
+from callgate.machine.facts import Fact
 from callgate.store import owner as owners
 from callgate.store.claims import KEPT_S, Claim
 from callgate.store.database import Database, Dialect, Transaction
@@ -99,7 +99,7 @@ class SqlStore:
         sql = "SELECT body FROM callgate_facts WHERE session = ? AND position >= ? ORDER BY position"
         rows = await self._database.do(lambda tx: tx.rows(sql, session, start))
         try:
-            return [facts_module.decode(bytes(body)) for (body,) in rows]
+            return [codec.decode(bytes(body)) for (body,) in rows]
         except (CallgateError, TypeError) as error:  # A damaged row may hold anything.
             raise StoreError(f"session {session!r} in {self._dialect.place} cannot be read: {error}") from error
 
@@ -110,7 +110,7 @@ class SqlStore:
             SessionLost: somebody else has taken the session over.
             StoreError: the database cannot be used; whether the facts are in it is not known.
         """
-        rows = [(lease.session, position + place, facts_module.encode(fact)) for place, fact in enumerate(facts)]
+        rows = [(lease.session, position + place, codec.encode(fact)) for place, fact in enumerate(facts)]
         title, is_given = title_of(facts), given_title(facts) is not None
 
         def work(tx: Transaction) -> None:

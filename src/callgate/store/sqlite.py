@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from callgate import facts as facts_module
 from callgate.errors import CallgateError, StoreError
-from callgate.facts import Fact
+from callgate.machine import codec
+from callgate.machine.facts import Fact
 from callgate.store.database import SCHEMA, Transaction
 from callgate.store.sql import SqlStore
 
@@ -149,6 +149,6 @@ def _readable(connection: sqlite3.Connection, session: str) -> tuple[list[Fact],
             row = connection.execute(sql, (session, len(found))).fetchone()
             if row is None:
                 return found, None
-            found.append(facts_module.decode(bytes(row[0])))
+            found.append(codec.decode(bytes(row[0])))
         except (sqlite3.Error, CallgateError, TypeError) as error:
             return found, str(error)

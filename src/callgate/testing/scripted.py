@@ -13,10 +13,13 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias, cast
 
-from callgate.conversation import validate
+from callgate.content.build import call_part
+from callgate.content.normalize import spelled_content
+from callgate.content.prompt import user_content
+from callgate.content.read import candidate_of, parts_of
 from callgate.errors import ConversationInvalid, ScriptExhausted, UsageError
+from callgate.history.repair import validate
 from callgate.models import ModelRequest
-from callgate.parts import call_part, candidate_of, parts_of, spelled_content, user_content
 from callgate.types import Content, FunctionCall, JsonObject, Part
 
 __all__ = ["RecordedRequest", "ScriptItem", "ScriptedModel", "answer", "call", "empty", "malformed", "text", "thought"]

@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, TypeAlias
 
-from callgate import facts, parts
-from callgate.turn import Loop
+from callgate.content.read import text_of
+from callgate.machine import facts
+from callgate.machine.machine import RunMachine
 from callgate.types import CallRecord, JsonObject
 
 __all__ = ["Span", "SpanKind", "spans_of"]
@@ -88,7 +89,7 @@ class _Reader:
     def __init__(self) -> None:
         self.spans: list[Span] = []
         self._counts: Counter[str] = Counter()
-        self._loop = Loop()
+        self._loop = RunMachine()
         self._now_s = 0.0
         self._started_s: dict[str, float] = {}
         self._run: Span | None = None
@@ -122,7 +123,7 @@ class _Reader:
     # Facts ----------------------------------------------------------------------------------------------------------------
 
     def _run_started(self, fact: facts.RunStarted) -> None:
-        said = "" if fact.content is None else " ".join(parts.text_of(fact.content).split())
+        said = "" if fact.content is None else " ".join(text_of(fact.content).split())
         self._run = self._open("run", said[:NAME_CHARS_MAX] or "(goes on)", None)
 
     def _model_answered(self, fact: facts.ModelAnswered) -> None:

@@ -14,8 +14,9 @@ from collections.abc import Iterator
 from itertools import accumulate
 from typing import Any, cast
 
-from callgate import parts
-from callgate.calls import ARGS_VALUES_MAX
+from callgate.content.normalize import UNREADABLE
+from callgate.content.read import call_of, is_call, parts_of
+from callgate.content.read_call import ARGS_VALUES_MAX
 from callgate.errors import LimitExceeded
 from callgate.strict_json import Bad
 from callgate.types import JsonObject
@@ -109,7 +110,7 @@ class Lightening:
         marked = 0
         for call in _calls_in(chunks) if self._removed else ():
             if call.get("args") == self._word:
-                call["args"] = Bad(reason, {parts.UNREADABLE: reason})
+                call["args"] = Bad(reason, {UNREADABLE: reason})
                 marked += 1
         if marked != self._removed:
             raise LimitExceeded(f"the answer holds an object of more than {ARGS_VALUES_MAX:,} values that is not a call's")
@@ -189,6 +190,6 @@ def _calls_in(chunks: list[JsonObject]) -> Iterator[JsonObject]:
         candidates: Any = chunk.get("candidates")
         for candidate in cast("list[Any]", candidates) if isinstance(candidates, list) else ():
             content: Any = cast("JsonObject", candidate).get("content") if isinstance(candidate, dict) else None
-            for part in parts.parts_of(cast("JsonObject", content)) if isinstance(content, dict) else ():
-                if parts.is_call(part):
-                    yield parts.call_of(part)
+            for part in parts_of(cast("JsonObject", content)) if isinstance(content, dict) else ():
+                if is_call(part):
+                    yield call_of(part)

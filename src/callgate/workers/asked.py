@@ -11,8 +11,8 @@ import contextlib
 import logging
 from typing import Any
 
+from callgate.content.json_safe import json_safe
 from callgate.errors import JsonError
-from callgate.respond import json_safe
 from callgate.types import CallTool, ToolContext, ToolResult
 from callgate.workers.job import Job
 

@@ -70,7 +70,7 @@ def kill_tree(pid: int, mark: str | None = None) -> None:
 
     `mark`: the worker may have died before, so that its descendants can only be found by their environment.
     """
-    # Stopped first: a process that is stopped starts no others while the tree is read.
+    # RunCancelled first: a process that is stopped starts no others while the tree is read.
     if pid != os.getpid():
         _signal(pid, signal.SIGSTOP)
     known: set[int] = set()

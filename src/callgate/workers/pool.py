@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from callgate.calls import unknown_name_sentence
+from callgate.content.tool_names import unknown_name_sentence
 from callgate.errors import JsonError, UsageError
 from callgate.schema import check_arguments
 from callgate.threads import NotBegun

@@ -25,10 +25,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, cast
 
+from callgate.content.json_safe import json_safe
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool, ToolOptions, function_tool
 from callgate.errors import JsonError, ToolError
 from callgate.host import Ask, ask_host, enter_worker
-from callgate.respond import json_safe
 from callgate.strict_json import without_surrogates
 from callgate.threads import error_sentence
 from callgate.types import ToolContext, ToolResult

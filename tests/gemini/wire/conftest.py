@@ -24,7 +24,6 @@ import httpx2
 import pytest
 
 from callgate import Gate, Limits, ToolContext
-from callgate.conversation import validate
 from callgate.errors import (
     AuthError,
     Blocked,
@@ -42,6 +41,7 @@ from callgate.errors import (
 from callgate.events import CallFinished, CallProposed, Event, Notice, RunEnded, TextDelta
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
+from callgate.history.repair import validate
 from callgate.models.gemini import GeminiModel
 from callgate.testing.answers import text
 from callgate.testing.fake_gemini import Clock, FakeGemini

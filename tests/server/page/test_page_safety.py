@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from callgate.facts import HistoryGiven
+from callgate.machine.facts import HistoryGiven
 from callgate.sessions import adopt
 from callgate.store import open_store
 

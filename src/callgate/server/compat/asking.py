@@ -16,14 +16,19 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from callgate import parts, strict_json
-from callgate.calls import Collector, resolve_name
-from callgate.conversation import Conversation, is_user_turn, repaired
+from callgate import strict_json
+from callgate.content.build import say, text_part, thought_part, with_names, with_parts
+from callgate.content.collect import Collector
+from callgate.content.normalize import sendable_part
+from callgate.content.read import block_of, call_parts, candidate_of, content_of, parts_of
+from callgate.content.tool_names import resolve_name
 from callgate.declaration import Declaration, declare
 from callgate.errors import InvalidRequest, ModelError, UsageError
 from callgate.events import RunEnded, TextDelta, ThoughtDelta, TurnEnded
+from callgate.history.conversation import Conversation
+from callgate.history.repair import is_user_turn, repaired
 from callgate.models import ModelRequest, answering, known_settings
-from callgate.runtime import Gate
+from callgate.run.gate import Gate
 from callgate.server.errors import HttpError
 from callgate.server.runs import Run, RunFailed
 from callgate.server.service import Ask
@@ -206,9 +211,9 @@ async def _said(run: Run) -> AsyncGenerator[JsonObject]:
         if isinstance(event, TextDelta):
             gap = "\n\n" if has_text and is_next else ""
             has_text, is_next = True, False
-            yield parts.say([parts.text_part(gap + event.text)])
+            yield say([text_part(gap + event.text)])
         elif isinstance(event, ThoughtDelta):
-            yield parts.say([parts.thought_part(event.text)])
+            yield say([thought_part(event.text)])
         elif isinstance(event, TurnEnded):
             is_next = True
         elif isinstance(event, RunEnded):
@@ -223,8 +228,8 @@ def _end(run: Run, reply: Reply, has_text: bool) -> JsonObject:
         told = f"The run ended early: {reason.replace('_', ' ')}."
         reason = _ENDS.get(reason, "OTHER")
     said = f"{chr(10) * 2 if has_text else ''}{waits_sentence(reply.session, reply.approvals)}" if reply.approvals else ""
-    return parts.say(
-        [parts.text_part(said)] if said else [],
+    return say(
+        [text_part(said)] if said else [],
         finish_reason=reason,
         finish_message="" if said else told,
         usage=reply.usage,
@@ -257,7 +262,7 @@ def _request(wanted: Wanted, gate: Gate, settings: JsonObject) -> tuple[ModelReq
     if declaration.quarantined:
         raise HttpError(400, "invalid_request", next(iter(declaration.quarantined.values())))
     aliases = {own: declared for declared, own in declaration.names.items() if own != declared}
-    contents = [parts.with_names(content, aliases) for content in wanted.contents] if aliases else wanted.contents
+    contents = [with_names(content, aliases) for content in wanted.contents] if aliases else wanted.contents
     conversation = Conversation(contents)
     if conversation.last is None or conversation.last["role"] == "model":
         raise HttpError(400, "invalid_request", "The newest message must be the user's, or the results of all calls.")
@@ -287,7 +292,7 @@ async def _passed(
                 if not isinstance(item, dict):
                     continue
                 collector.feed(item)
-                if parts.block_of(item) is None:  # What was refused is told at the end.
+                if block_of(item) is None:  # What was refused is told at the end.
                     yield _outgoing(item, declaration.names)
         usage = collector.close().usage
         budget.used(usage.total_tokens)
@@ -306,14 +311,14 @@ async def _passed(
 
 def _outgoing(chunk: JsonObject, names: Mapping[str, str]) -> JsonObject:
     chunk = strict_json.mended(chunk)
-    content = parts.content_of(chunk)
-    calls = parts.call_parts(content)
+    content = content_of(chunk)
+    calls = call_parts(content)
     if not calls:
         return chunk
     written = [str(call.get("name")) for call in calls]
     own = {name: resolve_name(name, names) or name for name in written}
-    said = parts.parts_of(parts.with_names(content, own))
-    return parts.with_parts(chunk, map(parts.sendable_part, said))
+    said = parts_of(with_names(content, own))
+    return with_parts(chunk, map(sendable_part, said))
 
 
 def whole(chunks: Sequence[JsonObject]) -> JsonObject:
@@ -330,8 +335,8 @@ def whole(chunks: Sequence[JsonObject]) -> JsonObject:
     for chunk in chunks:
         collector.feed(chunk)
         merged |= chunk
-        candidate |= parts.candidate_of(chunk)
-    said = parts.parts_of(collector.close().content)
+        candidate |= candidate_of(chunk)
+    said = parts_of(collector.close().content)
     candidate.pop("content", None)
     merged["candidates"] = [candidate]
-    return parts.with_parts(merged, said) if said else merged
+    return with_parts(merged, said) if said else merged

@@ -9,7 +9,19 @@ import time
 import uuid
 from collections.abc import Iterator
 
-from callgate import parts, strict_json
+from callgate import strict_json
+from callgate.content.read import (
+    call_of,
+    candidate_of,
+    content_of,
+    finish_of,
+    is_call,
+    is_thought,
+    parts_of,
+    signature_of,
+    text_of,
+    usage_of,
+)
 from callgate.definitions import convert
 from callgate.server.compat.asking import whole
 from callgate.server.compat.chat_request import EXTRA, GOOGLE, SIGNATURE
@@ -44,9 +56,9 @@ def usage_json(usage: Usage) -> JsonObject:
 def call_json(part: Part) -> JsonObject:
     """A call as a message of the assistant has it. One without an id gets one that the way back leaves out again."""
     written: JsonObject = convert(part, source="gemini", target="openai", kind="call").value
-    if not parts.call_of(part).get("id"):
+    if not call_of(part).get("id"):
         written["id"] = f"callgate_{uuid.uuid4().int % 10**15}"
-    signature = parts.signature_of(part)
+    signature = signature_of(part)
     return written | ({EXTRA: {GOOGLE: {SIGNATURE: signature}}} if signature else {})
 
 
@@ -78,19 +90,19 @@ class WholeCompletion(_Completion):
     def end(self) -> bytes:
         """All of it."""
         chunk = whole(self._chunks)
-        candidate = parts.candidate_of(chunk)
-        content = parts.content_of(chunk)
-        calls = [call_json(part) for part in parts.parts_of(content) if parts.is_call(part)]
-        said, thoughts = parts.text_of(content), parts.text_of(content, thoughts=True)
+        candidate = candidate_of(chunk)
+        content = content_of(chunk)
+        calls = [call_json(part) for part in parts_of(content) if is_call(part)]
+        said, thoughts = text_of(content), text_of(content, thoughts=True)
         message: JsonObject = {"role": "assistant", "content": said or (None if calls else ""), "refusal": None}
         message |= {"reasoning_content": thoughts} if thoughts else {}
         message |= {"tool_calls": calls} if calls else {}
-        native = parts.finish_of(candidate)[0] or "STOP"
+        native = finish_of(candidate)[0] or "STOP"
         choice = {
             "index": 0, "message": message, "logprobs": None,
             "finish_reason": finish_reason(native, has_calls=bool(calls)), "native_finish_reason": native,
         }  # fmt: skip
-        usage = usage_json(parts.usage_of(chunk) or Usage())
+        usage = usage_json(usage_of(chunk) or Usage())
         return strict_json.dump({**self._head, "choices": [choice], "usage": usage})
 
     def failed(self, problem: JsonObject) -> bytes:
@@ -116,10 +128,10 @@ class Pieces(_Completion):
 
     def feed(self, item: JsonObject) -> bytes:
         """What a chunk adds."""
-        candidate = parts.candidate_of(item)
-        self._usage = parts.usage_of(item) or self._usage
-        self._native = parts.finish_of(candidate)[0] or self._native
-        said = parts.parts_of(parts.content_of(item))
+        candidate = candidate_of(item)
+        self._usage = usage_of(item) or self._usage
+        self._native = finish_of(candidate)[0] or self._native
+        said = parts_of(content_of(item))
         return b"".join(self._piece(delta) for part in said for delta in self._deltas(part))
 
     def end(self) -> bytes:
@@ -138,11 +150,11 @@ class Pieces(_Completion):
         return b"data: %b\n\n" % strict_json.dump(problem)
 
     def _deltas(self, part: Part) -> Iterator[JsonObject]:
-        if parts.is_call(part):
+        if is_call(part):
             yield {"tool_calls": [{"index": self._calls, **call_json(part)}]}
             self._calls += 1
         elif isinstance(part.get("text"), str) and part["text"]:
-            yield {"reasoning_content" if parts.is_thought(part) else "content": part["text"]}
+            yield {"reasoning_content" if is_thought(part) else "content": part["text"]}
 
     def _piece(self, delta: JsonObject, **ends: str) -> bytes:
         if not self._has_begun:

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
-from callgate import parts
+from callgate.content.build import with_names, with_signature
+from callgate.content.read import is_call, parts_of
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
 from callgate.gemini.incoming import read_request
@@ -68,7 +69,7 @@ def _history(messages: Sequence[JsonObject]) -> tuple[list[Content], str | None]
     converted = convert(messages, source="openai", target="gemini", kind="history")
     value: Any = converted.value
     incoming = read_request(cast("JsonObject", value) if isinstance(value, dict) else {"contents": value})
-    contents = [parts.with_names(content, converted.names) for content in incoming.contents]
+    contents = [with_names(content, converted.names) for content in incoming.contents]
     return _signed(contents, [_signature(call) for message in messages for call in objects_in(message.get("tool_calls"))]), (
         incoming.system
     )
@@ -82,10 +83,7 @@ def _signed(contents: list[Content], signatures: Sequence[str | None]) -> list[C
     return [
         {
             **content,
-            "parts": [
-                parts.with_signature(part, next(left, None)) if parts.is_call(part) else part
-                for part in parts.parts_of(content)
-            ],
+            "parts": [with_signature(part, next(left, None)) if is_call(part) else part for part in parts_of(content)],
         }
         for content in contents
     ]

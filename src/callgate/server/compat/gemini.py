@@ -11,17 +11,17 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import strict_json
-from callgate.conversation import Conversation
 from callgate.declaration import declare
 from callgate.errors import Blocked
 from callgate.gemini.incoming import Incoming, blocked, read_request
+from callgate.history.conversation import Conversation
+from callgate.machine.machine import TOKENS_PER_BYTE
 from callgate.models import ModelRequest, count_tokens
 from callgate.server.body import read_json
 from callgate.server.compat.asking import Wanted, begin, gate_named, model_names, named_session, whole
 from callgate.server.compat.telling import Encoder, Telling
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
-from callgate.turn import TOKENS_PER_BYTE
 from callgate.types import JsonObject
 
 if TYPE_CHECKING:

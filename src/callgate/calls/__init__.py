@@ -1,0 +1,1 @@
+"""THE PIPELINE: the one life of a call, whoever makes it."""

@@ -1,0 +1,184 @@
+"""Builders of Gemini contents and parts: words of `callgate.types` in, JSON parts out."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from callgate.content.read import (
+    COUNTS,
+    SKIP_SIGNATURE,
+    call_of,
+    candidate_of,
+    has_data,
+    is_call,
+    is_signed,
+    is_thought,
+    parts_of,
+    response_of,
+)
+from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
+
+__all__ = [
+    "answer_part",
+    "call_from",
+    "call_part",
+    "from_elsewhere",
+    "inline_part",
+    "model_content",
+    "response_part",
+    "say",
+    "text_part",
+    "thought_part",
+    "unsigned",
+    "with_args",
+    "with_names",
+    "with_parts",
+    "with_signature",
+    "with_text",
+    "without_stream_fields",
+]
+
+# Building ----------------------------------------------------------------------------------------------------------------
+
+
+def text_part(text: str) -> Part:
+    """A part of plain text."""
+    return {"text": text}
+
+
+def thought_part(text: str) -> Part:
+    """A part of reasoning."""
+    return {"text": text, "thought": True}
+
+
+def inline_part(media: Media) -> Part:
+    """A part that carries the bytes of an image, a PDF or a sound."""
+    blob: JsonObject = {"mimeType": media.mime_type, "data": base64.b64encode(media.data).decode("ascii")}
+    return {"inlineData": blob | ({"displayName": media.name} if media.name else {})}
+
+
+def unsigned(part: Part) -> Part:
+    """The part without its thought signature; the part itself if it has none."""
+    return {key: value for key, value in part.items() if key != "thoughtSignature"} if "thoughtSignature" in part else part
+
+
+def with_signature(part: Part, signature: str | None) -> Part:
+    """The part with the signature that it had when the model wrote it; as it is where that is not known."""
+    return {**part, "thoughtSignature": signature} if signature else part
+
+
+def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
+    """A function call part, for calls that were made up or salvaged; real ones are replayed as they came."""
+    inner: JsonObject = {"name": call.wire_name or call.name, "args": dict(call.args)}
+    if call.wire_id is not None:
+        inner = {"id": call.wire_id} | inner
+    return {"functionCall": inner} | ({"thoughtSignature": signature} if signature else {})
+
+
+def call_from(name: str, args: Any, *, wire_id: str | None) -> Part:
+    """A function call part of what another model than Gemini sent: arguments as they came, and its id if it gave one."""
+    return {"functionCall": ({} if wire_id is None else {"id": wire_id}) | {"name": name, "args": args}}
+
+
+def response_part(call: FunctionCall, response: JsonObject, media: Iterable[Part] = ()) -> Part:
+    """The response to a call: the name as the model wrote it, the model's own id if there was one, and no other."""
+    inner: JsonObject = {"name": call.wire_name or call.name, "response": response}
+    if call.wire_id is not None:
+        inner = {"id": call.wire_id} | inner
+    if parts := list(media):
+        inner["parts"] = parts
+    return {"functionResponse": inner}
+
+
+def answer_part(call: Mapping[str, Any], response: Part | None, missing: str) -> Part:
+    """The response with the name and id of the call it answers; made up, with `missing` as its error, if there is none."""
+    if response is None:
+        response = {"functionResponse": {"response": {"error": missing}}}
+    inner = response_of(response)
+    if (inner.get("name"), inner.get("id")) == (call.get("name"), call.get("id")):
+        return response
+    fields = {key: value for key, value in inner.items() if key not in ("name", "id")}
+    identity = {key: call[key] for key in ("id", "name") if call.get(key) is not None}
+    return {**response, "functionResponse": identity | fields}
+
+
+def model_content(parts: Iterable[Part]) -> Content:
+    """A content of the model."""
+    return {"role": "model", "parts": list(parts)}
+
+
+def from_elsewhere(content: Content, *, signed: bool, vouch: bool) -> Content:
+    """A model content as a Gemini model must see it that did not write it.
+
+    Without `signed`, its signatures are another model's: they are left out, and so are its thoughts. With `vouch`, the first
+    call of a content in which no call is signed carries the documented value for calls that Gemini did not make.
+    """
+    given = parts_of(content)
+    parts = given if signed else [unsigned(part) for part in given if not is_thought(part) or is_call(part)]
+    # Of a content that holds nothing but thoughts, something must stay.
+    parts = [part for part in parts if has_data(part) or is_signed(part)] or [*map(unsigned, given)]
+    calls = [index for index, part in enumerate(parts) if is_call(part)]
+    if vouch and calls and not any(is_signed(parts[index]) for index in calls):
+        parts[calls[0]] = {**parts[calls[0]], "thoughtSignature": SKIP_SIGNATURE}
+    return {**content, "parts": parts}
+
+
+def say(
+    parts: Iterable[Part] = (),
+    *,
+    finish_reason: str | None = None,
+    finish_message: str = "",
+    usage: Usage | None = None,
+    model: str | None = None,
+) -> JsonObject:
+    """A response chunk, for models that speak another language."""
+    candidate: JsonObject = {"index": 0}
+    if said := list(parts):
+        candidate["content"] = model_content(said)
+    if finish_reason is not None:
+        candidate["finishReason"] = finish_reason
+    if finish_message:
+        candidate["finishMessage"] = finish_message
+    chunk: JsonObject = {"candidates": [candidate]} if len(candidate) > 1 else {}
+    if usage is not None:
+        chunk["usageMetadata"] = {theirs: getattr(usage, ours) for ours, theirs in COUNTS.items() if getattr(usage, ours)}
+    return chunk | ({} if model is None else {"modelVersion": model})
+
+
+def with_text(part: Part, text: str) -> Part:
+    """The part with another text, all else kept."""
+    return part | {"text": text}
+
+
+def with_parts(response: Mapping[str, Any], parts: Iterable[Part]) -> JsonObject:
+    """A response chunk with other parts in its first candidate, all else kept."""
+    candidate = candidate_of(response)
+    given: Any = candidate.get("content")
+    content = {**(cast("JsonObject", given) if isinstance(given, dict) else {"role": "model"}), "parts": list(parts)}
+    return {**response, "candidates": [{**candidate, "content": content}]}
+
+
+def with_args(part: Part, args: JsonObject) -> Part:
+    """The call part with these arguments."""
+    return {**part, "functionCall": {**call_of(part), "args": args}}
+
+
+def with_names(content: Mapping[str, Any], names: Mapping[str, str]) -> Content:
+    """The content with other names for the functions in its calls and responses; those that are not in the map stay."""
+    return {**content, "parts": [_with_name(part, names) for part in parts_of(content)]}
+
+
+def _with_name(part: Part, names: Mapping[str, str]) -> Part:
+    for key in ("functionCall", "functionResponse"):
+        inner: Any = part.get(key)
+        if isinstance(inner, dict) and (name := names.get(cast("JsonObject", inner).get("name", ""))) is not None:
+            return {**part, key: {**cast("JsonObject", inner), "name": name}}
+    return part
+
+
+def without_stream_fields(part: Part) -> Part:
+    """A call part without the fields that only make sense while its arguments are streaming."""
+    inner = {key: value for key, value in part["functionCall"].items() if key not in ("partialArgs", "willContinue")}
+    return part | {"functionCall": inner}

@@ -1,0 +1,323 @@
+"""Function calls out of whole and streamed answers: one collector for both.
+
+Response chunks in Gemini's form come in; events, and at the end one `Answer` with its content and calls, go out. A whole
+answer is a stream of one chunk. This file knows nothing of tools: it does not know which names exist, and it checks nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any, cast
+
+from callgate import strict_json
+from callgate.content.build import with_args, with_text, without_stream_fields
+from callgate.content.normalize import UNREADABLE, spelled_content, with_sound_fields
+from callgate.content.partial_args import PartialArguments, will_continue
+from callgate.content.read import (
+    block_of,
+    block_ratings_of,
+    call_of,
+    candidate_of,
+    finish_of,
+    has_data,
+    has_feedback,
+    is_call,
+    is_piece,
+    is_plain_text,
+    is_response,
+    is_thought,
+    model_version_of,
+    partial_args_of,
+    parts_of,
+    same_kind_of_text,
+    text_of,
+    usage_of,
+)
+from callgate.content.read_call import excess_of, read_call, with_whole_characters
+from callgate.errors import Blocked, ProtocolError
+from callgate.events import CallArgsDelta, CallProposed, Event, TextDelta, ThoughtDelta
+from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage, frozen_for_checkers
+
+__all__ = ["CALLS_MAX", "PARTIAL_CHARS_MAX", "RUNNABLE", "Answer", "Collector", "function_calls"]
+
+PARTIAL_CHARS_MAX = 1_000_000
+"""Of an answer that breaks off, so much of the text is kept; a copy of more would double what it already takes."""
+
+CALLS_MAX = 10_000
+"""An answer with more calls than this is refused as a whole; no model means it."""
+
+RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
+"""Only these end an answer whose calls may run; every other reason, known or not, means that something went wrong."""
+
+
+@frozen_for_checkers
+class Answer:
+    """One complete answer of a model."""
+
+    content: Content
+    """As it came, with text deltas joined; may have no parts."""
+    calls: tuple[FunctionCall, ...]
+    finish_reason: str
+    finish_message: str = ""
+    usage: Usage = NO_USAGE
+    model: str | None = None
+    """The version of the model that answered, if it said so."""
+
+    @property
+    def text(self) -> str:
+        """The answer's text without thoughts."""
+        return text_of(self.content)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is neither a call nor anything to show (thoughts alone are nothing)."""
+        return not any(has_data(part) and not is_thought(part) for part in parts_of(self.content))
+
+
+class Collector:
+    """Puts the chunks of one answer together.
+
+    ```python
+    collector = Collector()
+    for chunk in chunks:
+        events = collector.feed(chunk)
+    answer = collector.close()
+    ```
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[FunctionCall] = []
+        """The calls seen so far. None may run before `close` has given out the answer."""
+        self._parts: list[Part] = []
+        self._texts: list[str] = []
+        self._seen: dict[str, Part] = {}
+        self._content: JsonObject = {}
+        self._finish_reason: str | None = None
+        self._finish_message = ""
+        self._usage = NO_USAGE
+        self._model: str | None = None
+        self._blocked: tuple[str, str] | None = None
+        self._ratings: list[JsonObject] = []
+        self._growing: PartialArguments | None = None
+        """The arguments of the last call, while they are still streaming."""
+        self._has_response = False
+        """Whether the model has answered a call itself, which is not for it to do."""
+        self._chunks = 0
+
+    @property
+    def text(self) -> str:
+        """The text that has arrived so far, thoughts left out; of a very long one the beginning."""
+        pieces: list[str] = []
+        left = PARTIAL_CHARS_MAX
+        for part in self._parts[: -1 if self._texts else None]:
+            pieces.append(text_of({"parts": [part]})[:left])
+            left -= len(pieces[-1])
+        if self._texts and not is_thought(self._parts[-1]):
+            for text in self._texts:
+                if left <= 0:
+                    break
+                pieces.append(text[:left])
+                left -= len(text)
+        return "".join(pieces)
+
+    def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
+        """Takes one response chunk and gives out what it adds.
+
+        Raises:
+            ProtocolError: the chunk is not an object, or the answer has too many calls.
+        """
+        if not isinstance(chunk, (dict, Mapping)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            raise ProtocolError(f"a chunk of the answer is not an object but {type(chunk).__name__}", partial=self.text)
+        self._chunks += 1
+        candidate = candidate_of(chunk)
+        if len(chunk) > 1 or not candidate:
+            # Most chunks of a stream hold one candidate and nothing else; this is for the others.
+            self._usage = usage_of(chunk) or self._usage
+            self._model = model_version_of(chunk) or self._model
+            if has_feedback(chunk):
+                self._blocked = block_of(chunk) or self._blocked
+                self._ratings = block_ratings_of(chunk) or self._ratings
+        reason, message = finish_of(candidate)
+        self._finish_reason = reason or self._finish_reason
+        self._finish_message = message or self._finish_message
+        content: JsonObject | None = candidate.get("content")
+        if not isinstance(content, dict):
+            return []
+        for key, value in content.items():
+            if key != "parts" and (key != "role" or value != "model"):  # The role is the model's in any case.
+                self._content[key] = strict_json.mended(value)
+        return [event for part in parts_of(content) for event in self._take(part)]
+
+    def take(self, call_parts: Iterable[Part]) -> None:
+        """Takes the calls of a content that is all there is: what is not complete in it never will be."""
+        for part in call_parts:
+            self._seen.clear()  # Nothing is delivered twice here: whoever answers the content answers each of its parts.
+            self._take_call(with_whole_characters(part))
+        self._cut_off()
+
+    def _cut_off(self) -> None:
+        if self._growing is not None:
+            self._complete(problem="The call was cut off before its arguments were complete.")
+
+    def close(self) -> Answer:
+        """The complete answer.
+
+        Raises:
+            Blocked: the prompt was refused.
+            ProtocolError: there was no answer at all, it ended without a finish reason, or it holds a function response.
+        """
+        if self._blocked and self._finish_reason is None:
+            reason, message = self._blocked
+            told = f"the prompt was blocked ({reason})" + (f": {message}" if message else "")
+            raise Blocked(told, reason=reason, ratings=self._ratings)
+        if self._finish_reason is None:
+            why = "ended early: it has no finish reason" if self._chunks else "is empty"
+            raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
+        self._flush()
+        self._cut_off()
+        if self._has_response:
+            why = "holds a function response, which is not the model's to give"
+            raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
+        return Answer(
+            content={**self._content, "role": "model", "parts": list(self._parts)},
+            calls=tuple(self.calls),
+            finish_reason=self._finish_reason,
+            finish_message=self._finish_message,
+            usage=self._usage,
+            model=self._model,
+        )
+
+    def _take(self, part: Part) -> list[Event]:
+        if is_plain_text(part):
+            return self._take_text(part) if part["text"] else []  # An empty delta must not keep its neighbours apart.
+        if is_call(part):
+            return self._take_call(part)
+        part = strict_json.mended(part) if strict_json.first_bad(part) else part
+        if (sound := with_sound_fields(part)) is not part:
+            return self._take(sound) if sound else []
+        if is_plain_text(part):
+            return self._take(part)
+        self._flush()
+        self._parts.append(part)
+        self._has_response = self._has_response or is_response(part)
+        text = part.get("text")
+        return [_delta_of(part, text)] if isinstance(text, str) and text else []
+
+    def _take_text(self, part: Part) -> list[Event]:
+        if self._texts and not same_kind_of_text(self._parts[-1], part):
+            self._flush()
+        if not self._texts:
+            self._parts.append(part)
+        text = part["text"]
+        self._texts.append(text)
+        return [_delta_of(part, text)]
+
+    def _take_call(self, part: Part) -> list[Event]:
+        self._flush()
+        inner = call_of(part)
+        if self._growing is not None:
+            if not inner.get("name"):
+                return self._grow(part)
+            self._complete(problem="The next call began before the arguments of this one were complete.")
+        if is_piece(part):
+            return self._begin(part)
+        return self._add(*read_call(part))
+
+    def _begin(self, part: Part) -> list[Event]:
+        """The first piece of a call whose arguments stream; it has the name, the id and the signature."""
+        events = self._add(*read_call(without_stream_fields(part)))
+        if not events:
+            return []
+        self._growing = PartialArguments(self.calls[-1].args)
+        return [*events, *self._grow(part)]
+
+    def _grow(self, part: Part) -> list[Event]:
+        assert self._growing is not None
+        call_id = self.calls[-1].id
+        events: list[Event] = []
+        try:
+            for entry in partial_args_of(part):
+                text = self._growing.add(strict_json.mended(entry))
+                events += [CallArgsDelta(call_id, text)] if text else []
+        except ValueError as error:
+            self._complete(problem=f"The arguments cannot be used: {error}.")
+            return events
+        if not will_continue(call_of(part)):
+            self._complete()
+        return events
+
+    def _complete(self, problem: str | None = None) -> None:
+        """The arguments are all there, or will never be: the call takes its final form, in the answer as in the list."""
+        assert self._growing is not None
+        args = self._growing.args
+        self._growing = None
+        if bad := excess_of(args):
+            args, problem = {UNREADABLE: bad}, f"The arguments cannot be used: {bad}."
+        call = self.calls[-1] = replace(self.calls[-1], args=args, problem=self.calls[-1].problem or problem)
+        place = next(i for i in range(len(self._parts) - 1, -1, -1) if is_call(self._parts[i]))
+        self._parts[place] = with_args(self._parts[place], args)
+        if call.wire_id is not None:
+            self._seen[call.wire_id] = self._parts[place]
+
+    def _add(self, call: FunctionCall, part: Part) -> list[Event]:
+        if call.wire_id is not None:
+            if self._seen.get(call.wire_id) == part:
+                return []  # The same event was delivered twice.
+            self._seen[call.wire_id] = part
+        if len(self.calls) >= CALLS_MAX:
+            raise ProtocolError(f"the model's answer holds more than {CALLS_MAX} calls; nothing of it was run")
+        self._parts.append(part)
+        self._has_response = self._has_response or is_response(part)
+        self.calls.append(call)
+        return [CallProposed(call)]
+
+    def _flush(self) -> None:
+        if not self._texts:
+            return
+        text = "".join(self._texts)
+        if text is not self._texts[0]:  # One piece that is a text and nothing more is in its part already.
+            self._parts[-1] = with_text(self._parts[-1], text)
+        self._texts.clear()
+
+
+def function_calls(answer: Any) -> list[FunctionCall]:
+    """The function calls of a response, a content, a part, or an SDK object of one; each with an id of its own.
+
+    All parts of the first candidate are read, in order (other candidates are other answers to the same question). A call
+    without arguments has `{}`; arguments that cannot be read give a call with a `problem`, never one that looks as if it had
+    none. So do a call whose arguments have not all come, and the calls of an answer that did not end well: nothing of it is
+    meant to run.
+
+    Raises:
+        TypeError: what came is none of these.
+        ProtocolError: there are more calls than any model means.
+    """
+    plain = _plain_object(answer)
+    candidate = {} if "parts" in plain else candidate_of(plain)
+    content = spelled_content(plain if "parts" in plain else candidate.get("content"))
+    if content is None:  # A lone part, then; or a response that says nothing.
+        content = spelled_content({"parts": [plain]})
+    if not isinstance(content, dict):
+        return []
+    collector = Collector()
+    collector.take([part for part in parts_of(cast("JsonObject", content)) if is_call(part)])
+    calls = collector.calls
+    reason = finish_of(candidate)[0]
+    if not reason or reason in RUNNABLE:
+        return calls
+    sentence = f"The model's answer did not end well ({getattr(reason, 'value', reason)}), so nothing of it was run."
+    return [replace(call, problem=call.problem or sentence) for call in calls]
+
+
+def _delta_of(part: Part, text: str) -> Event:
+    return ThoughtDelta(text) if is_thought(part) else TextDelta(text)
+
+
+def _plain_object(answer: Any) -> JsonObject:
+    if isinstance(answer, Mapping):
+        return dict(cast("Mapping[str, Any]", answer))
+    dump = getattr(answer, "model_dump", None)
+    if callable(dump):
+        return cast("JsonObject", dump(mode="json", by_alias=True, exclude_none=True))
+    raise TypeError(f"expected a response, a content, a part or an SDK object of one of these, not {type(answer).__name__}")

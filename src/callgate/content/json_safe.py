@@ -1,0 +1,262 @@
+"""Any Python value -> JSON-safe data -> the `functionResponse` part that answers a call.
+
+What a tool returned comes in, plain JSON data and a part for the history go out. This file knows nothing of how a tool ran;
+it never fails on a value, whatever it is, and it never sends more than the limit allows.
+
+What becomes of a value:
+
+| Python | JSON |
+|---|---|
+| None, bool, str, list, dict | themselves (lone surrogates become U+FFFD) |
+| int | itself; text beyond 2**53, because the server reads numbers as doubles |
+| float | itself; `"NaN"`, `"Infinity"`, `"-Infinity"` as text |
+| Decimal, Fraction, UUID, paths, addresses, patterns | text |
+| date, time, datetime | ISO 8601 text; timedelta as `PT<seconds>S` |
+| Enum | its value |
+| bytes, bytearray, memoryview | `{"base64": "..."}` |
+| tuple, deque, range, generators | list (endless ones are cut) |
+| set, frozenset | list in a stable order |
+| named tuples, dataclasses, attrs classes, pydantic models | objects of their fields |
+| numpy and pandas scalars, arrays, frames | what their `item`, `tolist` or `to_dict` gives |
+| `Media` | a reference to a media part |
+| anything else | `{"unserialisable": "module.Class"}`, without its repr |
+"""
+
+from __future__ import annotations
+
+import base64
+import collections
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import ipaddress
+import itertools
+import json
+import math
+import pathlib
+import re
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, MappingView
+from typing import Any, cast
+
+from callgate import strict_json
+from callgate.content.build import inline_part
+from callgate.types import JsonObject, Media, Part
+
+__all__ = ["NODES_MAX", "Encoded", "json_safe"]
+
+NODES_MAX = 1_000_000
+NOTES_MAX = 20
+NOTE_CHARS_MAX = 500
+_EXACT_INT_MAX = 2**53
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Encoded:
+    """A value made safe for JSON, the media it held, and what was changed on the way."""
+
+    value: Any
+    media: tuple[Part, ...] = ()
+    notes: tuple[str, ...] = ()
+
+
+def json_safe(value: object, *, depth_max: int = strict_json.DEPTH_MAX) -> Encoded:
+    """The value as plain JSON data by the table above. Never raises and never loops, whatever the value is."""
+    return encoded_by(value, Encoder(depth_max))
+
+
+def encoded_by(value: object, encoder: Encoder) -> Encoded:
+    return Encoded(encoder.encode(value, 0), tuple(encoder.media), tuple(encoder.notes))
+
+
+class Encoder:
+    """Walks one value. Keeps the path (for cycles), a budget of nodes (for shared structures) and what it had to change."""
+
+    def __init__(self, depth_max: int, names_taken: Iterable[str] = ()) -> None:
+        self.depth_max = depth_max
+        self.media: list[Part] = []
+        self.media_names = set(names_taken)
+        self.notes: dict[str, None] = {}
+        self.nodes = 0
+        self.path: set[int] = set()
+
+    def encode(self, value: Any, depth: int) -> Any:
+        kind = cast("type[Any]", type(value))
+        if kind is str:
+            # Encoding is the quickest way to find out that nothing has to be done.
+            return value if value.isascii() else strict_json.without_surrogates(value)
+        if value is None or kind is bool:
+            return value
+        if kind is int:
+            return value if -_EXACT_INT_MAX <= value <= _EXACT_INT_MAX else self.big_int(value)
+        if kind is float:
+            return value if math.isfinite(value) else self.not_finite(value)
+        self.nodes += 1
+        if depth >= self.depth_max:
+            return self.marker("cut", f"nested deeper than {self.depth_max} levels")
+        if self.nodes > NODES_MAX:
+            return self.marker("cut", _TOO_MANY)
+        if id(value) in self.path:
+            return self.marker("cut", "refers to itself")
+        self.path.add(id(value))
+        try:
+            return self.structure(value, kind, depth + 1)
+        except Exception as error:  # the value's own code failed; the call itself succeeded
+            what, why = _name_of(kind), _name_of(type(error)).rpartition(".")[2]
+            self.note(f"A value of type {what} could not be written ({why}).")
+            return {"unserialisable": _name_of(kind)}
+        finally:
+            self.path.discard(id(value))
+
+    def structure(self, value: Any, kind: type[Any], depth: int) -> Any:
+        if kind is dict:
+            return self.mapping(value, depth)
+        if kind is list or kind is tuple:
+            return self.listed(value, depth)
+        if isinstance(value, Media):
+            return self.reference(value)
+        if isinstance(value, _LISTED):
+            items = self.listed(cast("Iterable[Any]", value), depth)
+            return sorted(items, key=_stable) if isinstance(value, (set, frozenset)) else items
+        for known, convert in _CONVERSIONS:
+            if isinstance(value, known):
+                return self.encode(convert(value), depth)
+        return self.foreign(value, kind, depth)
+
+    def foreign(self, value: Any, kind: type[Any], depth: int) -> Any:
+        """Classes that say themselves what they hold."""
+        if (names := _field_names(kind)) is not None:
+            return {name: self.encode(getattr(value, name, None), depth) for name in names}
+        for method in _METHODS:
+            if callable(getattr(kind, method, None)):
+                return self.encode(getattr(value, method)(), depth)
+        return self.marker("unserialisable", _name_of(kind))
+
+    def listed(self, values: Iterable[Any], depth: int) -> list[Any]:
+        room = max(NODES_MAX - self.nodes, 0)
+        items = list(itertools.islice(values, room + 1))
+        self.nodes += len(items)
+        result = [self.encode(item, depth) for item in items[:room]]
+        return result if len(items) <= room else [*result, self.marker("cut", _TOO_MANY)]
+
+    def mapping(self, value: Mapping[Any, Any], depth: int) -> JsonObject:
+        result: JsonObject = {}
+        for key, item in value.items():
+            self.nodes += 1
+            if self.nodes > NODES_MAX:
+                return result | self.marker("cut", _TOO_MANY)
+            name = self.key(key)
+            if name in result:
+                self.note(f"Two keys are both written as {name[:100]!r}; the later one is shown.")
+            result[name] = self.encode(item, depth)
+        return result
+
+    def key(self, key: Any) -> str:
+        if type(key) is str and key.isascii():
+            return key
+        if isinstance(key, enum.Enum):
+            key = key.value
+        if isinstance(key, str):
+            return strict_json.without_surrogates(str.__str__(key))
+        plain = self.encode(key, self.depth_max - 2)
+        return plain if isinstance(plain, str) else json.dumps(plain, ensure_ascii=False)
+
+    def reference(self, media: Media) -> JsonObject:
+        suffix = media.mime_type.rpartition("/")[2].partition(";")[0].partition("+")[0] or "bin"
+        wanted = strict_json.without_surrogates(media.name or f"media_{len(self.media) + 1}.{suffix}")
+        prefixed = (f"{number}_{wanted}" for number in itertools.count(len(self.media) + 1))
+        name = next(name for name in itertools.chain([wanted], prefixed) if name not in self.media_names)
+        self.media.append(inline_part(dataclasses.replace(media, name=name)))
+        self.media_names.add(name)
+        return {"$ref": name}
+
+    def big_int(self, value: int) -> str:
+        self.note("Integers beyond 2**53 are written as text.")
+        # CPython refuses to print integers of more than 4,300 digits in one go, and can be told to stop at 640.
+        return str(value) if value.bit_length() <= 2_000 else hex(value)
+
+    def not_finite(self, value: float) -> str:
+        self.note("Numbers that are not finite are written as text.")
+        return "NaN" if math.isnan(value) else ("Infinity" if value > 0 else "-Infinity")
+
+    def marker(self, key: str, text: str) -> JsonObject:
+        self.note(f"A value was replaced by a marker: {key}, {text}.")
+        return {key: text}
+
+    def note(self, text: str) -> None:
+        if len(self.notes) < NOTES_MAX:
+            self.notes[text[:NOTE_CHARS_MAX]] = None
+
+
+_TOO_MANY = f"more than {NODES_MAX} values"
+
+
+def _name_of(kind: type[Any]) -> str:
+    """The full name of a class, by way of `type` itself: a metaclass may answer anything."""
+    try:
+        return strict_json.without_surrogates(
+            f"{type.__dict__['__module__'].__get__(kind)}.{type.__getattribute__(kind, '__qualname__')}"
+        )
+    except Exception:  # a class can be stranger than its values
+        return "an unknown class"
+
+
+def _field_names(kind: type[Any]) -> list[str] | None:
+    """The fields of a dataclass or attrs class; None for any other class."""
+    if dataclasses.is_dataclass(kind):
+        return [field.name for field in dataclasses.fields(kind)]
+    attributes: Any = getattr(kind, "__attrs_attrs__", None)
+    return [attribute.name for attribute in attributes] if attributes is not None else None
+
+
+def _as_text(value: object) -> str:
+    return str(value)
+
+
+def _stable(plain: Any) -> tuple[int, float, bytes]:
+    """The place of a set's item, already plain: numbers by size, then text, then the rest; the same in every process."""
+    if isinstance(plain, (int, float)):
+        return 0, plain, b""
+    return 1 if isinstance(plain, str) else 2, 0, strict_json.dump(plain)
+
+
+def _duration(value: datetime.timedelta) -> str:
+    seconds, micros = divmod(abs(value) // datetime.timedelta(microseconds=1), 1_000_000)
+    fraction = f".{micros:06}".rstrip("0") if micros else ""
+    return f"{'-' if value < datetime.timedelta(0) else ''}PT{seconds}{fraction}S"
+
+
+def _as_dict(value: Mapping[Any, Any]) -> dict[Any, Any]:
+    return {key: value[key] for key in itertools.islice(value, NODES_MAX + 1)}
+
+
+def _bytes(value: Any) -> JsonObject:
+    return {"base64": base64.b64encode(bytes(value)).decode("ascii")}
+
+
+def _exact(value: Any) -> Any:
+    """A subclass of a JSON type (numpy's float64, IntEnum members, str subclasses) as the JSON type itself."""
+    return next(base(value) for base in (str, int, float) if isinstance(value, base))
+
+
+# What is walked item by item, and never further than the budget goes: an iterator may have no end.
+_LISTED = (set, frozenset, collections.deque, range, Iterator, MappingView, list)
+
+# Order matters: a row takes a value before the rows below it. Enum stands first because members may also be str or int.
+_CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
+    (enum.Enum, lambda v: v.value),
+    ((str, int, float), _exact),
+    ((datetime.datetime, datetime.date, datetime.time), lambda v: v.isoformat()),
+    (datetime.timedelta, _duration),
+    ((decimal.Decimal, fractions.Fraction, uuid.UUID, pathlib.PurePath), _as_text),
+    ((ipaddress.IPv4Address, ipaddress.IPv6Address, ipaddress.IPv4Network, ipaddress.IPv6Network), _as_text),
+    (re.Pattern, lambda v: v.pattern),
+    ((bytes, bytearray, memoryview), _bytes),
+    (Mapping, _as_dict),
+    (tuple, lambda v: v._asdict() if hasattr(v, "_asdict") else list(v)),
+)
+
+# Duck typing for the rest: pydantic, pandas, numpy, and whatever else says how to be turned into plain data.
+_METHODS: tuple[str, ...] = ("model_dump", "to_dict", "tolist", "item", "isoformat")

@@ -1,0 +1,149 @@
+"""Parts as they may be sent: foreign spellings, calls without a name, arguments that are no object.
+
+Parts come in as anybody may have written them; parts that the wire accepts go out.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from operator import is_not
+from typing import Any, cast
+
+from callgate import strict_json
+from callgate.content.read import OBJECT, call_of, is_call, is_plain_text, is_response, response_of
+from callgate.errors import JsonError
+from callgate.types import JsonObject, Part
+
+__all__ = [
+    "UNNAMED",
+    "UNREADABLE",
+    "WIRE_ID_CHARS_MAX",
+    "is_whole",
+    "is_wire_id",
+    "sendable_part",
+    "spelled_content",
+    "with_sound_fields",
+]
+
+WIRE_ID_CHARS_MAX = 256
+
+UNNAMED = "unnamed_function"
+"""The name of a call that came without one, so that it can be answered."""
+
+UNREADABLE = "unreadable"
+"""Where arguments that are not an object are kept in the history, so that the model sees what it wrote."""
+
+
+def spelled_content(content: Any) -> Any:
+    """A content with Google's own field names in camelCase, whoever wrote it; the very same object if they are so already.
+
+    Google reads snake_case too, and its Python SDK writes it: an object of that SDK is understood as well. What is no
+    content is given back as it is.
+    """
+    if not isinstance(content, OBJECT):
+        dump = getattr(content, "model_dump", None)
+        content = dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else content
+        if not isinstance(content, OBJECT):
+            return content
+    fields = cast("Mapping[str, Any]", content)
+    given: list[Any] | None = fields.get("parts")
+    if not isinstance(given, (list, tuple)):
+        return fields
+    listed = [spelled_part(part) for part in given]
+    return {**fields, "parts": listed} if any(map(is_not, listed, given)) else fields
+
+
+def spelled_part(part: Any) -> Any:
+    fields: JsonObject | None = part
+    if not isinstance(fields, dict) or is_plain_text(fields):
+        return part
+    if not any("_" in key for key in fields if isinstance(cast("Any", key), str)):
+        return part
+    fields = {_SPELLED.get(key, key): value for key, value in fields.items() if value is not None}
+    for key in _HOLDERS & fields.keys():
+        if isinstance(fields[key], dict):
+            inner = cast("JsonObject", fields[key])
+            inner = {_SPELLED.get(name, name): value for name, value in inner.items() if value is not None}
+            fields[key] = spelled_content({name: _as_text(value) for name, value in inner.items()})
+    return {key: _as_text(value) for key, value in fields.items()}
+
+
+def _as_text(value: Any) -> Any:
+    """Bytes of a signature or of media, as JSON says them."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+_SPELLED = {
+    "function_call": "functionCall", "function_response": "functionResponse", "thought_signature": "thoughtSignature",
+    "inline_data": "inlineData", "file_data": "fileData", "executable_code": "executableCode", "tool_call": "toolCall",
+    "code_execution_result": "codeExecutionResult", "tool_response": "toolResponse", "video_metadata": "videoMetadata",
+    "media_resolution": "mediaResolution", "part_metadata": "partMetadata", "mime_type": "mimeType", "file_uri": "fileUri",
+    "display_name": "displayName", "will_continue": "willContinue", "partial_args": "partialArgs", "tool_type": "toolType",
+}  # fmt: skip
+# What stands in these under a name is a field; the arguments and results that they hold are data, and never touched.
+_HOLDERS = frozenset({"functionCall", "functionResponse", "inlineData", "fileData", "toolCall", "toolResponse"})
+
+
+def is_whole(part: Mapping[str, Any]) -> bool:
+    """Whether the part is not both a call and a response, nor one of these without an object; true of all other parts."""
+    call, response = part.get("functionCall"), part.get("functionResponse")
+    if call is not None and response is not None:
+        return False
+    return isinstance(call or {}, dict) and isinstance(response or {}, dict)
+
+
+def sendable_part(part: Part) -> Part:
+    """The part with what the wire would refuse in a call or response put right; the part itself if nothing is wrong.
+
+    A call needs a name and an object of arguments, an id must be text of a sensible length, and a response is an object.
+    """
+    if is_call(part):
+        inner = call_of(part)
+        fixed = {key: value for key, value in inner.items() if key != "id" or value is None or is_wire_id(value)}
+        if not isinstance(inner.get("name"), str) or not inner["name"]:
+            fixed["name"] = UNNAMED
+        if inner.get("args") is not None:
+            fixed["args"] = _sendable_args(inner["args"])
+        return part if _same(fixed, inner) else {**part, "functionCall": fixed}
+    if is_response(part) and not isinstance(response_of(part).get("response"), dict):
+        return {**part, "functionResponse": {**response_of(part), "response": {"result": response_of(part).get("response")}}}
+    return part
+
+
+def with_sound_fields(part: Part) -> Part:
+    """The part with text that is no text left out and a call that is no object without a name; itself if all is well.
+
+    Neither could be sent back.
+    """
+    wrong = [key for key, kind in _KINDS.items() if part.get(key) is not None and not isinstance(part[key], kind)]
+    if not wrong:
+        return part
+    kept = {key: value for key, value in part.items() if key not in wrong}
+    return {**kept, **{key: {} for key in wrong if key != "text"}}
+
+
+_KINDS = {"text": str, "functionCall": dict, "functionResponse": dict}
+
+
+def is_wire_id(value: object) -> bool:
+    """Whether an id that a model sent can be sent back."""
+    return isinstance(value, str) and 0 < len(value) <= WIRE_ID_CHARS_MAX
+
+
+def _same(fixed: JsonObject, inner: JsonObject) -> bool:
+    return fixed.keys() == inner.keys() and all(fixed[key] is inner[key] for key in fixed)
+
+
+def _sendable_args(raw: Any) -> JsonObject:
+    args: Any = raw
+    if isinstance(args, str):
+        try:
+            args = strict_json.mended(strict_json.parse_isolating(args))
+        except JsonError:
+            args = raw
+    if args is None:
+        return {}
+    if strict_json.depth_exceeds(args, strict_json.DEPTH_MAX):
+        return {UNREADABLE: f"nested deeper than {strict_json.DEPTH_MAX} levels"}
+    return cast("JsonObject", args) if isinstance(args, dict) else {UNREADABLE: raw}

@@ -1,0 +1,115 @@
+"""Prompts: what a person may say in, a user content out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, cast
+
+from callgate import strict_json
+from callgate.content.build import inline_part, text_part
+from callgate.content.normalize import spelled_part
+from callgate.content.read import OBJECT, has_data, is_said, role_of
+from callgate.errors import UsageError
+from callgate.types import Content, JsonObject, Media, Part
+
+__all__ = ["PROMPT_ITEMS", "Prompt", "user_content"]
+
+Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
+"""What a person may say: text, media, ready-made parts, or a list of these."""
+
+
+_MIME_TYPE: JsonObject = {"type": "string", "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$", "maxLength": 200}
+PROMPT_ITEMS: JsonObject = {
+    "type": "array",
+    "minItems": 1,
+    "maxItems": 1000,
+    "items": {
+        "anyOf": [
+            {"type": "string", "pattern": "\\S"},
+            {
+                "type": "object",
+                "required": ["text"],
+                "properties": {"text": {"type": "string", "pattern": "\\S"}},
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "required": ["inlineData"],
+                "properties": {
+                    "inlineData": {
+                        "type": "object",
+                        "required": ["mimeType", "data"],
+                        "properties": {
+                            "mimeType": _MIME_TYPE,
+                            "data": {"type": "string", "contentEncoding": "base64", "pattern": "^[A-Za-z0-9+/_-]+={0,2}$"},
+                            "displayName": {"type": "string", "maxLength": 200},
+                        },
+                        "additionalProperties": False,
+                    }
+                },
+                "additionalProperties": False,
+            },
+            {
+                "type": "object",
+                "required": ["fileData"],
+                "properties": {
+                    "fileData": {
+                        "type": "object",
+                        "required": ["fileUri"],
+                        "properties": {"fileUri": {"type": "string", "minLength": 1}, "mimeType": _MIME_TYPE},
+                        "additionalProperties": False,
+                    }
+                },
+                "additionalProperties": False,
+            },
+        ]
+    },
+}
+"""JSON Schema of a prompt that comes from elsewhere as a list: texts, media with their bytes, and media at an address."""
+
+
+def user_content(prompt: Prompt) -> Content:
+    """A user content from text, media, parts or a list of these.
+
+    Raises:
+        UsageError: the prompt is empty or of a kind that cannot be sent.
+    """
+    given: Any = prompt
+    if isinstance(given, (str, Media, dict)):
+        parts = _prompt_parts(given)
+    elif isinstance(given, (bytes, bytearray)) or not isinstance(given, (list, Iterable)):
+        raise UsageError(f"a prompt is text, Media, a part or a list of these, not {type(given).__name__!r}")
+    else:
+        items = cast("Iterable[Any]", [given] if isinstance(given, Mapping) else given)
+        parts = [part for item in items for part in _prompt_parts(item)]
+    if not parts:
+        raise UsageError("the prompt is empty: pass some text, a Media object or a list of parts")
+    return {"role": "user", "parts": parts}
+
+
+def _prompt_parts(item: Any) -> list[Part]:
+    """The parts that one thing in a prompt is sent as."""
+    if isinstance(item, str):
+        return [text_part(strict_json.without_surrogates(item))] if item.strip() else []
+    if isinstance(item, Media):
+        return [inline_part(item)]
+    if not isinstance(item, OBJECT):
+        raise UsageError(f"a prompt may hold text, Media and parts (dicts), not {type(item).__name__!r}")
+    part: Part = dict(cast("Mapping[str, Any]", item))
+    if is_said(part):
+        return [part]
+    if "parts" in part:
+        return _said(part)
+    part = spelled_part(part)
+    if part.get("functionCall") is not None or part.get("functionResponse") is not None:
+        raise UsageError("a prompt cannot hold function calls or responses: pass them as history")
+    return [part] if has_data(part) else []
+
+
+def _said(content: Mapping[str, Any]) -> list[Part]:
+    """The parts of a whole content that is passed as a prompt."""
+    if role_of(content) != "user":
+        raise UsageError(f"a prompt is what the user says, not a content of the role {content.get('role')!r}: see history=")
+    given: Any = content["parts"]
+    items = cast("list[Any]", given) if isinstance(given, (list, tuple)) else [given]
+    return [part for item in items for part in _prompt_parts(item)]

@@ -1,0 +1,266 @@
+"""Views of Gemini contents, which are kept as the JSON that came: contents and parts in, words of `callgate.types` out.
+
+The package `content/` and `gemini/` are the only places that know the wire's camelCase names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+from callgate import strict_json
+from callgate.types import Content, JsonObject, Part, Usage
+
+__all__ = [
+    "SKIP_SIGNATURE",
+    "block_of",
+    "block_ratings_of",
+    "call_of",
+    "call_parts",
+    "candidate_of",
+    "content_of",
+    "display_names",
+    "finish_of",
+    "has_data",
+    "has_feedback",
+    "is_call",
+    "is_piece",
+    "is_plain_text",
+    "is_response",
+    "is_said",
+    "is_signed",
+    "is_thought",
+    "media_of",
+    "model_version_of",
+    "partial_args_of",
+    "parts_of",
+    "response_as_text",
+    "response_media",
+    "response_of",
+    "role_of",
+    "same_kind_of_text",
+    "signature_of",
+    "text_of",
+    "usage_of",
+]
+
+SKIP_SIGNATURE = "skip_thought_signature_validator"
+"""The documented value for the signature of a call that no Gemini model made."""
+
+
+# Roles that other systems write into histories; the wire itself knows only user and model.
+_ROLES = {
+    "user": "user", "human": "user", "function": "user", "tool": "user",
+    "model": "model", "assistant": "model", "ai": "model",
+}  # fmt: skip
+
+# Nearly every object is a dict, and to find that out takes a tenth of the time that it takes to ask for a mapping.
+OBJECT = (dict, Mapping)
+
+
+# Reading -----------------------------------------------------------------------------------------------------------------
+
+
+def role_of(content: Mapping[str, Any]) -> str:
+    """`user` or `model`; foreign words for the two are understood, a missing or unreadable role means user."""
+    role: Any = content.get("role")
+    return _ROLES.get(role, role) if isinstance(role, str) and role else "user"
+
+
+def parts_of(content: Mapping[str, Any]) -> list[Part]:
+    """The parts of a content; none when the field is missing or not a list."""
+    parts: list[Part | None] | None = content.get("parts")
+    return [part for part in parts if isinstance(part, dict)] if isinstance(parts, (list, tuple)) else []
+
+
+def is_call(part: Mapping[str, Any]) -> bool:
+    """Whether the part is a function call for us to answer (calls that ran at the server are not)."""
+    return isinstance(part.get("functionCall"), dict)
+
+
+def is_response(part: Mapping[str, Any]) -> bool:
+    """Whether the part is the response to a function call."""
+    return isinstance(part.get("functionResponse"), dict)
+
+
+def is_thought(part: Mapping[str, Any]) -> bool:
+    """Whether the part is reasoning, which is neither shown as an answer nor searched for calls."""
+    return part.get("thought") is True
+
+
+def is_signed(part: Mapping[str, Any]) -> bool:
+    """Whether the part carries a thought signature, and so must stay exactly as it is."""
+    return bool(part.get("thoughtSignature"))
+
+
+def signature_of(part: Mapping[str, Any]) -> str | None:
+    """The thought signature of a part, if it has a genuine one."""
+    signature = part.get("thoughtSignature")
+    return signature if isinstance(signature, str) and signature and signature != SKIP_SIGNATURE else None
+
+
+def has_data(part: Mapping[str, Any]) -> bool:
+    """Whether the part says anything: a field other than an empty text or a modifier."""
+    return bool(part.get("text")) or any(
+        value is not None and key not in _MODIFIERS for key, value in part.items() if key != "text"
+    )
+
+
+_MODIFIERS = frozenset({"thought", "thoughtSignature", "partMetadata", "videoMetadata", "mediaResolution"})
+
+
+def is_plain_text(part: Mapping[str, Any]) -> bool:
+    """Whether the part is a text delta that may be joined with its neighbours: text, perhaps a thought, and nothing else."""
+    return isinstance(part.get("text"), str) and len(part) == ("thought" in part) + 1
+
+
+def is_said(part: Mapping[str, Any]) -> bool:
+    """Whether the part is plain text that says something: there is nothing in it that could have to be put right."""
+    text = part.get("text")
+    return isinstance(text, str) and text != "" and len(part) == ("thought" in part) + 1
+
+
+def same_kind_of_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two text deltas belong to one part."""
+    return is_thought(first) == is_thought(second)
+
+
+def call_of(part: Mapping[str, Any]) -> JsonObject:
+    """The inner object of a function call part."""
+    return part["functionCall"]
+
+
+def call_parts(content: Mapping[str, Any]) -> list[JsonObject]:
+    """The inner objects of all function calls of a content, in order, thoughts included."""
+    return [part["functionCall"] for part in parts_of(content) if is_call(part)]
+
+
+def response_of(part: Mapping[str, Any]) -> JsonObject:
+    """The inner object of a function response part."""
+    return part["functionResponse"]
+
+
+def response_as_text(part: Mapping[str, Any]) -> str:
+    """A response in words, for places where a response part cannot stand."""
+    response = response_of(part)
+    return f"(Result of an earlier call of {response.get('name')!r}: {strict_json.dump(response.get('response')).decode()})"
+
+
+def response_media(part: Mapping[str, Any]) -> list[Part]:
+    """The media parts inside a response."""
+    return parts_of(response_of(part))
+
+
+def text_of(content: Mapping[str, Any], *, thoughts: bool = False) -> str:
+    """The text of a content without its thoughts (or only its thoughts)."""
+    return "".join(
+        [part["text"] for part in parts_of(content) if isinstance(part.get("text"), str) and is_thought(part) == thoughts]
+    )
+
+
+def display_names(media: Iterable[Mapping[str, Any]]) -> set[str]:
+    """The names under which media parts can be referred to."""
+    inline = [cast("JsonObject", part["inlineData"]) for part in media if isinstance(part.get("inlineData"), dict)]
+    return {blob["displayName"] for blob in inline if isinstance(blob.get("displayName"), str)}
+
+
+def media_of(part: Mapping[str, Any]) -> JsonObject | None:
+    """What is known of the media of a part, in plain words: `mime_type`, `data` (base64) or `uri`, perhaps `name`.
+
+    None when the part holds no media.
+    """
+    blob: Any = part.get("inlineData") or part.get("fileData")
+    if not isinstance(blob, dict):
+        return None
+    fields = cast("JsonObject", blob)
+    words = {"mime_type": "mimeType", "data": "data", "uri": "fileUri", "name": "displayName"}
+    return {ours: fields[theirs] for ours, theirs in words.items() if isinstance(fields.get(theirs), str)}
+
+
+def candidate_of(response: Mapping[str, Any]) -> JsonObject:
+    """The first candidate of a response or chunk; an empty object when there is none."""
+    candidates: list[JsonObject | None] | None = response.get("candidates")
+    first = candidates[0] if isinstance(candidates, list) and candidates else None
+    return first if isinstance(first, dict) else {}
+
+
+def content_of(response: Mapping[str, Any]) -> Content:
+    """The content of the first candidate of a response or chunk; an empty one when there is none."""
+    content: Any = candidate_of(response).get("content")
+    return cast("Content", content) if isinstance(content, dict) else {}
+
+
+def finish_of(candidate: Mapping[str, Any]) -> tuple[str | None, str]:
+    """The raw finish reason of a candidate, if it has one, and the message beside it."""
+    reason, message = candidate.get("finishReason") or candidate.get("finish_reason"), candidate.get("finishMessage")
+    return (reason if isinstance(reason, str) and reason else None), (message if isinstance(message, str) else "")
+
+
+def has_feedback(response: Mapping[str, Any]) -> bool:
+    """Whether the server says something of the prompt: only then can it have refused it."""
+    return "promptFeedback" in response
+
+
+def block_of(response: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Why the prompt was refused: the server's word and its message; None when it was not."""
+    raw: Any = response.get("promptFeedback")
+    feedback = cast("JsonObject", raw) if isinstance(raw, dict) else {}
+    reason, message = feedback.get("blockReason"), feedback.get("blockReasonMessage")
+    if not isinstance(reason, str) or not reason or reason.endswith("_UNSPECIFIED"):
+        return None
+    # Both end up in an error message, so neither may be of any length.
+    return reason[:100], message[:1_000] if isinstance(message, str) else ""
+
+
+def block_ratings_of(response: Mapping[str, Any]) -> list[JsonObject]:
+    """What the server thinks of a prompt that it refused, category by category."""
+    raw: Any = response.get("promptFeedback")
+    ratings: Any = cast("JsonObject", raw).get("safetyRatings") if isinstance(raw, dict) else None
+    return [item for item in cast("list[Any]", ratings) if isinstance(item, dict)] if isinstance(ratings, list) else []
+
+
+def model_version_of(response: Mapping[str, Any]) -> str | None:
+    """The model that answered, if the response says so."""
+    version = response.get("modelVersion")
+    return version if isinstance(version, str) else None
+
+
+def usage_of(response: Mapping[str, Any]) -> Usage | None:
+    """The token counts of a response or chunk, if it reports any."""
+    counts: JsonObject | None = response.get("usageMetadata")
+    if not isinstance(counts, dict):
+        return None
+    counted: dict[str, int] = {}
+    for ours, theirs in COUNTS.items():
+        if theirs in counts:
+            count = counts[theirs]
+            count = count if type(count) is int else _count(count)
+            if count > 0:
+                counted[ours] = count
+    return Usage(**counted) if counted else None
+
+
+COUNTS = {
+    "prompt_tokens": "promptTokenCount", "cached_tokens": "cachedContentTokenCount", "output_tokens": "candidatesTokenCount",
+    "thought_tokens": "thoughtsTokenCount", "tool_tokens": "toolUsePromptTokenCount", "total_tokens": "totalTokenCount",
+}  # fmt: skip
+
+
+def _count(value: object) -> int:
+    """The number that stands where an integer should."""
+    # Integers of 64 bits are text in protobuf's JSON, and some gateways write them as doubles.
+    if isinstance(value, str) and len(value) <= 18 and value.isascii() and value.isdigit():
+        return int(value)
+    return int(value) if isinstance(value, float) and value.is_integer() else 0
+
+
+def is_piece(part: Mapping[str, Any]) -> bool:
+    """Whether a call part is the beginning of a call whose arguments come in pieces."""
+    inner = call_of(part)
+    return inner.get("willContinue") is True or isinstance(inner.get("partialArgs"), list)
+
+
+def partial_args_of(part: Mapping[str, Any]) -> list[Any]:
+    """The pieces of arguments in a call part."""
+    entries: Any = call_of(part).get("partialArgs")
+    return cast("list[Any]", entries) if isinstance(entries, list) else []

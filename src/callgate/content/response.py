@@ -1,0 +1,138 @@
+"""A `ToolResult` -> the `functionResponse` part that answers its call, at most as long as the limit allows."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, cast
+
+from callgate import strict_json
+from callgate.content.build import response_part
+from callgate.content.json_safe import NOTE_CHARS_MAX, NOTES_MAX, Encoder, encoded_by, json_safe
+from callgate.content.read import display_names, response_media, response_of
+from callgate.errors import JsonError
+from callgate.types import FunctionCall, JsonObject, Part, ToolResult
+
+__all__ = ["is_longer", "media_in", "to_function_response", "value_in", "whole_text"]
+
+
+def to_function_response(
+    call: FunctionCall, result: ToolResult, *, output_chars: int = 40_000, reader: str | None = None
+) -> Part:
+    """The part that answers `call`: `{"result": value}` or `{"error": sentence}`, with `notes` beside it if there are any.
+
+    A value longer than `output_chars` characters of JSON is sent as text with its middle left out. A value that holds a
+    `$ref` key is sent as JSON text, because the server would try to resolve it; references to the result's own media stay.
+    `reader` is the tool that shows what was left out, if there is one.
+    """
+    notes = list(result.notes)
+    media = list(result.media)
+    if result.is_error:
+        error = _without_tags(strict_json.without_surrogates(result.error or "failed without a message"), notes)
+        response: JsonObject = {"error": _cut(error, output_chars, notes)}
+    else:
+        encoded = encoded_by(result.value, Encoder(strict_json.DEPTH_MAX, display_names(media)))
+        media += encoded.media
+        notes += encoded.notes
+        response = {"result": _sendable(encoded.value, media, output_chars, notes)}
+    if reader is not None:
+        how = f"Call {reader} with id={call.id!r} to read them."
+        notes = [note.removesuffix(_HOW_TO_READ) + how if note.endswith(_HOW_TO_READ) else note for note in notes]
+    if notes:
+        response["notes"] = _bounded(notes)
+    return response_part(call, response, media)
+
+
+def value_in(answer: Part) -> Any:
+    """The value that a `functionResponse` part gives; None where it gives an error, or is not one of ours."""
+    response: Any = response_of(answer).get("response")
+    return cast("JsonObject", response).get("result") if isinstance(response, dict) else None
+
+
+def media_in(answer: Part) -> tuple[Part, ...]:
+    """The media that a `functionResponse` part brings along."""
+    return tuple(response_media(answer))
+
+
+def is_longer(result: ToolResult, chars: int) -> bool:
+    """Whether a result has more characters than so many, which is mostly clear without writing it all out for the model."""
+    if not result.is_error:
+        try:
+            # What is not JSON yet may grow when it is made so, but never by so much.
+            if len(strict_json.dump(result.value)) <= chars // 8:
+                return False
+        except JsonError:
+            pass  # Only the long way knows how to write it.
+    return len(whole_text(result)) > chars
+
+
+def whole_text(result: ToolResult) -> str:
+    """A result as the text of which the model sees the beginning and the end when it is long."""
+    if result.is_error:
+        return strict_json.without_surrogates(result.error or "")
+    value = json_safe(result.value).value
+    return value if isinstance(value, str) else strict_json.dump(value).decode()
+
+
+def _bounded(notes: list[str]) -> list[str]:
+    texts = [strict_json.without_surrogates(note)[:NOTE_CHARS_MAX] for note in dict.fromkeys(notes)]
+    left_out = len(texts) - NOTES_MAX
+    return texts if left_out <= 0 else [*texts[:NOTES_MAX], f"{left_out} more note(s) were left out."]
+
+
+def _sendable(value: Any, media: list[Part], output_chars: int, notes: list[str]) -> Any:
+    if isinstance(value, str):
+        return _cut(_without_tags(value, notes), output_chars, notes)
+    encoded = strict_json.dump(value)
+    if _TAGS_BEGIN in encoded:
+        value = _without_tags(value, notes)
+        encoded = strict_json.dump(value)
+    if len(encoded) > output_chars:
+        text = encoded.decode()
+        if len(text) > output_chars:
+            return _cut(text, output_chars, notes)
+    if b'"$ref"' in encoded and _has_foreign_ref(value, display_names(media)):
+        notes.append("The result is given as JSON text.")
+        return encoded.decode()
+    return value
+
+
+# Letters that nobody sees and models read: instructions are hidden in them. Only in flags (the English one is a black flag
+# with "gbeng" in such letters) they have a use.
+_TAGS_BEGIN = "\U000e0000".encode()[:2]
+_TAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f|[\U000e0000-\U000e007f]+")
+
+
+def _without_tags(value: Any, notes: list[str]) -> Any:
+    if isinstance(value, str):
+        shown = value if value.isascii() else _TAGS.sub(lambda found: found[0] if found[0][0] == "\U0001f3f4" else "", value)
+        if shown != value:
+            notes.append("Hidden characters (Unicode tags) in it were left out.")
+        return shown
+    if isinstance(value, dict):
+        members = cast("JsonObject", value).items()
+        return {_without_tags(key, notes): _without_tags(member, notes) for key, member in members}
+    return [_without_tags(item, notes) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+
+
+def _cut(text: str, chars_max: int, notes: list[str]) -> str:
+    if len(text) <= chars_max:
+        return text
+    # The marker counts too. Its number is at most as long as that of all characters.
+    half = max(chars_max - len(_LEFT_OUT.format(len(text))), 0) // 2
+    left_out = len(text) - 2 * half
+    notes.append(f"The result has {len(text)} characters; {left_out} in the middle were left out. {_HOW_TO_READ}")
+    return text[:half] + _LEFT_OUT.format(left_out) + text[len(text) - half :]
+
+
+_LEFT_OUT = "\n[... {} characters left out ...]\n"
+_HOW_TO_READ = "Ask for a smaller part to see them."
+
+
+def _has_foreign_ref(value: Any, own: set[str]) -> bool:
+    if isinstance(value, Mapping):
+        items = cast("Mapping[str, Any]", value)
+        if "$ref" in items and not (len(items) == 1 and isinstance(items["$ref"], str) and items["$ref"] in own):
+            return True
+        return any(_has_foreign_ref(item, own) for item in items.values())
+    return isinstance(value, list) and any(_has_foreign_ref(item, own) for item in cast("list[Any]", value))

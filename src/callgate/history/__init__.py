@@ -1,0 +1,1 @@
+"""The conversation: its rules, its repair, and its contents encoded once."""

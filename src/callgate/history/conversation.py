@@ -1,0 +1,264 @@
+"""The history of a conversation: contents in Gemini's form that can always be sent.
+
+Contents come in, a valid history and its encoded bytes go out. Each content is encoded once, when it is added, and its bytes
+are reused for every request; how contents are held is the business of `written.py`. This file knows nothing of tools or
+models; it knows the rules of the wire:
+
+1. the first content is the user's;
+2. a content has at least one part, and no empty ones; calls have names and objects of arguments;
+3. a content with function calls is followed by one user content that holds exactly one response per call, in call order,
+   with the call's name, and its id if and only if the call has one;
+4. responses stand nowhere else, and not beside other parts;
+5. two model contents do not follow each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, cast
+
+from callgate import strict_json
+from callgate.content.build import from_elsewhere
+from callgate.content.normalize import is_whole, sendable_part, spelled_content
+from callgate.content.prompt import Prompt, user_content
+from callgate.content.read import (
+    call_parts,
+    has_data,
+    is_response,
+    is_said,
+    is_signed,
+    parts_of,
+    response_of,
+)
+from callgate.errors import ConversationInvalid, UsageError
+from callgate.history.encoded import Written, WrittenAnswer, WrittenHistory
+from callgate.history.repair import INTERRUPTED, breaches_of, not_a_response, paired_responses, repaired
+from callgate.types import Content, JsonObject, Part
+
+__all__ = ["CANCELLED", "Conversation"]
+
+CANCELLED = "The call was cancelled before it gave a result."
+
+
+class Conversation:
+    """A history that cannot become invalid by its own methods.
+
+    ```python
+    talk = Conversation()
+    talk.add_user("Oslo and Rome?")
+    talk.add_model(content)                      # as the model sent it
+    talk.add_responses([part, part])             # one for each call
+    talk.contents                                # what to send next
+    ```
+    """
+
+    __slots__ = ("_open", "_origins", "_rewritten", "_writers", "_written", "repairs")
+
+    def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
+        self.repairs: tuple[str, ...] = ()
+        """What had to be changed in the contents that it began with, or was left out of them."""
+        self._written = Written()
+        self._open: list[JsonObject] = []
+        self._origins: list[str | None] = []
+        self._writers: set[str | None] = set()
+        self._rewritten: dict[tuple[int, bool, bool], bytes] = {}
+        if contents:
+            if isinstance(contents, (str, bytes, Mapping)) or not isinstance(cast("Any", contents), Iterable):
+                raise UsageError(f"Conversation takes a list of contents, not {contents!r:.200}")
+            kept, notes = repaired(contents)
+            self.repairs = tuple(notes)
+            for content in kept:
+                self._append(content)
+                if content["role"] == "model":
+                    self._open = call_parts(content)
+                    self._writers.add(None)
+
+    def __len__(self) -> int:
+        return len(self._origins)
+
+    def __getitem__(self, index: int) -> Content:
+        """One content. It is shared: treat it as read-only."""
+        return self._written[index]
+
+    @property
+    def contents(self) -> list[Content]:
+        """The history. The list is yours, the contents in it are shared: treat them as read-only."""
+        return self.history.read()
+
+    @property
+    def history(self) -> WrittenHistory:
+        """The contents as they are now, for somebody who may or may not want to read them later."""
+        return self._written.history
+
+    @property
+    def encoded(self) -> Sequence[bytes]:
+        """The JSON text of each content, in order, encoded once. A content keeps its bytes for as long as it is there."""
+        return self._written.encoded
+
+    @property
+    def newest_user_turn(self) -> int | None:
+        """The index of the last thing that the user said."""
+        return next(filter(self._is_user_turn, range(len(self) - 1, -1, -1)), None)
+
+    def is_model(self, index: int) -> bool:
+        """Whether the content at the index is the model's; asking does not read it."""
+        return self._written.is_model(index)
+
+    def encoded_for(self, origin: str, *, vouch: bool = True) -> Sequence[bytes]:
+        """As `encoded`, but as the model `origin` must see what other models wrote: without their signatures.
+
+        A history that came from outside keeps its signatures. With `vouch`, calls that nobody signed are marked as not
+        Gemini's own, which newer models ask for.
+        """
+        if self._writers <= {origin}:
+            return self.encoded
+        return tuple(map(self._seen_by(origin, vouch), range(len(self)), self.encoded))
+
+    def _seen_by(self, origin: str, vouch: bool) -> Callable[[int, bytes], bytes]:
+        def seen_by(index: int, encoded: bytes) -> bytes:
+            written_by = self._origins[index]
+            if written_by == origin or not self.is_model(index):
+                return encoded
+            key = (index, written_by is None, vouch)
+            if key not in self._rewritten:
+                content = self[index]
+                seen = from_elsewhere(content, signed=written_by is None, vouch=vouch)
+                self._rewritten[key] = encoded if seen == content else strict_json.dump(seen)
+            return self._rewritten[key]
+
+        return seen_by
+
+    @property
+    def last(self) -> Content | None:
+        """The newest content, if there is one."""
+        return self[-1] if len(self) else None
+
+    @property
+    def open_calls(self) -> list[JsonObject]:
+        """The function calls of the newest content that have no responses yet."""
+        return list(self._open)
+
+    @property
+    def size_bytes(self) -> int:
+        """The length of the encoded history."""
+        return self._written.size_bytes
+
+    @property
+    def bytes_encoded(self) -> int:
+        """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
+        return self._written.bytes_encoded
+
+    def add_user(self, prompt: Prompt) -> None:
+        """Adds what the user said. Calls that are still open are answered as cancelled first."""
+        content = user_content(prompt)
+        if self._open:
+            self.add_responses([], missing=CANCELLED)
+        self._append(content)
+
+    def add_said(self, content: Content) -> None:
+        """As `add_user`, with a content that a journal holds. One of text alone is shared with it, others are read again."""
+        parts = parts_of(content)
+        if not parts or parts != content["parts"] or content.get("role") != "user" or not all(map(is_said, parts)):
+            content = user_content(content["parts"])
+        if self._open:
+            self.add_responses([], missing=CANCELLED)
+        self._append(content)
+
+    def add_model(self, content: Mapping[str, Any], *, origin: str | None = None) -> None:
+        """Adds an answer of the model as it came; only parts that say nothing and carry no signature are left out.
+
+        Calls that could not be sent back get a name, arguments that are an object, and lose an id that is none. `origin`
+        says which model wrote it, because its signatures are good for that one only.
+
+        Raises:
+            ConversationInvalid: the content says nothing, or it cannot stand here.
+        """
+        parts = parts_of(content) if isinstance(content, dict) else []
+        is_text = bool(parts) and all(map(is_said, parts))
+        if not is_text:
+            # Only what is more than text may be spelled in another way, say nothing, or have to be put right.
+            content = spelled_content(content)
+            parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
+        if not is_text and not any(map(has_data, parts)):
+            raise ConversationInvalid(["a model content without parts cannot be stored"])
+        if not self._origins or self.is_model(-1):
+            raise ConversationInvalid([f"a model content at index {len(self)} must follow a user content"])
+        added = {**content, "role": "model", "parts": parts}
+        if not is_text and any(is_response(part) or not is_whole(part) for part in parts):
+            raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in breaches_of(added)])
+        self._append(added, origin)
+        self._writers.add(origin)
+        if not is_text:
+            self._open = call_parts(added)
+
+    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> list[WrittenAnswer | None]:
+        """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
+
+        Returns where each stands that is long and can be read again.
+
+        Raises:
+            ConversationInvalid: something is not a response, or belongs to no open call.
+        """
+        if not self._open:
+            raise ConversationInvalid([f"responses at index {len(self)} follow no function call"])
+        responses = cast("list[Part]", spelled_content({"parts": list(responses)})["parts"])
+        if breaches := [breach for part in responses for breach in not_a_response(part)]:
+            raise ConversationInvalid([f"responses at index {len(self)}: {breach}" for breach in breaches])
+        paired, rest = paired_responses(self._open, [*map(sendable_part, responses)], missing)
+        if rest:
+            names = ", ".join(repr(response_of(part).get("name")) for part in rest)
+            raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
+        places = self._written.add_answers(paired)
+        self._origins.append(None)
+        self._open = []
+        return places
+
+    def cut(self, length: int) -> None:
+        """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""
+        self._keep(slice(0, length))
+        self._open = call_parts(self[-1]) if len(self) and self.is_model(-1) else []
+
+    def trim(self, bytes_max: int) -> int:
+        """Drops whole turns from the front until the history fits; the newest turn always stays. Returns how many contents.
+
+        Cuts only where the user said something, so calls and their responses stay together.
+        """
+        dropped = self.cut_for(bytes_max)
+        self.shorten(dropped)
+        return dropped
+
+    def cut_for(self, bytes_max: int) -> int:
+        """How many contents must go from the front so that the rest fits; as many as can go if it does not fit anyway.
+
+        The cut is where the user said something, so calls and their responses stay together; the newest turn stays.
+        """
+        size, dropped, encoded = self.size_bytes, 0, self.encoded
+        for start in filter(self._is_user_turn, range(1, len(self))):
+            if size <= bytes_max:
+                break
+            size -= sum(map(len, encoded[dropped:start]))
+            dropped = start
+        return dropped
+
+    def shorten(self, dropped: int, summary: str | None = None) -> None:
+        """Leaves out the first `dropped` contents, which end before something that the user said.
+
+        A summary of them, if there is one, becomes a user content in their place.
+        """
+        self._keep(slice(dropped, None))
+        if summary is not None:
+            self._written.put_first(user_content(summary))
+            self._origins.insert(0, None)
+
+    def _keep(self, kept: slice) -> None:
+        self._written.keep(kept)
+        self._origins = self._origins[kept]
+        self._rewritten.clear()
+
+    def _is_user_turn(self, index: int) -> bool:
+        return not self._written.is_answers(index) and not self.is_model(index)
+
+    def _append(self, content: Content, origin: str | None = None) -> None:
+        self._written.add(content)
+        self._origins.append(origin)
+        self._open = []

@@ -1,0 +1,1 @@
+"""THE LOOP: a pure state machine, facts in, commands out."""

@@ -1,0 +1,293 @@
+"""The gatekeeper: everything that happens to a call between the model's wish and its start, and again when it has ended.
+
+Checked calls come in, facts for the journal go out: decided, refused, answered. Policy, hooks, limits, cache and audit log
+meet here and nowhere else; each of them can be missing. It starts no call: that is the runtime's doing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from callgate.errors import AuditError, UsageError
+from callgate.events import Notice
+from callgate.machine import facts
+from callgate.permission.approval import Answered, Approval, Approve
+from callgate.permission.audit import AuditLog
+from callgate.permission.cache import ResultCache, Slot
+from callgate.permission.hooks import HookOutcome, run_after, run_before
+from callgate.permission.policy import Policy
+from callgate.permission.rates import Limiter, ModelLimiter, Place, RateLimits, Remaining
+from callgate.permission.standing import session_rule
+from callgate.types import CallRecord, Decision, FunctionCall, JsonObject, SessionRule, ToolDefinition, ToolResult
+
+__all__ = ["CallGuard", "Guard", "Tools"]
+
+logger = logging.getLogger("callgate.permission")
+
+HOOKS_AT_ONCE = 10
+
+
+class Tools(Protocol):
+    """What must be known of the tools."""
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Tool name -> a hash of what was declared of it."""
+        ...
+
+    def definition(self, name: str) -> ToolDefinition:
+        """The definition of one tool."""
+        ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Guard:
+    """What all runs of a gate share."""
+
+    tools: Tools
+    policy: Policy
+    approve: Approve | None = None
+    rates: RateLimits = field(default_factory=RateLimits)
+    audit: AuditLog | None = None
+    cache: ResultCache | None = None
+    limiter: Limiter = field(init=False)
+    model: ModelLimiter = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.limiter = Limiter(self.rates)
+        self.model = ModelLimiter(self.rates)
+
+    def verdict(self, call: FunctionCall, always: Iterable[SessionRule]) -> Decision:
+        """What the policy says; where nobody can be asked, what would be asked is denied."""
+        digest = self.tools.digests[call.name]
+        decision = self.policy.decide(self.tools.definition(call.name), call, always=always, digest=digest)
+        if decision.verdict == "ask" and self.approve is None:
+            return replace(decision, verdict="deny", reason=f"{decision.reason} {self.policy.nobody}")
+        return decision
+
+    def answer(self, call: FunctionCall, answer: Approval) -> facts.ApprovalAnswered:
+        """The fact that an answer makes.
+
+        Raises:
+            UsageError: it is no answer.
+        """
+        if isinstance(answer, Answered):
+            if answer.args is not None and answer.answer != "yes":
+                raise UsageError(f"approve answered {answer.answer!r} with other arguments: these go with 'yes' alone")
+            plain = answer.answer if answer.args is None else replace(call, args=answer.args)
+            fact = self.answer(call, plain)
+            return replace(fact, reason=" ".join(filter(None, [answer.message.strip(), fact.reason])))
+        if isinstance(answer, FunctionCall):
+            if answer.name != call.name:
+                raise UsageError(
+                    f"approve answered with a call of {answer.name!r}, but {call.name!r} was asked about: only its arguments"
+                    " can be changed"
+                )
+            changed = dict(answer.args) if dict(answer.args) != dict(call.args) else None
+            return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
+        if answer not in ("yes", "no", "always", "later"):
+            raise UsageError(f"approve answered {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall")
+        if answer != "always":
+            return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)
+        definition, digest = self.tools.definition(call.name), self.tools.digests[call.name]
+        asked = self.policy.decide(definition, call, digest=digest)
+        if asked.rule == "sensitive":
+            return facts.ApprovalAnswered(id=call.id, answer="yes", reason="A sensitive file is asked about each time.")
+        rule = session_rule(definition, call, digest=digest, raised_by=asked.rule)
+        return facts.ApprovalAnswered(id=call.id, answer="always", rule=rule)
+
+    def budget(self) -> dict[str, Remaining]:
+        """What is left of every limit that is in use."""
+        return self.limiter.budget() | self.model.budget()
+
+
+class CallGuard:
+    """The gatekeeper's work in one run. `wake` is called when a call that had to wait may have got its turn."""
+
+    def __init__(self, keeper: Guard, session: str, wake: Callable[[], None]) -> None:
+        self.keeper = keeper
+        self._session = session
+        self._wake = wake
+        self._places: dict[str, Place] = {}
+        self._slots: dict[str, Slot] = {}
+        self._logged: set[str] = set()
+        """Calls whose start is in the audit log."""
+
+    @property
+    def is_waited_at(self) -> bool:
+        """Whether a call waits for its turn."""
+        return any(not place.granted for place in self._places.values())
+
+    # Before a call --------------------------------------------------------------------------------------------------------
+
+    async def decide(
+        self, calls: Sequence[FunctionCall], *, always: Iterable[SessionRule], rewritten: Set[str]
+    ) -> tuple[list[facts.CallDecided], list[Notice]]:
+        """Decides about calls; hooks have their say about what the policy does not deny, once."""
+        always = tuple(always)
+        decisions = [self.keeper.verdict(call, always) for call in calls]
+        if not self.keeper.policy.hooks:
+            return [facts.CallDecided(id=c.id, decision=d) for c, d in zip(calls, decisions, strict=True)], []
+        heard = [c for c, d in zip(calls, decisions, strict=True) if d.verdict != "deny" and c.id not in rewritten]
+        outcomes = await self._hear_hooks(heard)
+        decided: list[facts.CallDecided] = []
+        notices: list[Notice] = []
+        for call, decision in zip(calls, decisions, strict=True):
+            outcome = outcomes.get(call.id, HookOutcome())
+            notices += [Notice("hook", warning, "warning") for warning in outcome.warnings]
+            if outcome.blocked is not None:
+                decision = Decision(verdict="deny", reason=outcome.blocked, by="hook")
+            decided.append(facts.CallDecided(id=call.id, decision=decision, args=outcome.args))
+        return decided, notices
+
+    async def _hear_hooks(self, calls: Sequence[FunctionCall]) -> dict[str, HookOutcome]:
+        outcomes: dict[str, HookOutcome] = {}
+        room = asyncio.Semaphore(HOOKS_AT_ONCE)
+
+        async def hear(call: FunctionCall) -> None:
+            async with room:
+                definition = self.keeper.tools.definition(call.name)
+                outcomes[call.id] = await run_before(self.keeper.policy.hooks, definition, call, session=self._session)
+
+        async with asyncio.TaskGroup() as group:
+            for call in calls:
+                group.create_task(hear(call))
+        return outcomes
+
+    async def admit(self, records: Sequence[CallRecord]) -> tuple[list[FunctionCall], list[facts.CallDecided]]:
+        """Which of the allowed calls may start now, and which are refused. Their starts are in the audit log then."""
+        ready: list[CallRecord] = []
+        refused: list[facts.CallDecided] = []
+        for record in records:
+            place = self._place_of(record.call)
+            if place.refused is not None:
+                self._leave(record.call.id)
+                refused.append(_refusal(record.call, place.refused, by="limit"))
+            elif place.granted:
+                ready.append(record)
+        try:
+            await self._log_starts([record for record in ready if record.call.id not in self._logged])
+        except AuditError:
+            logger.exception("calls are refused")
+            reason = "The audit log cannot be written, and what cannot be written down does not run."
+            refused += [_refusal(record.call, reason, by="limit") for record in ready]
+            for record in ready:
+                self._leave(record.call.id)
+            ready = []
+        return [record.call for record in ready], refused
+
+    def kept(self, call: FunctionCall) -> ToolResult | None:
+        """The result of the same call a short time ago, if there is one; else makes ready for what this call does."""
+        cache = self.keeper.cache
+        if cache is None:
+            return None
+        slot = self._slot(cache, call)
+        cache.changed(self.keeper.tools.definition(call.name))
+        if slot is None:
+            return None
+        self._slots[call.id] = slot
+        return cache.get(slot, call)
+
+    def _slot(self, cache: ResultCache, call: FunctionCall) -> Slot | None:
+        definition, digest = self.keeper.tools.definition(call.name), self.keeper.tools.digests[call.name]
+        return cache.slot(definition, call, digest=digest, session=self._session)
+
+    def _place_of(self, call: FunctionCall) -> Place:
+        if call.id not in self._places:
+            limiter = self.keeper.limiter
+            cache = self.keeper.cache
+            slot = self._slot(cache, call) if cache is not None else None
+            if cache is not None and slot is not None and cache.get(slot, call) is not None:
+                self._places[call.id] = Place(limiter, None)  # What is not run uses nothing up.
+            else:
+                self._places[call.id] = limiter.admit(self.keeper.tools.definition(call.name), self._wake)
+        return self._places[call.id]
+
+    def _leave(self, call_id: str) -> None:
+        place = self._places.pop(call_id, None)
+        if place is not None:
+            place.leave()
+
+    # After a call ---------------------------------------------------------------------------------------------------------
+
+    def ended(self, call: FunctionCall, result: ToolResult) -> bool:
+        """A started call has ended: its place is free. Returns whether there are hooks to be heard about it."""
+        self._leave(call.id)
+        definition = self.keeper.tools.definition(call.name)
+        slot = self._slots.pop(call.id, None)
+        if self.keeper.cache is not None:
+            self.keeper.cache.changed(definition)
+            if slot is not None and result.duration_s > 0:
+                self.keeper.cache.put(slot, result)
+        hooks = self.keeper.policy.hooks
+        return result.status != "cancelled" and any(hook.when == "after" and hook.is_for(definition) for hook in hooks)
+
+    async def heard(self, call: FunctionCall, result: ToolResult) -> tuple[ToolResult, list[Notice]]:
+        """The result with what hooks have to say about it."""
+        definition = self.keeper.tools.definition(call.name)
+        outcome = await run_after(self.keeper.policy.hooks, definition, call, result, session=self._session)
+        notices = [Notice("hook", warning, "warning") for warning in outcome.warnings]
+        return replace(result, notes=(*result.notes, *outcome.notes)), notices
+
+    def settled(self, records: Sequence[CallRecord]) -> None:
+        """Calls are over, in whatever way: the places that they had are free, and the audit log says what came of them."""
+        for record in records:
+            self._leave(record.call.id)
+        if self.keeper.audit is None or not records:
+            return
+        try:
+            self.keeper.audit.write([self._end_record(record) for record in records])
+        except AuditError:
+            # The effect has been; all that can be done is to say so, and to start nothing more.
+            logger.exception("what came of calls is not in the audit log")
+
+    def close(self) -> None:
+        """The run is over: nobody waits any more."""
+        for call_id in list(self._places):
+            self._leave(call_id)
+
+    # The audit log --------------------------------------------------------------------------------------------------------
+
+    async def _log_starts(self, records: Sequence[CallRecord]) -> None:
+        audit = self.keeper.audit
+        if audit is None or not records:
+            return
+        written = [{"kind": "start", **self._about(record)} for record in records]
+        if all(self.keeper.tools.definition(record.call.name).read_only for record in records):
+            audit.write(written)
+        else:
+            # The disk takes its time, and others should not wait for it.
+            await asyncio.to_thread(audit.write, written, durable=True)
+        self._logged |= {record.call.id for record in records}
+
+    def _about(self, record: CallRecord) -> JsonObject:
+        call, decision = record.call, record.decision
+        known = call.name in self.keeper.tools.digests
+        definition = self.keeper.tools.definition(call.name) if known else None
+        about: JsonObject = {
+            "session": self._session, "call": call.id, "tool": call.name,
+            "server": definition.server if definition else None,
+            "digest": self.keeper.tools.digests.get(call.name, ""), "args": dict(call.args), "notes": list(call.notes),
+            "edited": record.edited,
+        }  # fmt: skip
+        if decision is not None:
+            about["decision"] = {"verdict": decision.verdict, "by": decision.by, "reason": decision.reason}
+        return about
+
+    def _end_record(self, record: CallRecord) -> JsonObject:
+        call, result = record.call, record.result
+        ended: JsonObject = {"kind": "end", "session": self._session, "call": call.id, "tool": call.name}
+        if call.id not in self._logged:
+            ended = {"kind": "end", **self._about(record)}  # It never started, so this is all that is known of it.
+        self._logged.discard(call.id)
+        assert result is not None, "a call that is settled has a result"
+        ended |= {"outcome": result.status, "duration_s": round(result.duration_s, 6), "error": result.error}
+        return ended | {"notes": [*call.notes, *result.notes]}
+
+
+def _refusal(call: FunctionCall, reason: str, *, by: str) -> facts.CallDecided:
+    return facts.CallDecided(id=call.id, decision=Decision(verdict="deny", reason=reason, by=by))

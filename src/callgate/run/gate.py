@@ -1,0 +1,552 @@
+"""The gate: a conversation in which a model can call tools.
+
+Prompts come in, events and replies go out; sessions are kept, leased and closed here. How one run goes is in `driver.py`,
+what all runs share is in `setup.py`. What a gate needs is imported when there is one: a program that only names the class
+begins at once.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+from callgate.errors import UsageError
+
+if TYPE_CHECKING:
+    from callgate.content.collect import Answer
+    from callgate.content.prompt import Prompt
+    from callgate.declaration import Declaration
+    from callgate.events import (
+        Event,
+    )
+    from callgate.mcp.host import Elicit
+    from callgate.models import Mode, Model
+    from callgate.models.choice import ModelLike
+    from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
+    from callgate.permission.guard import Guard
+    from callgate.run.run import Emit, RunRequest, Session
+    from callgate.store import Lease, Store
+    from callgate.sync import BlockingPortal, Channel
+    from callgate.tools.executor import Executor
+    from callgate.types import (
+        CallRecord,
+        Content,
+        Limits,
+        Price,
+        Reply,
+        SessionRule,
+        ToolChoice,
+        ToolDefinition,
+    )
+
+__all__ = ["Gate"]
+
+EVENTS_MAX = 256
+"""Events that may wait for a slow reader of a stream before the run itself waits."""
+
+
+class Gate:
+    """A conversation in which a model can call tools.
+
+    ```python
+    gate = Gate(model, tools=[get_weather])
+    reply = await gate.run("Oslo and Rome?")
+    ```
+
+    Tools are functions, objects that offer tools, and the names of tools that run at Google (`"google_search"`, or
+    `{"codeExecution": {}}` with a configuration). With more tools than a model can cope with, `tools_shown=20` declares the
+    first twenty and a tool `find_tools`, by which the model finds and loads the others.
+
+    The model is a name, a model object, or a list of these: then the first one is asked, and when it cannot be reached the
+    next takes over. Without one, Gemini answers if there is a key, and the embedded model otherwise.
+    `policy` and `approve` decide what may run, `rates` how often; `audit` names a log of it all, and `cache` answers the
+    same read-only call from memory for a while. `elicit` answers what MCP servers want to know of a person.
+
+    A gate holds no conversation by itself: `reply.session` names the one that a run began, and `run(..., session=...)` goes
+    on with it.
+    """
+
+    def __init__(  # noqa: PLR0913 - the one place where everything meets; all but the first two are keyword-only
+        self,
+        model: ModelLike = None,
+        tools: Iterable[object] | None = (),
+        *,
+        system: str | None = None,
+        mode: Mode = "auto",
+        settings: Mapping[str, Any] | None = None,
+        limits: Limits | None = None,
+        policy: Policy | None = None,
+        approve: Approve | None = None,
+        elicit: Elicit | None = None,
+        store: Store | str | PathLike[str] | None = None,
+        rates: RateLimits | None = None,
+        audit: AuditLog | str | PathLike[str] | None = None,
+        cache: ResultCache | None = None,
+        tools_shown: int | None = None,
+        prices: Mapping[str, Price] | None = None,
+        compaction: Literal["summary", "trim"] = "summary",
+    ) -> None:
+        from callgate.declaration import DECLARATIONS_MAX, split_built_in
+        from callgate.models.choice import open_model
+        from callgate.permission import AuditLog, Policy, RateLimits
+        from callgate.permission.guard import Guard
+        from callgate.run import run as driver
+        from callgate.run.config import GateConfig, usable_parts
+        from callgate.run.sessions import Sessions
+        from callgate.store import open_store
+        from callgate.tools.executor import Executor
+        from callgate.tools.find_tools import FindTools
+        from callgate.types import Limits
+
+        shown_max = DECLARATIONS_MAX // 2 - 1  # Half of what can be declared is left for tools that are found.
+        if tools_shown is not None and not 0 <= tools_shown <= shown_max:
+            raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {shown_max}, or None for all tools")
+        if compaction not in ("summary", "trim"):
+            raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
+        given = {"limits": limits, "policy": policy, "approve": approve, "rates": rates, "prices": prices}
+        functions, built_in = split_built_in(usable_parts(tools, given | {"settings": settings, "system": system}))
+        limits, policy = limits or Limits(), policy or Policy()
+        executor = Executor(functions, limits=limits)
+        if tools_shown is not None:
+            allowed = policy.may_declare
+            executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
+        self._setup = GateConfig(
+            model=open_model(model, mode=mode),
+            executor=executor,
+            built_in=tuple(built_in),
+            tools_shown=tools_shown,
+            limits=limits,
+            keeper=Guard(
+                tools=executor,
+                policy=policy,
+                approve=approve,
+                rates=rates or RateLimits(),
+                audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
+                cache=cache,
+            ),
+            store=open_store(store),
+            prices=dict(prices or {}),
+            compaction=compaction,
+            owns_store=isinstance(store, (str, PathLike)),
+            system=system,
+            settings=dict(settings or {}),
+        )
+        self._setup.view()  # Raises now what would fail in the first request.
+        # At hand for every run: to import it again in each takes longer than it seems.
+        self._code = driver
+        self._sessions = Sessions()
+        self._portal: BlockingPortal | None = None
+        self._portal_lock = threading.Lock()
+        self._users = 0
+        self._host: Gate | None = None
+        """The gate whose connections this one shares, if they are not its own."""
+        self._model: ModelLike = model
+        self._mode: Mode = mode
+        self._elicit = elicit
+
+    def using(self, model: ModelLike = None, *, mode: Mode | None = None, policy: Policy | None = None) -> Gate:
+        """The same gate with another model, another mode, another policy: everything else, sessions too, is shared.
+
+        So a conversation can change its model at any turn.
+
+        Raises:
+            UsageError: the model cannot be used, or not in this mode.
+        """
+        from dataclasses import replace
+
+        from callgate.models.choice import open_model
+        from callgate.run.config import DeclaredToolsCache
+
+        other = copy.copy(self)
+        other._model = self._model if model is None else model
+        other._mode = mode or self._mode
+        keeper = copy.copy(self._setup.keeper)
+        keeper.policy = policy or keeper.policy
+        opened = self._setup.model if model is None and mode is None else open_model(other._model, mode=other._mode)
+        other._setup = replace(self._setup, model=opened, keeper=keeper, views=DeclaredToolsCache())
+        other._portal, other._portal_lock, other._users = None, threading.Lock(), 0
+        other._host = None
+        return other
+
+    def adjusted(self, *, system: str | None = None, settings: Mapping[str, Any] | None = None) -> Gate:
+        """The same gate, model and connections included, that tells the model something more and asks with other settings.
+
+        `system` comes behind the gate's own words, `settings` go before the gate's own.
+        """
+        from dataclasses import replace
+
+        other = copy.copy(self)
+        other._setup = replace(
+            self._setup,
+            system="\n\n".join(filter(None, [self._setup.system, system])) or None,
+            settings={**self._setup.settings, **(settings or {})},
+        )
+        other._host = self._host or self
+        return other
+
+    @property
+    def definitions(self) -> list[ToolDefinition]:
+        """The tools that the model is told of: of servers, those that they have now."""
+        if self._setup.executor.is_live:
+            self._setup.executor.refresh()
+        return list(self._setup.view().declared)
+
+    @property
+    def policy(self) -> Policy:
+        """What decides about calls."""
+        return self._setup.keeper.policy
+
+    @property
+    def keeper(self) -> Guard:
+        """Who stands before its tools: policy, limits in time, audit log, and whoever is asked."""
+        return self._setup.keeper
+
+    @property
+    def system(self) -> str | None:
+        """What the model is told before every conversation."""
+        return self._setup.system
+
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """What the model is asked with."""
+        return self._setup.settings
+
+    @property
+    def model(self) -> Model:
+        """The model that answers."""
+        return self._setup.model
+
+    @property
+    def mode(self) -> Mode:
+        """How the model is told of tools."""
+        return self._mode
+
+    @property
+    def limits(self) -> Limits:
+        """Every bound of its runs."""
+        return self._setup.limits
+
+    @property
+    def store(self) -> Store:
+        """Where its sessions are kept."""
+        return self._setup.store
+
+    @property
+    def tools(self) -> Executor:
+        """What runs its tools."""
+        return self._setup.executor
+
+    @property
+    def declaration(self) -> Declaration:
+        """The tools as the model is told of them, with everything that got lost on the way."""
+        return self._setup.view().declaration
+
+    @property
+    def approve(self) -> Approve | None:
+        """Whoever is asked about calls; set it to let others be asked from the next run on."""
+        return self._setup.keeper.approve
+
+    @approve.setter
+    def approve(self, approve: Approve | None) -> None:
+        self._setup.keeper.approve = approve
+
+    @property
+    def elicit(self) -> Elicit | None:
+        """Whoever answers questions of MCP servers that have no `Host.elicit` of their own; set it for the next run.
+
+        A server is told when it is started whether there is somebody to ask.
+        """
+        return self._elicit
+
+    @elicit.setter
+    def elicit(self, elicit: Elicit | None) -> None:
+        self._elicit = elicit
+
+    def budget(self) -> dict[str, Remaining]:
+        """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
+        return self._setup.keeper.budget()
+
+    async def session_rules(self, session: str) -> list[SessionRule]:
+        """The lasting answers that a session goes by: what was answered with "always" and not revoked."""
+        async with self._held(session) as (known, _):
+            return list(known.loop.always.values())
+
+    async def revoke(self, session: str, rule: str | None = None) -> int:
+        """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
+        from callgate.machine import facts
+
+        async with self._held(session) as (known, lease):
+            revoked = [held for held in known.loop.always if rule in (None, held)]
+            if revoked:
+                await known.journal(self._setup.store, lease, [facts.AlwaysRevoked(rule=rule)])
+            return len(revoked)
+
+    async def rename(self, session: str, title: str) -> str:
+        """Gives a session a title, shortened to one line; returns it. Also while a run is under way.
+
+        Raises:
+            UsageError: there is no such session, or the title says nothing.
+            SessionBusy: another process is at work on it.
+        """
+        from callgate.machine import facts
+        from callgate.store.protocol import TITLE_CHARS_MAX
+
+        title = " ".join(title.split())[:TITLE_CHARS_MAX]
+        if not title:
+            raise UsageError("the title is empty: say what the session is to be called")
+        async with self._held(session) as (known, lease):
+            if not known.position:
+                raise UsageError(f"there is no session {session!r}")
+            await known.journal(self._setup.store, lease, [facts.Renamed(title=title)])
+        return title
+
+    async def prepare(self, *, tools: bool = True) -> None:
+        """Gets ready before anybody asks: tools are started, and a model that reads slowly reads the list of them.
+
+        Enter the gate (`async with gate`) before: what is started here is closed when nobody uses the gate any more. With
+        `tools=False` they are left alone, and it may be called on any event loop.
+
+        Raises:
+            UsageError: the model cannot be loaded.
+        """
+        from callgate.history.conversation import Conversation
+        from callgate.machine import facts
+
+        async with self._in_use() if tools else contextlib.nullcontext():
+            prepare = getattr(self._setup.model, "prepare", None)
+            if prepare is not None:
+                await prepare(self._setup.request(self._setup.view(), Conversation(), facts.AskModel("auto"), stream=True))
+
+    async def compact(self, session: str) -> int:
+        """Shortens the history of a session now: all but the user's last turn is summed up by the model, or left out.
+
+        Which of the two, `compaction` says. Returns how many contents it was; 0 when there is nothing to shorten.
+
+        Raises:
+            ModelError: there is no summary to be had. Nothing was changed.
+            UsageError: a run of the session is not over.
+        """
+        async with self._held(session) as (known, lease):
+            if known.driver is not None or known.loop.phase not in ("idle", "done"):
+                raise UsageError(f"session {session!r} is in the middle of a run: let that end first")
+            dropped = known.loop.conversation.cut_for(0)
+            if dropped:
+                await self._code.Driver(self._setup, known, lease, None).compact(dropped)
+            return dropped
+
+    # Running --------------------------------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        session: str | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
+        tool_choice: ToolChoice = "auto",
+        output: Any = None,
+        answers: Mapping[str, Approval] | None = None,
+        watch: Callable[[Event], Awaitable[None]] | None = None,
+    ) -> Reply:
+        """Runs until the model has answered, a limit is reached, or somebody must be asked.
+
+        Args:
+            prompt: What the user says: text, media, parts, or a list of these. None goes on where the session stopped.
+            session: The id of a conversation to go on with; a new id begins one; None begins one with an id made up.
+            history: Contents to begin from instead, repaired where they break a rule.
+            tool_choice: `auto`, `required`, `none`, `validated` or a tool's name; holds for the first request.
+            output: What the answer must be: a pydantic model, a dataclass, a TypedDict, a Literal, lists and dicts of these,
+                or a JSON Schema. `reply.output` is then a value of that type; tools can be called on the way to it.
+            answers: Answers to the approvals that a paused session waits for, by call id.
+            watch: Is told of every event while it happens, and waited for; the model is then asked for a stream.
+
+        Raises:
+            OutputError: no answer fits `output`, although the model was asked again; it carries the reply.
+            ModelError: the model could not be reached, or did not give a usable answer.
+            UsageError: the arguments cannot be used.
+        """
+        opening = self._code.opening_of(prompt, session, history, tool_choice, answers, output)
+        return await self._drive(opening, watch)
+
+    async def stream(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        session: str | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
+        tool_choice: ToolChoice = "auto",
+        output: Any = None,
+        answers: Mapping[str, Approval] | None = None,
+    ) -> AsyncIterator[Event]:
+        """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
+        import asyncio
+
+        from callgate.sync import Channel
+
+        channel: Channel[Event] = Channel(EVENTS_MAX)
+        opening = self._code.opening_of(prompt, session, history, tool_choice, answers, output)
+        task = asyncio.create_task(self._drive(opening, channel.send))
+        task.add_done_callback(lambda _: channel.close())
+        try:
+            async for event in channel:
+                yield event
+            await task
+        finally:
+            channel.close()
+            if not task.done():
+                task.cancel()
+                await asyncio.wait({task})
+
+    async def step(self, contents: str | Sequence[Content], *, tool_choice: ToolChoice = "auto") -> Answer:
+        """One request, nothing executed: for those who drive the loop themselves.
+
+        Raises:
+            ModelError: the model could not be reached, or its answer is not one.
+        """
+        import asyncio
+
+        from callgate.content.collect import Collector
+        from callgate.content.prompt import user_content
+        from callgate.history.conversation import Conversation
+        from callgate.machine import facts
+        from callgate.models import answering
+
+        conversation = Conversation([user_content(contents)] if isinstance(contents, str) else contents)
+        collector = Collector()
+        await asyncio.sleep(self._setup.keeper.model.book())
+        async with self._in_use():
+            request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
+            async with answering(self._setup.model, request) as items:
+                async for item in items:
+                    if isinstance(item, dict):
+                        collector.feed(item)
+        return collector.close()
+
+    def run_sync(
+        self,
+        prompt: Prompt | None = None,
+        *,
+        session: str | None = None,
+        history: Iterable[Mapping[str, Any]] | None = None,
+        tool_choice: ToolChoice = "auto",
+        output: Any = None,
+        answers: Mapping[str, Approval] | None = None,
+    ) -> Reply:
+        """As `run`, for code that is not async; works inside a running event loop (a notebook) too."""
+        from callgate.sync import BlockingPortal
+
+        with self._portal_lock:
+            portal = self._portal = self._portal or BlockingPortal()
+        return portal.run(
+            self.run(
+                prompt, session=session, history=history, tool_choice=tool_choice, output=output, answers=answers
+            )
+        )  # fmt: skip
+
+    def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
+        """Stops the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
+
+        Call it on the event loop of the run. Returns whether there was a run to stop. If so, whoever waits for the run gets
+        that reply whatever the run was doing, and never an `asyncio.CancelledError`. If not, nothing was changed: no run of
+        the session has begun, it is being stopped already, or its end is being told.
+        """
+        known = self._sessions.get(session)
+        return known is not None and known.driver is not None and known.driver.request_cancel(reason)
+
+    def open_calls(self, session: str) -> list[CallRecord]:
+        """The calls of a session's run that are not over yet; none if no run of it goes on here."""
+        known = self._sessions.get(session)
+        return [] if known is None or known.driver is None else known.loop.open_calls
+
+    def __enter__(self) -> Gate:
+        self._users += 1
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._users -= 1
+        self.close()
+
+    async def __aenter__(self) -> Gate:
+        self._users += 1
+        return self
+
+    async def __aexit__(self, *exc: object) -> None:
+        self._users -= 1
+        if self._users == 0:
+            await self._aclose()
+
+    def close(self) -> None:
+        """Closes what `run_sync` opened: connections, and the thread it runs in."""
+        with self._portal_lock:
+            portal, self._portal = self._portal, None
+        if portal is not None:
+            portal.run(self._aclose())
+            portal.close()
+
+    # Behind it ------------------------------------------------------------------------------------------------------------
+
+    async def _drive(self, opening: RunRequest, emit: Emit | None) -> Reply:
+        is_live = self._setup.executor.is_live
+        if not is_live:
+            self._check_choice(opening.tool_choice)
+        session, lease = await self._hold(opening.session)
+        try:
+            if is_live:  # Which tools there are is known only now.
+                self._check_choice(opening.tool_choice)
+            driver = session.driver = self._code.Driver(self._setup, session, lease, emit, person=self._elicit)
+            self._sessions.keep_leases(driver.event_loop)
+            return await driver.drive(opening)
+        finally:
+            session.driver = None
+            await self._let_go(session, lease)
+
+    def _check_choice(self, choice: ToolChoice) -> None:
+        """Raises now what would fail in the first request."""
+        if choice not in ("auto", "none"):
+            from callgate.declaration import tool_config
+
+            tool_config(choice, self._setup.view().known.names)
+
+    @contextlib.asynccontextmanager
+    async def _held(self, session_id: str) -> AsyncGenerator[tuple[Session, Lease]]:
+        """A session to look at or to write to, beside a run that holds it or by itself."""
+        session = self._sessions.get(session_id)
+        if session is not None and session.driver is not None:
+            yield session, session.driver.lease
+            return
+        session, lease = await self._hold(session_id)
+        try:
+            yield session, lease
+        finally:
+            await self._let_go(session, lease)
+
+    async def _hold(self, session_id: str | None) -> tuple[Session, Lease]:
+        """A session in hand, with the tools started: they live as long as a run, or as long as the gate is entered."""
+        gate = self._host or self
+        gate._users += 1
+        try:
+            if self._setup.executor.is_live:
+                await self._setup.executor.start_tools(gate)
+            return await self._sessions.hold(session_id, self._setup.store, wait_s=self._setup.limits.session_wait_s)
+        except BaseException:
+            await gate.__aexit__()
+            raise
+
+    async def _let_go(self, session: Session, lease: Lease) -> None:
+        try:
+            await self._sessions.let_go(session, lease, self._setup.store)
+        finally:
+            await (self._host or self).__aexit__()
+
+    @contextlib.asynccontextmanager
+    async def _in_use(self) -> AsyncGenerator[None]:
+        async with self._host or self as gate:
+            await self._setup.executor.start_tools(gate)
+            yield
+
+    async def _aclose(self) -> None:
+        await self._setup.executor.stop_tools(self)
+        await self._setup.aclose()

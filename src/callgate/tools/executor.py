@@ -1,0 +1,297 @@
+"""An allowed call -> one `ToolResult`: run with a deadline that is kept, whatever the tool does.
+
+Checked calls come in, results go out; every call gets exactly one, and none raises. This file decides nothing: what may run
+was decided before; how one call runs is in `running.py`. Sync functions run in threads of their own, so that one that never
+returns holds up neither the loop nor the end of the program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+import logging
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, cast
+
+from callgate.content.tool_names import resolve_name, unknown_name_sentence
+from callgate.declaration import declared_names, digest
+from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
+from callgate.errors import ToolNotDeclarable
+from callgate.foreign import adopted
+from callgate.machine import facts
+from callgate.machine.machine import startable
+from callgate.schema import check_arguments
+from callgate.strict_json import without_surrogates
+from callgate.threads import THREADS
+from callgate.tools.call import CallObserver, RunningCall
+from callgate.tools.toolsets import LiveTools, LiveToolset, Runnable, Toolset
+from callgate.types import (
+    CallState,
+    FunctionCall,
+    Limits,
+    ToolContext,
+    ToolDefinition,
+    ToolResult,
+)
+
+__all__ = ["Executor", "Runnable", "Toolset"]
+
+logger = logging.getLogger("callgate.tools.executor")
+
+PREVIEW_S = 5.0
+PREVIEW_CHARS_MAX = 100_000
+
+
+class Executor:
+    """A set of tools that can be called by name.
+
+    ```python
+    executor = Executor([get_weather])
+    results = await executor.execute_all(function_calls(response))
+    ```
+    """
+
+    def __init__(self, tools: Iterable[object] = (), *, limits: Limits | None = None) -> None:
+        self.limits = limits or Limits()
+        self._own: dict[str, Runnable] = {}
+        self._live = LiveTools()
+        self._is_live = False
+        self._tools: dict[str, Runnable] = {}
+        self._ever: dict[str, Runnable] = {}
+        """Tools that are there or were: a call that was checked may outlive the place of its tool in the list."""
+        self._digests: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+        self.toolsets: list[Toolset] = []
+        """The places that tools come from, functions of the program left out."""
+        self.register(*tools)
+
+    def register(self, *tools: object) -> None:
+        """Adds functions, runnables, toolsets and tools of other frameworks: all of them, or none if one cannot be added.
+
+        Raises:
+            ToolNotDeclarable: a tool cannot be declared, or its name is taken.
+        """
+        added: dict[str, Runnable] = {}
+        tools = tuple(item if (ours := adopted(item, self.limits)) is None else ours for item in tools)
+        live = [item for item in tools if isinstance(item, LiveToolset)]
+        for runnable in _runnables([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
+            name = runnable.definition.name
+            if name in added or name in self._own:
+                raise ToolNotDeclarable(f"a tool named {name!r} is registered already: give one of them another name=")
+            added[name] = runnable
+        declared_names([tool.definition for tool in (*self._own.values(), *added.values())])
+        self._own |= added
+        self.toolsets += [item for item in tools if isinstance(item, Toolset) and not isinstance(item, Runnable)]
+        for toolset in live:
+            self._live.add(toolset)
+        self._is_live = bool(self._live)
+        self._take_in(self._own if not self._live else self._own | self._live.runnables(self._own))
+
+    def _take_in(self, tools: dict[str, Runnable]) -> None:
+        known = self._tools
+        self._names = declared_names([tool.definition for tool in tools.values()])
+        kept = {name: self._digests[name] for name, tool in tools.items() if known.get(name) is tool}
+        self._digests = {name: kept.get(name) or digest(tool.definition) for name, tool in tools.items()}
+        self._tools = dict(tools)
+        self._ever |= tools
+
+    # Tools that come and go -----------------------------------------------------------------------------------------------
+
+    @property
+    def is_live(self) -> bool:
+        """Whether some of the tools come from places that must be started, and may change."""
+        return self._is_live
+
+    async def start_tools(self, owner: object) -> None:
+        """Starts what must be started before its tools are known. What does not start is told by `complaints`."""
+        if self._live:
+            await self._live.start(owner)
+            self.refresh()
+
+    async def stop_tools(self, owner: object) -> None:
+        """Stops what was started, unless somebody else still uses it."""
+        if self._live:
+            await self._live.aclose(owner)
+
+    def refresh(self) -> None:
+        """Takes in what has changed since the last time."""
+        if self._live.have_changed():
+            self._take_in(self._own | self._live.runnables(self._own))
+
+    def complaints(self) -> list[str]:
+        """What a person should know of the places that tools come from."""
+        return self._live.complaints()
+
+    @property
+    def definitions(self) -> list[ToolDefinition]:
+        """The definitions of all tools in the order in which they were registered."""
+        return [tool.definition for tool in self._tools.values()]
+
+    @property
+    def digests(self) -> Mapping[str, str]:
+        """Tool name -> a hash of what was declared of it."""
+        return self._digests
+
+    def definition(self, name: str) -> ToolDefinition:
+        """The definition of one tool, by its own name."""
+        return self._ever[name].definition
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._tools
+
+    def __len__(self) -> int:
+        return len(self._tools)
+
+    def __repr__(self) -> str:
+        return f"Executor({', '.join(self._tools)})"
+
+    def check(self, call: FunctionCall) -> facts.CallChecked:
+        """Finds the tool and checks the arguments. Nothing runs, and nothing is raised for what a model did wrong."""
+        if call.problem is not None:
+            return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(call.problem,))
+        name = call.name if call.name in self._tools else resolve_name(call.wire_name or call.name, self._names)
+        if name is None:
+            problem = unknown_name_sentence(call.wire_name or call.name, self._tools)
+            return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(problem,))
+        try:
+            checked = check_arguments(self.definition(name), call.args)
+        except ToolNotDeclarable as error:
+            # The tool was left out of the declaration for this; a model that calls it all the same is told why.
+            return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(f"Not run: {error}.",))
+        problems = tuple(checked.problems or self._tools[name].problems(checked.args))
+        if problems:
+            listed = "; ".join(problem.rstrip(".") for problem in problems)
+            problems = (f"The arguments of {name!r} are not valid: {listed}. Correct them and call again.",)
+        return facts.CallChecked(
+            id=call.id,
+            tool=name,
+            args=checked.args,
+            problems=problems,
+            coercions=tuple(checked.coercions),
+            digest=self._digests[name],
+        )
+
+    async def preview(self, call: FunctionCall) -> str | None:
+        """What a checked call would change, if its tool can say: a `preview(args)` of a runnable. Never raises."""
+        offer = getattr(self._tools[call.name], "preview", None)
+        if offer is None:
+            return None
+        try:
+            async with asyncio.timeout(PREVIEW_S):
+                text = await offer(dict(call.args))
+        except Exception:
+            # The user's code, and only a help for whoever is asked: the question stands without it.
+            logger.exception("the preview of %r failed", call.name)
+            return None
+        text = None if text is None else without_surrogates(str(text))
+        if text is None or len(text) <= PREVIEW_CHARS_MAX:
+            return text
+        return f"{text[:PREVIEW_CHARS_MAX]}\n... {len(text) - PREVIEW_CHARS_MAX} more characters are not shown"
+
+    def start(self, call: FunctionCall, watch: CallObserver | None = None) -> RunningCall:
+        """Starts a checked call on the running event loop. Whatever happens to it, there will be one result."""
+        return RunningCall(self._ever[call.name], call, self.limits, watch or CallObserver())
+
+    async def execute(self, call: FunctionCall) -> ToolResult:
+        """Checks a call and runs it. A call that cannot run gives an error result, never an exception."""
+        checked = self.check(call)
+        if checked.tool is None or checked.problems:
+            error = " ".join(checked.problems)
+            return ToolResult(call_id=call.id, name=checked.tool or call.name, status="failed", error=error)
+        return await self.start(replace(call, name=checked.tool, args=checked.args)).wait()
+
+    async def execute_all(self, calls: Sequence[FunctionCall]) -> list[ToolResult]:
+        """Runs the calls of one turn: in parallel up to the limit, ordered ones one after another. Results in call order."""
+        slots = [_Slot(call, ordered=self._is_ordered(call)) for call in calls]
+        running: dict[asyncio.Task[ToolResult], _Slot] = {}
+        try:
+            while not all(slot.result for slot in slots):
+                for index in startable(slots, self.limits.parallel):
+                    slots[index].state = "started"
+                    running[asyncio.create_task(self.execute(slots[index].call))] = slots[index]
+                done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    slot = running.pop(task)
+                    slot.result = task.result()
+                    slot.state = slot.result.status
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
+        return [slot.result for slot in slots if slot.result]
+
+    def _is_ordered(self, call: FunctionCall) -> bool:
+        name = resolve_name(call.name, self._names) or call.name
+        return name in self._tools and self.definition(name).ordered
+
+    @staticmethod
+    def abandoned() -> int:
+        """Threads of this process whose tool went on after its deadline and has not returned yet."""
+        return THREADS.abandoned
+
+
+@dataclass(slots=True)
+class _Slot:
+    call: FunctionCall
+    ordered: bool
+    state: CallState = "allowed"
+    result: ToolResult | None = None
+
+
+def _runnables(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
+    for item in tools:
+        if isinstance(item, Runnable):
+            yield item
+        elif isinstance(item, Toolset):
+            yield from item.runnables()
+        elif isinstance(item, FunctionTool) or callable(item):
+            yield _function_runner(item if isinstance(item, FunctionTool) else function_tool(item), limits)
+        else:
+            raise ToolNotDeclarable(f"{item!r} is not a tool: pass a function, or an object that offers tools")
+
+
+def _function_runner(tool: FunctionTool, limits: Limits) -> Runnable:
+    if tool.isolation != "process":
+        return FunctionRunner(tool, limits)
+    from callgate.workers.isolated import IsolatedFunction  # Few programs have one, and all would pay for the import.
+
+    return IsolatedFunction(tool)
+
+
+# Functions ---------------------------------------------------------------------------------------------------------------
+
+
+class FunctionRunner:
+    """Runs a Python function: on the loop if it is async or asks for it, in a thread otherwise."""
+
+    def __init__(self, tool: FunctionTool, limits: Limits) -> None:
+        self.definition = tool.definition
+        self._tool = tool
+        self._abandoned_max = limits.abandoned_threads
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """What the function's own types refuse, beyond its schema."""
+        try:
+            self._tool.bind(args, None)
+        except ArgumentsInvalid as error:
+            return error.problems
+        return ()
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
+        """Calls the function with its declared types. The items of a generator become a list."""
+        positional, named = self._tool.bind(args, context)
+        call = functools.partial(self._tool.fn, *positional, **named)
+        if self._tool.is_async:
+            value = call()
+        elif self._tool.run_in == "loop":
+            await asyncio.sleep(0)  # It holds the loop from here on; whoever shows that it has started comes first.
+            value = call()
+        else:
+            value = await THREADS.run(call, abandoned_max=self._abandoned_max)
+        if inspect.isawaitable(value):
+            value = await value
+        if inspect.isasyncgen(value):
+            return [item async for item in cast("AsyncIterator[Any]", value)]
+        return value

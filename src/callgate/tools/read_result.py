@@ -1,0 +1,53 @@
+"""Results that are too long to be shown whole: the tool by which a model reads on in them.
+
+An id of a call and a place come in, a piece of its result goes out. Where results are kept is the runtime's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any
+
+from callgate.content.tool_names import READ_RESULT
+from callgate.errors import ToolError
+from callgate.types import ToolContext, ToolDefinition
+
+__all__ = ["ReadResult"]
+
+PIECE_CHARS = 20_000
+
+
+class ReadResult:
+    """The tool `read_result`. `find` gives the whole text of a call's result, or None when there is none."""
+
+    definition = ToolDefinition(
+        name=READ_RESULT,
+        description="Reads a piece of a long result of an earlier call, of which only the beginning and the end were shown.",
+        input_schema={
+            "type": "object",
+            "properties": {
+                "id": {"type": "string", "description": "The id of the call, as the note with its result says."},
+                "start": {"type": "integer", "minimum": 0, "default": 0, "description": "The first character to read."},
+                "chars": {"type": "integer", "minimum": 1, "maximum": PIECE_CHARS, "default": PIECE_CHARS},
+            },
+            "required": ["id"],
+            "additionalProperties": False,
+        },
+        read_only=True,
+    )
+
+    def __init__(self, find: Callable[[str, str], Awaitable[str | None]]) -> None:
+        self._find = find
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """Nothing beyond the schema."""
+        return ()
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
+        """The piece, where it ends, and how long the whole is."""
+        text = await self._find(context.session or "", args["id"])
+        if text is None:
+            raise ToolError(f"There is no result of a call with the id {args['id']!r} in this conversation.")
+        start = args.get("start", 0)
+        piece = text[start : start + args.get("chars", PIECE_CHARS)]
+        return {"text": piece, "start": start, "end": start + len(piece), "total": len(text)}

@@ -1,0 +1,132 @@
+"""Sessions in hand: read when somebody else has written, held by one at a time, renewed in time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from callgate import Gate, ScriptedModel
+from callgate.content.read import text_of
+from callgate.machine.facts import Fact
+from callgate.store import Lease, MemoryStore
+from callgate.testing import call
+
+WAIT_S = 30
+
+
+class Watched(MemoryStore):
+    """Notes what is read and renewed, and can fail once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.read: list[tuple[str, int]] = []
+        self.renewed: list[str] = []
+        self.on_renewal = asyncio.Event()
+        self.fails = False
+
+    async def load(self, session: str, *, start: int = 0) -> list[Fact]:
+        self.read.append((session, start))
+        return await super().load(session, start=start)
+
+    async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
+        await super().renew(lease)
+        self.renewed.append(lease.session)
+        self.on_renewal.set()
+
+    async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
+        if self.fails:
+            self.fails = False
+            raise OSError("the disk is gone")
+        await super().append(lease, facts, position=position, durable=durable)
+
+
+def run(work: Any) -> Any:
+    return asyncio.run(asyncio.wait_for(work, WAIT_S))
+
+
+def said(contents: Sequence[Any]) -> list[str]:
+    return [text_of(content) for content in contents]
+
+
+def test_a_journal_is_read_once_when_a_session_goes_on_and_not_again_while_nobody_else_writes() -> None:
+    async def story() -> tuple[list[tuple[str, int]], list[str]]:
+        store = Watched()
+        gate = Gate(ScriptedModel(["One.", "Two.", "Three."]), store=store)
+        for prompt in ("a", "b", "c"):
+            reply = await gate.run(prompt, session="s")
+        return store.read, said(reply.contents)
+
+    read, contents = run(story())
+    assert read == [("s", 0)]
+    assert contents == ["a", "One.", "b", "Two.", "c", "Three."]
+
+
+def test_what_another_gate_has_added_is_read_from_where_it_begins() -> None:
+    async def story() -> tuple[list[tuple[str, int]], list[str]]:
+        store = Watched()
+        here, there = (Gate(ScriptedModel(["Here."] * 3), store=store), Gate(ScriptedModel(["There."]), store=store))
+        await here.run("a", session="s")
+        await here.run("b", session="s")
+        written = len(await MemoryStore.load(store, "s"))
+        await there.run("c", session="s")
+        store.read.clear()
+        reply = await here.run("d", session="s")
+        assert store.read == [("s", written)]
+        return store.read, said(reply.contents)
+
+    _, contents = run(story())
+    assert contents == ["a", "Here.", "b", "Here.", "c", "There.", "d", "Here."]
+
+
+def test_runs_of_one_new_session_that_begin_together_come_one_after_another() -> None:
+    async def story() -> tuple[list[str], list[tuple[str, int]]]:
+        store = Watched()
+        gate = Gate(ScriptedModel(["One.", "Two.", "Three."]), store=store)
+        *_, last = await asyncio.gather(*(gate.run(prompt, session="s") for prompt in "abc"))
+        return said(last.contents), store.read
+
+    contents, read = run(story())
+    assert contents == ["a", "One.", "b", "Two.", "c", "Three."]
+    assert read == []  # Whoever waited had it in hand already.
+
+
+def test_after_a_journal_that_failed_the_session_is_read_anew_also_by_those_who_waited() -> None:
+    async def story() -> list[str]:
+        store = Watched()
+        gate = Gate(ScriptedModel(["One.", "Two.", "Three."]), store=store)
+        await gate.run("a", session="s")
+        store.fails = True
+        failing = asyncio.create_task(gate.run("lost", session="s"))
+        waiting = asyncio.create_task(gate.run("b", session="s"))
+        with pytest.raises(OSError, match="the disk is gone"):
+            await failing
+        return said((await waiting).contents)
+
+    assert run(story()) == ["a", "One.", "b", "Two."]
+
+
+def test_one_timer_renews_the_leases_of_all_runs_and_ends_when_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("callgate.run.sessions.LEASE_S", 0.03)
+
+    async def story() -> None:
+        store, go_on = Watched(), asyncio.Event()
+
+        async def wait() -> str:
+            await go_on.wait()
+            return "done"
+
+        gate = Gate(ScriptedModel([call("wait"), call("wait"), "One.", "Two."]), [wait], store=store)
+        runs = [asyncio.create_task(gate.run("Go", session=name)) for name in ("s", "t")]
+        while sorted(store.renewed)[-1:] != ["t"] or len(store.renewed) < 4:
+            store.on_renewal.clear()
+            await store.on_renewal.wait()
+        assert set(store.renewed) == {"s", "t"}
+        go_on.set()
+        await asyncio.gather(*runs)
+        gate._sessions._renew(asyncio.get_running_loop())
+        assert gate._sessions._renewing == set()
+
+    run(story())
