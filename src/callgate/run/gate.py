@@ -28,7 +28,9 @@ if TYPE_CHECKING:
     from callgate.models.choice import ModelLike
     from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
     from callgate.permission.guard import Guard
-    from callgate.run.run import Emit, RunRequest, Session
+    from callgate.run.context import Emit
+    from callgate.run.opening import RunRequest
+    from callgate.run.sessions import Session
     from callgate.store import Lease, Store
     from callgate.sync import BlockingPortal, Channel
     from callgate.tools.executor import Executor
@@ -94,7 +96,6 @@ class Gate:
         from callgate.models.choice import open_model
         from callgate.permission import AuditLog, Policy, RateLimits
         from callgate.permission.guard import Guard
-        from callgate.run import run as driver
         from callgate.run.config import GateConfig, usable_parts
         from callgate.run.sessions import Sessions
         from callgate.store import open_store
@@ -114,13 +115,13 @@ class Gate:
         if tools_shown is not None:
             allowed = policy.may_declare
             executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
-        self._setup = GateConfig(
+        self._config = GateConfig(
             model=open_model(model, mode=mode),
             executor=executor,
             built_in=tuple(built_in),
             tools_shown=tools_shown,
             limits=limits,
-            keeper=Guard(
+            guard=Guard(
                 tools=executor,
                 policy=policy,
                 approve=approve,
@@ -135,9 +136,7 @@ class Gate:
             system=system,
             settings=dict(settings or {}),
         )
-        self._setup.view()  # Raises now what would fail in the first request.
-        # At hand for every run: to import it again in each takes longer than it seems.
-        self._code = driver
+        self._config.declare()  # Raises now what would fail in the first request.
         self._sessions = Sessions()
         self._portal: BlockingPortal | None = None
         self._portal_lock = threading.Lock()
@@ -164,10 +163,10 @@ class Gate:
         other = copy.copy(self)
         other._model = self._model if model is None else model
         other._mode = mode or self._mode
-        keeper = copy.copy(self._setup.keeper)
+        keeper = copy.copy(self._config.guard)
         keeper.policy = policy or keeper.policy
-        opened = self._setup.model if model is None and mode is None else open_model(other._model, mode=other._mode)
-        other._setup = replace(self._setup, model=opened, keeper=keeper, views=DeclaredToolsCache())
+        opened = self._config.model if model is None and mode is None else open_model(other._model, mode=other._mode)
+        other._config = replace(self._config, model=opened, guard=keeper, cache=DeclaredToolsCache())
         other._portal, other._portal_lock, other._users = None, threading.Lock(), 0
         other._host = None
         return other
@@ -180,10 +179,10 @@ class Gate:
         from dataclasses import replace
 
         other = copy.copy(self)
-        other._setup = replace(
-            self._setup,
-            system="\n\n".join(filter(None, [self._setup.system, system])) or None,
-            settings={**self._setup.settings, **(settings or {})},
+        other._config = replace(
+            self._config,
+            system="\n\n".join(filter(None, [self._config.system, system])) or None,
+            settings={**self._config.settings, **(settings or {})},
         )
         other._host = self._host or self
         return other
@@ -191,34 +190,34 @@ class Gate:
     @property
     def definitions(self) -> list[ToolDefinition]:
         """The tools that the model is told of: of servers, those that they have now."""
-        if self._setup.executor.is_live:
-            self._setup.executor.refresh()
-        return list(self._setup.view().declared)
+        if self._config.executor.is_live:
+            self._config.executor.refresh()
+        return list(self._config.declare().definitions)
 
     @property
     def policy(self) -> Policy:
         """What decides about calls."""
-        return self._setup.keeper.policy
+        return self._config.guard.policy
 
     @property
     def keeper(self) -> Guard:
         """Who stands before its tools: policy, limits in time, audit log, and whoever is asked."""
-        return self._setup.keeper
+        return self._config.guard
 
     @property
     def system(self) -> str | None:
         """What the model is told before every conversation."""
-        return self._setup.system
+        return self._config.system
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """What the model is asked with."""
-        return self._setup.settings
+        return self._config.settings
 
     @property
     def model(self) -> Model:
         """The model that answers."""
-        return self._setup.model
+        return self._config.model
 
     @property
     def mode(self) -> Mode:
@@ -228,31 +227,31 @@ class Gate:
     @property
     def limits(self) -> Limits:
         """Every bound of its runs."""
-        return self._setup.limits
+        return self._config.limits
 
     @property
     def store(self) -> Store:
         """Where its sessions are kept."""
-        return self._setup.store
+        return self._config.store
 
     @property
     def tools(self) -> Executor:
         """What runs its tools."""
-        return self._setup.executor
+        return self._config.executor
 
     @property
     def declaration(self) -> Declaration:
         """The tools as the model is told of them, with everything that got lost on the way."""
-        return self._setup.view().declaration
+        return self._config.declare().declaration
 
     @property
     def approve(self) -> Approve | None:
         """Whoever is asked about calls; set it to let others be asked from the next run on."""
-        return self._setup.keeper.approve
+        return self._config.guard.approve
 
     @approve.setter
     def approve(self, approve: Approve | None) -> None:
-        self._setup.keeper.approve = approve
+        self._config.guard.approve = approve
 
     @property
     def elicit(self) -> Elicit | None:
@@ -268,21 +267,21 @@ class Gate:
 
     def budget(self) -> dict[str, Remaining]:
         """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
-        return self._setup.keeper.budget()
+        return self._config.guard.budget()
 
     async def session_rules(self, session: str) -> list[SessionRule]:
         """The lasting answers that a session goes by: what was answered with "always" and not revoked."""
         async with self._held(session) as (known, _):
-            return list(known.loop.always.values())
+            return list(known.machine.always.values())
 
     async def revoke(self, session: str, rule: str | None = None) -> int:
         """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
         from callgate.machine import facts
 
         async with self._held(session) as (known, lease):
-            revoked = [held for held in known.loop.always if rule in (None, held)]
+            revoked = [held for held in known.machine.always if rule in (None, held)]
             if revoked:
-                await known.journal(self._setup.store, lease, [facts.AlwaysRevoked(rule=rule)])
+                await known.journal(self._config.store, lease, [facts.AlwaysRevoked(rule=rule)])
             return len(revoked)
 
     async def rename(self, session: str, title: str) -> str:
@@ -301,7 +300,7 @@ class Gate:
         async with self._held(session) as (known, lease):
             if not known.position:
                 raise UsageError(f"there is no session {session!r}")
-            await known.journal(self._setup.store, lease, [facts.Renamed(title=title)])
+            await known.journal(self._config.store, lease, [facts.Renamed(title=title)])
         return title
 
     async def prepare(self, *, tools: bool = True) -> None:
@@ -317,9 +316,11 @@ class Gate:
         from callgate.machine import facts
 
         async with self._in_use() if tools else contextlib.nullcontext():
-            prepare = getattr(self._setup.model, "prepare", None)
+            prepare = getattr(self._config.model, "prepare", None)
             if prepare is not None:
-                await prepare(self._setup.request(self._setup.view(), Conversation(), facts.AskModel("auto"), stream=True))
+                await prepare(
+                    self._config.request(self._config.declare(), Conversation(), facts.AskModel("auto"), stream=True)
+                )
 
     async def compact(self, session: str) -> int:
         """Shortens the history of a session now: all but the user's last turn is summed up by the model, or left out.
@@ -330,12 +331,14 @@ class Gate:
             ModelError: there is no summary to be had. Nothing was changed.
             UsageError: a run of the session is not over.
         """
+        from callgate.run.run import Run
+
         async with self._held(session) as (known, lease):
-            if known.driver is not None or known.loop.phase not in ("idle", "done"):
+            if known.run is not None or known.machine.phase not in ("idle", "done"):
                 raise UsageError(f"session {session!r} is in the middle of a run: let that end first")
-            dropped = known.loop.conversation.cut_for(0)
+            dropped = known.machine.conversation.cut_for(0)
             if dropped:
-                await self._code.Driver(self._setup, known, lease, None).compact(dropped)
+                await Run(self._config, known, lease, None).compact(dropped)
             return dropped
 
     # Running --------------------------------------------------------------------------------------------------------------
@@ -368,7 +371,9 @@ class Gate:
             ModelError: the model could not be reached, or did not give a usable answer.
             UsageError: the arguments cannot be used.
         """
-        opening = self._code.opening_of(prompt, session, history, tool_choice, answers, output)
+        from callgate.run.opening import new_request
+
+        opening = new_request(prompt, session, history, tool_choice, answers, output)
         return await self._drive(opening, watch)
 
     async def stream(
@@ -387,7 +392,9 @@ class Gate:
         from callgate.sync import Channel
 
         channel: Channel[Event] = Channel(EVENTS_MAX)
-        opening = self._code.opening_of(prompt, session, history, tool_choice, answers, output)
+        from callgate.run.opening import new_request
+
+        opening = new_request(prompt, session, history, tool_choice, answers, output)
         task = asyncio.create_task(self._drive(opening, channel.send))
         task.add_done_callback(lambda _: channel.close())
         try:
@@ -416,10 +423,10 @@ class Gate:
 
         conversation = Conversation([user_content(contents)] if isinstance(contents, str) else contents)
         collector = Collector()
-        await asyncio.sleep(self._setup.keeper.model.book())
+        await asyncio.sleep(self._config.guard.model.book())
         async with self._in_use():
-            request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
-            async with answering(self._setup.model, request) as items:
+            request = self._config.request(self._config.declare(), conversation, facts.AskModel(tool_choice), stream=False)
+            async with answering(self._config.model, request) as items:
                 async for item in items:
                     if isinstance(item, dict):
                         collector.feed(item)
@@ -454,12 +461,12 @@ class Gate:
         the session has begun, it is being stopped already, or its end is being told.
         """
         known = self._sessions.get(session)
-        return known is not None and known.driver is not None and known.driver.request_cancel(reason)
+        return known is not None and known.run is not None and known.run.request_cancel(reason)
 
     def open_calls(self, session: str) -> list[CallRecord]:
         """The calls of a session's run that are not over yet; none if no run of it goes on here."""
         known = self._sessions.get(session)
-        return [] if known is None or known.driver is None else known.loop.open_calls
+        return [] if known is None or known.run is None else known.machine.open_calls
 
     def __enter__(self) -> Gate:
         self._users += 1
@@ -489,18 +496,20 @@ class Gate:
     # Behind it ------------------------------------------------------------------------------------------------------------
 
     async def _drive(self, opening: RunRequest, emit: Emit | None) -> Reply:
-        is_live = self._setup.executor.is_live
+        from callgate.run.run import Run
+
+        is_live = self._config.executor.is_live
         if not is_live:
             self._check_choice(opening.tool_choice)
         session, lease = await self._hold(opening.session)
         try:
             if is_live:  # Which tools there are is known only now.
                 self._check_choice(opening.tool_choice)
-            driver = session.driver = self._code.Driver(self._setup, session, lease, emit, person=self._elicit)
-            self._sessions.keep_leases(driver.event_loop)
-            return await driver.drive(opening)
+            run = session.run = Run(self._config, session, lease, emit, person=self._elicit)
+            self._sessions.keep_leases(run.event_loop)
+            return await run.drive(opening)
         finally:
-            session.driver = None
+            session.run = None
             await self._let_go(session, lease)
 
     def _check_choice(self, choice: ToolChoice) -> None:
@@ -508,14 +517,14 @@ class Gate:
         if choice not in ("auto", "none"):
             from callgate.declaration import tool_config
 
-            tool_config(choice, self._setup.view().known.names)
+            tool_config(choice, self._config.declare().known.names)
 
     @contextlib.asynccontextmanager
     async def _held(self, session_id: str) -> AsyncGenerator[tuple[Session, Lease]]:
         """A session to look at or to write to, beside a run that holds it or by itself."""
         session = self._sessions.get(session_id)
-        if session is not None and session.driver is not None:
-            yield session, session.driver.lease
+        if session is not None and session.run is not None:
+            yield session, session.run.lease
             return
         session, lease = await self._hold(session_id)
         try:
@@ -528,25 +537,25 @@ class Gate:
         gate = self._host or self
         gate._users += 1
         try:
-            if self._setup.executor.is_live:
-                await self._setup.executor.start_tools(gate)
-            return await self._sessions.hold(session_id, self._setup.store, wait_s=self._setup.limits.session_wait_s)
+            if self._config.executor.is_live:
+                await self._config.executor.start_tools(gate)
+            return await self._sessions.hold(session_id, self._config.store, wait_s=self._config.limits.session_wait_s)
         except BaseException:
             await gate.__aexit__()
             raise
 
     async def _let_go(self, session: Session, lease: Lease) -> None:
         try:
-            await self._sessions.let_go(session, lease, self._setup.store)
+            await self._sessions.let_go(session, lease, self._config.store)
         finally:
             await (self._host or self).__aexit__()
 
     @contextlib.asynccontextmanager
     async def _in_use(self) -> AsyncGenerator[None]:
         async with self._host or self as gate:
-            await self._setup.executor.start_tools(gate)
+            await self._config.executor.start_tools(gate)
             yield
 
     async def _aclose(self) -> None:
-        await self._setup.executor.stop_tools(self)
-        await self._setup.aclose()
+        await self._config.executor.stop_tools(self)
+        await self._config.aclose()

@@ -1,7 +1,7 @@
 """The sessions that a gate has in hand: found or begun, held against others while work is done on them, and let go of.
 
 Ids come in, sessions go out with what is known of them by now; the lease of each run is renewed while it lasts. How a run
-goes is in `driver.py`.
+goes is in `run.py`.
 """
 
 from __future__ import annotations
@@ -10,20 +10,87 @@ import asyncio
 import contextvars
 import logging
 import os
+import time
 from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
 
 from callgate.errors import SessionBusy, StoreError
+from callgate.machine import facts
 from callgate.machine.machine import RunMachine
-from callgate.run.run import Session
 from callgate.store import LEASE_S, Lease, Store
 from callgate.store.memory import ANONYMOUS_PREFIX
 from callgate.store.owner import new_owner
+from callgate.types import CallRecord
 
-__all__ = ["Sessions"]
+__all__ = ["ActiveRun", "Session", "Sessions"]
 
 logger = logging.getLogger("callgate.run.run")
 
 SESSIONS_CACHED = 256
+
+
+class ActiveRun(Protocol):
+    """A run that goes on, as others see it."""
+
+    @property
+    def lease(self) -> Lease:
+        """The right to write to the session."""
+        ...
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that it runs on."""
+        ...
+
+    def renew_lease(self) -> None:
+        """Renew the lease of the run."""
+        ...
+
+    def request_cancel(self, reason: str) -> bool:
+        """Stop the run in good order; return whether it will end as cancelled because of this."""
+        ...
+
+
+@dataclass(slots=True)
+class Session:
+    """A conversation that this gate has in hand."""
+
+    id: str
+    machine: RunMachine
+    position: int
+    """Facts in the journal."""
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    users: int = 0
+    """Who has it in hand, or waits for that."""
+    is_new: bool = True
+    """Whether there was nothing in the journal when it was last taken in hand."""
+    run: ActiveRun | None = None
+    is_reported: bool = False
+    """Whether what is wrong with its journal was reported."""
+    broken: bool = False
+    """The journal could not be written, so the state in memory is not to be trusted."""
+    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def journal(
+        self, store: Store, lease: Lease, new_facts: Sequence[facts.Fact], *, durable: bool = False
+    ) -> list[CallRecord]:
+        """Journals facts, then takes them in; gives out the calls that they settled."""
+        # As `async with` would do it, with two coroutines less for each fact.
+        await self.writing.acquire()
+        try:
+            now_s = time.time()
+            new_facts = [fact if fact.at_s is not None else facts.dated(fact, now_s) for fact in new_facts]
+            try:
+                await store.append(lease, new_facts, position=self.position, durable=durable)
+            except BaseException:
+                self.broken = True
+                raise
+            self.position += len(new_facts)
+            return [record for fact in new_facts for record in self.machine.apply(fact)]
+        finally:
+            self.writing.release()
 
 
 class Sessions:
@@ -63,11 +130,9 @@ class Sessions:
             raise
         try:
             if session.broken or lease.position < session.position:  # Or it was deleted and begun again elsewhere.
-                session.loop, session.position, session.broken = RunMachine(), 0, False
+                session.machine, session.position, session.broken = RunMachine(), 0, False
             if lease.position > session.position:
-                for fact in await store.load(session.id, start=session.position):
-                    session.loop.apply(fact)
-                    session.position += 1
+                await _catch_up(session, store)
         except BaseException:
             await self.let_go(session, lease, store)
             raise
@@ -123,7 +188,7 @@ class Sessions:
         session.users -= 1
         if session.users:
             return
-        if session.broken or (session.is_new and session.loop.phase in ("idle", "done")):
+        if session.broken or (session.is_new and session.machine.phase in ("idle", "done")):
             del self._known[session.id]
             return
         self._known.move_to_end(session.id)
@@ -139,11 +204,24 @@ class Sessions:
         return False
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
-        drivers = [session.driver for session in list(self._known.values()) if session.driver is not None]
-        mine = [driver for driver in drivers if driver.event_loop is loop]
-        for driver in mine:
-            driver.renew_lease()
+        runs = [session.run for session in list(self._known.values()) if session.run is not None]
+        mine = [run for run in runs if run.event_loop is loop]
+        for run in mine:
+            run.renew_lease()
         if mine:
             loop.call_later(LEASE_S / 3, self._renew, loop)
         else:
             self._renewing.discard(loop)
+
+
+async def _catch_up(session: Session, store: Store) -> None:
+    """Take in what others have journalled since. A journal that cannot be applied is read again from its beginning."""
+    new_facts = await store.load(session.id, start=session.position)
+    try:
+        for fact in new_facts:
+            session.machine.apply(fact)
+            session.position += 1
+    except Exception:
+        logger.exception("the journal of session %r holds a fact that cannot be applied", session.id)
+        journal = await store.load(session.id)
+        session.machine, session.position, session.is_reported = RunMachine(journal), len(journal), False
