@@ -130,9 +130,13 @@ class GateConfig:
         """The tool by which the model reads long results, if there are any and it is not declared; added if missing."""
         if READ_RESULT in known or not any(is_longer(result, self.limits.output_chars) for result in results):
             return None
+        self.add_reader()
+        return (READ_RESULT,)
+
+    def add_reader(self) -> None:
+        """Add the tool by which the model reads long results, unless it is there or the program has one of that name."""
         if READ_RESULT not in self.executor:
             self.executor.register(ReadResult(partial(_whole_result, self.store)))
-        return (READ_RESULT,)
 
     def found_in(self, results: Iterable[ToolResult]) -> list[str] | None:
         """The tools that the model has looked for and found, if it looked for any."""

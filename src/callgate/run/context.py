@@ -38,6 +38,8 @@ class RunContext:
         self.machine = session.machine
         self.stream = emit is not None
         """Whether somebody watches the answer arrive."""
+        if any(known.reader for known in self.machine.tools.values()):
+            config.add_reader()  # The process that declared it may have been another one.
         self.declared = config.declare(self.machine.tools)
         """The tools as the model is told of them."""
         self.cancellation = Cancellation()
