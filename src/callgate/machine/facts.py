@@ -44,6 +44,7 @@ __all__ = [
     "Finish",
     "HistoryGiven",
     "HistoryShortened",
+    "JournalledFact",
     "KnownTool",
     "ModelAnswered",
     "ModelFailed",
@@ -56,6 +57,7 @@ __all__ = [
     "Shorten",
     "Todo",
     "ToolsKnown",
+    "Unreadable",
     "dated",
 ]
 
@@ -268,11 +270,25 @@ class Renamed(Dated):
     title: str
 
 
-Fact: TypeAlias = (
+@frozen_for_checkers
+class Unreadable(Dated):
+    """A line of the journal that cannot be decoded. It stands where the line stands, and is written back unchanged."""
+
+    problem: str
+    """What is wrong with the line."""
+    body: bytes
+    """The line itself."""
+
+
+JournalledFact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
     | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | NestedCall | Cancelled | Recovered | Rewound | Adopted
     | OutputChecked | Renamed
 )  # fmt: skip
+"""The kinds of fact that have a form in the journal."""
+
+Fact: TypeAlias = JournalledFact | Unreadable
+"""What a journal gives back."""
 
 
 # Commands ----------------------------------------------------------------------------------------------------------------
