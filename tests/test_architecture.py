@@ -79,7 +79,7 @@ ALLOWED = {
 IMPURE = frozenset([
     "anyio", "asyncio", "concurrent", "http", "httpx", "httpx2", "multiprocessing", "os", "pathlib", "random", "requests",
     "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading",
-    "time",
+    "time", "uuid",
 ])  # fmt: skip
 IMPURE_CALLS = frozenset({"open", "input", "print"})
 # (unit, what it may use after all): why.
@@ -87,6 +87,7 @@ PURE_EXCEPTIONS = {
     ("config", "os"): "settings come from the environment",
     ("config", "pathlib"): "settings come from a file",
     ("schema", "threading"): "one lock around the cache of compiled validators, which several threads may share",
+    ("content", "uuid"): "UUIDs among a tool's results are recognised; ids of calls are drawn unless a source is passed",
     ("content", "pathlib"): "paths among a tool's results are recognised and written as text, never opened",
 }
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.content.build import from_elsewhere
-from callgate.content.normalize import is_whole, sendable_part, spelled_content
+from callgate.content.normalize import as_object, sendable_part, spelled_content
 from callgate.content.prompt import Prompt, user_content
 from callgate.content.read import (
     call_parts,
@@ -27,9 +27,11 @@ from callgate.content.read import (
     is_response,
     is_said,
     is_signed,
+    is_sound_text,
     parts_of,
     response_of,
 )
+from callgate.content.read_call import model_fields
 from callgate.errors import ConversationInvalid, UsageError
 from callgate.history.encoded import Written, WrittenAnswer, WrittenHistory
 from callgate.history.repair import INTERRUPTED, breaches_of, not_a_response, paired_responses, repaired
@@ -37,6 +39,7 @@ from callgate.types import Content, JsonObject, Part
 
 __all__ = ["CANCELLED", "Conversation"]
 
+_USUAL_FIELDS = frozenset({"role", "parts"})
 CANCELLED = "The call was cancelled before it gave a result."
 
 
@@ -167,24 +170,24 @@ class Conversation:
     def add_model(self, content: Mapping[str, Any], *, origin: str | None = None) -> None:
         """Adds an answer of the model as it came; only parts that say nothing and carry no signature are left out.
 
-        Calls that could not be sent back get a name, arguments that are an object, and lose an id that is none. `origin`
-        says which model wrote it, because its signatures are good for that one only.
+        Calls that could not be sent back get a name, arguments that are an object, and lose an id that is none; what JSON
+        cannot say is replaced. `origin` says which model wrote it, because its signatures are good for that one only.
 
         Raises:
-            ConversationInvalid: the content says nothing, or it cannot stand here.
+            ConversationInvalid: the content says nothing, holds function responses, or cannot stand here.
         """
-        parts = parts_of(content) if isinstance(content, dict) else []
-        is_text = bool(parts) and all(map(is_said, parts))
-        if not is_text:
-            # Only what is more than text may be spelled in another way, say nothing, or have to be put right.
-            content = spelled_content(content)
-            parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
-        if not is_text and not any(map(has_data, parts)):
+        parts = parts_of(content) if isinstance(content, dict) and content.keys() <= _USUAL_FIELDS else []
+        is_text = bool(parts) and all(part.get("text") and is_sound_text(part) for part in parts)
+        if is_text:
+            added: Content = {"role": "model", "parts": parts}
+        else:
+            added = model_fields(as_object(content))
+            added["parts"] = [part for part in added["parts"] if has_data(part) or is_signed(part)]
+        if not is_text and not any(map(has_data, added["parts"])):
             raise ConversationInvalid(["a model content without parts cannot be stored"])
         if not self._origins or self.is_model(-1):
             raise ConversationInvalid([f"a model content at index {len(self)} must follow a user content"])
-        added = {**content, "role": "model", "parts": parts}
-        if not is_text and any(is_response(part) or not is_whole(part) for part in parts):
+        if not is_text and any(map(is_response, added["parts"])):
             raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in breaches_of(added)])
         self._append(added, origin)
         self._writers.add(origin)
