@@ -22,7 +22,7 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 
 # --- the tables ----------------------------------------------------------------------------------------------------------
 
-WORDS = ("unread", "types", "errors", "events", "strict_json", "config")
+WORDS = ("types", "errors", "events", "strict_json", "config")
 PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
     "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "tools", "calls", "sync", "store", "sessions",
@@ -34,7 +34,7 @@ LAYERS = (WORDS, PURE, EDGES, ("run",), ("server",), ("cli",), ("__main__",))
 TOP = ("server", "cli", "__main__")
 
 # Words have an order of their own: each may import those before it.
-WORD_ORDER = (("unread",), ("types",), ("errors",), ("strict_json",), ("events", "config"))
+WORD_ORDER = (("types",), ("errors",), ("strict_json",), ("events", "config"))
 
 # Test doubles are product code beside the layers; nothing but the top and the tests builds on them.
 TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")

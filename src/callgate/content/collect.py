@@ -7,7 +7,7 @@ answer is a stream of one chunk. This file knows nothing of tools: it does not k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from callgate.content.build import with_args, with_text, without_stream_fields
@@ -44,7 +44,7 @@ from callgate.content.read_call import (
 )
 from callgate.errors import Blocked, ProtocolError
 from callgate.events import CallArgsDelta, CallProposed, Event, TextDelta, ThoughtDelta
-from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage, frozen_for_checkers
+from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage
 
 __all__ = ["CALLS_MAX", "PARTIAL_CHARS_MAX", "RUNNABLE", "Answer", "Collector", "function_calls"]
 
@@ -58,7 +58,7 @@ RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
 """Only these end an answer whose calls may run; every other reason, known or not, means that something went wrong."""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """One complete answer of a model."""
 

@@ -1,7 +1,7 @@
 """The history of a conversation: contents in Gemini's form that can always be sent.
 
 Contents come in, a valid history and its encoded bytes go out. Each content is encoded once, when it is added, and its bytes
-are reused for every request; how contents are held is the business of `written.py`. This file knows nothing of tools or
+are reused for every request; how contents are held is the business of `encoded.py`. This file knows nothing of tools or
 models; it knows the rules of the wire:
 
 1. the first content is the user's;
@@ -33,7 +33,7 @@ from callgate.content.read import (
 )
 from callgate.content.read_call import model_fields
 from callgate.errors import ConversationInvalid, UsageError
-from callgate.history.encoded import Written, WrittenAnswer, WrittenHistory
+from callgate.history.encoded import EncodedContents, EncodedHistory
 from callgate.history.repair import INTERRUPTED, breaches_of, not_a_response, paired_responses, repaired
 from callgate.types import Content, JsonObject, Part
 
@@ -55,12 +55,12 @@ class Conversation:
     ```
     """
 
-    __slots__ = ("_open", "_origins", "_rewritten", "_writers", "_written", "repairs")
+    __slots__ = ("_encoded", "_open", "_origins", "_rewritten", "_writers", "repairs")
 
     def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
         self.repairs: tuple[str, ...] = ()
         """What had to be changed in the contents that it began with, or was left out of them."""
-        self._written = Written()
+        self._encoded = EncodedContents()
         self._open: list[JsonObject] = []
         self._origins: list[str | None] = []
         self._writers: set[str | None] = set()
@@ -81,22 +81,22 @@ class Conversation:
 
     def __getitem__(self, index: int) -> Content:
         """One content. It is shared: treat it as read-only."""
-        return self._written[index]
+        return self._encoded[index]
 
     @property
     def contents(self) -> list[Content]:
         """The history. The list is yours, the contents in it are shared: treat them as read-only."""
-        return self.history.read()
+        return self.history.contents
 
     @property
-    def history(self) -> WrittenHistory:
-        """The contents as they are now, for somebody who may or may not want to read them later."""
-        return self._written.history
+    def history(self) -> EncodedHistory:
+        """The contents as they are now, to be decoded later or never."""
+        return self._encoded.history
 
     @property
     def encoded(self) -> Sequence[bytes]:
         """The JSON text of each content, in order, encoded once. A content keeps its bytes for as long as it is there."""
-        return self._written.encoded
+        return self._encoded.encoded
 
     @property
     def newest_user_turn(self) -> int | None:
@@ -105,7 +105,7 @@ class Conversation:
 
     def is_model(self, index: int) -> bool:
         """Whether the content at the index is the model's; asking does not read it."""
-        return self._written.is_model(index)
+        return self._encoded.is_model(index)
 
     def encoded_for(self, origin: str, *, vouch: bool = True) -> Sequence[bytes]:
         """As `encoded`, but as the model `origin` must see what other models wrote: without their signatures.
@@ -144,12 +144,12 @@ class Conversation:
     @property
     def size_bytes(self) -> int:
         """The length of the encoded history."""
-        return self._written.size_bytes
+        return self._encoded.size_bytes
 
     @property
     def bytes_encoded(self) -> int:
         """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
-        return self._written.bytes_encoded
+        return self._encoded.bytes_encoded
 
     def add_user(self, prompt: Prompt) -> None:
         """Adds what the user said. Calls that are still open are answered as cancelled first."""
@@ -194,10 +194,8 @@ class Conversation:
         if not is_text:
             self._open = call_parts(added)
 
-    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> list[WrittenAnswer | None]:
+    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> None:
         """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
-
-        Returns where each stands that is long and can be read again.
 
         Raises:
             ConversationInvalid: something is not a response, or belongs to no open call.
@@ -211,10 +209,7 @@ class Conversation:
         if rest:
             names = ", ".join(repr(response_of(part).get("name")) for part in rest)
             raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
-        places = self._written.add_answers(paired)
-        self._origins.append(None)
-        self._open = []
-        return places
+        self._append({"role": "user", "parts": paired})
 
     def cut(self, length: int) -> None:
         """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""
@@ -250,18 +245,18 @@ class Conversation:
         """
         self._keep(slice(dropped, None))
         if summary is not None:
-            self._written.put_first(user_content(summary))
+            self._encoded.put_first(user_content(summary))
             self._origins.insert(0, None)
 
     def _keep(self, kept: slice) -> None:
-        self._written.keep(kept)
+        self._encoded.keep(kept)
         self._origins = self._origins[kept]
         self._rewritten.clear()
 
     def _is_user_turn(self, index: int) -> bool:
-        return not self._written.is_answers(index) and not self.is_model(index)
+        return not self._encoded.is_responses(index) and not self.is_model(index)
 
     def _append(self, content: Content, origin: str | None = None) -> None:
-        self._written.add(content)
+        self._encoded.add(content)
         self._origins.append(origin)
         self._open = []

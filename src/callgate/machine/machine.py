@@ -264,13 +264,12 @@ class RunMachine:
     def reply(self, session: str) -> Reply:
         """What the run has come to so far."""
         run, finish = self.run, self.run.finish
-        history: Any = self.conversation.history
         return Reply(
             text=run.text,
             calls=[call.record() for call in run.records],
             usage=run.usage,
             finish_reason="approval_needed" if finish is None else finish.reason,
-            contents=history,  # Read when somebody asks for them.
+            history=self.conversation.history,
             session=session,
             turns=run.turn,
             limited=finish is not None and 1 < run.limits.turns == run.turn,
@@ -594,13 +593,9 @@ class RunMachine:
         chars = self.run.limits.output_chars
         reader = READ_RESULT if READ_RESULT in self.tools else None
         results = [(c.call, c.result) for c in self._open if c.result]
-        places = self.conversation.add_responses(
+        self.conversation.add_responses(
             [to_function_response(call, result, output_chars=chars, reader=reader) for call, result in results]
         )
-        # What is long is in the history now, which holds it from here on for the journal and for the reply too.
-        for (_, result), written in zip(results, places, strict=False):
-            if written is not None:
-                written.relieve(result)
         self._open = []
 
     def _drop_open_calls(self) -> None:
