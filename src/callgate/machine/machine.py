@@ -118,13 +118,12 @@ class RunMachine:
     def reply(self, session: str) -> Reply:
         """What the run has come to so far."""
         run, finish = self.run, self.run.finish
-        history: Any = self.conversation.history
         return Reply(
             text=run.text,
             calls=[call.record() for call in run.records],
             usage=run.usage,
             finish_reason="approval_needed" if finish is None else finish.reason,
-            contents=history,
+            history=self.conversation.history,
             session=session,
             turns=run.turn,
             limited=finish is not None and 1 < run.limits.turns == run.turn,
