@@ -12,7 +12,7 @@ import functools
 import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, TypeAlias, cast
 
@@ -39,16 +39,16 @@ from callgate.history.conversation import Conversation
 from callgate.history.repair import repaired
 from callgate.host import Person, run_for
 from callgate.machine import facts
-from callgate.machine.machine import RunMachine
 from callgate.models import AnsweredBy, Model, ModelRequest, answering, close_items, provider_of_model
 from callgate.permission import Approval
 from callgate.permission.approval import asked
 from callgate.permission.guard import CallGuard
-from callgate.run import idempotency as once
 from callgate.run.cancellation import Cancellation, RunCancelled
 from callgate.run.config import GateConfig, usable_history
+from callgate.run.idempotency import IdempotencyKey
 from callgate.run.output import Output, output_of
-from callgate.store import Lease, Store
+from callgate.run.sessions import Session
+from callgate.store import Lease
 from callgate.telemetry import NO_SPANS, NoSpans, RunSpans, tracing
 from callgate.tools.call import CachedCall, CallObserver, RunningCall
 from callgate.types import (
@@ -62,7 +62,7 @@ from callgate.types import (
     Usage,
 )
 
-__all__ = ["NOTHING_TO_DO", "Driver", "Emit", "RunRequest", "Session", "opening_of"]
+__all__ = ["NOTHING_TO_DO", "Driver", "Emit", "RunRequest", "opening_of"]
 
 logger = logging.getLogger("callgate.run.run")
 
@@ -99,6 +99,7 @@ class RunRequest:
     answers: Mapping[str, Approval]
     output: Output | None = None
     """What the run must come to."""
+    idempotency: IdempotencyKey | None = None
 
 
 def opening_of(
@@ -108,6 +109,7 @@ def opening_of(
     tool_choice: ToolChoice,
     answers: Mapping[str, Approval] | None,
     output: Any,
+    idempotency: IdempotencyKey | None = None,
 ) -> RunRequest:
     """How a run was asked for, if it can be begun like that.
 
@@ -115,7 +117,8 @@ def opening_of(
         UsageError: the history or the output is nothing that can be used.
     """
     contents = None if history is None else usable_history(history)
-    return RunRequest(prompt, session, contents, tool_choice, answers or {}, None if output is None else output_of(output))
+    must_fit = None if output is None else output_of(output)
+    return RunRequest(prompt, session, contents, tool_choice, answers or {}, must_fit, idempotency)
 
 
 @dataclass(slots=True)
@@ -125,44 +128,6 @@ class _Heard:
     who: AnsweredBy
     collector: Collector
     announced: list[FunctionCall]
-
-
-@dataclass(slots=True)
-class Session:
-    """A conversation that this gate has in hand."""
-
-    id: str
-    loop: RunMachine
-    position: int
-    """Facts in the journal."""
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    users: int = 0
-    """Who has it in hand, or waits for that."""
-    is_new: bool = True
-    """Whether there was nothing in the journal when it was last taken in hand."""
-    driver: Driver | None = None
-    broken: bool = False
-    """The journal could not be written, so the state in memory is not to be trusted."""
-    writing: asyncio.Lock = field(default_factory=asyncio.Lock)
-
-    async def journal(
-        self, store: Store, lease: Lease, new_facts: Sequence[facts.Fact], *, durable: bool = False
-    ) -> list[CallRecord]:
-        """Journals facts, then takes them in; gives out the calls that they settled."""
-        # As `async with` would do it, with two coroutines less for each fact.
-        await self.writing.acquire()
-        try:
-            now_s = time.time()
-            new_facts = [fact if fact.at_s is not None else facts.dated(fact, now_s) for fact in new_facts]
-            try:
-                await store.append(lease, new_facts, position=self.position, durable=durable)
-            except BaseException:
-                self.broken = True
-                raise
-            self.position += len(new_facts)
-            return [record for fact in new_facts for record in self.loop.apply(fact)]
-        finally:
-            self.writing.release()
 
 
 class Driver:
@@ -326,7 +291,7 @@ class Driver:
 
     def beginning(self, opening: RunRequest) -> list[facts.Fact]:
         """The fact by which a run begins, unless one goes on."""
-        request = once.request_for(self.session.id, self.loop)
+        request = None if opening.idempotency is None else opening.idempotency.check(self.loop, self.session.id)
         if opening.prompt is None and (self.loop.phase not in ("idle", "done") or opening.answers):
             if opening.output is not None and self.loop.run.output is None:
                 raise UsageError(f"the run of session {self.session.id!r} was begun without output=: go on without it")
