@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from os import PathLike
 from typing import Any
@@ -70,8 +69,7 @@ class GatedTools:
         )
         self._session = f"tools-{uuid4().hex[:16]}"
         self._dispatchers: dict[asyncio.AbstractEventLoop, CallDispatcher] = {}
-        self._portal: BlockingPortal | None = None
-        self._lock = threading.Lock()
+        self._portal = BlockingPortal()
 
     @classmethod
     def of(cls, tools: GatedTools | Iterable[object], **options: Any) -> GatedTools:
@@ -108,14 +106,11 @@ class GatedTools:
 
     def call_sync(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
         """The same for sync code, inside a running event loop too."""
-        return self._door().run(self.call(name, args, call_id=call_id))
+        return self._portal.run(self.call(name, args, call_id=call_id))
 
     def close(self) -> None:
-        """Ends the thread of `call_sync`, if there is one."""
-        with self._lock:
-            portal, self._portal = self._portal, None
-        if portal is not None:
-            portal.close()
+        """Ends the thread of `call_sync`, if there is one. The next `call_sync` starts another one."""
+        self._portal.close()
 
     async def __aenter__(self) -> GatedTools:
         await self._executor.start_tools(self)
@@ -126,10 +121,10 @@ class GatedTools:
         self.close()
 
     def __enter__(self) -> GatedTools:
-        return self._door().run(self.__aenter__())
+        return self._portal.run(self.__aenter__())
 
     def __exit__(self, *args: object) -> None:
-        self._door().run(self._stop())
+        self._portal.run(self._stop())
         self.close()
 
     async def _stop(self) -> None:
@@ -144,11 +139,6 @@ class GatedTools:
                 del self._dispatchers[over]
             self._dispatchers[loop] = CallDispatcher(self._executor, self._guard, nobody=NOBODY)
         return self._dispatchers[loop]
-
-    def _door(self) -> BlockingPortal:
-        with self._lock:
-            self._portal = self._portal or BlockingPortal()
-            return self._portal
 
     @contextlib.asynccontextmanager
     async def _in_use(self) -> AsyncGenerator[None]:

@@ -1,16 +1,14 @@
 """The gate: a conversation in which a model can call tools.
 
-Prompts come in, events and replies go out; sessions are kept, leased and closed here. How one run goes is in `driver.py`,
-what all runs share is in `setup.py`. What a gate needs is imported when there is one: a program that only names the class
-begins at once.
+Prompts come in, events and replies go out. How one run goes is in `run.py`, what all runs share is in `config.py`, what is
+opened and closed in `resources.py`. They are imported when a gate is built: a program that only names the class starts fast.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -20,30 +18,20 @@ if TYPE_CHECKING:
     from callgate.content.collect import Answer
     from callgate.content.prompt import Prompt
     from callgate.declaration import Declaration
-    from callgate.events import (
-        Event,
-    )
+    from callgate.events import Event
     from callgate.mcp.host import Elicit
     from callgate.models import Mode, Model
     from callgate.models.choice import ModelLike
     from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
     from callgate.permission.guard import Guard
+    from callgate.run.config import GateConfig
     from callgate.run.context import Emit
     from callgate.run.opening import RunRequest
-    from callgate.run.sessions import Session
-    from callgate.store import Lease, Store
-    from callgate.sync import BlockingPortal, Channel
+    from callgate.run.resources import Resources
+    from callgate.run.task import RunTask
+    from callgate.store import Store
     from callgate.tools.executor import Executor
-    from callgate.types import (
-        CallRecord,
-        Content,
-        Limits,
-        Price,
-        Reply,
-        SessionRule,
-        ToolChoice,
-        ToolDefinition,
-    )
+    from callgate.types import CallRecord, Content, Limits, Price, Reply, SessionRule, ToolChoice, ToolDefinition
 
 __all__ = ["Gate"]
 
@@ -97,13 +85,13 @@ class Gate:
         from callgate.permission import AuditLog, Policy, RateLimits
         from callgate.permission.guard import Guard
         from callgate.run.config import GateConfig, usable_parts
-        from callgate.run.sessions import Sessions
+        from callgate.run.resources import Resources
         from callgate.store import open_store
         from callgate.tools.executor import Executor
         from callgate.tools.find_tools import FindTools
         from callgate.types import Limits
 
-        shown_max = DECLARATIONS_MAX // 2 - 1  # Half of what can be declared is left for tools that are found.
+        shown_max = DECLARATIONS_MAX // 2 - 1  # The other half is left for tools that are found.
         if tools_shown is not None and not 0 <= tools_shown <= shown_max:
             raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {shown_max}, or None for all tools")
         if compaction not in ("summary", "trim"):
@@ -137,15 +125,9 @@ class Gate:
             settings=dict(settings or {}),
         )
         self._config.declare()  # Raises now what would fail in the first request.
-        self._sessions = Sessions()
-        self._portal: BlockingPortal | None = None
-        self._portal_lock = threading.Lock()
-        self._users = 0
-        self._host: Gate | None = None
-        """The gate whose connections this one shares, if they are not its own."""
+        self._resources = Resources(self._config, elicit)
         self._model: ModelLike = model
         self._mode: Mode = mode
-        self._elicit = elicit
 
     def using(self, model: ModelLike = None, *, mode: Mode | None = None, policy: Policy | None = None) -> Gate:
         """The same gate with another model, another mode, another policy: everything else, sessions too, is shared.
@@ -160,16 +142,11 @@ class Gate:
         from callgate.models.choice import open_model
         from callgate.run.config import DeclaredToolsCache
 
-        other = copy.copy(self)
-        other._model = self._model if model is None else model
-        other._mode = mode or self._mode
-        keeper = copy.copy(self._config.guard)
-        keeper.policy = policy or keeper.policy
-        opened = self._config.model if model is None and mode is None else open_model(other._model, mode=other._mode)
-        other._config = replace(self._config, model=opened, guard=keeper, cache=DeclaredToolsCache())
-        other._portal, other._portal_lock, other._users = None, threading.Lock(), 0
-        other._host = None
-        return other
+        named, mode = self._model if model is None else model, mode or self._mode
+        opened = self._config.model if model is None and mode == self._mode else open_model(named, mode=mode)
+        config = replace(self._config, model=opened, guard=copy.copy(self._config.guard), cache=DeclaredToolsCache())
+        config.guard.policy = policy or self.policy
+        return self._derived(config, self._resources.derive(config), named, mode)
 
     def adjusted(self, *, system: str | None = None, settings: Mapping[str, Any] | None = None) -> Gate:
         """The same gate, model and connections included, that tells the model something more and asks with other settings.
@@ -178,20 +155,17 @@ class Gate:
         """
         from dataclasses import replace
 
-        other = copy.copy(self)
-        other._config = replace(
+        config = replace(
             self._config,
             system="\n\n".join(filter(None, [self._config.system, system])) or None,
             settings={**self._config.settings, **(settings or {})},
         )
-        other._host = self._host or self
-        return other
+        return self._derived(config, self._resources, self._model, self._mode)
 
     @property
     def definitions(self) -> list[ToolDefinition]:
         """The tools that the model is told of: of servers, those that they have now."""
-        if self._config.executor.is_live:
-            self._config.executor.refresh()
+        self._config.executor.refresh()
         return list(self._config.declare().definitions)
 
     @property
@@ -259,11 +233,11 @@ class Gate:
 
         A server is told when it is started whether there is somebody to ask.
         """
-        return self._elicit
+        return self._resources.elicit
 
     @elicit.setter
     def elicit(self, elicit: Elicit | None) -> None:
-        self._elicit = elicit
+        self._resources.elicit = elicit
 
     def budget(self) -> dict[str, Remaining]:
         """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
@@ -271,14 +245,14 @@ class Gate:
 
     async def session_rules(self, session: str) -> list[SessionRule]:
         """The lasting answers that a session goes by: what was answered with "always" and not revoked."""
-        async with self._held(session) as (known, _):
+        async with self._resources.session(session) as (known, _):
             return list(known.machine.always.values())
 
     async def revoke(self, session: str, rule: str | None = None) -> int:
         """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
         from callgate.machine import facts
 
-        async with self._held(session) as (known, lease):
+        async with self._resources.session(session) as (known, lease):
             revoked = [held for held in known.machine.always if rule in (None, held)]
             if revoked:
                 await known.journal(self._config.store, lease, [facts.AlwaysRevoked(rule=rule)])
@@ -297,17 +271,17 @@ class Gate:
         title = " ".join(title.split())[:TITLE_CHARS_MAX]
         if not title:
             raise UsageError("the title is empty: say what the session is to be called")
-        async with self._held(session) as (known, lease):
+        async with self._resources.session(session) as (known, lease):
             if not known.position:
                 raise UsageError(f"there is no session {session!r}")
             await known.journal(self._config.store, lease, [facts.Renamed(title=title)])
         return title
 
     async def prepare(self, *, tools: bool = True) -> None:
-        """Gets ready before anybody asks: tools are started, and a model that reads slowly reads the list of them.
+        """Start the tools, and let a model that is slow to read a request read the list of them in advance.
 
-        Enter the gate (`async with gate`) before: what is started here is closed when nobody uses the gate any more. With
-        `tools=False` they are left alone, and it may be called on any event loop.
+        Enter the gate (`async with gate`) before: what is started is closed when nobody uses the gate any more. With
+        `tools=False` they are left alone.
 
         Raises:
             UsageError: the model cannot be loaded.
@@ -315,9 +289,8 @@ class Gate:
         from callgate.history.conversation import Conversation
         from callgate.machine import facts
 
-        async with self._in_use() if tools else contextlib.nullcontext():
-            prepare = getattr(self._config.model, "prepare", None)
-            if prepare is not None:
+        async with self._resources.in_use() if tools else contextlib.nullcontext():
+            if (prepare := getattr(self._config.model, "prepare", None)) is not None:
                 await prepare(
                     self._config.request(self._config.declare(), Conversation(), facts.AskModel("auto"), stream=True)
                 )
@@ -333,7 +306,7 @@ class Gate:
         """
         from callgate.run.run import Run
 
-        async with self._held(session) as (known, lease):
+        async with self._resources.session(session) as (known, lease):
             if known.run is not None or known.machine.phase not in ("idle", "done"):
                 raise UsageError(f"session {session!r} is in the middle of a run: let that end first")
             dropped = known.machine.conversation.cut_for(0)
@@ -373,8 +346,43 @@ class Gate:
         """
         from callgate.run.opening import new_request
 
-        opening = new_request(prompt, session, history, tool_choice, answers, output)
-        return await self._drive(opening, watch)
+        return await self.run_request(new_request(prompt, session, history, tool_choice, answers, output), watch)
+
+    async def run_request(self, request: RunRequest, watch: Emit | None = None) -> Reply:
+        """As `run`, for a request that is put together already: for services, whose requests have idempotency keys.
+
+        Raises:
+            AlreadyStartedError: the request has started its run before, here or in another process.
+        """
+        return await self._start(request, watch).wait()
+
+    def _start(self, request: RunRequest, watch: Emit | None) -> RunTask[Reply]:
+        """Start a run in a task of its own."""
+        from functools import partial
+
+        from callgate.run.resources import check_event_loop
+        from callgate.run.task import RunTask
+
+        check_event_loop()
+        return RunTask(partial(self._carry_out, request, watch))
+
+    async def _carry_out(self, request: RunRequest, watch: Emit | None, task: RunTask[Reply]) -> Reply:
+        from callgate.run.run import Run
+
+        is_live = self._config.executor.is_live
+        if not is_live:
+            self._check_choice(request.tool_choice)
+        session, lease = await self._resources.acquire(request.session)
+        try:
+            if is_live:  # Which tools there are is known only now.
+                self._check_choice(request.tool_choice)
+            run = Run(self._config, session, lease, watch, person=self._resources.elicit)
+            task.stop = lambda: run.request_cancel("The user cancelled the run.")
+            with session.worked_on_by(run):
+                self._resources.sessions.keep_leases(run.event_loop)
+                return await run.drive(request)
+        finally:
+            await self._resources.release(session, lease)
 
     async def stream(
         self,
@@ -385,27 +393,25 @@ class Gate:
         tool_choice: ToolChoice = "auto",
         output: Any = None,
         answers: Mapping[str, Approval] | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
-        import asyncio
 
+        from callgate.run.opening import new_request
+        from callgate.run.resources import check_event_loop
         from callgate.sync import Channel
 
+        check_event_loop()
         channel: Channel[Event] = Channel(EVENTS_MAX)
-        from callgate.run.opening import new_request
-
-        opening = new_request(prompt, session, history, tool_choice, answers, output)
-        task = asyncio.create_task(self._drive(opening, channel.send))
-        task.add_done_callback(lambda _: channel.close())
+        request = new_request(prompt, session, history, tool_choice, answers, output)
+        run = self._start(request, channel.send)
+        run.add_done_callback(lambda _: channel.close())
         try:
             async for event in channel:
                 yield event
-            await task
+            await run.wait()
         finally:
             channel.close()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+            await run.cancel()
 
     async def step(self, contents: str | Sequence[Content], *, tool_choice: ToolChoice = "auto") -> Answer:
         """One request, nothing executed: for those who drive the loop themselves.
@@ -424,7 +430,7 @@ class Gate:
         conversation = Conversation([user_content(contents)] if isinstance(contents, str) else contents)
         collector = Collector()
         await asyncio.sleep(self._config.guard.model.book())
-        async with self._in_use():
+        async with self._resources.in_use():
             request = self._config.request(self._config.declare(), conversation, facts.AskModel(tool_choice), stream=False)
             async with answering(self._config.model, request) as items:
                 async for item in items:
@@ -442,75 +448,64 @@ class Gate:
         output: Any = None,
         answers: Mapping[str, Approval] | None = None,
     ) -> Reply:
-        """As `run`, for code that is not async; works inside a running event loop (a notebook) too."""
-        from callgate.sync import BlockingPortal
+        """As `run`, for code that is not async; works inside a running event loop (a notebook) too.
 
-        with self._portal_lock:
-            portal = self._portal = self._portal or BlockingPortal()
-        return portal.run(
-            self.run(
-                prompt, session=session, history=history, tool_choice=tool_choice, output=output, answers=answers
-            )
-        )  # fmt: skip
+        It runs in a thread that this gate and those derived from it share. Ctrl-C cancels the run, and is raised when that
+        has ended, or after five seconds; a second one is raised at once.
+
+        Raises:
+            UsageError: called on the event loop of that thread, as by an async tool of a gate that runs there.
+        """
+        run = self.run(prompt, session=session, history=history, tool_choice=tool_choice, output=output, answers=answers)
+        return self._resources.portal.run(run)
 
     def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
-        """Stops the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
+        """Stop the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
 
-        Call it on the event loop of the run. Returns whether there was a run to stop. If so, whoever waits for the run gets
-        that reply whatever the run was doing, and never an `asyncio.CancelledError`. If not, nothing was changed: no run of
-        the session has begun, it is being stopped already, or its end is being told.
+        Call it from any thread. Returns whether there was a run to stop. If so, whoever waits for the run gets that reply
+        whatever the run was doing, and never an `asyncio.CancelledError`. If not, nothing was changed: no run of the session
+        has begun, it is being stopped already, or its end is being told. From another thread than that of the run, the event
+        loop of the run is waited for; if it does nothing for five seconds, nothing was changed either.
         """
-        known = self._sessions.get(session)
-        return known is not None and known.run is not None and known.run.request_cancel(reason)
+        return (known := self._resources.sessions.get(session)) is not None and known.cancel(reason)
 
     def open_calls(self, session: str) -> list[CallRecord]:
         """The calls of a session's run that are not over yet; none if no run of it goes on here."""
-        known = self._sessions.get(session)
+        known = self._resources.sessions.get(session)
         return [] if known is None or known.run is None else known.machine.open_calls
 
+    async def start_tools(self) -> None:
+        """Start the tools that must be started, such as MCP servers; they live as long as the gate is entered."""
+        await self._resources.start_tools()
+
     def __enter__(self) -> Gate:
-        self._users += 1
+        self._resources.enter()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._users -= 1
-        self.close()
+        if unused := self._resources.count_down():
+            self._resources.close(unused)
 
     async def __aenter__(self) -> Gate:
-        self._users += 1
+        self._resources.enter()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._users -= 1
-        if self._users == 0:
-            await self._aclose()
+        await self._resources.leave()
 
     def close(self) -> None:
-        """Closes what `run_sync` opened: connections, and the thread it runs in."""
-        with self._portal_lock:
-            portal, self._portal = self._portal, None
-        if portal is not None:
-            portal.run(self._aclose())
-            portal.close()
+        """Close what `run_sync` opened: connections, and its thread, whose runs are cancelled; the next run opens it again.
 
-    # Behind it ------------------------------------------------------------------------------------------------------------
+        A gate derived with another model ends the thread only if no gate that shares it is in use.
+        """
+        self._resources.close([self._resources])
 
-    async def _drive(self, opening: RunRequest, emit: Emit | None) -> Reply:
-        from callgate.run.run import Run
+    # Internals ------------------------------------------------------------------------------------------------------------
 
-        is_live = self._config.executor.is_live
-        if not is_live:
-            self._check_choice(opening.tool_choice)
-        session, lease = await self._hold(opening.session)
-        try:
-            if is_live:  # Which tools there are is known only now.
-                self._check_choice(opening.tool_choice)
-            run = session.run = Run(self._config, session, lease, emit, person=self._elicit)
-            self._sessions.keep_leases(run.event_loop)
-            return await run.drive(opening)
-        finally:
-            session.run = None
-            await self._let_go(session, lease)
+    def _derived(self, config: GateConfig, resources: Resources, model: ModelLike, mode: Mode) -> Gate:
+        other = copy.copy(self)
+        other.__dict__ |= {"_config": config, "_resources": resources, "_model": model, "_mode": mode}
+        return other
 
     def _check_choice(self, choice: ToolChoice) -> None:
         """Raises now what would fail in the first request."""
@@ -518,44 +513,3 @@ class Gate:
             from callgate.declaration import tool_config
 
             tool_config(choice, self._config.declare().known.names)
-
-    @contextlib.asynccontextmanager
-    async def _held(self, session_id: str) -> AsyncGenerator[tuple[Session, Lease]]:
-        """A session to look at or to write to, beside a run that holds it or by itself."""
-        session = self._sessions.get(session_id)
-        if session is not None and session.run is not None:
-            yield session, session.run.lease
-            return
-        session, lease = await self._hold(session_id)
-        try:
-            yield session, lease
-        finally:
-            await self._let_go(session, lease)
-
-    async def _hold(self, session_id: str | None) -> tuple[Session, Lease]:
-        """A session in hand, with the tools started: they live as long as a run, or as long as the gate is entered."""
-        gate = self._host or self
-        gate._users += 1
-        try:
-            if self._config.executor.is_live:
-                await self._config.executor.start_tools(gate)
-            return await self._sessions.hold(session_id, self._config.store, wait_s=self._config.limits.session_wait_s)
-        except BaseException:
-            await gate.__aexit__()
-            raise
-
-    async def _let_go(self, session: Session, lease: Lease) -> None:
-        try:
-            await self._sessions.let_go(session, lease, self._config.store)
-        finally:
-            await (self._host or self).__aexit__()
-
-    @contextlib.asynccontextmanager
-    async def _in_use(self) -> AsyncGenerator[None]:
-        async with self._host or self as gate:
-            await self._config.executor.start_tools(gate)
-            yield
-
-    async def _aclose(self) -> None:
-        await self._config.executor.stop_tools(self)
-        await self._config.aclose()

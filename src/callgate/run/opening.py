@@ -18,7 +18,7 @@ from callgate.machine import facts
 from callgate.permission.approval import Approval
 from callgate.run.config import usable_history
 from callgate.run.context import RunContext
-from callgate.run.idempotency import request_for
+from callgate.run.idempotency import IdempotencyKey
 from callgate.run.output import Output, output_of
 from callgate.types import CallRecord, ToolChoice
 
@@ -40,6 +40,7 @@ class RunRequest:
     answers: Mapping[str, Approval]
     output: Output | None = None
     """What the run must come to."""
+    idempotency: IdempotencyKey | None = None
 
 
 def new_request(
@@ -49,6 +50,7 @@ def new_request(
     tool_choice: ToolChoice,
     answers: Mapping[str, Approval] | None,
     output: Any,
+    idempotency: IdempotencyKey | None = None,
 ) -> RunRequest:
     """What somebody asks of a gate, if a run can begin like that.
 
@@ -62,7 +64,8 @@ def new_request(
         )
     if answers and history is not None:
         raise UsageError("answers= goes on with a paused run, and history= replaces it: pass one of them")
-    return RunRequest(prompt, session, contents, tool_choice, answers or {}, None if output is None else output_of(output))
+    must_fit = None if output is None else output_of(output)
+    return RunRequest(prompt, session, contents, tool_choice, answers or {}, must_fit, idempotency)
 
 
 async def open_run(run: RunContext, request: RunRequest) -> None:
@@ -99,7 +102,7 @@ async def open_run(run: RunContext, request: RunRequest) -> None:
 def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
     """The fact by which a run begins, unless one goes on."""
     machine, session = run.machine, run.session.id
-    key = request_for(session, machine)
+    key = None if request.idempotency is None else request.idempotency.check(machine, session)
     if request.prompt is None and (machine.phase not in ("idle", "done") or request.answers):
         if request.output is not None and machine.run.output is None:
             raise UsageError(f"the run of session {session!r} was begun without output=: go on without it")
