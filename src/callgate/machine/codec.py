@@ -116,7 +116,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _plain_word(word: Any) -> JsonObject:
-    return {f.name: getattr(word, f.name) for f in fields(word)}
+    return {f.name: getattr(word, f.name) for f in fields(word) if f.name != "plain_json"}
 
 
 def _built(kind: type[Any], record: JsonObject) -> Any:
