@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from pathlib import Path
@@ -13,13 +15,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callgate import Media, strict_json
-from callgate.content.response import to_function_response
+from callgate.content.json_safe import Encoder, is_small
+from callgate.content.response import is_longer, to_function_response, whole_text
 from callgate.content.sound import ENCODED_BYTES_MIN, plain_json, sound_args, sound_result
 from callgate.errors import UsageError
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
 from callgate.machine.codec import decode, encode
-from callgate.machine.facts import CallEnded
+from callgate.machine.facts import CallEnded, NestedCall
 from callgate.types import FunctionCall, ToolResult
 
 CALL = FunctionCall(name="f", id="c1")
@@ -110,6 +113,72 @@ def test_what_was_found_to_be_json_is_not_looked_through_again() -> None:
     assert long.known_json.encoded == strict_json.dump(long.value)
     assert len(long.known_json.encoded) > ENCODED_BYTES_MIN
     assert plain_json("x" * ENCODED_BYTES_MIN * 2).encoded is None  # A text is quickly encoded.
+
+
+ROWS = [{"id": number, "name": f"row {number}"} for number in range(10_000)]
+
+
+def test_a_value_that_is_known_to_be_json_is_neither_walked_nor_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = sound_result(ROWS, call=CALL)
+    dumped: list[Any] = []
+    dump = strict_json.dump
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("the value was walked")
+
+    monkeypatch.setattr(Encoder, "encode", refuse)
+    monkeypatch.setattr(strict_json, "dump", lambda value: dumped.append(value) or dump(value))
+    assert is_longer(result, 40_000)
+    part = to_function_response(CALL, result)
+    line = encode(CallEnded(id="c1", result=result))
+    assert len(whole_text(result)) > 250_000
+    assert max(len(str(value)) for value in dumped) < 1_000
+    again = decode(line)
+    assert again == CallEnded(id="c1", result=result)
+    assert isinstance(again, CallEnded)
+    assert to_function_response(CALL, again.result) == part  # Nor is one that was read from the journal.
+
+
+def test_a_result_with_another_value_is_looked_at_anew() -> None:
+    result = replace(sound_result(ROWS, call=CALL), value=[math.nan])
+    assert result.known_json is None
+    assert to_function_response(CALL, result)["functionResponse"]["response"]["result"] == ["NaN"]
+    assert not is_longer(result, 100)
+
+
+def test_a_long_value_in_a_nested_call_is_written_as_any() -> None:
+    fact = NestedCall(parent="p", id="c1", name="f", args={"a": 1}, result=sound_result(ROWS, call=CALL), at_s=1.0)
+    assert decode(encode(fact)) == fact
+    assert json.loads(encode(fact))["result"]["value"] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("value", "small"),
+    [
+        (None, True),
+        ({"a": [1, 2.5, "x", (True, None)], 5: date(2024, 1, 1), "p": Path("a"), "b": b"x"}, True),
+        ([0] * 1_999, True),
+        ([0] * 2_001, False),
+        ([[[0] * 500] * 2] * 2, False),
+        ("x" * 200_001, False),
+        (iter([1]), False),
+        ({"a": Media(data=b"", mime_type="a/b")}, False),
+        (object(), False),
+        ({"a": {1, 2}}, False),
+    ],
+    ids=range(10),
+)
+def test_a_small_value_is_known_without_encoding_it(value: Any, small: bool) -> None:
+    assert is_small(value) is small
+
+
+def test_looking_at_a_value_uses_nothing_up_and_comes_to_an_end() -> None:
+    items = iter([1])
+    assert not is_small([items])
+    assert list(items) == [1]
+    around: list[Any] = []
+    around.append(around)
+    assert not is_small(around)
 
 
 class Odd:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, cast
 
 from callgate import strict_json
@@ -35,6 +35,7 @@ from callgate.types import (
     FunctionCall,
     JsonObject,
     Limits,
+    PlainJson,
     SessionRule,
     ToolResult,
     Usage,
@@ -69,7 +70,14 @@ _TUPLES = frozenset({"calls", "salvaged", "problems", "coercions", "notes", "med
 
 def encode(fact: Fact) -> bytes:
     """The fact as one line of JSON, with its kind and the version of the schema."""
-    return strict_json.dump({"v": SCHEMA_VERSION, "kind": _NAMES[type(fact)], **_plain_fields(fact)})
+    record: JsonObject = {"v": SCHEMA_VERSION, "kind": _NAMES[type(fact)], **_plain_fields(fact)}
+    result = fact.result if isinstance(fact, (CallEnded, NestedCall)) else None
+    known = result.known_json if result is not None else None
+    if known is None or known.encoded is None:
+        return strict_json.dump(record)
+    # The JSON of a long value is there already: it is put where the value ends the result, and the result ends the record.
+    short = {name: value for name, value in record.pop("result").items() if name != "value"}
+    return strict_json.dump({**record, "result": short})[:-2] + b',"value":' + known.encoded + b"}}"
 
 
 def decode(line: bytes | str) -> Fact:
@@ -135,6 +143,8 @@ def _read(name: str, value: Any) -> Any:
 def _built_word(word: type[Any], record: JsonObject) -> Any:
     known = {f.name: record[f.name] for f in fields(word) if f.name in record}
     built = word(**{name: tuple(value) if name in ("notes", "media", "paths") else value for name, value in known.items()})
+    if isinstance(built, ToolResult):
+        return replace(built, plain_json=PlainJson(built.value))  # It was just read from JSON.
     # The first usage of a run is taken as it is, and only added to later: what cannot be added must not come in.
     if isinstance(built, Usage) and not all(isinstance(count, int) for count in known.values()):
         raise ValueError("what was used is not counted in whole numbers")
