@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import Any, get_args
 
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from callgate import strict_json
+from callgate.errors import JsonError
 from callgate.machine import codec, facts
-from callgate.types import Decision, FunctionCall, Limits, SessionRule, ToolResult, Usage
+from callgate.types import Decision, FunctionCall, Limits, SessionRule, ToolDefinition, ToolResult, Usage
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
@@ -124,6 +129,125 @@ def test_a_fact_keeps_its_time_and_is_equal_to_the_same_fact_at_another() -> Non
     assert early == late == facts.CallStarted(id="a")
     assert facts.dated(early, 9.0).at_s == 1.5
     assert b"at_s" not in codec.encode(facts.CallStarted(id="a"))
+
+
+@pytest.mark.parametrize("kind", FACTS, ids=lambda kind: kind.__name__)
+def test_a_fact_comes_back_as_it_was(kind: type) -> None:
+    @settings(max_examples=50 * SCALE)
+    @given(FACTS[kind])
+    def comes_back(fact: Any) -> None:
+        line = codec.encode(fact)
+        assert b"\n" not in line
+        assert codec.decode(line) == fact
+        assert codec.decode(line.decode()) == fact
+
+    comes_back()
+
+
+def test_the_defaults_of_a_run_come_back() -> None:
+    fact = facts.RunStarted(content=None)
+    assert codec.decode(codec.encode(fact)) == fact
+
+
+def test_fields_that_are_not_known_are_ignored_and_missing_ones_have_their_defaults() -> None:
+    assert codec.decode('{"v": 1, "kind": "cancelled", "new": [1]}') == facts.Cancelled()
+    line = strict_json.dump({
+        "v": 1, "kind": "call_ended", "id": "a", "later": 1,
+        "result": {"call_id": "a", "name": "f", "status": "failed", "error": "e", "later": 2},
+    })  # fmt: skip
+    assert codec.decode(line) == facts.CallEnded(
+        id="a", result=ToolResult(call_id="a", name="f", status="failed", error="e")
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ('{"v": 2, "kind": "recovered"}', "schema version 2"),
+        ('{"v": 2, "kind": "new"}', "schema version 2"),
+        ('{"v": "1", "kind": "recovered"}', "schema version '1'"),
+        ('{"kind": "recovered"}', "not a fact"),
+        ('{"v": 1}', "not a fact"),
+        ('{"v": 1, "kind": "new"}', "unknown kind 'new'"),
+        ('{"v": 1, "kind": ["x"]}', "not a fact"),
+        ('{"v": 1, "kind": null}', "not a fact"),
+        ("[]", "not a fact"),
+        ("null", "not a fact"),
+        ("", "not valid JSON"),
+        ("{", "not valid JSON"),
+        ('{"v": 1, "kind": "call_started"}', "cannot be read"),
+        ('{"v": 1, "kind": "call_ended", "id": "a", "result": 5}', "cannot be read"),
+        ('{"v": 1, "kind": "call_ended", "id": "a", "result": {}}', "cannot be read"),
+        ('{"v": 1, "kind": "call_checked", "id": "a", "tool": null, "args": {}, "problems": 5}', "cannot be read"),
+        ('{"v": 1, "kind": "tools_known", "tools": [], "names": {}}', "cannot be read"),
+        ('{"v": 1, "kind": "tools_known", "tools": {"a": null}, "names": {}}', "cannot be read"),
+        ('{"v": 1, "kind": "run_started", "content": null, "limits": {"turns": -1}}', "cannot be read"),
+        ('{"v": 1, "kind": "run_started", "content": null, "limits": {"turns": "x"}}', "cannot be read"),
+        ('{"v": 1, "kind": "history_shortened", "dropped": 1, "usage": {"total_tokens": "many"}}', "is not a number"),
+    ],
+)
+def test_what_is_not_a_fact_is_a_json_error(line: str, why: str) -> None:
+    with pytest.raises(JsonError, match=why):
+        codec.decode(line)
+
+
+@settings(max_examples=300 * SCALE)
+@given(st.sampled_from(KINDS), st.dictionaries(st.sampled_from(FIELDS), json_values))
+def test_garbage_is_a_fact_or_a_json_error(kind: str, fields: dict[str, Any]) -> None:
+    line = strict_json.dump({"v": 1, "kind": kind, **fields})
+    with contextlib.suppress(JsonError):
+        codec.decode(line)
+
+
+@settings(max_examples=200 * SCALE)
+@given(st.binary(max_size=60))
+def test_arbitrary_bytes_are_a_json_error(line: bytes) -> None:
+    with pytest.raises(JsonError):
+        codec.decode(line)
+
+
+def test_results_as_deep_as_the_limit_can_be_read_again() -> None:
+    value: Any = 1
+    for _ in range(strict_json.DEPTH_MAX):
+        value = [value]
+    fact = facts.CallEnded(id="a", result=ToolResult(call_id="a", name="f", status="finished", value=value))
+    assert codec.decode(codec.encode(fact)) == fact
+
+
+def test_a_known_tool_is_what_its_definition_says() -> None:
+    definition = ToolDefinition(name="f", kind="file", idempotent=True)
+    assert facts.KnownTool.of(definition, "d") == facts.KnownTool(digest="d", ordered=True, read_only=False, repeatable=True)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\x00", b"", b"[]", b'{"v": 1, "kind": "new"}', b'{"v": 0, "kind": "recovered"}',
+        b'{"v": 1, "kind": "call_started"}', b'{"v": 1, "kind": "call_started", "id": ["a"]}',
+        b'{"v": 1, "kind": "model_answered", "content": "words", "finish_reason": "STOP"}',
+        b'{"v": 1, "kind": "call_checked", "id": "a", "tool": null, "args": {}, "problems": "none"}',
+    ],
+)  # fmt: skip
+def test_a_line_that_cannot_be_decoded_is_kept_as_it_is(line: bytes) -> None:
+    fact = codec.decode_line(line)
+    assert isinstance(fact, facts.Unreadable)
+    assert fact.problem
+    assert codec.encode(fact) == codec.encode(facts.dated(fact, 1.0)) == line
+
+
+def test_a_line_of_a_newer_schema_is_not_taken_for_a_damaged_one() -> None:
+    with pytest.raises(codec.NewerSchemaError, match="schema version 2"):
+        codec.decode_line(b'{"v": 2, "kind": "recovered"}')
+
+
+@settings(max_examples=200 * SCALE)
+@given(st.sampled_from(list(FACTS.values())).flatmap(lambda kind: kind), st.data())
+def test_a_line_with_a_damaged_byte_is_a_fact_or_kept(fact: Any, data: st.DataObject) -> None:
+    line = bytearray(codec.encode(fact))
+    line[data.draw(st.integers(0, len(line) - 1))] = data.draw(st.integers(0, 255))
+    with contextlib.suppress(codec.NewerSchemaError):
+        read = codec.decode_line(bytes(line))
+        assert not isinstance(read, facts.Unreadable) or codec.encode(read) == line
 
 
 class _Counted:
