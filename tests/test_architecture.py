@@ -37,6 +37,7 @@ TOP = ("server", "cli", "__main__")
 # What everything rests on stays small enough to be read: modules that import few others, and are not long.
 CORE = ("content", "history", "machine", "calls", "tools", "run", "store", "models", "sync", "user_code", "host", "threads")
 IMPORTS_MAX = 12
+HUBS = {"models.embedded": "the embedded model puts eight pure pieces of `embedded/` together, and little else"}
 LINES_MAX = 500
 
 # Words have an order of their own: each may import those before it.
@@ -311,7 +312,7 @@ def hub_breaches(root: Path) -> list[str]:
     return [
         f"{place_of(root, name)} imports {len(targets)} modules of ours; split it, at most {IMPORTS_MAX} can be followed"
         for name, targets in wanted.items()
-        if len(targets) > IMPORTS_MAX
+        if len(targets) > IMPORTS_MAX and name not in HUBS
     ]
 
 
@@ -324,10 +325,10 @@ def _is_for_types(tree: ast.Module, line: int) -> bool:
 def length_breaches(root: Path) -> list[str]:
     """Modules of the core that are too long to be read in one go."""
     found = []
-    for name in modules_of(root):
+    for name in filter(lambda name: unit_of(name) in CORE, modules_of(root)):
         place = root / place_of(root, name)
         lines = len(place.read_text("utf-8").splitlines())
-        if unit_of(name) in CORE and lines > LINES_MAX:
+        if lines > LINES_MAX:
             found.append(f"{place_of(root, name)} has {lines} lines; split it, {LINES_MAX} are the most")
     return found
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from os import PathLike
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from callgate.declaration import DECLARATIONS_MAX, split_built_in
 from callgate.errors import UsageError
-from callgate.models import Mode
 from callgate.models.choice import ModelLike, open_model
 from callgate.permission import Approve, AuditLog, Policy, RateLimits, ResultCache
 from callgate.permission.guard import Guard
@@ -19,6 +18,9 @@ from callgate.store import Store, open_store
 from callgate.tools.executor import Executor
 from callgate.tools.find_tools import FindTools
 from callgate.types import Limits, Price
+
+if TYPE_CHECKING:
+    from callgate.models import Mode
 
 __all__ = ["build_config"]
 
