@@ -15,9 +15,10 @@ from collections import OrderedDict
 from callgate.errors import SessionBusy, StoreError
 from callgate.machine.machine import RunMachine
 from callgate.run.run import Session
-from callgate.store import LEASE_S, Lease, Store
-from callgate.store.memory import ANONYMOUS_PREFIX
+from callgate.store import LEASE_S, Lease, MemoryStore, Store
+from callgate.store.anonymous import begun, new_session_id
 from callgate.store.owner import new_owner
+from callgate.store.protocol import check_id
 
 __all__ = ["Sessions"]
 
@@ -49,6 +50,7 @@ class Sessions:
 
         Raises:
             SessionBusy: another process holds it for more than `wait_s` seconds.
+            UsageError: the id cannot be that of a session, or that of one that a store in memory has forgotten.
         """
         session = self._taken(session_id)
         try:
@@ -57,6 +59,8 @@ class Sessions:
             self._give_back(session)
             raise
         try:
+            if isinstance(store, MemoryStore):
+                store.check_known(session.id)
             lease = await self._acquired(store, session.id, wait_s)
         except BaseException:
             self._free(session)
@@ -81,6 +85,8 @@ class Sessions:
         except StoreError as error:
             logger.debug("the lease of session %r is not given back, and runs out by itself: %s", session.id, error)
         finally:
+            if session.position:
+                begun(session.id)
             self._free(session)
 
     def keep_leases(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -93,8 +99,10 @@ class Sessions:
     # Behind it ------------------------------------------------------------------------------------------------------------
 
     def _taken(self, session_id: str | None) -> Session:
-        if not session_id:
-            session_id = f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
+        if session_id:
+            check_id(session_id)
+        else:
+            session_id = new_session_id()
         session = self._known.get(session_id)
         if session is None:
             session = self._known[session_id] = Session(session_id, RunMachine(), 0)
