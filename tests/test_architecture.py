@@ -22,11 +22,11 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 
 # --- the tables ----------------------------------------------------------------------------------------------------------
 
-WORDS = ("unread", "types", "errors", "events", "strict_json", "config")
+WORDS = ("types", "errors", "events", "strict_json", "config")
 PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
-    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "tools", "calls", "sync", "store", "sessions",
-    "files",
+    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls", "sync", "store",
+    "sessions", "files",
     "mcp", "workers", "telemetry", "host", "foreign", "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
@@ -34,7 +34,7 @@ LAYERS = (WORDS, PURE, EDGES, ("run",), ("server",), ("cli",), ("__main__",))
 TOP = ("server", "cli", "__main__")
 
 # Words have an order of their own: each may import those before it.
-WORD_ORDER = (("unread",), ("types",), ("errors",), ("strict_json",), ("events", "config"))
+WORD_ORDER = (("types",), ("errors",), ("strict_json",), ("events", "config"))
 
 # Test doubles are product code beside the layers; nothing but the top and the tests builds on them.
 TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
@@ -52,6 +52,12 @@ ALLOWED = {
     ("files", "tools"): "file tools are a toolset of the executor",
     ("files", "threads"): "file work is done off the event loop",
     ("tools", "threads"): "sync tools run in threads",
+    ("permission", "user_code"): "approve and hooks are code of the user's",
+    ("calls", "user_code"): "approve is code of the user's",
+    ("tools", "user_code"): "tools and validators are code of the user's",
+    ("telemetry", "user_code"): "exporters are code of the user's",
+    ("calls", "host"): "a tool runs for the person behind the run",
+    ("calls", "telemetry"): "each call that starts has its span",
     ("permission", "threads"): "people are asked by sync functions in threads that do not hold up anything else",
     ("files", "permission"): "one list says which files hold secrets, for the question and for the search",
     ("mcp", "tools"): "MCP tools are toolsets of the executor",
@@ -79,7 +85,7 @@ ALLOWED = {
 IMPURE = frozenset([
     "anyio", "asyncio", "concurrent", "http", "httpx", "httpx2", "multiprocessing", "os", "pathlib", "random", "requests",
     "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading",
-    "time",
+    "time", "uuid",
 ])  # fmt: skip
 IMPURE_CALLS = frozenset({"open", "input", "print"})
 # (unit, what it may use after all): why.
@@ -87,6 +93,7 @@ PURE_EXCEPTIONS = {
     ("config", "os"): "settings come from the environment",
     ("config", "pathlib"): "settings come from a file",
     ("schema", "threading"): "one lock around the cache of compiled validators, which several threads may share",
+    ("content", "uuid"): "UUIDs among a tool's results are recognised; ids of calls are drawn unless a source is passed",
     ("content", "pathlib"): "paths among a tool's results are recognised and written as text, never opened",
 }
 

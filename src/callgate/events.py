@@ -152,7 +152,8 @@ _SIMPLE = frozenset({str, int, float, bool, type(None)})
 
 @functools.cache
 def _names_of(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    # What is encoded in a reply is shown decoded.
+    return tuple("contents" if field.name == "history" else field.name for field in fields(kind))
 
 
 def _typed(value: Any) -> Any:

@@ -9,11 +9,11 @@ from typing import Any, cast
 from callgate import strict_json
 from callgate.content.build import response_part
 from callgate.content.json_safe import NOTE_CHARS_MAX, NOTES_MAX, Encoder, encoded_by, json_safe
-from callgate.content.read import display_names, response_media, response_of
+from callgate.content.read import display_names
 from callgate.errors import JsonError
 from callgate.types import FunctionCall, JsonObject, Part, ToolResult
 
-__all__ = ["is_longer", "media_in", "to_function_response", "value_in", "whole_text"]
+__all__ = ["is_longer", "to_function_response", "whole_text"]
 
 
 def to_function_response(
@@ -41,17 +41,6 @@ def to_function_response(
     if notes:
         response["notes"] = _bounded(notes)
     return response_part(call, response, media)
-
-
-def value_in(answer: Part) -> Any:
-    """The value that a `functionResponse` part gives; None where it gives an error, or is not one of ours."""
-    response: Any = response_of(answer).get("response")
-    return cast("JsonObject", response).get("result") if isinstance(response, dict) else None
-
-
-def media_in(answer: Part) -> tuple[Part, ...]:
-    """The media that a `functionResponse` part brings along."""
-    return tuple(response_media(answer))
 
 
 def is_longer(result: ToolResult, chars: int) -> bool:

@@ -10,7 +10,7 @@ from callgate.content.read import role_of, text_of
 from callgate.errors import UsageError
 from callgate.machine.facts import Fact, HistoryGiven, Renamed, RunStarted
 from callgate.strict_json import without_surrogates
-from callgate.types import Content, frozen_for_checkers
+from callgate.types import Content
 
 __all__ = ["LEASE_S", "TITLE_CHARS_MAX", "Lease", "SessionInfo", "Store", "check_id", "given_title", "title_of"]
 
@@ -21,7 +21,7 @@ TITLE_CHARS_MAX = 80
 SESSION_CHARS_MAX = 200
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right to write to a session."""
 
