@@ -25,7 +25,8 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 WORDS = ("types", "errors", "events", "strict_json", "config")
 PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
-    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls", "sync", "store",
+    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls", "sync",
+    "store",
     "sessions", "files",
     "mcp", "workers", "telemetry", "host", "foreign", "adapters",
 )  # fmt: skip

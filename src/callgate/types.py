@@ -109,6 +109,14 @@ class Media:
     name: str | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class PlainJson:
+    """A value that was found to be plain JSON, and its text if that is long."""
+
+    value: Any
+    encoded: bytes | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """How one call ended."""
@@ -125,6 +133,14 @@ class ToolResult:
     media: tuple[Part, ...] = ()
     """Images and other media of the result, as inline data parts."""
     duration_s: float = 0.0
+    plain_json: PlainJson | None = field(default=None, compare=False, repr=False)
+    """Set by callgate where it has made the value itself, so that it is not looked through again; not journalled."""
+
+    @property
+    def known_json(self) -> PlainJson | None:
+        """`plain_json` if it is about the value of this result, which may have been replaced since."""
+        known = self.plain_json
+        return known if known is not None and known.value is self.value else None
 
     @property
     def is_error(self) -> bool:
@@ -419,7 +435,7 @@ class ToolContext:
 
 __all__ = [
     "FINAL_STATES", "NO_USAGE", "CallRecord", "CallState", "CallTool", "Checked", "Content", "Decision", "FinishReason",
-    "FunctionCall", "History", "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply",
-    "ResultStatus", "SessionRule", "ToolChoice", "ToolContext", "ToolDefinition", "ToolKind", "ToolResult", "Usage",
-    "Verdict",
+    "FunctionCall", "History", "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "PlainJson", "Price", "Progress",
+    "Reply", "ResultStatus", "SessionRule", "ToolChoice", "ToolContext", "ToolDefinition", "ToolKind", "ToolResult",
+    "Usage", "Verdict",
 ]  # fmt: skip

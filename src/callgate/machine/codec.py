@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import functools
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
-from itertools import islice
 from typing import Any, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
 from callgate import strict_json
@@ -35,7 +34,7 @@ from callgate.machine.facts import (
     ToolsKnown,
     Unreadable,
 )
-from callgate.types import JsonObject, ToolResult
+from callgate.types import JsonObject, PlainJson, ToolResult
 
 __all__ = ["SCHEMA_VERSION", "NewerSchemaError", "decode", "decode_line", "encode"]
 
@@ -69,8 +68,19 @@ def encode(fact: Fact) -> bytes:
     if isinstance(fact, Unreadable):
         return fact.body
     held = {f.name: getattr(fact, f.name) for f in fields(fact)}
-    plain = {name: value for name, value in held.items() if value is not None or name not in _SELDOM}
-    return _dump_record({"v": SCHEMA_VERSION, "kind": _NAMES[type(fact)], **plain})
+    record = {name: value for name, value in held.items() if value is not None or name not in _SELDOM}
+    record = {"v": SCHEMA_VERSION, "kind": _NAMES[type(fact)], **record}
+    result = record.get("result")
+    if not isinstance(result, ToolResult):
+        return strict_json.dump(record)
+    del record["result"]
+    known = result.known_json
+    encoded = None if known is None else known.encoded
+    left_out = ("plain_json",) if encoded is None else ("plain_json", "value")
+    plain = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in left_out}
+    line = strict_json.dump({**record, "result": plain})
+    # The JSON of a long value is there already: the value ends the result, and the result ends the line.
+    return line if encoded is None else line[:-2] + b',"value":' + encoded + b"}}"
 
 
 def decode(line: bytes | str) -> JournalledFact:
@@ -113,54 +123,7 @@ def decode_line(line: bytes) -> Fact:
         return Unreadable(problem=str(error), body=line)
 
 
-# Out ---------------------------------------------------------------------------------------------------------------------
-
-PIECE_ITEMS = 2_000
-"""Items that are encoded at once: meanwhile no other thread of the process runs."""
-_LEVELS = 4
-"""How deep long lists and objects are looked for in a result."""
-
-
-def _dump_record(record: JsonObject) -> bytes:
-    """Encode the fields of a fact. The value of a result is the one that may be really long."""
-    result = record.get("result")
-    if not isinstance(result, ToolResult) or not _is_long(result.value, _LEVELS):
-        return strict_json.dump(record)
-    return _dump_pieces(record | {"result": {f.name: getattr(result, f.name) for f in fields(result)}}, _LEVELS + 2)
-
-
-def _is_long(value: Any, levels: int) -> bool:
-    if not isinstance(value, (dict, list)) or not levels:
-        return False
-    items = cast("dict[str, Any] | list[Any]", value)
-    if len(items) > PIECE_ITEMS:
-        return True
-    return any(_is_long(item, levels - 1) for item in (items.values() if isinstance(items, dict) else items))
-
-
-def _dump_pieces(value: Any, levels: int) -> bytes:
-    """Encode a value as `strict_json.dump` does, but in pieces."""
-    if not _is_long(value, levels):
-        return strict_json.dump(value)
-    if isinstance(value, dict):
-        pairs = cast("dict[str, Any]", value).items()
-        if len(pairs) <= PIECE_ITEMS:
-            named = (strict_json.dump({key: None})[1:-5] + _dump_pieces(item, levels - 1) for key, item in pairs)
-            return b"{" + b",".join(named) + b"}"
-        return b"{" + b",".join(strict_json.dump(dict(piece))[1:-1] for piece in _pieces(pairs)) + b"}"
-    items = cast("list[Any]", value)
-    if len(items) <= PIECE_ITEMS:
-        return b"[" + b",".join(_dump_pieces(item, levels - 1) for item in items) + b"]"
-    return b"[" + b",".join(strict_json.dump(piece)[1:-1] for piece in _pieces(items)) + b"]"
-
-
-def _pieces(items: Iterable[Any]) -> Iterator[list[Any]]:
-    rest = iter(items)
-    while piece := list(islice(rest, PIECE_ITEMS)):
-        yield piece
-
-
-# In ----------------------------------------------------------------------------------------------------------------------
+# Reading -----------------------------------------------------------------------------------------------------------------
 
 _Reader: TypeAlias = Callable[[Any], Any]
 
@@ -192,12 +155,15 @@ def _reader(form: Any) -> _Reader:
 
 def _word_reader(word: type[Any]) -> _Reader:
     hints = get_type_hints(word)
-    readers = [(f.name, _reader(hints[f.name])) for f in fields(word)]
+    readers = [(f.name, _reader(hints[f.name])) for f in fields(word) if f.name != "plain_json"]
 
     def read(record: Any) -> Any:
         if not isinstance(record, dict):
             raise TypeError(f"{_shown(record)} is not an object")
-        return word(**{name: reader(record[name]) for name, reader in readers if name in record})
+        given = {name: reader(record[name]) for name, reader in readers if name in record}
+        if word is ToolResult:
+            given["plain_json"] = PlainJson(given.get("value"))  # It was just read from JSON.
+        return word(**given)
 
     return read
 
