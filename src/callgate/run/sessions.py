@@ -20,9 +20,10 @@ from typing import Protocol
 from callgate.errors import SessionBusy, StoreError, UsageError
 from callgate.machine import facts
 from callgate.machine.machine import RunMachine
-from callgate.store import LEASE_S, Lease, Store
-from callgate.store.memory import ANONYMOUS_PREFIX
+from callgate.store import LEASE_S, Lease, MemoryStore, Store
+from callgate.store.anonymous import begun, new_session_id
 from callgate.store.owner import new_owner
+from callgate.store.protocol import check_id
 from callgate.sync import CrossLoopLock, call_in_loop, fork_safe_lock
 from callgate.types import CallRecord
 
@@ -143,7 +144,8 @@ class Sessions:
 
         Raises:
             SessionBusy: another process holds it for more than `wait_s` seconds.
-            UsageError: the caller is part of a run of this session.
+            UsageError: the id cannot be that of a session, a store in memory has forgotten the session, or the caller is
+                part of a run of it.
         """
         session = self._use(session_id)
         try:
@@ -152,6 +154,8 @@ class Sessions:
             self._end_use(session)
             raise
         try:
+            if isinstance(store, MemoryStore):
+                store.check_known(session.id)
             lease = await self._leased(store, session.id, wait_s)
         except BaseException:
             self._unlock(session)
@@ -174,6 +178,8 @@ class Sessions:
         except StoreError as error:
             logger.debug("the lease of session %r is not released, and will expire: %s", session.id, error)
         finally:
+            if session.position:
+                begun(session.id)
             self._unlock(session)
 
     def keep_leases(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -197,8 +203,10 @@ class Sessions:
             yield
 
     def _use(self, session_id: str | None) -> Session:
-        if not session_id:
-            session_id = f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
+        if session_id:
+            check_id(session_id)
+        else:
+            session_id = new_session_id()
         with self._guarded():
             session = self._known.get(session_id)
             if session is None:
