@@ -340,9 +340,8 @@ class Gate:
             ModelError: the model could not be reached, or did not give a usable answer.
             UsageError: the arguments cannot be used.
         """
-        from callgate.run.run import opening_of
-
-        return await self.run_request(opening_of(prompt, session, history, tool_choice, answers, output), watch)
+        request = self._resources.request(prompt, session, history, tool_choice, answers, output)
+        return await self._resources.run(self._setup, request, watch)
 
     async def run_request(self, request: RunRequest, watch: Emit | None = None) -> Reply:
         """As `run`, for a request that is put together already: for services, whose requests have idempotency keys.
@@ -350,21 +349,7 @@ class Gate:
         Raises:
             AlreadyStartedError: the request has started its run before, here or in another process.
         """
-        from callgate.run.run import Driver
-
-        is_live = self._setup.executor.is_live
-        if not is_live:
-            self._check_choice(request.tool_choice)
-        session, lease = await self._resources.acquire(request.session)
-        try:
-            if is_live:  # Which tools there are is known only now.
-                self._check_choice(request.tool_choice)
-            run = Driver(self._setup, session, lease, watch, person=self._resources.elicit)
-            with session.worked_on_by(run):
-                self._resources.sessions.keep_leases(run.event_loop)
-                return await run.drive(request)
-        finally:
-            await self._resources.release(session, lease)
+        return await self._resources.run(self._setup, request, watch)
 
     async def stream(
         self,
@@ -380,13 +365,12 @@ class Gate:
         import asyncio
 
         from callgate.run.resources import check_event_loop
-        from callgate.run.run import opening_of
         from callgate.sync import Channel
 
         check_event_loop()
         channel: Channel[Event] = Channel(EVENTS_MAX)
-        request = opening_of(prompt, session, history, tool_choice, answers, output)
-        task = asyncio.create_task(self.run_request(request, channel.send))
+        request = self._resources.request(prompt, session, history, tool_choice, answers, output)
+        task = asyncio.create_task(self._resources.run(self._setup, request, channel.send))
         task.add_done_callback(lambda _: channel.close())
         try:
             async for event in channel:
@@ -414,8 +398,8 @@ class Gate:
 
         conversation = Conversation([user_content(contents)] if isinstance(contents, str) else contents)
         collector = Collector()
-        await asyncio.sleep(self._setup.keeper.model.book())
         async with self._resources.in_use():
+            await asyncio.sleep(self._setup.keeper.model.book())
             request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
             async with answering(self._setup.model, request) as items:
                 async for item in items:
@@ -491,10 +475,3 @@ class Gate:
         other = copy.copy(self)
         other.__dict__ |= {"_setup": config, "_resources": resources, "_model": model, "_mode": mode}
         return other
-
-    def _check_choice(self, choice: ToolChoice) -> None:
-        """Raises now what would fail in the first request."""
-        if choice not in ("auto", "none"):
-            from callgate.declaration import tool_config
-
-            tool_config(choice, self._setup.view().known.names)

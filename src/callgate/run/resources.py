@@ -1,6 +1,6 @@
 """What a gate and the gates derived from it share: sessions, the thread of `run_sync`, and connections while they are used.
 
-Users come and go; the last one closes what was opened. This file runs nothing.
+Users come and go, each run is one of them, and the last one closes what was opened. How a run goes is in `run.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,14 @@ from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from callgate.declaration import tool_config
 from callgate.errors import UsageError
 from callgate.run.config import GateConfig
-from callgate.run.sessions import Session, Sessions
+from callgate.run.run import Driver, Emit, RunRequest, opening_of
+from callgate.run.sessions import Session, Sessions, running
 from callgate.store import Lease
 from callgate.sync import BlockingPortal, fork_safe_lock
+from callgate.types import Reply, ToolChoice
 
 if TYPE_CHECKING:
     from callgate.mcp.host import Elicit
@@ -49,6 +52,24 @@ class Resources:
         return Resources(replace(config, owns_store=False), self.elicit, self._first or self)
 
     # Use ------------------------------------------------------------------------------------------------------------------
+
+    request = staticmethod(opening_of)
+
+    async def run(self, config: GateConfig, request: RunRequest, emit: Emit | None) -> Reply:
+        """Run a request with the configuration of one of the gates that share this."""
+        is_live = config.executor.is_live
+        if not is_live:
+            _check_choice(config, request.tool_choice)
+        session, lease = await self.acquire(request.session)
+        try:
+            if is_live:  # Which tools there are is known only now.
+                _check_choice(config, request.tool_choice)
+            run = Driver(config, session, lease, emit, person=self.elicit)
+            with running(session, run):
+                self.sessions.keep_leases(run.event_loop)
+                return await run.drive(request)
+        finally:
+            await self.release(session, lease)
 
     async def acquire(self, session_id: str | None) -> tuple[Session, Lease]:
         """Acquire a session, with the tools started: they live as long as a run, or as long as the gate is entered.
@@ -109,8 +130,9 @@ class Resources:
     def enter(self) -> None:
         """Count one user more."""
         with _COUNTS:
-            for resources in self._all():
-                resources.users += 1
+            self.users += 1
+            if self._first is not None:
+                self._first.users += 1
 
     async def leave(self) -> None:
         """Count one user less; the last one closes what was opened."""
@@ -120,9 +142,13 @@ class Resources:
     def count_down(self) -> list[Resources]:
         """Count one user less, and return the resources that nobody uses any more."""
         with _COUNTS:
-            for resources in self._all():
-                resources.users -= 1
-            return [resources for resources in self._all() if resources.users == 0]
+            self.users -= 1
+            unused: list[Resources] = [self] if self.users == 0 else []
+            if self._first is not None:
+                self._first.users -= 1
+                if self._first.users == 0:
+                    unused.append(self._first)
+        return unused
 
     async def close_connections(self) -> None:
         """Close the connections of the model and of the tools, and the store if the gate has opened it."""
@@ -137,8 +163,11 @@ class Resources:
             if self._first is None or not self._first.users:
                 self.portal.close()
 
-    def _all(self) -> list[Resources]:
-        return [self] if self._first is None else [self, self._first]
+
+def _check_choice(config: GateConfig, choice: ToolChoice) -> None:
+    """Raise now what would fail in the first request."""
+    if choice not in ("auto", "none"):
+        tool_config(choice, config.view().known.names)
 
 
 def check_event_loop() -> None:
