@@ -11,6 +11,6 @@ from callgate.prompted.parser import CallParser, parse_text
 from callgate.prompted.render import HOW_TO_WRITE, STOP_SEQUENCE, render_call, render_content, render_response, render_tools
 
 __all__ = [
-    "HOW_TO_WRITE", "STOP_SEQUENCE", "CallError", "CallParser", "Outcome", "Parsed", "ParsedCall", "Text", "parse_text", "render_call", "render_content",
-    "render_response", "render_tools",
+    "HOW_TO_WRITE", "STOP_SEQUENCE", "CallError", "CallParser", "Outcome", "Parsed", "ParsedCall", "Text", "parse_text",
+    "render_call", "render_content", "render_response", "render_tools",
 ]  # fmt: skip

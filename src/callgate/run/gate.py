@@ -308,6 +308,7 @@ class Gate:
     async def _carry_out(self, request: RunRequest, watch: Emit | None, task: RunTask[Reply]) -> Reply:
         from callgate.run.context import RunContext
         from callgate.run.run import Run
+        from callgate.run.sessions import running
 
         is_live = self._config.executor.is_live
         if not is_live:
@@ -318,7 +319,7 @@ class Gate:
                 self._config.check_choice(request.tool_choice)
             context = RunContext(self._config, session, lease, watch, person=self._resources.elicit)
             task.stop = lambda: context.request_cancel("The user cancelled the run.")
-            with session.worked_on_by(context):
+            with running(session, context):
                 self._resources.sessions.keep_leases(context.event_loop)
                 return await Run(context).drive(request)
         finally:
@@ -335,12 +336,9 @@ class Gate:
         answers: Mapping[str, Approval] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
-
         from callgate.run.opening import new_request
-        from callgate.run.resources import check_event_loop
         from callgate.sync import Channel
 
-        check_event_loop()
         channel: Channel[Event] = Channel(EVENTS_MAX)
         request = new_request(prompt, session, history, tool_choice, answers, output)
         run = self._start(request, channel.send)
