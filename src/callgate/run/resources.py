@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from callgate.errors import UsageError
 from callgate.run.config import GateConfig
 from callgate.run.sessions import Session, Sessions
-from callgate.store import Lease
+from callgate.store import Lease, Store
 from callgate.sync import BlockingPortal, fork_safe_lock
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Resources:
         if config.model is self._config.model:
             return self
         return Resources(replace(config, owns_store=False), self.elicit, self._first or self)
+
+    @property
+    def store(self) -> Store:
+        """Where the sessions are kept."""
+        return self._config.store
 
     # Use ------------------------------------------------------------------------------------------------------------------
 
