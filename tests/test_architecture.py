@@ -25,8 +25,8 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 WORDS = ("types", "errors", "events", "strict_json", "config")
 PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
-    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "tools", "calls", "sync", "store", "sessions",
-    "files",
+    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls", "sync",
+    "store", "sessions", "files",
     "mcp", "workers", "telemetry", "host", "foreign", "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
@@ -52,6 +52,12 @@ ALLOWED = {
     ("files", "tools"): "file tools are a toolset of the executor",
     ("files", "threads"): "file work is done off the event loop",
     ("tools", "threads"): "sync tools run in threads",
+    ("permission", "user_code"): "approve and hooks are code of the user's",
+    ("calls", "user_code"): "approve is code of the user's",
+    ("tools", "user_code"): "tools and validators are code of the user's",
+    ("telemetry", "user_code"): "exporters are code of the user's",
+    ("calls", "host"): "a tool runs for the person behind the run",
+    ("calls", "telemetry"): "each call that starts has its span",
     ("permission", "threads"): "people are asked by sync functions in threads that do not hold up anything else",
     ("files", "permission"): "one list says which files hold secrets, for the question and for the search",
     ("mcp", "tools"): "MCP tools are toolsets of the executor",

@@ -427,6 +427,8 @@ class ToolContext:
     """Whether the call was cancelled or ran out of time. A long sync tool should look from time to time and return."""
     paused: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
     """`with context.paused():` stops the clock of the call while a person is asked. May be entered from any thread."""
+    paused_s: Callable[[], float] = field(default=lambda: 0.0, repr=False)
+    """For how many seconds the clock of the call has stood still so far."""
     call_tool: CallTool = field(default=_no_tools, repr=False)
     """Calls another tool of the gate, under the same permission (see `callgate.host`)."""
 

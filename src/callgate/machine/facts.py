@@ -43,6 +43,7 @@ __all__ = [
     "Finish",
     "HistoryGiven",
     "HistoryShortened",
+    "JournalledFact",
     "KnownTool",
     "ModelAnswered",
     "ModelFailed",
@@ -55,6 +56,7 @@ __all__ = [
     "Shorten",
     "Todo",
     "ToolsKnown",
+    "Unreadable",
     "dated",
 ]
 
@@ -79,6 +81,8 @@ class KnownTool:
     ordered: bool = False
     read_only: bool = False
     repeatable: bool = False
+    reader: bool = False
+    """Whether it is callgate's own tool that reads what was left out of long results."""
 
     @classmethod
     def of(cls, definition: ToolDefinition, digest: str) -> KnownTool:
@@ -218,7 +222,7 @@ class CallEnded(Dated):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NestedCall(Dated):
-    """A tool that runs has called another one. Told before that one starts, and again with its result.
+    """A running tool has called another one. Journalled before that one starts, and again with its result.
 
     The model knows nothing of it; what it sees is the result of the tool that it called itself.
     """
@@ -229,6 +233,8 @@ class NestedCall(Dated):
     name: str
     args: Mapping[str, Any]
     result: ToolResult | None = None
+    rule: SessionRule | None = None
+    """What "always" covers from now on, if the user answered so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,11 +273,25 @@ class Renamed(Dated):
     title: str
 
 
-Fact: TypeAlias = (
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable(Dated):
+    """A line of the journal that cannot be decoded. It stands where the line stands, and is written back unchanged."""
+
+    problem: str
+    """What is wrong with the line."""
+    body: bytes
+    """The line itself."""
+
+
+JournalledFact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
     | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | NestedCall | Cancelled | Recovered | Rewound | Adopted
     | OutputChecked | Renamed
 )  # fmt: skip
+"""The kinds of fact that have a form in the journal."""
+
+Fact: TypeAlias = JournalledFact | Unreadable
+"""What a journal gives back."""
 
 
 # Commands ----------------------------------------------------------------------------------------------------------------
@@ -308,6 +328,8 @@ class Shorten:
     """The history is too long for the next request: its first `contents` are to go."""
 
     contents: int
+    summarize: bool = True
+    """Whether the model may be asked for a summary of them; False once that was done often enough."""
 
 
 @dataclass(slots=True)

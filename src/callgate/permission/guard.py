@@ -63,7 +63,9 @@ class Guard:
 
     def verdict(self, call: FunctionCall, always: Iterable[SessionRule]) -> Decision:
         """What the policy says; where nobody can be asked, what would be asked is denied."""
-        digest = self.tools.digests[call.name]
+        digest = self.tools.digests.get(call.name)
+        if digest is None:
+            return Decision(verdict="deny", reason=f"The tool {call.name!r} is not there any more.")
         decision = self.policy.decide(self.tools.definition(call.name), call, always=always, digest=digest)
         if decision.verdict == "ask" and self.approve is None:
             return replace(decision, verdict="deny", reason=f"{decision.reason} {self.policy.nobody}")
@@ -180,7 +182,7 @@ class CallGuard:
             ready = []
         return [record.call for record in ready], refused
 
-    def kept(self, call: FunctionCall) -> ToolResult | None:
+    def cached(self, call: FunctionCall) -> ToolResult | None:
         """The result of the same call a short time ago, if there is one; else makes ready for what this call does."""
         cache = self.keeper.cache
         if cache is None:

@@ -6,11 +6,12 @@ Definitions come in, declarations and requests go out; this file asks nobody and
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, cast
 
-from callgate.content.response import whole_text
+from callgate.calls.environment import Ask
+from callgate.content.response import is_longer, whole_text
 from callgate.content.tool_names import FIND_TOOLS, READ_RESULT
 from callgate.declaration import DECLARATIONS_MAX, BuiltIn, Declaration, declare
 from callgate.errors import UsageError
@@ -19,18 +20,16 @@ from callgate.events import (
 )
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
-from callgate.models import AnsweredBy, Model, ModelRequest, close_model, origin_of
+from callgate.models import AnsweredBy, Model, ModelRequest, close_model, origin_of, provider_of_model
 from callgate.permission import Policy, RateLimits
+from callgate.permission.approval import asked
 from callgate.permission.guard import Guard
 from callgate.store import Store
+from callgate.telemetry import NoSpans, RunSpans, spans_of
 from callgate.tools.confusable_names import look_alikes_among
 from callgate.tools.executor import Executor
 from callgate.tools.read_result import ReadResult
-from callgate.types import (
-    Limits,
-    Price,
-    ToolDefinition,
-)
+from callgate.types import JsonObject, Limits, Price, ToolDefinition, ToolResult, Usage
 
 __all__ = ["DeclaredTools", "DeclaredToolsCache", "GateConfig", "usable_history", "usable_parts"]
 
@@ -41,7 +40,7 @@ LOOK_ALIKES_TOLD = 5
 class DeclaredTools:
     """Tools as a model is told of them."""
 
-    declared: tuple[ToolDefinition, ...]
+    definitions: tuple[ToolDefinition, ...]
     declaration: Declaration
     known: facts.ToolsKnown
 
@@ -51,10 +50,15 @@ class DeclaredTools:
         declaration = declare(definitions, built_in=built_in)
         declared = tuple(d for d in definitions if d.name not in declaration.quarantined)
         known = facts.ToolsKnown(
-            tools={d.name: facts.KnownTool.of(d, executor.digests[d.name]) for d in declared},
+            tools={d.name: _known(d, executor.digests[d.name]) for d in declared},
             names=dict(declaration.names),
         )
         return cls(declared, declaration, known)
+
+
+def _known(definition: ToolDefinition, digest: str) -> facts.KnownTool:
+    known = facts.KnownTool.of(definition, digest)
+    return replace(known, reader=True) if definition is ReadResult.definition else known
 
 
 @dataclass(slots=True)
@@ -79,7 +83,7 @@ class GateConfig:
     model: Model
     executor: Executor
     limits: Limits
-    keeper: Guard
+    guard: Guard
     store: Store
     owns_store: bool
     """Whether the gate opened the store itself, and so closes it."""
@@ -89,42 +93,78 @@ class GateConfig:
     settings: Mapping[str, Any]
     built_in: tuple[BuiltIn, ...]
     tools_shown: int | None
-    views: DeclaredToolsCache = field(default_factory=DeclaredToolsCache)
+    cache: DeclaredToolsCache = field(default_factory=DeclaredToolsCache)
     who: AnsweredBy = field(init=False)
     """Who answers, unless the model says that it was another one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "who", AnsweredBy(self.model.name, origin_of(self.model)))
 
-    def view(self, found: Collection[str] = ()) -> DeclaredTools:
+    def declare(self, found: Collection[str] = ()) -> DeclaredTools:
         """The tools that are declared: those shown from the start, and those that were found since."""
-        policy, digests, last = self.keeper.policy, self.executor.digests, self.views.last
+        policy, digests, last = self.guard.policy, self.executor.digests, self.cache.last
         is_usual = self.tools_shown is None and READ_RESULT not in found
         if is_usual and last is not None and last[0] is digests and last[1] is policy:
             return last[2]
-        if READ_RESULT in found and READ_RESULT not in self.executor:
-            self.executor.register(ReadResult(partial(_whole_result, self.store)))
-        allowed = list(filter(policy.may_declare, self.executor.definitions))
+        allowed = self._shown(list(filter(policy.may_declare, self.executor.definitions)), found)
+        key = frozenset((d.name, digests[d.name]) for d in allowed)
+        declared = self.cache.by_tools.get(key)
+        if declared is None:
+            declared = self.cache.by_tools[key] = DeclaredTools.of(allowed, self.executor, self.built_in)
+        if is_usual:
+            self.cache.last = (digests, policy, declared)
+        return declared
+
+    def _shown(self, allowed: list[ToolDefinition], found: Collection[str]) -> list[ToolDefinition]:
+        """Which of the allowed tools are declared."""
         if READ_RESULT not in found:  # Of no use before there is something to read.
             allowed = [d for d in allowed if d is not ReadResult.definition]
         if self.tools_shown is not None:
             last_found = [name for name in found if name in self.executor][-(DECLARATIONS_MAX // 2) :]
             shown = {FIND_TOOLS, *last_found, *[d.name for d in allowed if d.name != FIND_TOOLS][: self.tools_shown]}
             allowed = [d for d in allowed if d.name in shown]
-        if self.executor.is_live:  # How many tools servers have is not the programmer's doing, so it is no error.
-            allowed = allowed[:DECLARATIONS_MAX]
-        digests = self.executor.digests
-        key = frozenset((d.name, digests[d.name]) for d in allowed)
-        view = self.views.by_tools.get(key)
-        if view is None:
-            view = self.views.by_tools[key] = DeclaredTools.of(allowed, self.executor, self.built_in)
-        if is_usual:
-            self.views.last = (digests, policy, view)
-        return view
+        # How many tools servers have is not the programmer's doing, so too many are no error.
+        return allowed[:DECLARATIONS_MAX] if self.executor.is_live else allowed
 
-    def complaints(self, view: DeclaredTools) -> list[Notice]:
+    def reader_for(self, results: Iterable[ToolResult], known: Mapping[str, facts.KnownTool]) -> tuple[str, ...] | None:
+        """The tool by which the model reads long results, if there are any and it is not declared; added if missing."""
+        if READ_RESULT in known or not any(is_longer(result, self.limits.output_chars) for result in results):
+            return None
+        self.add_reader()
+        return (READ_RESULT,)
+
+    def add_reader(self) -> None:
+        """Add the tool by which the model reads long results, unless it is there or the program has one of that name."""
+        if READ_RESULT not in self.executor:
+            self.executor.register(ReadResult(partial(_whole_result, self.store)))
+
+    def found_in(self, results: Iterable[ToolResult]) -> list[str] | None:
+        """The tools that the model has looked for and found, if it looked for any."""
+        if self.tools_shown is None:
+            return None
+        found = [result.value for result in results if result.name == FIND_TOOLS and not result.is_error]
+        return [item["name"] for items in found for item in cast("list[JsonObject]", items)] or None
+
+    def cost_of(self, usage: Usage, who: AnsweredBy) -> float | None:
+        """What the tokens cost, if the gate knows the price of the model."""
+        price = self.prices.get(who.model)
+        return None if price is None else price.of(usage)
+
+    @property
+    def ask(self) -> Ask | None:
+        """Asks whoever answers for this gate, if somebody does."""
+        approve = self.guard.approve
+        if approve is None:
+            return None
+        return lambda question: asked(approve, question.call, question.definition, question.reason)
+
+    def new_spans(self, session: str) -> RunSpans | NoSpans:
+        """The spans of a run, if anybody traces it."""
+        return spans_of(session, provider=provider_of_model(self.model), model=self.model.name)
+
+    def complaints(self, declared: DeclaredTools) -> list[Notice]:
         """What keeps tools away from the model."""
-        told = view.declaration.quarantined
+        told = declared.declaration.quarantined
         notices = [Notice("tool_left_out", reason, "warning") for reason in told.values()] if told else []
         return notices + self._complaints_of_servers() if self.executor.is_live else notices
 
@@ -143,16 +183,16 @@ class GateConfig:
         return [Notice(kind, message, "warning") for kind, message in told]
 
     def request(
-        self, view: DeclaredTools, conversation: Conversation, command: facts.AskModel, *, stream: bool
+        self, declared: DeclaredTools, conversation: Conversation, command: facts.AskModel, *, stream: bool
     ) -> ModelRequest:
         """What a model is asked with. Where only a typed answer is wanted, no tool stands in its way."""
         answer_only = command.output is not None and command.tool_choice == "none"
         if answer_only:
-            view = _NO_TOOLS
+            declared = _NO_TOOLS
         return ModelRequest(
             conversation=conversation,
-            definitions=view.declared,
-            declaration=view.declaration,
+            definitions=declared.definitions,
+            declaration=declared.declaration,
             tool_choice=command.tool_choice,
             system=self.system,
             settings=self.settings,

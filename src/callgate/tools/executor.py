@@ -15,16 +15,17 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from callgate import user_code
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
 from callgate.errors import ToolNotDeclarable
 from callgate.foreign import adopted
 from callgate.machine import facts
-from callgate.machine.machine import startable
+from callgate.machine.calls import startable
 from callgate.schema import check_arguments
 from callgate.strict_json import without_surrogates
-from callgate.threads import THREADS
+from callgate.threads import THREADS, error_sentence
 from callgate.tools.call import CallObserver, RunningCall
 from callgate.tools.toolsets import LiveTools, LiveToolset, Runnable, Toolset
 from callgate.types import (
@@ -160,7 +161,7 @@ class Executor:
         except ToolNotDeclarable as error:
             # The tool was left out of the declaration for this; a model that calls it all the same is told why.
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(f"Not run: {error}.",))
-        problems = tuple(checked.problems or self._tools[name].problems(checked.args))
+        problems = tuple(checked.problems or self._problems_of(name, checked.args))
         if problems:
             listed = "; ".join(problem.rstrip(".") for problem in problems)
             problems = (f"The arguments of {name!r} are not valid: {listed}. Correct them and call again.",)
@@ -173,19 +174,30 @@ class Executor:
             digest=self._digests[name],
         )
 
+    def _problems_of(self, name: str, args: Mapping[str, Any]) -> Sequence[str]:
+        """What the tool's own types and validators say of arguments that fit its schema."""
+        outcome = user_code.call(lambda: self._tools[name].problems(args))
+        if outcome.error is None:
+            return outcome.value or ()
+        logger.error("checking the arguments of %r failed", name, exc_info=outcome.error)
+        return (without_surrogates(error_sentence(outcome.error)),)
+
     async def preview(self, call: FunctionCall) -> str | None:
         """What a checked call would change, if its tool can say: a `preview(args)` of a runnable. Never raises."""
-        offer = getattr(self._tools[call.name], "preview", None)
+        offer = getattr(self._ever[call.name], "preview", None)
         if offer is None:
             return None
-        try:
+
+        async def previewed() -> str | None:
             async with asyncio.timeout(PREVIEW_S):
                 text = await offer(dict(call.args))
-        except Exception:
-            # The user's code, and only a help for whoever is asked: the question stands without it.
-            logger.exception("the preview of %r failed", call.name)
-            return None
-        text = None if text is None else without_surrogates(str(text))
+            return None if text is None else without_surrogates(str(text))
+
+        outcome = await user_code.call_async(previewed)
+        if outcome.error is not None:
+            # Only a help for whoever is asked: the question stands without it.
+            logger.error("the preview of %r failed", call.name, exc_info=outcome.error)
+        text = outcome.value
         if text is None or len(text) <= PREVIEW_CHARS_MAX:
             return text
         return f"{text[:PREVIEW_CHARS_MAX]}\n... {len(text) - PREVIEW_CHARS_MAX} more characters are not shown"
@@ -204,7 +216,7 @@ class Executor:
 
     async def execute_all(self, calls: Sequence[FunctionCall]) -> list[ToolResult]:
         """Runs the calls of one turn: in parallel up to the limit, ordered ones one after another. Results in call order."""
-        slots = [_Slot(call, ordered=self._is_ordered(call)) for call in calls]
+        slots = [_Slot(call, ordered=self.is_ordered(call)) for call in calls]
         running: dict[asyncio.Task[ToolResult], _Slot] = {}
         try:
             while not all(slot.result for slot in slots):
@@ -222,7 +234,8 @@ class Executor:
             await asyncio.gather(*running, return_exceptions=True)
         return [slot.result for slot in slots if slot.result]
 
-    def _is_ordered(self, call: FunctionCall) -> bool:
+    def is_ordered(self, call: FunctionCall) -> bool:
+        """Whether calls of the tool run one after another, in the order in which they were made."""
         name = resolve_name(call.name, self._names) or call.name
         return name in self._tools and self.definition(name).ordered
 
