@@ -250,23 +250,6 @@ def test_a_line_with_a_damaged_byte_is_a_fact_or_kept(fact: Any, data: st.DataOb
         assert not isinstance(read, facts.Unreadable) or codec.encode(read) == line
 
 
-@pytest.mark.parametrize(
-    "value",
-    [
-        list(range(30)), {str(n): n for n in range(30)}, [[1], list(range(30)), {"a": list(range(30))}],
-        {"rows": [{"é": n} for n in range(30)], 'a"b': {str(n): [n] for n in range(30)}, "c": "x"},
-    ],
-)  # fmt: skip
-def test_a_long_value_is_encoded_in_pieces_to_the_same_line(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = ToolResult(call_id="a", name="f", status="finished", value=value, notes=("n",))
-    fact = facts.dated(facts.CallEnded(id="a", result=result), 1.0)
-    whole = codec.encode(fact)
-    monkeypatch.setattr(strict_json, "PIECE_ITEMS", 8)
-    monkeypatch.setattr(strict_json, "dump", (pieces := _Counted(strict_json.dump)))
-    assert codec.encode(fact) == whole
-    assert pieces.count > 2
-
-
 class _Counted:
     def __init__(self, function: Any) -> None:
         self.function, self.count = function, 0

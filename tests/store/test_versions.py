@@ -60,7 +60,7 @@ def test_the_files_hold_every_kind_of_fact_and_every_field() -> None:
     }
     known = {(codec._NAMES[kind], field.name) for kind in get_args(facts.JournalledFact) for field in fields(kind)}
     known |= {(word, field.name) for word, kind in WORDS.items() if is_dataclass(kind) for field in fields(kind)}
-    known.discard(("result", "plain_json"))  # Not journalled.
+    known.discard(("result", "plain_json"))  # Never journalled.
     assert sorted(known - held) == [], "add a file to tests/store/fixtures with a journal that has these"
 
 

@@ -68,8 +68,19 @@ def encode(fact: Fact) -> bytes:
     if isinstance(fact, Unreadable):
         return fact.body
     held = {f.name: getattr(fact, f.name) for f in fields(fact)}
-    plain = {name: value for name, value in held.items() if value is not None or name not in _SELDOM}
-    return _dump_record({"v": SCHEMA_VERSION, "kind": _NAMES[type(fact)], **plain})
+    record = {name: value for name, value in held.items() if value is not None or name not in _SELDOM}
+    record = {"v": SCHEMA_VERSION, "kind": _NAMES[type(fact)], **record}
+    result = record.get("result")
+    if not isinstance(result, ToolResult):
+        return strict_json.dump(record)
+    del record["result"]
+    known = result.known_json
+    encoded = None if known is None else known.encoded
+    left_out = ("plain_json",) if encoded is None else ("plain_json", "value")
+    plain = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in left_out}
+    line = strict_json.dump({**record, "result": plain})
+    # The JSON of a long value is there already: the value ends the result, and the result ends the line.
+    return line if encoded is None else line[:-2] + b',"value":' + encoded + b"}}"
 
 
 def decode(line: bytes | str) -> JournalledFact:
@@ -112,23 +123,7 @@ def decode_line(line: bytes) -> Fact:
         return Unreadable(problem=str(error), body=line)
 
 
-# Out ---------------------------------------------------------------------------------------------------------------------
-
-
-def _dump_record(record: JsonObject) -> bytes:
-    """Encode the fields of a fact. The value of a result is the one that may be really long, and may be encoded already."""
-    result = record.get("result")
-    if not isinstance(result, ToolResult):
-        return strict_json.dump(record)
-    known = result.known_json
-    value = known.encoded if known and known.encoded is not None else strict_json.dump_pieces(result.value)
-    fields_of = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in ("value", "plain_json")}
-    # The value is put at the end of the result, and the result is the end of the record.
-    others = {name: item for name, item in record.items() if name != "result"}
-    return strict_json.dump({**others, "result": fields_of})[:-2] + b',"value":' + value + b"}}"
-
-
-# In ----------------------------------------------------------------------------------------------------------------------
+# Reading -----------------------------------------------------------------------------------------------------------------
 
 _Reader: TypeAlias = Callable[[Any], Any]
 
@@ -165,9 +160,10 @@ def _word_reader(word: type[Any]) -> _Reader:
     def read(record: Any) -> Any:
         if not isinstance(record, dict):
             raise TypeError(f"{_shown(record)} is not an object")
-        held = {name: reader(record[name]) for name, reader in readers if name in record}
-        # What was just read from JSON is known to be JSON.
-        return word(**held, plain_json=PlainJson(held.get("value"))) if word is ToolResult else word(**held)
+        given = {name: reader(record[name]) for name, reader in readers if name in record}
+        if word is ToolResult:
+            given["plain_json"] = PlainJson(given.get("value"))  # It was just read from JSON.
+        return word(**given)
 
     return read
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from callgate.content.sound import sound_args
 from callgate.errors import AuditError, UsageError
 from callgate.events import Notice
 from callgate.machine import facts
@@ -89,7 +90,8 @@ class Guard:
                     f"approve answered with a call of {answer.name!r}, but {call.name!r} was asked about: only its arguments"
                     " can be changed"
                 )
-            changed = dict(answer.args) if dict(answer.args) != dict(call.args) else None
+            args = sound_args(answer.args)
+            changed = args if args != dict(call.args) else None
             return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
         if answer not in ("yes", "no", "always", "later"):
             raise UsageError(f"approve answered {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall")

@@ -12,10 +12,12 @@ import logging
 import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from callgate import user_code
-from callgate.content.json_safe import json_safe
+from callgate.content.json_safe import is_small
+from callgate.content.sound import sound_result
 from callgate.errors import ToolError
 from callgate.host import enter
 from callgate.strict_json import without_surrogates
@@ -153,7 +155,15 @@ class RunningCall:
         outcome = await user_code.call_async(lambda: tool.run(args, context))
         if isinstance(outcome.error, (StillRunning, NotBegun)):
             raise outcome.error  # The call was given up; `_task_done` says what is known of it.
-        return self._finished(outcome.value) if outcome.error is None else self._failure(outcome.error)
+        if outcome.error is not None:
+            return self._failure(outcome.error)
+        duration_s = self._duration()
+        value = outcome.value
+        sound = partial(sound_result, value, call=self.call, depth_max=self._depth_max, duration_s=duration_s)
+        # A long value takes its time, and others should not wait for it.
+        return (
+            sound() if is_small(value.value if isinstance(value, ToolResult) else value) else await asyncio.to_thread(sound)
+        )
 
     def _task_done(self, task: asyncio.Task[ToolResult]) -> None:
         _STUBBORN.discard(task)
@@ -173,13 +183,6 @@ class RunningCall:
     def _end(self, result: ToolResult) -> None:
         self._ended.set_result(result)
         self._observer.on_end(result)
-
-    def _finished(self, value: object) -> ToolResult:
-        if isinstance(value, ToolResult):
-            # A tool that knows more than a value: its status and notes are kept.
-            return replace(value, call_id=self.call.id, name=self.call.name, duration_s=self._duration())
-        encoded = json_safe(value, depth_max=self._depth_max)
-        return self._result("finished", value=encoded.value, notes=encoded.notes, media=encoded.media)
 
     def _failure(self, error: BaseException) -> ToolResult:
         if isinstance(error, ToolError):
