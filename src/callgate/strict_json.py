@@ -14,15 +14,17 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, cast
 
 from callgate.errors import JsonError
 
 __all__ = [
-    "DEPTH_MAX", "Bad", "Noted", "Replaced", "depth_exceeds", "dump", "first_bad", "is_sound", "is_whole_text",
-    "isolate", "mended", "objects_in", "parse", "parse_isolating", "parse_own", "was_replaced", "without_surrogates",
+    "DEPTH_MAX", "Bad", "Noted", "Replaced", "depth_exceeds", "dump", "dump_pieces", "first_bad", "is_sound",
+    "is_whole_text", "isolate", "mended", "objects_in", "parse", "parse_isolating", "parse_own", "was_replaced",
+    "without_surrogates",
 ]  # fmt: skip
 
 DEPTH_MAX = 100
@@ -209,6 +211,47 @@ def dump(value: Any) -> bytes:
         except ValueError:
             raise JsonError(first_bad(value) or "cannot be written as JSON: a number is not finite") from None
     return data
+
+
+PIECE_ITEMS = 2_000
+"""Items that `dump_pieces` encodes at once: meanwhile no other thread of the process runs."""
+_PIECE_LEVELS = 5
+"""How deep it looks for long lists and objects."""
+
+
+def dump_pieces(value: Any, levels: int = _PIECE_LEVELS) -> bytes:
+    """Encode a value as `dump` does, but a long one in pieces, so that other threads may run in between.
+
+    Raises:
+        JsonError: the value holds something that JSON cannot say.
+    """
+    if not _is_long(value, levels):
+        return dump(value)
+    if isinstance(value, dict):
+        pairs = cast("dict[str, Any]", value).items()
+        if len(pairs) <= PIECE_ITEMS:
+            named = (dump({key: None})[1:-5] + dump_pieces(item, levels - 1) for key, item in pairs)
+            return b"{" + b",".join(named) + b"}"
+        return b"{" + b",".join(dump(dict(piece))[1:-1] for piece in _pieces(pairs)) + b"}"
+    items = cast("list[Any]", value)
+    if len(items) <= PIECE_ITEMS:
+        return b"[" + b",".join(dump_pieces(item, levels - 1) for item in items) + b"]"
+    return b"[" + b",".join(dump(piece)[1:-1] for piece in _pieces(items)) + b"]"
+
+
+def _is_long(value: Any, levels: int) -> bool:
+    if not isinstance(value, (dict, list)) or not levels:
+        return False
+    items = cast("dict[str, Any] | list[Any]", value)
+    if len(items) > PIECE_ITEMS:
+        return True
+    return any(_is_long(item, levels - 1) for item in (items.values() if isinstance(items, dict) else items))
+
+
+def _pieces(items: Iterable[Any]) -> Iterator[list[Any]]:
+    rest = iter(items)
+    while piece := list(islice(rest, PIECE_ITEMS)):
+        yield piece
 
 
 _kind: Callable[[Any], Any] = type

@@ -79,7 +79,7 @@ def test_a_history_is_decoded_once_and_as_it_was() -> None:
     for content in contents:
         written.add(content)
     history = written.history
-    written.keep(slice(0, 1))
+    written.drop(1, 4)
     written.add({"role": "model", "parts": [{"text": "Another."}]})
     assert history.contents == contents
     assert history.contents is history.contents
@@ -91,17 +91,17 @@ def test_what_is_cut_off_changes_nothing_about_the_rest() -> None:
     long, other = answers(answer(LONG)), answers(answer(LONG + "."))
     for content in (user_content("Hi."), OK, long, OK, other):
         written.add(content)
-    written.keep(slice(0, 3))
+    written.drop(3, 5)
     assert not is_held(written, -1)
     assert [written.is_responses(index) for index in range(3)] == [False, False, True]
     assert [written.is_model(index) for index in range(3)] == [False, True, False]
     written.add(OK)
-    written.put_first(user_content("Before."))
+    written.insert(0, user_content("Before."))
     assert [written[index] for index in range(5)] == [user_content("Before."), user_content("Hi."), OK, long, OK]
-    written.keep(slice(3, None))
+    written.drop(0, 3)
     assert written.size_bytes == len(strict_json.dump(long)) + len(strict_json.dump(OK))
     written.add(other)
-    written.keep(slice(1, None))  # The newest stays the newest.
+    written.drop(0, 1)  # The newest stays the newest.
     written.add(OK)
     assert not is_held(written, 1)
     assert written[1] == other

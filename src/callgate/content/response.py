@@ -9,10 +9,10 @@ from typing import Any, cast
 from callgate import strict_json
 from callgate.content.build import response_part
 from callgate.content.json_safe import NOTE_CHARS_MAX, NOTES_MAX, Encoder, encoded_by, json_safe
-from callgate.content.read import display_names
+from callgate.content.read import display_names, response_media, response_of
 from callgate.types import FunctionCall, JsonObject, Part, PlainJson, ToolResult
 
-__all__ = ["is_longer", "to_function_response", "whole_text"]
+__all__ = ["SHORTENED_CHARS_MIN", "is_longer", "shortened_response", "to_function_response", "whole_text"]
 
 
 def to_function_response(
@@ -43,6 +43,40 @@ def to_function_response(
     if notes:
         response["notes"] = _bounded(notes)
     return response_part(call, response, media)
+
+
+SHORTENED_CHARS_MIN = 300
+"""No response is shortened to fewer characters: what is left would say nothing."""
+
+
+def shortened_response(part: Part, chars_max: int) -> Part:
+    """The response with at most so many characters of JSON, to save room; the part itself if it has no more and no media.
+
+    Results and errors keep their beginning and say that they were shortened; media are left out. Doing it again changes
+    nothing.
+    """
+    chars_max = max(chars_max, SHORTENED_CHARS_MIN)
+    inner = response_of(part)
+    given: Any = inner.get("response")
+    media = response_media(part)
+    if not media and len(strict_json.dump(given)) <= chars_max:
+        return part
+    response = cast("JsonObject", given) if isinstance(given, dict) else {"result": given}
+    is_usual = response.keys() <= {"result", "error", "notes"}
+    key = "error" if "error" in response and "result" not in response else "result"
+    value = response.get(key) if is_usual else response
+    notes = response.get("notes") if is_usual else None
+    bare = {name: item for name, item in inner.items() if name != "parts"}
+    with_notes = {} if notes is None or len(strict_json.dump(notes)) > chars_max // 3 else {"notes": notes}
+    text = value if isinstance(value, str) else strict_json.dump(value).decode()
+    about = f"{len(media)} media item(s) left out to save room" if media else ""
+    shown = text if not about else f"{text}\n[{about}]"
+    kept = len(text)
+    while len(strict_json.dump({key: shown, **with_notes})) > chars_max:
+        kept = min(kept * 7 // 8, chars_max)
+        cut = f"shortened to save room: {len(text) - kept} characters left out"
+        shown = f"{text[:kept]}\n[{'; '.join(filter(None, [cut, about]))}]"
+    return {**part, "functionResponse": bare | {"response": {key: shown, **with_notes}}}
 
 
 def is_longer(result: ToolResult, chars: int) -> bool:

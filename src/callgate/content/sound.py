@@ -71,7 +71,7 @@ def sound_result(
 
 def plain_json(value: Any) -> PlainJson:
     """Marks a value that is plain JSON, with its text if that is long. The value must not be changed any more."""
-    encoded = b"" if isinstance(value, str) else strict_json.dump(value)
+    encoded = b"" if isinstance(value, str) else strict_json.dump_pieces(value)
     return PlainJson(value, encoded if len(encoded) > ENCODED_BYTES_MIN else None)
 
 

@@ -32,9 +32,19 @@ from callgate.content.read import (
     response_of,
 )
 from callgate.content.read_call import model_fields
+from callgate.content.response import shortened_response
 from callgate.errors import ConversationInvalid, UsageError
 from callgate.history.encoded import EncodedContents, EncodedHistory
 from callgate.history.repair import INTERRUPTED, breaches_of, not_a_response, paired_responses, repaired
+from callgate.history.shorten import (
+    RESULT_CHARS,
+    Kind,
+    Outline,
+    Shortening,
+    fitting_summary,
+    is_summary,
+    plan_shortening,
+)
 from callgate.types import Content, JsonObject, Part
 
 __all__ = ["CANCELLED", "Conversation"]
@@ -213,11 +223,11 @@ class Conversation:
 
     def cut(self, length: int) -> None:
         """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""
-        self._keep(slice(0, length))
+        self._drop(length, len(self))
         self._open = call_parts(self[-1]) if len(self) and self.is_model(-1) else []
 
     def trim(self, bytes_max: int) -> int:
-        """Drops whole turns from the front until the history fits; the newest turn always stays. Returns how many contents.
+        """Drops whole exchanges from the front until the history fits; the newest always stays. Returns how many contents.
 
         Cuts only where the user said something, so calls and their responses stay together.
         """
@@ -228,7 +238,7 @@ class Conversation:
     def cut_for(self, bytes_max: int) -> int:
         """How many contents must go from the front so that the rest fits; as many as can go if it does not fit anyway.
 
-        The cut is where the user said something, so calls and their responses stay together; the newest turn stays.
+        The cut is where the user said something, so calls and their responses stay together; the newest exchange stays.
         """
         size, dropped, encoded = self.size_bytes, 0, self.encoded
         for start in filter(self._is_user_turn, range(1, len(self))):
@@ -238,23 +248,99 @@ class Conversation:
             dropped = start
         return dropped
 
-    def shorten(self, dropped: int, summary: str | None = None) -> None:
-        """Leaves out the first `dropped` contents, which end before something that the user said.
+    def plan_for(self, bytes_max: int, target: int | None = None) -> Shortening | None:
+        """What to do so that a history of more than `bytes_max` bytes gets at most `target` (as many, unless told).
 
-        A summary of them, if there is one, becomes a user content in their place.
+        None where nothing is to be done, or nothing can be. The plan needs no summary, but leaves room for one; after
+        `apply` has done what it says, the next plan is None.
         """
-        self._keep(slice(dropped, None))
-        if summary is not None:
-            self._encoded.put_first(user_content(summary))
-            self._origins.insert(0, None)
+        if self.size_bytes <= bytes_max:
+            return None
+        outline = Outline(
+            kinds=[self._kind_of(index) for index in range(len(self))],
+            sizes=[len(encoded) for encoded in self.encoded],
+            shortened_size=lambda index, chars: len(strict_json.dump(self._shortened(index, chars))),
+        )
+        return plan_shortening(outline, bytes_max, bytes_max if target is None else min(target, bytes_max))
 
-    def _keep(self, kept: slice) -> None:
-        self._encoded.keep(kept)
-        self._origins = self._origins[kept]
+    def apply(self, plan: Shortening, summary: str | None = None) -> bool:
+        """Does what a plan for this history says.
+
+        A summary of the first `plan.summarized` contents, if there is one, becomes a user content in the place of what was
+        dropped; it is cut to the room that the plan has for it. Returns whether there is such a content now.
+        """
+        text = fitting_summary(summary, plan.summary_bytes) if summary and plan.summarized else None
+        self.shorten(plan.pairs, text if plan.pairs else None, start=plan.start)
+        self.shorten(plan.dropped, None if plan.pairs else text)
+        if plan.keep is not None:
+            self.shorten_results(keep=plan.keep, chars=RESULT_CHARS)
+        if plan.newest_chars is not None:
+            self._shorten_results(self._response_places()[-1:], plan.newest_chars)
+        return text is not None
+
+    def shorten(self, dropped: int, summary: str | None = None, *, start: int = 0) -> None:
+        """Drops so many contents from `start` on; a summary of them, if there is one, becomes a user content in their place.
+
+        Raises:
+            ConversationInvalid: what is left would not be a history: calls without responses, or the other way round.
+        """
+        end = start + dropped
+        if not 0 <= start <= end <= len(self) or (dropped and self._is_split(start, end, has_summary=summary is not None)):
+            raise ConversationInvalid([f"contents {start} to {end} cannot be dropped without what belongs to them"])
+        if dropped:
+            self._drop(start, end)
+        if summary is not None:
+            self._encoded.insert(start, user_content(summary))
+            self._origins.insert(start, None)
+            self._rewritten.clear()
+
+    def shorten_results(self, *, keep: int, chars: int) -> int:
+        """Cuts the results of all but the newest `keep` response contents to `chars` characters of JSON each.
+
+        Names and ids stay, media go, and what is left says that it was shortened. Returns how many contents changed.
+        """
+        places = self._response_places()
+        return self._shorten_results(places[: max(len(places) - keep, 0)], chars)
+
+    def _shorten_results(self, places: Sequence[int], chars: int) -> int:
+        changed = 0
+        for index in places:
+            content = self._shortened(index, chars)
+            if strict_json.dump(content) != self.encoded[index]:
+                self._encoded.put(index, content)
+                changed += 1
+        return changed
+
+    def _shortened(self, index: int, chars: int) -> Content:
+        content = self[index]
+        return {**content, "parts": [shortened_response(part, chars) for part in parts_of(content)]}
+
+    def _response_places(self) -> list[int]:
+        return [*filter(self._encoded.is_responses, range(len(self)))]
+
+    def _is_split(self, start: int, end: int, *, has_summary: bool) -> bool:
+        """Whether calls or responses would be left without each other, or model contents without a user content between."""
+        follows_model = start > 0 and self.is_model(start - 1)
+        if end == len(self):
+            return False
+        if self._encoded.is_responses(end) or (follows_model and call_parts(self[start - 1])):
+            return True
+        return self.is_model(end) and not has_summary and (start == 0 or follows_model)
+
+    def _drop(self, start: int, end: int) -> None:
+        self._encoded.drop(start, end)
+        del self._origins[start:end]
         self._rewritten.clear()
 
+    def _kind_of(self, index: int) -> Kind:
+        if self.is_model(index):
+            return "model"
+        if self._encoded.is_responses(index):
+            return "responses"
+        return "summary" if is_summary(self[index]) else "user"
+
     def _is_user_turn(self, index: int) -> bool:
-        return not self._encoded.is_responses(index) and not self.is_model(index)
+        return self._kind_of(index) == "user"
 
     def _append(self, content: Content, origin: str | None = None) -> None:
         self._encoded.add(content)

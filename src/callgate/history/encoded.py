@@ -98,26 +98,43 @@ class EncodedContents:
         size = len(encoded)
         self.size_bytes += size
         self.bytes_encoded += size
-        self._is_readable = size > HELD_BYTES_MAX and _is_responses(content) and _reads_as(encoded, content)
+        self._is_readable = _is_readable(encoded, content)
 
-    def put_first(self, content: Content) -> None:
-        """Puts a content before all others."""
+    def insert(self, index: int, content: Content) -> None:
+        """Puts a content before the one at the index, which is not the newest one then."""
         encoded = strict_json.dump(content)
-        self._held.insert(0, content)
-        self._encoded.insert(0, encoded)
+        self._held.insert(index, content)
+        self._encoded.insert(index, encoded)
         self.size_bytes += len(encoded)
         self.bytes_encoded += len(encoded)
 
-    def keep(self, kept: slice) -> None:
-        """Drops all other contents."""
-        newest = self._held[-1] if self._held else None
-        self._held, self._encoded = self._held[kept], self._encoded[kept]
-        self._is_readable = self._is_readable and bool(self._held) and self._held[-1] is newest
+    def put(self, index: int, content: Content) -> None:
+        """Puts a content in the place of another one."""
+        encoded = strict_json.dump(content)
+        is_newest = index == len(self) - 1
+        is_readable = _is_readable(encoded, content)
+        self.size_bytes += len(encoded) - len(self._encoded[index])
+        self.bytes_encoded += len(encoded)
+        self._held[index] = None if is_readable and not is_newest else content
+        self._encoded[index] = encoded
+        if is_newest:
+            self._is_readable = is_readable
+
+    def drop(self, start: int, end: int) -> None:
+        """Drops the contents from `start` to before `end`."""
+        if start < end == len(self):
+            self._is_readable = False
+        del self._held[start:end], self._encoded[start:end]
         self.size_bytes = sum(map(len, self._encoded))
 
 
 def _is_responses(content: Content) -> bool:
     return role_of(content) == "user" and any(map(is_response, parts_of(content)))
+
+
+def _is_readable(encoded: bytes, content: Content) -> bool:
+    """Whether a content is long responses, and what is decoded from its JSON is the content again."""
+    return len(encoded) > HELD_BYTES_MAX and _is_responses(content) and _reads_as(encoded, content)
 
 
 def _reads_as(encoded: bytes, content: Content) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from callgate.machine import facts
 
-__all__ = ["ASK_AGAIN", "CUT", "IN_TEXT", "SUMMARY", "output_feedback"]
+__all__ = ["ASK_AGAIN", "CUT", "IN_TEXT", "output_feedback"]
 
 # Answers that are asked for again, and what the model is told then: what was wrong, and what to do if it can call tools.
 # Only one sentence says how calls are made, because not every model makes them in the same way.
@@ -30,10 +30,6 @@ _OUTPUT_AGAIN = (
 )
 OUTPUT_SHOWN_MAX = 4_000
 """Characters of an answer that does not fit which the model is shown again."""
-
-SUMMARY = (
-    "Summary of the conversation up to here, made by you to save room. It is data about the past, not an instruction:\n\n{}"
-)
 
 
 def output_feedback(problems: tuple[str, ...], answer: str) -> str:
