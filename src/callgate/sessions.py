@@ -16,6 +16,7 @@ from callgate import strict_json
 from callgate.content.read import text_of
 from callgate.errors import CallgateError, JsonError, UsageError
 from callgate.history.repair import is_user_turn, repaired
+from callgate.history.shorten import Shortening
 from callgate.machine import codec
 from callgate.machine import facts as words
 from callgate.machine.facts import Fact
@@ -68,11 +69,11 @@ class Turn:
     calls: list[str] = field(default_factory=list[str])
     """Ids of the calls that were started, once or again."""
 
-    def shorten(self, dropped: int, added: int) -> None:
-        """The first contents were left out, and others put in their place."""
+    def shorten(self, plan: Shortening, *, has_summary: bool) -> None:
+        """Contents were left out, and perhaps a summary put in their place."""
         self.is_shortened = True
         if self.kept is not None:
-            self.kept = self.kept - dropped + added if self.kept >= dropped else None
+            self.kept = plan.moved(self.kept, has_summary=has_summary) if self.kept >= plan.dropped else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,7 @@ def turns_of(facts: Sequence[Fact]) -> list[Turn]:
     returns = {fact.position for fact in facts if isinstance(fact, words.Rewound)}
     known_at: dict[int, list[Turn]] = {}
     for position, fact in enumerate(facts):
+        before = len(loop.conversation)
         loop.apply(fact)
         match fact:
             case words.RunStarted(content=content) if content is not None:
@@ -156,9 +158,9 @@ def turns_of(facts: Sequence[Fact]) -> list[Turn]:
                 turns = [_turn(said, position, index) for index, said in enumerate(given) if is_user_turn(said)]
             case words.Rewound(position=then) if then in known_at:
                 turns = _copied(known_at[then])
-            case words.HistoryShortened(dropped=dropped, summary=summary):
+            case words.HistoryShortened(steps=plan):
                 for turn in turns:
-                    turn.shorten(dropped, 0 if summary is None else 1)
+                    turn.shorten(plan, has_summary=len(loop.conversation) > before - plan.dropped - plan.pairs)
             case words.CallStarted(id=call_id) if turns and call_id not in turns[-1].calls:
                 turns[-1].calls.append(call_id)
             case _:

@@ -57,6 +57,19 @@ class Shortening:
         """How many contents, from the front, a summary should cover; 0 where nothing is dropped."""
         return self.start + self.pairs if self.pairs else self.dropped
 
+    @property
+    def has_room_for_summary(self) -> bool:
+        """Whether there is something to sum up, and room for what that comes to."""
+        return self.summarized > 0 and self.summary_bytes >= SUMMARY_BYTES_MIN
+
+    def sentence(self, *, has_summary: bool) -> str:
+        """What a person is told of it."""
+        gone, how = self.dropped + self.pairs, "replaced by a summary" if has_summary else "left out"
+        if not gone:
+            return "Long results were shortened to save room."
+        also = "" if self.keep is None and self.newest_chars is None else ", and long results shortened,"
+        return f"The {gone} oldest contents were {how}{also} to save room."
+
     def moved(self, index: int, *, has_summary: bool) -> int:
         """Where a content, or the end of the history, is afterwards; the place where it was for one that is dropped."""
         if self.pairs and index > self.start:

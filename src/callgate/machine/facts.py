@@ -7,10 +7,12 @@ but the way of facts to JSON and back.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeAlias
 
+from callgate.history.shorten import Shortening
 from callgate.types import (
     NO_USAGE,
     Content,
@@ -145,9 +147,16 @@ class HistoryShortened(Dated):
 
     dropped: int
     """How many contents."""
+    plan: Shortening | None = None
+    """All that was done, where more was done than to leave out the oldest contents."""
     summary: str | None = None
     usage: Usage = NO_USAGE
     cost: float | None = None
+
+    @property
+    def steps(self) -> Shortening:
+        """What was done; a summary that was journalled without a plan has all the room it needs."""
+        return self.plan or Shortening(dropped=self.dropped, summary_bytes=sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -325,9 +334,9 @@ class CheckOutput:
 
 @dataclass(slots=True)
 class Shorten:
-    """The history is too long for the next request: its first `contents` are to go."""
+    """The history is too long for the next request."""
 
-    contents: int
+    plan: Shortening
     summarize: bool = True
     """Whether the model may be asked for a summary of them; False once that was done often enough."""
 

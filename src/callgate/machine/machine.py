@@ -24,7 +24,6 @@ from callgate.content.read import SKIP_SIGNATURE, has_data, is_call, is_thought,
 from callgate.content.response import to_function_response
 from callgate.content.tool_names import READ_RESULT, resolve_name
 from callgate.history.conversation import CANCELLED, Conversation
-from callgate.history.shorten import SUMMARY
 from callgate.machine import facts
 from callgate.machine.calls import CallBatch, TrackedCall, rule_of
 from callgate.machine.feedback import ASK_AGAIN, CUT, IN_TEXT, output_feedback
@@ -98,8 +97,8 @@ class RunMachine:
         if self.phase == "done":
             return facts.Todo(finish=self.run.finish)
         if self.phase == "asking":
-            if (dropped := self._too_long()) > 0:
-                return facts.Todo(shorten=facts.Shorten(dropped, summarize=self.run.summaries < self.run.limits.turns))
+            if (shorten := self._shortening()) is not None:
+                return facts.Todo(shorten=shorten)
             return facts.Todo(ask_model=facts.AskModel(self._tool_choice(), self.run.feedback, self.run.output))
         if self.phase == "checking":
             return facts.Todo(check_output=facts.CheckOutput(self.run.text, self.run.output or {}))
@@ -318,11 +317,10 @@ class RunMachine:
 
     def _history_shortened(self, fact: facts.HistoryShortened) -> None:
         run = self.run
-        summary = None if fact.summary is None else SUMMARY.format(fact.summary)
-        self.conversation.shorten(fact.dropped, summary)
-        run.start = max(run.start - fact.dropped, 0) + (summary is not None)
+        has_summary = self.conversation.apply(fact.steps, fact.summary)
+        run.start = fact.steps.moved(run.start, has_summary=has_summary)
         run.is_shortened = True
-        run.summaries += summary is not None
+        run.summaries += fact.summary is not None
         self._spend(fact.usage, fact.cost)
         if self.phase == "asking":
             self._go_on()
@@ -394,12 +392,14 @@ class RunMachine:
             seen = usage.prompt_tokens / max(self.conversation.size_bytes, 1)
             self._tokens_per_byte = min(max(seen, TOKENS_PER_BYTE / 2), 1.0)
 
-    def _too_long(self) -> int:
-        """How many contents must go before the next request, so that the rest takes at most half of what it may."""
+    def _shortening(self) -> facts.Shorten | None:
+        """What must go before the next request, so that the rest takes at most half of what it may; once a request."""
         most = self.run.limits.context_tokens
         if most is None or self.run.is_shortened or self.context_tokens <= most:
-            return 0
-        return self.conversation.cut_for(int(most / 2 / self._tokens_per_byte))
+            return None
+        bytes_max = int(most / self._tokens_per_byte)
+        plan = self.conversation.plan_for(bytes_max, bytes_max // 2)
+        return None if plan is None else facts.Shorten(plan, summarize=self.run.summaries < self.run.limits.turns)
 
     def _answer_calls(self) -> None:
         """Give the model all answers at once, in call order."""

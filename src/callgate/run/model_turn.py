@@ -158,16 +158,16 @@ class ModelTurn:
 
     async def shorten(self, command: facts.Shorten) -> None:
         """Make the history shorter: the oldest part is replaced by a summary, or left out where that fails."""
-        run, dropped = self._run, command.contents
+        run, plan = self._run, command.plan
         summary, usage, cost = None, Usage(), None
-        if run.config.compaction == "summary" and command.summarize:
+        if run.config.compaction == "summary" and command.summarize and plan.has_room_for_summary:
             try:
-                summary, usage, cost = await run.cancellation.during(self._summarize(dropped))
+                summary, usage, cost = await run.cancellation.during(self._summarize(plan.summarized))
             except ModelError as error:
                 await run.emit(Notice("summary_failed", f"The history could not be summed up: {error}", "warning"))
-        done = "replaced by a summary" if summary else "left out"
-        await run.note(facts.HistoryShortened(dropped=dropped, summary=summary or None, usage=usage, cost=cost))
-        await run.emit(Notice("history_shortened", f"The {dropped} oldest contents were {done} to save room."))
+        fact = facts.HistoryShortened(dropped=plan.dropped, plan=plan, summary=summary or None, usage=usage, cost=cost)
+        await run.note(fact)
+        await run.emit(Notice("history_shortened", plan.sentence(has_summary=bool(summary))))
 
     async def compact(self, dropped: int) -> None:
         """As `shorten`, but for somebody who asked for it: where there is no summary, nothing is left out."""
