@@ -6,8 +6,9 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
+from callgate import user_code
 from callgate.types import FunctionCall, ToolDefinition
 
 __all__ = ["Answered", "Approval", "Approve", "asked"]
@@ -42,5 +43,9 @@ async def asked(approve: Approve, call: FunctionCall, definition: ToolDefinition
     if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(getattr(approve, "__call__", None)):  # noqa: B004
         answer = approve(call, definition, reason)
     else:
-        answer = await asyncio.to_thread(approve, call, definition, reason)
+        # As an outcome: there are errors that a future does not take, and whoever waits for it would never be told.
+        answered = await asyncio.to_thread(user_code.call, lambda: approve(call, definition, reason))
+        if answered.error is not None:
+            raise answered.error
+        answer = cast("Approval | Awaitable[Approval]", answered.value)
     return await answer if isinstance(answer, Awaitable) else answer

@@ -176,11 +176,11 @@ class Executor:
 
     def _problems_of(self, name: str, args: Mapping[str, Any]) -> Sequence[str]:
         """What the tool's own types and validators say of arguments that fit its schema."""
-        outcome = user_code.call(lambda: self._tools[name].problems(args))
-        if outcome.error is None:
-            return outcome.value or ()
+        outcome = user_code.call(lambda: _sentences(self._tools[name].problems(args)))
+        if outcome.value is not None:
+            return outcome.value
         logger.error("checking the arguments of %r failed", name, exc_info=outcome.error)
-        return (without_surrogates(error_sentence(outcome.error)),)
+        return (without_surrogates(error_sentence(outcome.error)) if outcome.error else "they could not be checked",)
 
     async def preview(self, call: FunctionCall) -> str | None:
         """What a checked call would change, if its tool can say: a `preview(args)` of a runnable. Never raises."""
@@ -251,6 +251,13 @@ class _Slot:
     ordered: bool
     state: CallState = "allowed"
     result: ToolResult | None = None
+
+
+def _sentences(problems: Any) -> Sequence[str]:
+    """What a tool says of arguments, one sentence for each problem."""
+    if not problems:
+        return ()
+    return [without_surrogates(str(problem)) for problem in ([problems] if isinstance(problems, str) else problems)]
 
 
 def _runnables(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
