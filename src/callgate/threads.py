@@ -19,9 +19,10 @@ from collections.abc import Callable, Iterator
 from queue import SimpleQueue
 from typing import Any, Literal, cast
 
+from callgate import user_code
 from callgate.errors import ToolError
 
-__all__ = ["NOT_BEGUN", "THREADS", "NotBegun", "StillRunning", "Threads", "error_sentence", "without_paths"]
+__all__ = ["NOT_BEGUN", "THREADS", "NotBegun", "StillRunning", "Threads", "error_sentence", "error_text", "without_paths"]
 
 IDLE_THREADS_MAX = 64
 """Threads that wait for the next call."""
@@ -48,9 +49,14 @@ def without_paths(text: str) -> str:
     return _PATH.sub(r"\1", text)
 
 
+def error_text(error: BaseException) -> str:
+    """The message of an exception; empty where its own code fails to tell."""
+    return user_code.call(lambda: str(error)).value or ""
+
+
 def error_sentence(error: BaseException) -> str:
     """What a model is told of an exception: its type and first line; no traceback, and of a path only the last name."""
-    first_line = (str(error).strip().splitlines() or [""])[0]
+    first_line = (error_text(error).strip().splitlines() or [""])[0]
     text = without_paths(first_line)[:500]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias, cast
 
+from callgate import user_code
 from callgate.threads import THREADS
 from callgate.types import FunctionCall, ToolDefinition
 
@@ -47,6 +48,10 @@ async def asked(approve: Approve, call: FunctionCall, definition: ToolDefinition
     if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(getattr(approve, "__call__", None)):  # noqa: B004
         answer = approve(call, definition, reason)
     else:
-        asking = functools.partial(approve, call, definition, reason)
-        answer = cast("Approval | Awaitable[Approval]", await THREADS.run(asking, abandoned_max=None))
+        # As an outcome: there are errors that mean something else to an event loop.
+        asking = functools.partial(user_code.call, lambda: approve(call, definition, reason))
+        answered = cast("user_code.Outcome[Any]", await THREADS.run(asking, abandoned_max=None))
+        if answered.error is not None:
+            raise answered.error
+        answer = cast("Approval | Awaitable[Approval]", answered.value)
     return await answer if isinstance(answer, Awaitable) else answer

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from callgate import user_code
 from callgate.content.json_safe import is_small
@@ -21,7 +21,7 @@ from callgate.content.sound import sound_result
 from callgate.errors import ToolError
 from callgate.host import enter
 from callgate.strict_json import without_surrogates
-from callgate.threads import NOT_BEGUN, NotBegun, StillRunning, error_sentence
+from callgate.threads import NOT_BEGUN, NotBegun, StillRunning, error_sentence, error_text
 from callgate.tools.toolsets import Runnable
 from callgate.types import CallTool, FunctionCall, Limits, Progress, ResultStatus, ToolContext, ToolResult
 
@@ -160,10 +160,10 @@ class RunningCall:
         duration_s = self._duration()
         value = outcome.value
         sound = partial(sound_result, value, call=self.call, depth_max=self._depth_max, duration_s=duration_s)
-        # A long value takes its time, and others should not wait for it.
-        return (
-            sound() if is_small(value.value if isinstance(value, ToolResult) else value) else await asyncio.to_thread(sound)
-        )
+        # A long value takes its time, and others should not wait for it; one of the tool's own kind may raise anything.
+        is_quick = is_small(value.value if isinstance(value, ToolResult) else value)
+        read = user_code.call(sound) if is_quick else await asyncio.to_thread(user_code.call, sound)
+        return cast("ToolResult", read.value) if read.error is None else self._failure(read.error)
 
     def _task_done(self, task: asyncio.Task[ToolResult]) -> None:
         _STUBBORN.discard(task)
@@ -186,7 +186,9 @@ class RunningCall:
 
     def _failure(self, error: BaseException) -> ToolResult:
         if isinstance(error, ToolError):
-            return self._result("failed", error=without_surrogates(str(error)) or "The tool failed without saying why.")
+            return self._result(
+                "failed", error=without_surrogates(error_text(error)) or "The tool failed without saying why."
+            )
         if isinstance(error, SystemExit):
             return self._result("failed", error=f"The tool tried to end the program (exit code {error.code}).")
         if isinstance(error, asyncio.CancelledError):

@@ -22,11 +22,18 @@ PREVIEW_CHARS_MAX = 100_000
 
 def problems_of(tool: Runnable, args: Mapping[str, Any]) -> Sequence[str]:
     """What the types and validators of a tool say of arguments that fit its schema."""
-    outcome = user_code.call(lambda: tool.problems(args))
-    if outcome.error is None:
-        return outcome.value or ()
+    outcome = user_code.call(lambda: _sentences(tool.problems(args)))
+    if outcome.value is not None:
+        return outcome.value
     logger.error("checking the arguments of %r failed", tool.definition.name, exc_info=outcome.error)
-    return (without_surrogates(error_sentence(outcome.error)),)
+    return (without_surrogates(error_sentence(outcome.error)) if outcome.error else "they could not be checked",)
+
+
+def _sentences(problems: Any) -> Sequence[str]:
+    """What a tool says of arguments, one sentence for each problem."""
+    if not problems:
+        return ()
+    return [without_surrogates(str(problem)) for problem in ([problems] if isinstance(problems, str) else problems)]
 
 
 async def preview_of(tool: Runnable, args: Mapping[str, Any]) -> str | None:
