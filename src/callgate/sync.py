@@ -100,15 +100,11 @@ class BlockingPortal:
             UsageError: the caller is on the portal's own loop, or keeps it waiting.
             RuntimeError: the thread cannot be started, or its loop ended before the coroutine did.
         """
-        try:
-            job = self._submit(coroutine)
-        except BaseException:
-            coroutine.close()
-            raise
-        current = threading.current_thread()
+        job, current = _Job(coroutine), threading.current_thread()
         try:
             if isinstance(current, _LoopThread):
                 current.is_blocked = True
+            self._submit(job)
             return job.outcome.result()
         except BaseException:
             if not job.outcome.done():
@@ -128,7 +124,7 @@ class BlockingPortal:
             if thread is not threading.current_thread():
                 thread.join(2 * WIND_DOWN_S)
 
-    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> _Job[T]:
+    def _submit(self, job: _Job[Any]) -> None:
         with _PORTALS:
             thread = self._thread
             if thread is None or not thread.is_usable:
@@ -136,11 +132,11 @@ class BlockingPortal:
         current, callers = threading.current_thread(), _CALLERS.get()
         if isinstance(current, _LoopThread):
             callers = (*callers, current)
-        if any(caller is thread and (caller.is_blocked or caller is current) for caller in callers):
+        if any(caller is thread and caller.is_blocked for caller in callers):
             raise UsageError(OWN_LOOP)
         context = contextvars.copy_context()
         context.run(_CALLERS.set, callers)
-        return thread.submit(coroutine, context)
+        thread.submit(job, context)
 
     def _start_thread(self) -> _LoopThread:
         self._take_thread()
@@ -181,16 +177,14 @@ class _LoopThread(threading.Thread):
         """Whether the thread runs, and is of this process: the loop of a parent is never touched."""
         return self._process == os.getpid() and self.is_alive()
 
-    def submit(self, coroutine: Coroutine[Any, Any, T], context: contextvars.Context) -> _Job[T]:
-        """Hand over a coroutine; its job gets an outcome whatever becomes of the loop."""
-        job = _Job(self._loop, coroutine)
+    def submit(self, job: _Job[Any], context: contextvars.Context) -> None:
+        """Hand over a job, which gets an outcome whatever becomes of the loop."""
+        job.loop = self._loop
         self._jobs.add(job)
         try:
             self._loop.call_soon_threadsafe(self._begin, job, context)
         except RuntimeError:
-            self._jobs.discard(job)
-            raise RuntimeError(_ENDED) from None
-        return job
+            job.drop(RuntimeError(_ENDED))
 
     def stop(self) -> None:
         """Cancel all tasks, then end the loop and the thread; from any thread, and without a wait."""
@@ -217,15 +211,16 @@ class _LoopThread(threading.Thread):
         finally:
             self._loop.close()
             for job in list(self._jobs):
-                job.fail(failure)
+                error = RuntimeError(_ENDED)
+                error.__cause__ = failure
+                job.drop(error)
 
     def _begin(self, job: _Job[Any], context: contextvars.Context) -> None:
-        if self._ending is not None:
-            self._jobs.discard(job)
-            job.fail(None)
-            return
-        job.start(context)
         job.outcome.add_done_callback(lambda _: self._jobs.discard(job))
+        if self._ending is not None:
+            job.drop(RuntimeError(_ENDED))
+        else:
+            job.start(context)
 
     def _begin_end(self) -> None:
         if self._ending is None:
@@ -245,30 +240,41 @@ _CALLERS: contextvars.ContextVar[tuple[_LoopThread, ...]] = contextvars.ContextV
 class _Job(Generic[T]):
     """A coroutine on its way through a loop."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
-        self._loop = loop
+        self.loop: asyncio.AbstractEventLoop | None = None
         self._coroutine = coroutine
         self._task: asyncio.Task[T] | None = None
 
     def start(self, context: contextvars.Context) -> None:
         """Make it a task; on the loop."""
-        self._task = self._loop.create_task(self._coroutine, context=context)
-        self._task.add_done_callback(self._finish)
+        assert self.loop is not None, "a job is submitted before it is started"
+        if not self.outcome.done():
+            self._task = self.loop.create_task(self._coroutine, context=context)
+            self._task.add_done_callback(self._finish)
 
     def cancel(self) -> None:
-        """Cancel it, from any thread."""
-        with contextlib.suppress(RuntimeError):  # The loop has ended, and so has the job.
-            self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+        """Cancel it; from any thread, and even if it was interrupted on its way to the loop."""
+        try:
+            if self.loop is not None:
+                self.loop.call_soon_threadsafe(self._cancel)
+                return
+        except RuntimeError:  # The loop has ended.
+            pass
+        self._cancel()
 
-    def fail(self, cause: BaseException | None) -> None:
-        """End it because the loop has ended."""
+    def drop(self, error: BaseException) -> None:
+        """Give it this outcome, unless it has one, because there is no loop for it."""
         if self._task is None:
             self._coroutine.close()
-        if not self.outcome.done():
-            error = RuntimeError(_ENDED)
-            error.__cause__ = cause
+        with contextlib.suppress(concurrent.futures.InvalidStateError):
             self.outcome.set_exception(error)
+
+    def _cancel(self) -> None:
+        if self._task is None:
+            self.drop(concurrent.futures.CancelledError())
+        else:
+            self._task.cancel()
 
     def _finish(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
@@ -319,7 +325,7 @@ class CrossLoopLock:
         self._guard = threading.RLock()
         self._holder: _Ticket | None = None
         """Whose lock it is. A waiter is given the lock before it runs, so that nobody overtakes it."""
-        self._waiters: deque[_Ticket] = deque()
+        self._waiters: deque[tuple[_Ticket, asyncio.Future[None]]] = deque()
 
     @property
     def is_held(self) -> bool:
@@ -328,22 +334,25 @@ class CrossLoopLock:
 
     async def acquire(self) -> None:
         """Wait until the lock is free, and take it."""
-        ticket = _Ticket(asyncio.get_running_loop())
+        loop = asyncio.get_running_loop()
+        ticket = _Ticket(loop)
         with self._guard:
             if self._holder is None and not self._waiters:
                 self._holder = ticket
                 ticket.has_run = True
                 return
-            self._waiters.append(ticket)
+        future: asyncio.Future[None] = loop.create_future()
+        with self._guard:
+            self._waiters.append((ticket, future))
             holder = self._holder
         if holder is None or (holder.loop.is_closed() and not holder.has_run):
-            self._pass_on(holder)  # It will never run, and so pass the lock on by itself.
+            self._pass_on(holder)  # Nobody else will: it was released just now, or given to a task that never runs.
         try:
-            await ticket.future
+            await future
         except BaseException:
             ticket.is_gone = True
             with self._guard, contextlib.suppress(ValueError):
-                self._waiters.remove(ticket)
+                self._waiters.remove((ticket, future))
             self._pass_on(ticket)
             raise
         ticket.has_run = True
@@ -358,12 +367,14 @@ class CrossLoopLock:
             with self._guard:
                 if self._holder is not holder:
                     return
-                holder = self._holder = self._waiters.popleft() if self._waiters else None
-            if holder is None:
-                return
+                if not self._waiters:
+                    self._holder = None
+                    return
+                holder, future = self._waiters.popleft()
+                self._holder = holder
             if not holder.is_gone:
                 with contextlib.suppress(RuntimeError):  # Its loop is closed.
-                    holder.loop.call_soon_threadsafe(holder.wake)
+                    holder.loop.call_soon_threadsafe(_wake, future)
                     return
 
     async def __aenter__(self) -> None:
@@ -374,22 +385,21 @@ class CrossLoopLock:
 
 
 class _Ticket:
-    """A task that waits for a lock, or holds it."""
+    """A task that waits for a lock, or holds it. It does not hold the task: one that is never resumed can be collected."""
 
-    __slots__ = ("future", "has_run", "is_gone", "loop")
+    __slots__ = ("has_run", "is_gone", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
-        self.future: asyncio.Future[None] = loop.create_future()
         self.has_run = False
         """Whether the task knows that it has the lock."""
         self.is_gone = False
         """Whether the task waits no more, and never got it."""
 
-    def wake(self) -> None:
-        """Let the task go on; on its loop."""
-        if not self.future.done():
-            self.future.set_result(None)
+
+def _wake(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 # The channel --------------------------------------------------------------------------------------------------------------

@@ -12,17 +12,21 @@ import contextvars
 import inspect
 import os
 import re
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from callgate.errors import ToolError
 
 __all__ = ["NOT_BEGUN", "THREADS", "NotBegun", "StillRunning", "Threads", "error_sentence", "without_paths"]
 
 IDLE_THREADS_MAX = 64
+"""Threads that wait for the next call."""
+BUSY_MAX = 256
+"""Threads of this process that run functions of tools at a time. Further calls wait for one."""
 
 
 class StillRunning(Exception):
@@ -51,63 +55,149 @@ def error_sentence(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+class _Slot:
+    """The place of one function among the busy threads, which it may lend to a call that it makes."""
+
+    __slots__ = ("is_lent", "is_over")
+
+    def __init__(self) -> None:
+        self.is_lent = False
+        self.is_over = False
+
+
+_SLOT: contextvars.ContextVar[_Slot | None] = contextvars.ContextVar("callgate_thread_slot", default=None)
+"""The place of the function that the current code runs in, or was called by."""
+
+
 class Threads:
-    """Threads that are reused when their function has returned, and left behind when it does not."""
+    """Threads that are reused when their function has returned, and left behind when it does not.
+
+    At most `BUSY_MAX` run functions of tools at a time, those that were left behind included; further calls wait in order. A
+    function that calls another tool lends that call its place if there is no other, one call at a time: otherwise many
+    functions, each waiting for a call of its own, could wait for ever.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._idle: deque[SimpleQueue[_Job]] = deque()
+        self._waiting: dict[_Job, None] = {}
+        self._busy = 0
         self.abandoned = 0
         """Threads whose call was given up and has not returned yet."""
 
-    async def run(self, function: Callable[[], object], *, abandoned_max: int) -> object:
-        """Runs the function in a thread, in a copy of the current context.
+    async def run(self, function: Callable[[], object], *, abandoned_max: int | None) -> object:
+        """Run the function in a thread, in a copy of the current context.
+
+        With `abandoned_max=None` it counts neither as busy nor as abandoned: for what waits for a person.
 
         Raises:
-            ToolError: too many threads have been left behind already.
-            StillRunning: the caller was cancelled, and the thread goes on.
+            ToolError: too many threads have been left behind already, or none can be started.
+            NotBegun: the caller was cancelled before there was a thread for the function.
+            StillRunning: the caller was cancelled, and the thread goes on. A function that is not counted is left to itself.
         """
-        if self.abandoned >= abandoned_max:
+        if abandoned_max is not None and self.abandoned >= abandoned_max:
             raise ToolError(
                 f"Not run: {self.abandoned} earlier calls went on after their deadline and still hold a thread each."
             )
-        job = _Job(contextvars.copy_context(), function, asyncio.get_running_loop())
-        self._hand_over(job)
+        job = _Job(function, asyncio.get_running_loop(), is_counted=abandoned_max is not None)
+        self._submit(job)
         try:
             return await job.future
         except asyncio.CancelledError:
             with self._lock:
-                if job.over:
+                if job.state == "over":
                     raise
-                job.abandoned = True
+                if job.state == "waiting":
+                    self._waiting.pop(job, None)
+                    job.state = "over"
+                    raise (NotBegun if job.is_counted else asyncio.CancelledError) from None
+                if not job.is_counted:
+                    raise
+                job.is_abandoned = True
                 self.abandoned += 1
             raise StillRunning from None
 
-    def _hand_over(self, job: _Job) -> None:
+    def _submit(self, job: _Job) -> None:
+        """Give the job to a thread, or let it wait for one."""
         with self._lock:
+            if job.is_counted and not self._take_place(job):
+                self._waiting[job] = None
+                return
             inbox = self._idle.pop() if self._idle else None
         if inbox is None:
             inbox = SimpleQueue[_Job]()
-            threading.Thread(target=self._work, args=(inbox,), name="callgate-tool", daemon=True).start()
+            thread = threading.Thread(target=self._work, args=(inbox,), name="callgate-tool", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # The system has no more, or the interpreter is shutting down.
+                with self._lock:
+                    self._leave_place(job)
+                raise ToolError(f"Not run: there is no thread for it ({error}).") from error
         inbox.put(job)
 
+    # Under the lock -------------------------------------------------------------------------------------------------------
+
+    def _take_place(self, job: _Job) -> bool:
+        """Find a place for a job; return whether there was one."""
+        lender = job.parent
+        if self._busy < BUSY_MAX:
+            self._busy += 1
+        elif lender is not None and not lender.is_lent and not lender.is_over:
+            lender.is_lent, job.lender = True, lender
+        else:
+            return False
+        return True
+
+    def _leave_place(self, job: _Job) -> None:
+        job.slot.is_over = True
+        if job.lender is not None:
+            job.lender.is_lent = False
+        elif job.is_counted:
+            self._busy -= 1
+
+    def _next_after(self, job: _Job) -> _Job | None:
+        """Return the job that gets the place that this one has left."""
+        if not job.is_counted:
+            return None
+        while (other := next((one for one in self._waiting if job.lender in (None, one.parent)), None)) is not None:
+            is_dead = other.loop.is_closed()  # Then nobody waits for it any more.
+            if not is_dead and not self._take_place(other):
+                return None
+            del self._waiting[other]
+            if not is_dead:
+                return other
+        return None
+
+    # In a thread ----------------------------------------------------------------------------------------------------------
+
     def _work(self, inbox: SimpleQueue[_Job]) -> None:
+        job = inbox.get()
         while True:
-            job = inbox.get()
-            value, error = job.run()
+            value, error = self._run(job)
             with self._lock:
-                job.over = True
-                if job.abandoned:
+                job.state = "over"
+                if job.is_abandoned:
                     self.abandoned -= 1
+                self._leave_place(job)
+                following = self._next_after(job)
                 # A thread that is free before its result is delivered can take the next call at once.
-                keep = len(self._idle) < IDLE_THREADS_MAX
-                if keep:
+                keep = following is not None or len(self._idle) < IDLE_THREADS_MAX
+                if keep and following is None:
                     self._idle.append(inbox)
             job.deliver(value, error)
             # Held on to by this frame, the last call's arguments and result would live until the next call.
             del job, value, error
             if not keep:
                 return
+            job = following or inbox.get()
+            del following
+
+    def _run(self, job: _Job) -> tuple[object, BaseException | None]:
+        with self._lock:
+            if job.state == "over":  # Its caller was cancelled a moment ago.
+                return None, None
+            job.state = "running"
+        return job.run()
 
     def reset_after_fork(self) -> None:
         """In a forked child none of the threads exist."""
@@ -117,26 +207,34 @@ class Threads:
 class _Job:
     """One call of a sync function on its way through a thread."""
 
-    __slots__ = ("abandoned", "context", "function", "future", "loop", "over")
-
-    def __init__(
-        self, context: contextvars.Context, function: Callable[[], object], loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self.context = context
+    def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop, *, is_counted: bool) -> None:
+        self.context = contextvars.copy_context()
         self.function = function
         self.loop = loop
         self.future: asyncio.Future[object] = loop.create_future()
-        self.abandoned = False
-        self.over = False
+        self.is_counted = is_counted
+        self.parent = _SLOT.get()
+        """The place of the function that waits for this one, if it has one."""
+        self.state: Literal["waiting", "running", "over"] = "waiting"
+        self.slot = _Slot()
+        self.lender: _Slot | None = None
+        """Whose place it has, if it has none of its own."""
+        self.is_abandoned = False
 
     def run(self) -> tuple[object, BaseException | None]:
         """The value or the exception, whatever it is: nothing may end the thread but its owner."""
+        # An `input()` may still wait when the program ends: if its file were freed then, the interpreter would abort.
+        stdin = getattr(sys, "stdin", None)
         try:
             return self.context.run(self._finish), None
         except BaseException as error:
             return None, error
+        finally:
+            del stdin
 
     def _finish(self) -> object:
+        if self.is_counted:
+            _SLOT.set(self.slot)
         value = self.function()
         # A generator does its work while it is read, so it is read here and not on the event loop.
         return list(cast("Iterator[Any]", value)) if inspect.isgenerator(value) else value

@@ -13,6 +13,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar, cast
 
+from callgate.errors import CallgateError
+
 __all__ = ["Outcome", "call", "call_async"]
 
 T = TypeVar("T")
@@ -27,10 +29,10 @@ class Outcome(Generic[T]):
 
     @property
     def exception(self) -> Exception | None:
-        """The error as one that may travel through an event loop: what would end the program becomes a `RuntimeError`."""
+        """The error as one that may travel through an event loop: what would end the program becomes one of ours."""
         if self.error is None or isinstance(self.error, Exception):
             return self.error
-        raised = RuntimeError(f"{type(self.error).__name__} was raised: {self.error}".removesuffix(": "))
+        raised = CallgateError(f"{type(self.error).__name__} was raised: {self.error}".removesuffix(": "))
         raised.__cause__ = self.error
         return raised
 

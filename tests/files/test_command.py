@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from callgate import Executor, FunctionCall, UsageError
+from callgate import Executor, FunctionCall, UsageError, threads
 from callgate.files import landlock, supervisor
 from callgate.files.command import CommandBounds, CommandTool, HeadTail
 from callgate.files.supervisor import descendants
@@ -236,6 +236,17 @@ def test_giving_up_the_call_kills_the_command(root: Path) -> None:
 
     asyncio.run(give_up())
     assert running("4714.5") == []
+
+
+def test_a_command_that_is_given_up_while_it_waits_for_a_thread_never_begins(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(threads, "BUSY_MAX", 0)
+    executor = Executor([shell(root, timeout_s=0.05)])
+    result = asyncio.run(executor.execute(FunctionCall(name="run_command", args={"command": "touch made"}, id="c")))
+    assert result.status == "timed_out"
+    assert str(result.error).endswith("It had not begun, so it had no effect.")
+    assert not (root / "made").exists()
 
 
 @linux

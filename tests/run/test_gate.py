@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import contextvars
+import gc
 import logging
+import os
+import signal
+import subprocess
+import sys
+import textwrap
 import threading
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -30,6 +37,7 @@ from callgate import (
 )
 from callgate.errors import (
     Blocked,
+    CallgateError,
     ConversationInvalid,
     EmptyAnswer,
     MalformedAnswer,
@@ -988,6 +996,352 @@ def test_an_adjusted_gate_says_more_and_asks_otherwise_in_the_same_conversation(
     ]
     assert len(model.requests[1].contents) == 3
     assert (gate.system, dict(other.settings)) == ("Be brief.", {"temperature": 0, "seed": 2})
+
+
+# Sync callers, threads and event loops ----------------------------------------------------------------------------------
+
+
+def loop_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "callgate-loop"]
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+def in_thread(work: Callable[[], Any]) -> concurrent.futures.Future[Any]:
+    """Runs something in a thread that does not keep the tests from ending."""
+    outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
+
+    def run() -> None:
+        try:
+            outcome.set_result(work())
+        except BaseException as error:
+            outcome.set_exception(error)
+
+    threading.Thread(target=run, daemon=True).start()
+    return outcome
+
+
+def program(text: str, *flags: str) -> subprocess.CompletedProcess[str]:
+    """Runs a program that must end by itself."""
+    words = [sys.executable, *flags, "-c", textwrap.dedent(text)]
+    return subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_a_forked_child_goes_on_with_the_gate_of_its_parent():
+    done = program(
+        """
+        import asyncio, os, threading
+        from callgate import Gate, ScriptedModel
+        from callgate.testing import call
+
+        began, go = threading.Event(), threading.Event()
+
+        def wait() -> str:
+            began.set()
+            go.wait()
+            return "done"
+
+        gate = Gate(ScriptedModel([call("wait"), "a", "b"], repeat_last=True), [wait])
+        run = threading.Thread(target=lambda: print("parent", gate.run_sync("x", session="busy").text, flush=True))
+        run.start()
+        began.wait()
+        child = os.fork()
+        if child == 0:
+            replies = [one.run_sync("x", session="s").text for one in (gate, gate.using(mode="native"))]
+            print("child", *replies, flush=True)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        go.set()
+        run.join()
+        print(gate.run_sync("x").text)
+        """,
+        "-W", "ignore::DeprecationWarning",
+    )  # fmt: skip
+    assert (done.stdout.splitlines(), done.stderr) == (["child a b", "parent a", "b"], "")
+
+
+@pytest.mark.parametrize("kind", ["on the loop", "async"])
+def test_a_tool_on_the_loop_of_run_sync_that_calls_it_is_told_so(kind: str):
+    @tool(run_in="loop")
+    def ask() -> str:
+        return gate.run_sync("Deeper.").text
+
+    async def ask_async() -> str:
+        return gate.run_sync("Deeper.").text
+
+    asking = ask if kind == "on the loop" else ask_async
+    name = "ask" if kind == "on the loop" else "ask_async"
+    with Gate(ScriptedModel([call(name), "told", "again"]), [asking]) as gate:
+        reply = in_thread(lambda: gate.run_sync("Go")).result(30)
+        assert "`await gate.run(...)`" in str(reply.calls[0].result.error)
+        assert (reply.text, gate.run_sync("And?").text) == ("told", "again")
+
+
+def test_a_tool_in_a_thread_may_use_run_sync_of_the_gate_that_runs_it():
+    def ask() -> str:
+        return gate.using(ScriptedModel(["deep"])).run_sync("Deeper.").text
+
+    with Gate(ScriptedModel([call("ask"), "ok"]), [ask]) as gate:
+        reply = in_thread(lambda: gate.run_sync("Go")).result(30)
+        assert reply.calls[0].result.value == "deep"
+        assert len(loop_threads()) == 1
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("where", ["tool", "model", "watch"])
+def test_an_interrupt_inside_of_a_run_never_leaves_its_caller_waiting(error: type[BaseException], where: str):
+    raised: list[str] = []
+
+    def interrupt(here: str) -> None:
+        if here == where and not raised:
+            raised.append(here)
+            raise error
+
+    async def work() -> str:
+        interrupt("tool")
+        return "done"
+
+    class Model(ScriptedModel):
+        async def generate(self, request: Any) -> Any:
+            interrupt("model")
+            async for chunk in super().generate(request):
+                yield chunk
+
+    async def watched() -> None:
+        async def watch(event: Any) -> None:
+            interrupt("watch")
+
+        await gate.run("Go", session="s", watch=watch)
+
+    with Gate(Model([call("work"), "ok"], repeat_last=True), [work]) as gate:
+        portal = gate._resources.portal
+        outcome = in_thread(lambda: portal.run(watched()))
+        assert concurrent.futures.wait([outcome], timeout=30).done
+        assert isinstance(outcome.exception(), error | CallgateError | None)
+        assert in_thread(lambda: gate.run_sync("Still there?", session="t")).result(30).ok
+    assert raised == [where]
+
+
+def test_ctrl_c_leaves_a_run_in_order_and_is_raised_when_that_is_done(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("callgate.sync.WIND_DOWN_S", 1000.0)  # Or the wait would end by itself.
+    main = threading.main_thread().ident
+    assert main == threading.get_ident()
+
+    async def wait() -> None:
+        signal.pthread_kill(main, signal.SIGINT)
+        await asyncio.Event().wait()
+
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        gate = Gate(ScriptedModel([call("wait"), "fine"]), [wait])
+        with pytest.raises(KeyboardInterrupt):
+            gate.run_sync("Go", session="s")
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    reply = gate.run_sync("And now?", session="s")
+    assert validate(reply.contents) == []
+    assert "cancelled" in str(reply.contents[2])
+    monkeypatch.undo()
+    gate.close()
+
+
+def test_gates_that_nobody_closes_leave_no_thread_and_no_descriptor_behind(tmp_path: Path):
+    def use() -> None:
+        gate = Gate(ScriptedModel([call("add", a=1, b=2), "3"]), [add], store=tmp_path / "s.db")
+        assert gate.run_sync("Go").text == "3"
+
+    use()
+    gc.collect()
+    for thread in loop_threads():
+        thread.join(30)
+    before = descriptors()
+    for _ in range(10):
+        use()
+    gc.collect()
+    for thread in loop_threads():
+        thread.join(30)
+    assert (loop_threads(), descriptors()) == ([], before)
+
+
+def test_a_program_that_closes_no_gate_ends_by_itself_and_without_a_warning(tmp_path: Path):
+    done = program(
+        f"""
+        from callgate import Gate, ScriptedModel
+
+        gate = Gate(ScriptedModel(["Hi."], repeat_last=True), store={str(tmp_path / "s.db")!r})
+        other = gate.adjusted(system="Be kind.")
+        gate.__enter__()
+        print(gate.run_sync("Hello").text, other.run_sync("Hello").text)
+        """,
+        "-W", "error",
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "Hi. Hi.\n", "")
+
+
+def test_derived_gates_share_one_thread():
+    with Gate(ScriptedModel(["Hi."], repeat_last=True)) as gate:
+        gate.run_sync("Hello")
+        before = descriptors()
+        for _ in range(50):
+            assert gate.adjusted(system="Be kind.").run_sync("Hello").text == "Hi."
+            assert gate.using(ScriptedModel(["Ho."]), policy=Policy()).run_sync("Hello").text == "Ho."
+        assert (len(loop_threads()), descriptors()) == (1, before)
+    assert loop_threads() == []
+
+
+def test_a_gate_and_those_derived_from_it_work_after_it_was_closed():
+    with Gate(ScriptedModel(["Hi."], repeat_last=True)) as gate:
+        derived = [gate.adjusted(system="Be kind."), gate.using(mode="native"), gate.using(ScriptedModel(["Hi."] * 2))]
+        for one in (gate, *derived):
+            one.run_sync("Hello")
+    for one in (*derived, gate):
+        assert one.run_sync("Hello").text == "Hi."
+        one.close()
+        assert loop_threads() == []
+
+
+class Closing(ScriptedModel):
+    closed = 0
+
+    async def aclose(self) -> None:
+        self.closed += 1
+
+
+def test_a_derived_gate_closes_its_own_model_and_leaves_what_it_shares_to_those_who_use_it():
+    first, second = Closing(["a"], repeat_last=True), Closing(["b"], repeat_last=True)
+    with Gate(first) as gate:
+        gate.run_sync("Go")
+        with gate.using(second) as other:
+            assert other.run_sync("Go").text == "b"
+            other.close()
+            assert len(loop_threads()) == 1
+        assert (first.closed, second.closed) == (0, 2)
+        gate.using(policy=Policy()).run_sync("Go")
+        assert (first.closed, len(loop_threads())) == (0, 1)
+    assert (first.closed, loop_threads()) == (1, [])
+
+
+def test_a_derived_gate_that_is_used_keeps_the_store_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    gate = Gate(ScriptedModel(["a"], repeat_last=True), store=tmp_path / "s.db")
+    other = gate.using(ScriptedModel(["b"], repeat_last=True))
+    closed: list[bool] = []
+    close = gate.store.aclose
+
+    async def aclose() -> None:
+        closed.append(True)
+        await close()
+
+    monkeypatch.setattr(gate.store, "aclose", aclose)
+
+    async def story() -> None:
+        async with other:
+            await gate.run("Go", session="s")
+            await other.run("Go", session="s")
+            assert closed == []
+        assert closed == [True]
+
+    run(story())
+
+
+def test_a_run_is_cancelled_from_another_thread_with_the_same_promise():
+    began = threading.Event()
+
+    async def wait() -> None:
+        began.set()
+        await asyncio.Event().wait()
+
+    with Gate(ScriptedModel([call("wait"), "fine"]), [wait]) as gate:
+        assert gate.cancel("s") is False
+        outcome = in_thread(lambda: gate.run_sync("Go", session="s"))
+        assert began.wait(30)
+
+        async def from_another_loop() -> bool:
+            return gate.cancel("s", "Enough.")
+
+        assert asyncio.run(from_another_loop()) is True
+        assert outcome.result(30).finish_reason == "cancelled"
+        assert gate.cancel("s") is False
+
+
+def test_a_cancellation_that_the_loop_of_the_run_does_not_come_to_changes_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("callgate.run.sessions.CANCEL_WAIT_S", 0.01)
+    began, go = threading.Event(), threading.Event()
+
+    @tool(run_in="loop")
+    def block() -> str:
+        began.set()
+        go.wait(30)
+        return "done"
+
+    with Gate(ScriptedModel([call("block"), "fine"]), [block]) as gate:
+        outcome = in_thread(lambda: gate.run_sync("Go", session="s"))
+        assert began.wait(30)
+        assert gate.cancel("s") is False
+        go.set()
+        assert outcome.result(30).text == "fine"
+
+
+@pytest.mark.parametrize("way", ["run", "stream", "run_sync", "through another"])
+def test_a_tool_that_goes_on_with_its_own_session_is_told_so_at_once(way: str):
+    async def ask(context: ToolContext) -> str:
+        if way == "stream":
+            return str(await all_of(gate.stream("Deeper.", session=context.session)))
+        return (await gate.adjusted(system="x").run("Deeper.", session=context.session)).text
+
+    def ask_sync(context: ToolContext) -> str:
+        return gate.run_sync("Deeper.", session=context.session).text
+
+    async def ask_another(context: ToolContext) -> str:
+        model = ScriptedModel([lambda _: call("ask_first", session=context.session), "ok"])
+        reply = await gate.using(model).run("Deeper.", session="other")
+        return str(reply.calls[0].result.error)
+
+    async def ask_first(session: str) -> str:
+        return (await gate.run("Deepest.", session=session)).text
+
+    name = {"run_sync": "ask_sync", "through another": "ask_another"}.get(way, "ask")
+    gate = Gate(ScriptedModel([call(name), "told"]), [ask, ask_sync, ask_another, ask_first])
+    reply = run(gate.run("Go", session="s"))
+    assert "which would wait for itself" in str(reply.calls[0].result)
+    assert reply.text == "told"
+    gate.close()
+
+
+def test_what_a_tool_has_begun_may_go_on_with_the_session_when_the_run_is_over():
+    begun: list[asyncio.Task[Any]] = []
+
+    async def story() -> str:
+        over = asyncio.Event()
+
+        async def afterwards(session: str) -> str:
+            await over.wait()
+            return (await gate.run("And then?", session=session)).text
+
+        async def begin(context: ToolContext) -> str:
+            begun.append(asyncio.create_task(afterwards(context.session)))
+            return "begun"
+
+        gate = Gate(ScriptedModel([call("begin"), "ok", "later"]), [begin])
+        await gate.run("Go", session="s")
+        over.set()
+        return await begun[0]
+
+    assert run(story()) == "later"
+
+
+@pytest.mark.parametrize("way", ["run", "stream", "step", "rename"])
+def test_without_an_event_loop_of_asyncio_it_is_said_what_callgate_runs_on(way: str):
+    gate = Gate(ScriptedModel(["Hi."]))
+    coroutine = {
+        "run": lambda: gate.run("Hello"),
+        "stream": lambda: all_of(gate.stream("Hello")),
+        "step": lambda: gate.step("Hello"),
+        "rename": lambda: gate.rename("s", "x"),
+    }[way]()
+    with pytest.raises(UsageError, match=r"callgate runs on asyncio.*anyio with backend='asyncio'.*run_sync"):
+        coroutine.send(None)  # As another framework would drive it.
 
 
 # --- what a gate is given ------------------------------------------------------------------------------------------------

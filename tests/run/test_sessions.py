@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -130,3 +132,82 @@ def test_one_timer_renews_the_leases_of_all_runs_and_ends_when_there_are_none(mo
         assert gate._resources.sessions._renewing == set()
 
     run(story())
+
+
+# Several event loops ------------------------------------------------------------------------------------------------------
+
+
+def test_event_loops_one_after_another_go_on_with_one_session_that_had_waiters_in_each() -> None:
+    gate = Gate(ScriptedModel([str(number) for number in range(6)]), store=MemoryStore())
+
+    async def story() -> list[Any]:
+        return await asyncio.gather(*(gate.run(prompt, session="s") for prompt in "abc"))
+
+    for _ in range(2):
+        last = run(story())[-1]
+    assert said(last.contents) == [word for pair in zip("abcabc", "012345", strict=True) for word in pair]
+
+
+def test_threads_with_an_event_loop_each_take_turns_on_one_session() -> None:
+    rounds, count = 20, 3
+    gate = Gate(ScriptedModel(["Yes."], repeat_last=True), store=MemoryStore())
+    start = threading.Barrier(count, timeout=WAIT_S)
+
+    def talk() -> None:
+        async def story() -> None:
+            for _ in range(rounds):
+                await gate.run("Ping.", session="s")
+
+        start.wait()
+        run(story())
+
+    with ThreadPoolExecutor(count) as pool:
+        for outcome in [pool.submit(talk) for _ in range(count)]:
+            outcome.result(WAIT_S)
+    assert len(said(run(gate.run("Ping.", session="s")).contents)) == 2 * (rounds * count + 1)
+
+
+def test_a_run_that_waits_for_a_session_on_another_loop_can_be_cancelled() -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def wait() -> str:
+        began.set()
+        go.wait(WAIT_S)
+        return "done"
+
+    gate = Gate(ScriptedModel([call("wait"), "One.", "Two."]), [wait])
+
+    async def give_up() -> None:
+        waiting = asyncio.create_task(gate.run("b", session="s"))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(lambda: run(gate.run("a", session="s")))
+        assert began.wait(WAIT_S)
+        run(give_up())
+        go.set()
+        assert first.result(WAIT_S).text == "One."
+    assert said(run(gate.run("c", session="s")).contents)[-2:] == ["c", "Two."]
+
+
+def test_a_session_is_renamed_on_another_loop_while_a_run_goes_on() -> None:
+    began, go = threading.Event(), threading.Event()
+
+    def wait() -> str:
+        began.set()
+        go.wait(WAIT_S)
+        return "done"
+
+    store = MemoryStore()
+    gate = Gate(ScriptedModel([call("wait"), "One."]), [wait], store=store)
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(lambda: run(gate.run("a", session="s")))
+        assert began.wait(WAIT_S)
+        assert run(gate.rename("s", "Named.")) == "Named."
+        go.set()
+        assert first.result(WAIT_S).text == "One."
+    assert [info.title for info in run(store.sessions())] == ["Named."]

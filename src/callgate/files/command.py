@@ -31,7 +31,7 @@ from callgate.files.beneath import let_go
 from callgate.files.paths import shown
 from callgate.files.root import Root, identity
 from callgate.files.supervisor import descendants
-from callgate.threads import THREADS
+from callgate.threads import THREADS, NotBegun
 from callgate.types import Limits, ToolContext, ToolDefinition, ToolResult
 
 __all__ = ["CommandBounds", "CommandTool"]
@@ -158,14 +158,22 @@ class CommandTool:
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
         """Runs the command in a thread; giving up the call kills it."""
-        stop = threading.Event()
-        work = functools.partial(self.call_sync, args, context, stop=stop.is_set)
+        begun, stop = threading.Event(), threading.Event()
+
+        def work() -> ToolResult:
+            begun.set()
+            return self.call_sync(args, context, stop=stop.is_set)
+
         task = asyncio.ensure_future(THREADS.run(work, abandoned_max=Limits().abandoned_threads))
         try:
             return await asyncio.shield(task)
         except asyncio.CancelledError:
             stop.set()
+            if not begun.is_set():
+                task.cancel()
             await asyncio.wait({task}, timeout=KILL_S)
+            if task.done() and not task.cancelled() and isinstance(task.exception(), NotBegun):
+                raise NotBegun from None
             raise
 
     def call_sync(

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
+import functools
 import inspect
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias, cast
 
+from callgate.threads import THREADS
 from callgate.types import FunctionCall, ToolDefinition
 
 __all__ = ["Answered", "Approval", "Approve", "asked"]
@@ -38,9 +39,14 @@ class Approve(Protocol):
 
 
 async def asked(approve: Approve, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
-    """The answer of whoever is asked. Nothing else stands still meanwhile, even where somebody is asked by `input()`."""
+    """Ask, and return the answer. Nothing else stands still meanwhile, even where somebody is asked by `input()`.
+
+    A sync function waits in a thread of our own: a person who takes long holds up neither asyncio's own threads, nor tools,
+    nor the end of the program.
+    """
     if inspect.iscoroutinefunction(approve) or inspect.iscoroutinefunction(getattr(approve, "__call__", None)):  # noqa: B004
         answer = approve(call, definition, reason)
     else:
-        answer = await asyncio.to_thread(approve, call, definition, reason)
+        asking = functools.partial(approve, call, definition, reason)
+        answer = cast("Approval | Awaitable[Approval]", await THREADS.run(asking, abandoned_max=None))
     return await answer if isinstance(answer, Awaitable) else answer

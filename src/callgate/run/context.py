@@ -14,6 +14,7 @@ from callgate.calls.cancellation import Cancellation
 from callgate.calls.tasks import TaskOwner
 from callgate.errors import SessionLost, StoreError
 from callgate.events import CallFinished, Event, TurnEnded
+from callgate.host import Person
 from callgate.machine import facts
 from callgate.machine.calls import CallBatch
 from callgate.run.config import GateConfig
@@ -31,15 +32,20 @@ Emit = Callable[[Event], Awaitable[None]]
 class RunContext:
     """The session, the journal, the watcher and the tasks of one run. It owns the calls of the run."""
 
-    def __init__(self, config: GateConfig, session: Session, lease: Lease, emit: Emit | None) -> None:
+    def __init__(
+        self, config: GateConfig, session: Session, lease: Lease, emit: Emit | None, *, person: Person | None = None
+    ) -> None:
         self.config = config
+        self.person = person
+        """Who answers what tools want to know."""
+        self.spans = config.new_spans(session.id)
         self.session = session
         self.lease = lease
         self.machine = session.machine
         self.stream = emit is not None
         """Whether somebody watches the answer arrive."""
         if any(known.reader for known in self.machine.tools.values()):
-            config.add_reader()  # The process that declared it may have been another one.
+            config.declarer.add_reader()  # The process that declared it may have been another one.
         self.declared = config.declare(self.machine.tools)
         """The tools as the model is told of them."""
         self.cancellation = Cancellation()
@@ -78,10 +84,10 @@ class RunContext:
         results = [fact.result for fact in new_facts if isinstance(fact, facts.CallEnded)]
         if results:
             # Declared before the model reads that it can be called.
-            await self._declare(self.config.reader_for(results, self.machine.tools))
+            await self._declare(self.config.declarer.reader_for(results, self.machine.tools))
         await self.report(await self.journal(*new_facts, durable=durable))
         if results:
-            await self._declare(self.config.found_in(results))
+            await self._declare(self.config.declarer.found_in(results))
 
     async def journal(self, *new_facts: facts.Fact, durable: bool = False) -> list[CallRecord]:
         """Journal facts and take them in; return the calls that they settled."""
@@ -119,6 +125,10 @@ class RunContext:
             await self.note(known)
 
     # The lease ------------------------------------------------------------------------------------------------------------
+
+    def request_cancel(self, reason: str) -> bool:
+        """Stop the run in good order; return whether it will end as cancelled because of this."""
+        return self.cancellation.request(reason)
 
     def renew_lease(self) -> None:
         """Renew the lease, unless that is being done or the run is over."""

@@ -12,8 +12,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mappi
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
-from callgate.errors import UsageError
-
 if TYPE_CHECKING:
     from callgate.content.collect import Answer
     from callgate.content.prompt import Prompt
@@ -80,51 +78,14 @@ class Gate:
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
     ) -> None:
-        from callgate.declaration import DECLARATIONS_MAX, split_built_in
-        from callgate.models.choice import open_model
-        from callgate.permission import AuditLog, Policy, RateLimits
-        from callgate.permission.guard import Guard
-        from callgate.run.config import GateConfig, usable_parts
+        from callgate.run.build import build_config
         from callgate.run.resources import Resources
-        from callgate.store import open_store
-        from callgate.tools.executor import Executor
-        from callgate.tools.find_tools import FindTools
-        from callgate.types import Limits
 
-        shown_max = DECLARATIONS_MAX // 2 - 1  # The other half is left for tools that are found.
-        if tools_shown is not None and not 0 <= tools_shown <= shown_max:
-            raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {shown_max}, or None for all tools")
-        if compaction not in ("summary", "trim"):
-            raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
-        given = {"limits": limits, "policy": policy, "approve": approve, "rates": rates, "prices": prices}
-        functions, built_in = split_built_in(usable_parts(tools, given | {"settings": settings, "system": system}))
-        limits, policy = limits or Limits(), policy or Policy()
-        executor = Executor(functions, limits=limits)
-        if tools_shown is not None:
-            allowed = policy.may_declare
-            executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
-        self._config = GateConfig(
-            model=open_model(model, mode=mode),
-            executor=executor,
-            built_in=tuple(built_in),
-            tools_shown=tools_shown,
-            limits=limits,
-            guard=Guard(
-                tools=executor,
-                policy=policy,
-                approve=approve,
-                rates=rates or RateLimits(),
-                audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
-                cache=cache,
-            ),
-            store=open_store(store),
-            prices=dict(prices or {}),
+        self._config = build_config(
+            model, tools, system=system, mode=mode, settings=settings, limits=limits, policy=policy, approve=approve,
+            store=store, rates=rates, audit=audit, cache=cache, tools_shown=tools_shown, prices=prices,
             compaction=compaction,
-            owns_store=isinstance(store, (str, PathLike)),
-            system=system,
-            settings=dict(settings or {}),
-        )
-        self._config.declare()  # Raises now what would fail in the first request.
+        )  # fmt: skip
         self._resources = Resources(self._config, elicit)
         self._model: ModelLike = model
         self._mode: Mode = mode
@@ -140,11 +101,10 @@ class Gate:
         from dataclasses import replace
 
         from callgate.models.choice import open_model
-        from callgate.run.config import DeclaredToolsCache
 
         named, mode = self._model if model is None else model, mode or self._mode
         opened = self._config.model if model is None and mode == self._mode else open_model(named, mode=mode)
-        config = replace(self._config, model=opened, guard=copy.copy(self._config.guard), cache=DeclaredToolsCache())
+        config = replace(self._config, model=opened, guard=copy.copy(self._config.guard))
         config.guard.policy = policy or self.policy
         return self._derived(config, self._resources.derive(config), named, mode)
 
@@ -245,18 +205,15 @@ class Gate:
 
     async def session_rules(self, session: str) -> list[SessionRule]:
         """The lasting answers that a session goes by: what was answered with "always" and not revoked."""
-        async with self._resources.session(session) as (known, _):
-            return list(known.machine.always.values())
+        from callgate.run.session_changes import session_rules
+
+        return await session_rules(self._resources, session)
 
     async def revoke(self, session: str, rule: str | None = None) -> int:
         """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
-        from callgate.machine import facts
+        from callgate.run.session_changes import revoke
 
-        async with self._resources.session(session) as (known, lease):
-            revoked = [held for held in known.machine.always if rule in (None, held)]
-            if revoked:
-                await known.journal(self._config.store, lease, [facts.AlwaysRevoked(rule=rule)])
-            return len(revoked)
+        return await revoke(self._resources, session, rule)
 
     async def rename(self, session: str, title: str) -> str:
         """Gives a session a title, shortened to one line; returns it. Also while a run is under way.
@@ -265,17 +222,9 @@ class Gate:
             UsageError: there is no such session, or the title says nothing.
             SessionBusy: another process is at work on it.
         """
-        from callgate.machine import facts
-        from callgate.store.protocol import TITLE_CHARS_MAX
+        from callgate.run.session_changes import rename
 
-        title = " ".join(title.split())[:TITLE_CHARS_MAX]
-        if not title:
-            raise UsageError("the title is empty: say what the session is to be called")
-        async with self._resources.session(session) as (known, lease):
-            if not known.position:
-                raise UsageError(f"there is no session {session!r}")
-            await known.journal(self._config.store, lease, [facts.Renamed(title=title)])
-        return title
+        return await rename(self._resources, session, title)
 
     async def prepare(self, *, tools: bool = True) -> None:
         """Start the tools, and let a model that is slow to read a request read the list of them in advance.
@@ -286,14 +235,10 @@ class Gate:
         Raises:
             UsageError: the model cannot be loaded.
         """
-        from callgate.history.conversation import Conversation
-        from callgate.machine import facts
+        from callgate.run.model_turn import prepare_model
 
         async with self._resources.in_use() if tools else contextlib.nullcontext():
-            if (prepare := getattr(self._config.model, "prepare", None)) is not None:
-                await prepare(
-                    self._config.request(self._config.declare(), Conversation(), facts.AskModel("auto"), stream=True)
-                )
+            await prepare_model(self._config)
 
     async def compact(self, session: str) -> int:
         """Shortens the history of a session now: all but the user's last turn is summed up by the model, or left out.
@@ -304,15 +249,9 @@ class Gate:
             ModelError: there is no summary to be had. Nothing was changed.
             UsageError: a run of the session is not over.
         """
-        from callgate.run.run import Run
+        from callgate.run.session_changes import compact
 
-        async with self._resources.session(session) as (known, lease):
-            if known.run is not None or known.machine.phase not in ("idle", "done"):
-                raise UsageError(f"session {session!r} is in the middle of a run: let that end first")
-            dropped = known.machine.conversation.cut_for(0)
-            if dropped:
-                await Run(self._config, known, lease, None).compact(dropped)
-            return dropped
+        return await compact(self._config, self._resources, session)
 
     # Running --------------------------------------------------------------------------------------------------------------
 
@@ -367,20 +306,22 @@ class Gate:
         return RunTask(partial(self._carry_out, request, watch))
 
     async def _carry_out(self, request: RunRequest, watch: Emit | None, task: RunTask[Reply]) -> Reply:
+        from callgate.run.context import RunContext
         from callgate.run.run import Run
+        from callgate.run.sessions import running
 
         is_live = self._config.executor.is_live
         if not is_live:
-            self._check_choice(request.tool_choice)
+            self._config.check_choice(request.tool_choice)
         session, lease = await self._resources.acquire(request.session)
         try:
             if is_live:  # Which tools there are is known only now.
-                self._check_choice(request.tool_choice)
-            run = Run(self._config, session, lease, watch, person=self._resources.elicit)
-            task.stop = lambda: run.request_cancel("The user cancelled the run.")
-            with session.worked_on_by(run):
-                self._resources.sessions.keep_leases(run.event_loop)
-                return await run.drive(request)
+                self._config.check_choice(request.tool_choice)
+            context = RunContext(self._config, session, lease, watch, person=self._resources.elicit)
+            task.stop = lambda: context.request_cancel("The user cancelled the run.")
+            with running(session, context):
+                self._resources.sessions.keep_leases(context.event_loop)
+                return await Run(context).drive(request)
         finally:
             await self._resources.release(session, lease)
 
@@ -395,12 +336,9 @@ class Gate:
         answers: Mapping[str, Approval] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
-
         from callgate.run.opening import new_request
-        from callgate.run.resources import check_event_loop
         from callgate.sync import Channel
 
-        check_event_loop()
         channel: Channel[Event] = Channel(EVENTS_MAX)
         request = new_request(prompt, session, history, tool_choice, answers, output)
         run = self._start(request, channel.send)
@@ -419,24 +357,10 @@ class Gate:
         Raises:
             ModelError: the model could not be reached, or its answer is not one.
         """
-        import asyncio
+        from callgate.run.model_turn import ask_once
 
-        from callgate.content.collect import Collector
-        from callgate.content.prompt import user_content
-        from callgate.history.conversation import Conversation
-        from callgate.machine import facts
-        from callgate.models import answering
-
-        conversation = Conversation([user_content(contents)] if isinstance(contents, str) else contents)
-        collector = Collector()
-        await asyncio.sleep(self._config.guard.model.book())
         async with self._resources.in_use():
-            request = self._config.request(self._config.declare(), conversation, facts.AskModel(tool_choice), stream=False)
-            async with answering(self._config.model, request) as items:
-                async for item in items:
-                    if isinstance(item, dict):
-                        collector.feed(item)
-        return collector.close()
+            return await ask_once(self._config, contents, tool_choice)
 
     def run_sync(
         self,
@@ -506,10 +430,3 @@ class Gate:
         other = copy.copy(self)
         other.__dict__ |= {"_config": config, "_resources": resources, "_model": model, "_mode": mode}
         return other
-
-    def _check_choice(self, choice: ToolChoice) -> None:
-        """Raises now what would fail in the first request."""
-        if choice not in ("auto", "none"):
-            from callgate.declaration import tool_config
-
-            tool_config(choice, self._config.declare().known.names)

@@ -12,17 +12,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from callgate.content.collect import Answer, Collector
+from callgate.content.prompt import user_content
 from callgate.content.salvage import salvaged_calls
 from callgate.errors import EmptyAnswer, ModelError
 from callgate.events import CallFinished, CallProposed, Notice, UsageReported
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
 from callgate.models import AnsweredBy, ModelRequest, answering
+from callgate.run.config import GateConfig
 from callgate.run.context import RunContext
-from callgate.telemetry import NO_SPANS, NoSpans, RunSpans
-from callgate.types import CallRecord, FunctionCall, ToolResult, Usage
+from callgate.types import CallRecord, Content, FunctionCall, ToolChoice, ToolResult, Usage
 
-__all__ = ["ModelTurn"]
+__all__ = ["ModelTurn", "ask_once", "prepare_model"]
 
 logger = logging.getLogger("callgate.run")
 
@@ -46,9 +47,8 @@ class _PartialAnswer:
 class ModelTurn:
     """Asks the model of a run."""
 
-    def __init__(self, run: RunContext, spans: RunSpans | NoSpans = NO_SPANS) -> None:
+    def __init__(self, run: RunContext) -> None:
         self._run = run
-        self._spans = spans
         self.partial_text = ""
         """The text of an answer that broke off."""
 
@@ -72,7 +72,7 @@ class ModelTurn:
     async def _receive(self, request: ModelRequest, answer: _PartialAnswer) -> Answer:
         """Hand an answer on while it comes."""
         run = self._run
-        with self._spans.chat(request) as span:
+        with self._run.spans.chat(request) as span:
             async with answering(run.config.model, request) as items:
                 async for item in items:
                     if isinstance(item, dict):
@@ -195,6 +195,34 @@ class ModelTurn:
         answer = collector.close()
         config.guard.model.used(answer.usage.total_tokens)
         return answer.text.strip(), answer.usage, config.cost_of(answer.usage, who)
+
+
+async def ask_once(config: GateConfig, contents: str | Sequence[Content], tool_choice: ToolChoice) -> Answer:
+    """Send one request that belongs to no run; nothing is executed.
+
+    Raises:
+        ModelError: the model could not be reached, or its answer is not one.
+    """
+    await asyncio.sleep(config.guard.model.book())
+    conversation = Conversation([user_content(contents)] if isinstance(contents, str) else contents)
+    request = config.request(config.declare(), conversation, facts.AskModel(tool_choice), stream=False)
+    collector = Collector()
+    async with answering(config.model, request) as items:
+        async for item in items:
+            if isinstance(item, dict):
+                collector.feed(item)
+    return collector.close()
+
+
+async def prepare_model(config: GateConfig) -> None:
+    """Let a model that is slow to read a request read the list of tools in advance.
+
+    Raises:
+        UsageError: the model cannot be loaded.
+    """
+    prepare = getattr(config.model, "prepare", None)
+    if prepare is not None:
+        await prepare(config.request(config.declare(), Conversation(), facts.AskModel("auto"), stream=True))
 
 
 def _log_request(model: str, request: ModelRequest, command: facts.AskModel) -> None:

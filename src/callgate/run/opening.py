@@ -16,7 +16,7 @@ from callgate.events import Notice
 from callgate.history.repair import repaired
 from callgate.machine import facts
 from callgate.permission.approval import Approval
-from callgate.run.config import usable_history
+from callgate.run.arguments import usable_history
 from callgate.run.context import RunContext
 from callgate.run.idempotency import IdempotencyKey
 from callgate.run.output import Output, output_of
@@ -80,7 +80,7 @@ async def open_run(run: RunContext, request: RunRequest) -> None:
         started = {record.call.id for record in machine.open_calls if record.state == "started"}
     if (machine.tools, machine.names) != (known.tools, known.names):
         first.append(facts.ToolsKnown(tools=known.tools, names=known.names, at_s=time.time()))
-    notices = run.config.complaints(run.declared)
+    notices = run.config.declarer.complaints(run.declared)
     if not run.session.is_reported:
         run.session.is_reported = True
         notices += [Notice("journal_damaged", problem, "warning") for problem in machine.quarantined[:NOTES_MAX]]

@@ -1,6 +1,6 @@
 """What a gate and the gates derived from it share: sessions, the thread of `run_sync`, and connections while they are used.
 
-Users come and go; the last one closes what was opened. This file runs nothing.
+Users come and go, each run is one of them, and the last one closes what was opened. How a run goes is in `run.py`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from callgate.errors import UsageError
 from callgate.run.config import GateConfig
 from callgate.run.sessions import Session, Sessions
-from callgate.store import Lease
+from callgate.store import Lease, Store
 from callgate.sync import BlockingPortal, fork_safe_lock
 
 if TYPE_CHECKING:
@@ -47,6 +47,11 @@ class Resources:
         if config.model is self._config.model:
             return self
         return Resources(replace(config, owns_store=False), self.elicit, self._first or self)
+
+    @property
+    def store(self) -> Store:
+        """Where the sessions are kept."""
+        return self._config.store
 
     # Use ------------------------------------------------------------------------------------------------------------------
 
@@ -109,8 +114,9 @@ class Resources:
     def enter(self) -> None:
         """Count one user more."""
         with _COUNTS:
-            for resources in self._all():
-                resources.users += 1
+            self.users += 1
+            if self._first is not None:
+                self._first.users += 1
 
     async def leave(self) -> None:
         """Count one user less; the last one closes what was opened."""
@@ -120,9 +126,13 @@ class Resources:
     def count_down(self) -> list[Resources]:
         """Count one user less, and return the resources that nobody uses any more."""
         with _COUNTS:
-            for resources in self._all():
-                resources.users -= 1
-            return [resources for resources in self._all() if resources.users == 0]
+            self.users -= 1
+            unused: list[Resources] = [self] if self.users == 0 else []
+            if self._first is not None:
+                self._first.users -= 1
+                if self._first.users == 0:
+                    unused.append(self._first)
+        return unused
 
     async def close_connections(self) -> None:
         """Close the connections of the model and of the tools, and the store if the gate has opened it."""
@@ -136,9 +146,6 @@ class Resources:
                 self.portal.run(resources.close_connections())
             if self._first is None or not self._first.users:
                 self.portal.close()
-
-    def _all(self) -> list[Resources]:
-        return [self] if self._first is None else [self, self._first]
 
 
 def check_event_loop() -> None:

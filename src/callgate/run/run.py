@@ -8,24 +8,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from functools import partial
 
 from callgate.calls.cancellation import RunCancelled
-from callgate.calls.environment import CallEnvironment
-from callgate.calls.nested import NestedCalls
 from callgate.calls.pipeline import CallPipeline
-from callgate.calls.slots import Slots
 from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, OutputError, UsageError
 from callgate.events import RunEnded
-from callgate.host import Person
 from callgate.machine import facts
-from callgate.run.config import GateConfig
-from callgate.run.context import Emit, RunContext
+from callgate.run.context import RunContext
+from callgate.run.environment import call_environment
 from callgate.run.model_turn import ModelTurn
 from callgate.run.opening import NOTHING_TO_DO, RunRequest, open_run
 from callgate.run.output import Output
-from callgate.run.sessions import Session
-from callgate.store import Lease
 from callgate.types import Reply
 
 __all__ = ["Run"]
@@ -34,16 +27,14 @@ __all__ = ["Run"]
 class Run:
     """One run of a session."""
 
-    def __init__(
-        self, config: GateConfig, session: Session, lease: Lease, emit: Emit | None, *, person: Person | None = None
-    ) -> None:
-        context = self._context = RunContext(config, session, lease, emit)
+    def __init__(self, context: RunContext) -> None:
+        self._context = context
         self._cancellation = context.cancellation
         self._machine = context.machine
-        self._spans = context.config.new_spans(context.session.id)
+        self._spans = context.spans
         self._output: Output | None = None
-        self._turn = ModelTurn(context, self._spans)
-        self._pipeline = CallPipeline(context, self._environment(person), context.cancellation, context.tasks)
+        self._turn = ModelTurn(context)
+        self._pipeline = CallPipeline(context, call_environment(context), context.cancellation, context.tasks)
         context.settle = self._pipeline.settle
 
     async def drive(self, request: RunRequest) -> Reply:
@@ -94,30 +85,6 @@ class Run:
                 self._cancellation.close()
                 return await self._reply()
 
-    async def compact(self, dropped: int) -> None:
-        """Shorten the history of a session in which no run goes on."""
-        await self._turn.compact(dropped)
-
-    # For others -----------------------------------------------------------------------------------------------------------
-
-    @property
-    def lease(self) -> Lease:
-        """The right to write to the session."""
-        return self._context.lease
-
-    @property
-    def event_loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that it runs on."""
-        return self._context.event_loop
-
-    def renew_lease(self) -> None:
-        """Renew the lease, unless that is being done or the run is over."""
-        self._context.renew_lease()
-
-    def request_cancel(self, reason: str) -> bool:
-        """Stop the run in good order. Returns whether it will end as cancelled because of this."""
-        return self._cancellation.request(reason)
-
     # The end --------------------------------------------------------------------------------------------------------------
 
     async def _finish(self, finish: facts.Finish) -> Reply:
@@ -152,28 +119,3 @@ class Run:
             told = f"the model's answer does not fit output= (asked {asked} time{'s' if asked > 1 else ''})"
         reply = self._machine.reply(self._context.session.id)
         return OutputError(f"{told}: {finish.message or 'it said nothing else'}", reply=reply, problems=run.problems)
-
-    # Calls ----------------------------------------------------------------------------------------------------------------
-
-    def _environment(self, person: Person | None) -> CallEnvironment:
-        """Where the calls of this run are made."""
-        context = self._context
-        nested = NestedCalls(
-            always=lambda: context.always,
-            journal=partial(context.journal, durable=True),
-            emit=context.emit,
-            fail=context.cancellation.fail,
-        )
-        return CallEnvironment(
-            executor=context.config.executor,
-            guard=context.config.guard,
-            limits=context.config.limits,
-            session=context.session.id,
-            ask=context.config.ask,
-            asking=asyncio.Lock(),
-            lane=Slots(1),
-            places=Slots(context.config.limits.parallel),
-            scope_of=nested.scope_of,
-            person=person,
-            spans=self._spans,
-        )

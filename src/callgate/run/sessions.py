@@ -12,21 +12,22 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from callgate.errors import SessionBusy, StoreError, UsageError
 from callgate.machine import facts
 from callgate.machine.machine import RunMachine
-from callgate.store import LEASE_S, Lease, Store
-from callgate.store.memory import ANONYMOUS_PREFIX
+from callgate.store import LEASE_S, Lease, MemoryStore, Store
+from callgate.store.anonymous import begun, new_session_id
 from callgate.store.owner import new_owner
+from callgate.store.protocol import check_id
 from callgate.sync import CrossLoopLock, call_in_loop, fork_safe_lock
 from callgate.types import CallRecord
 
-__all__ = ["ActiveRun", "Session", "Sessions"]
+__all__ = ["ActiveRun", "Session", "Sessions", "running"]
 
 logger = logging.getLogger("callgate.run")
 
@@ -106,17 +107,23 @@ class Session:
             return False
         return call_in_loop(run.event_loop, lambda: run.request_cancel(reason), False, wait_s=CANCEL_WAIT_S)
 
-    @contextmanager
-    def worked_on_by(self, run: ActiveRun) -> Generator[None]:
-        """Make this the run of the session, which what it calls can find out."""
-        self.run = run
-        token = _LEASES.set((*_LEASES.get(), run.lease))
-        try:
-            yield
-        finally:
-            self.run = None
-            with suppress(ValueError):  # A coroutine that is garbage collected ends in somebody else's context.
-                _LEASES.reset(token)
+
+class running:
+    """While it is entered, this is the run of the session, and what it calls can be told from others."""
+
+    __slots__ = ("_run", "_session", "_token")
+
+    def __init__(self, session: Session, run: ActiveRun) -> None:
+        self._session, self._run = session, run
+
+    def __enter__(self) -> None:
+        self._session.run = self._run
+        self._token = _LEASES.set((*_LEASES.get(), self._run.lease))
+
+    def __exit__(self, *exc: object) -> None:
+        self._session.run = None
+        with suppress(ValueError):  # A coroutine that is garbage collected ends in somebody else's context.
+            _LEASES.reset(self._token)
 
 
 class Sessions:
@@ -127,13 +134,14 @@ class Sessions:
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Session] = OrderedDict()
-        self._owner, self._process = "", os.getpid()
+        self._owner, self._process = "", 0
         self._renewing: set[asyncio.AbstractEventLoop] = set()
         """The event loops that have a timer for the leases of all their runs."""
 
     def get(self, session_id: str) -> Session | None:
         """Return the session if it is in memory."""
-        with self._guarded():
+        with _GUARD:
+            self._forget_parent()
             return self._known.get(session_id)
 
     async def acquire(self, session_id: str | None, store: Store, *, wait_s: float) -> tuple[Session, Lease]:
@@ -143,7 +151,8 @@ class Sessions:
 
         Raises:
             SessionBusy: another process holds it for more than `wait_s` seconds.
-            UsageError: the caller is part of a run of this session.
+            UsageError: the id cannot be that of a session, a store in memory has forgotten the session, or the caller is
+                part of a run of it.
         """
         session = self._use(session_id)
         try:
@@ -152,6 +161,8 @@ class Sessions:
             self._end_use(session)
             raise
         try:
+            if isinstance(store, MemoryStore):
+                store.check_known(session.id)
             lease = await self._leased(store, session.id, wait_s)
         except BaseException:
             self._unlock(session)
@@ -174,32 +185,34 @@ class Sessions:
         except StoreError as error:
             logger.debug("the lease of session %r is not released, and will expire: %s", session.id, error)
         finally:
+            if session.position:
+                begun(session.id)
             self._unlock(session)
 
     def keep_leases(self, loop: asyncio.AbstractEventLoop) -> None:
         """Renew the leases of the runs on this event loop in time, until there are none."""
-        with self._guarded():
-            if loop in self._renewing:
-                return
+        if loop in self._renewing:
+            return
+        with _GUARD:
             self._renewing = {other for other in self._renewing if not other.is_closed()} | {loop}
         # In a context of its own: it outlasts the run that it is made in, and is not to hold what belongs to that.
         loop.call_later(LEASE_S / 3, self._renew, loop, context=contextvars.Context())
 
     # Internals ------------------------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _guarded(self) -> Generator[None]:
-        with _GUARD:
-            if self._process != os.getpid():
-                # The runs of a parent are not ours, nor are its locks: they will never be released here.
-                self._known, self._renewing = OrderedDict(), set()
-                self._owner, self._process = "", os.getpid()
-            yield
+    def _forget_parent(self) -> None:
+        """Forget the runs of the process that this one was forked from: their locks are never released here."""
+        if self._process != os.getpid():
+            self._known, self._renewing = OrderedDict(), set()
+            self._owner, self._process = new_owner(), os.getpid()
 
     def _use(self, session_id: str | None) -> Session:
-        if not session_id:
-            session_id = f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
-        with self._guarded():
+        if session_id:
+            check_id(session_id)
+        else:
+            session_id = new_session_id()
+        with _GUARD:
+            self._forget_parent()
             session = self._known.get(session_id)
             if session is None:
                 session = self._known[session_id] = Session(session_id, RunMachine(), 0)
@@ -214,12 +227,10 @@ class Sessions:
 
     async def _leased(self, store: Store, session: str, wait_max_s: float) -> Lease:
         """Wait for the lease of a session. Its lock keeps the runs of this gate apart, the lease all others."""
-        with self._guarded():
-            owner = self._owner = self._owner or new_owner()
         wait_s, waited_s = 0.02, 0.0
         while True:
             try:
-                return await store.acquire(session, owner=owner)
+                return await store.acquire(session, owner=self._owner)
             except SessionBusy:
                 if waited_s >= wait_max_s:
                     raise
@@ -231,7 +242,7 @@ class Sessions:
         self._end_use(session)
 
     def _end_use(self, session: Session) -> None:
-        with self._guarded():
+        with _GUARD:
             session.users -= 1
             if session.users or self._known.get(session.id) is not session:
                 return
@@ -251,7 +262,7 @@ class Sessions:
         return False
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
-        with self._guarded():
+        with _GUARD:
             runs = [session.run for session in self._known.values() if session.run is not None]
             mine = [run for run in runs if run.event_loop is loop]
             if not mine:

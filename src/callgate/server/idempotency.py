@@ -28,8 +28,8 @@ from callgate.server.errors import HttpError
 from callgate.server.replay import Found, find, open_since, outcome, retold
 from callgate.server.runs import Run
 from callgate.store import Claim, Claims, Store
+from callgate.store.anonymous import new_session_id
 from callgate.store.claims import MemoryClaims, keeps_claims
-from callgate.store.memory import ANONYMOUS_PREFIX
 from callgate.store.owner import new_owner
 from callgate.types import JsonObject, Reply
 
@@ -217,7 +217,7 @@ class Keys:
 
     async def _claim(self, key: str, digest: str, body: JsonObject) -> Held:
         """The claim on the key, which is this request's own if there was none."""
-        session: str = body.get("session") or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
+        session: str = body.get("session") or new_session_id()
         # A request that says nothing goes on with what is open; the journal does not name it, so that its place must do.
         position = 0 if "prompt" in body else open_since(await self._store.load(session))
         mine = Claim(

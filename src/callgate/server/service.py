@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -35,7 +34,7 @@ from callgate.server.providers import Providers
 from callgate.server.runs import CURRENT, Run, Waiting
 from callgate.sessions import Standing, State, Undo, standing
 from callgate.store import SessionInfo
-from callgate.store.memory import ANONYMOUS_PREFIX
+from callgate.store.anonymous import new_session_id
 from callgate.store.protocol import check_id
 from callgate.types import CallRecord, FunctionCall, Reply, ToolChoice, ToolDefinition
 
@@ -194,7 +193,7 @@ class Service:
         self.admit()
         if ask.session:
             check_id(ask.session)
-        session = ask.session or (keyed.claim.session if keyed else f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}")
+        session = ask.session or (keyed.claim.session if keyed else new_session_id())
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
             gate = gate.adjusted(system=ask.system, settings=ask.settings)

@@ -45,6 +45,12 @@ SCHEMA = (
 )
 
 
+_LOCK = threading.RLock()
+"""Held while an operation is handed to a thread; free in a forked child."""
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+
+
 class Dialect(Protocol):
     """What one kind of database does in its own way."""
 
@@ -139,7 +145,7 @@ class Database:
         self._queue: queue.SimpleQueue[_Operation] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._process = 0
-        self._lock = threading.Lock()
+        self._lock = _LOCK
 
     async def do(
         self, work: Callable[[Transaction], T], *, prepare: Callable[[], object] | None = None, durable: bool = False

@@ -1,48 +1,32 @@
-"""An allowed call -> one `ToolResult`: run with a deadline that is kept, whatever the tool does.
+"""A set of tools: a call is checked against its tool, and an allowed call is run to its one `ToolResult`.
 
-Checked calls come in, results go out; every call gets exactly one, and none raises. This file decides nothing: what may run
-was decided before; how one call runs is in `running.py`. Sync functions run in threads of their own, so that one that never
-returns holds up neither the loop nor the end of the program.
+Calls come in, results go out; every call gets exactly one, and none raises. This file decides nothing: what may run was
+decided before; how one call runs is in `call.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
-from callgate import user_code
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
-from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
 from callgate.errors import ToolNotDeclarable
-from callgate.foreign import adopted
 from callgate.machine import facts
 from callgate.machine.calls import startable
 from callgate.schema import check_arguments
-from callgate.strict_json import without_surrogates
-from callgate.threads import THREADS, error_sentence
+from callgate.threads import THREADS
 from callgate.tools.call import CallObserver, RunningCall
+from callgate.tools.functions import adopt, runnables_of
+from callgate.tools.own_code import preview_of, problems_of
 from callgate.tools.toolsets import LiveTools, LiveToolset, Runnable, Toolset
-from callgate.types import (
-    CallState,
-    FunctionCall,
-    Limits,
-    ToolContext,
-    ToolDefinition,
-    ToolResult,
-)
+from callgate.types import CallState, FunctionCall, Limits, ToolDefinition, ToolResult
 
 __all__ = ["Executor", "Runnable", "Toolset"]
 
 logger = logging.getLogger("callgate.tools.executor")
-
-PREVIEW_S = 5.0
-PREVIEW_CHARS_MAX = 100_000
 
 
 class Executor:
@@ -75,9 +59,9 @@ class Executor:
             ToolNotDeclarable: a tool cannot be declared, or its name is taken.
         """
         added: dict[str, Runnable] = {}
-        tools = tuple(item if (ours := adopted(item, self.limits)) is None else ours for item in tools)
+        tools = adopt(tools, self.limits)
         live = [item for item in tools if isinstance(item, LiveToolset)]
-        for runnable in _runnables([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
+        for runnable in runnables_of([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
             name = runnable.definition.name
             if name in added or name in self._own:
                 raise ToolNotDeclarable(f"a tool named {name!r} is registered already: give one of them another name=")
@@ -161,7 +145,7 @@ class Executor:
         except ToolNotDeclarable as error:
             # The tool was left out of the declaration for this; a model that calls it all the same is told why.
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(f"Not run: {error}.",))
-        problems = tuple(checked.problems or self._problems_of(name, checked.args))
+        problems = tuple(checked.problems or problems_of(self._tools[name], checked.args))
         if problems:
             listed = "; ".join(problem.rstrip(".") for problem in problems)
             problems = (f"The arguments of {name!r} are not valid: {listed}. Correct them and call again.",)
@@ -174,33 +158,9 @@ class Executor:
             digest=self._digests[name],
         )
 
-    def _problems_of(self, name: str, args: Mapping[str, Any]) -> Sequence[str]:
-        """What the tool's own types and validators say of arguments that fit its schema."""
-        outcome = user_code.call(lambda: self._tools[name].problems(args))
-        if outcome.error is None:
-            return outcome.value or ()
-        logger.error("checking the arguments of %r failed", name, exc_info=outcome.error)
-        return (without_surrogates(error_sentence(outcome.error)),)
-
     async def preview(self, call: FunctionCall) -> str | None:
         """What a checked call would change, if its tool can say: a `preview(args)` of a runnable. Never raises."""
-        offer = getattr(self._ever[call.name], "preview", None)
-        if offer is None:
-            return None
-
-        async def previewed() -> str | None:
-            async with asyncio.timeout(PREVIEW_S):
-                text = await offer(dict(call.args))
-            return None if text is None else without_surrogates(str(text))
-
-        outcome = await user_code.call_async(previewed)
-        if outcome.error is not None:
-            # Only a help for whoever is asked: the question stands without it.
-            logger.error("the preview of %r failed", call.name, exc_info=outcome.error)
-        text = outcome.value
-        if text is None or len(text) <= PREVIEW_CHARS_MAX:
-            return text
-        return f"{text[:PREVIEW_CHARS_MAX]}\n... {len(text) - PREVIEW_CHARS_MAX} more characters are not shown"
+        return await preview_of(self._ever[call.name], call.args)
 
     def start(self, call: FunctionCall, watch: CallObserver | None = None) -> RunningCall:
         """Starts a checked call on the running event loop. Whatever happens to it, there will be one result."""
@@ -251,60 +211,3 @@ class _Slot:
     ordered: bool
     state: CallState = "allowed"
     result: ToolResult | None = None
-
-
-def _runnables(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
-    for item in tools:
-        if isinstance(item, Runnable):
-            yield item
-        elif isinstance(item, Toolset):
-            yield from item.runnables()
-        elif isinstance(item, FunctionTool) or callable(item):
-            yield _function_runner(item if isinstance(item, FunctionTool) else function_tool(item), limits)
-        else:
-            raise ToolNotDeclarable(f"{item!r} is not a tool: pass a function, or an object that offers tools")
-
-
-def _function_runner(tool: FunctionTool, limits: Limits) -> Runnable:
-    if tool.isolation != "process":
-        return FunctionRunner(tool, limits)
-    from callgate.workers.isolated import IsolatedFunction  # Few programs have one, and all would pay for the import.
-
-    return IsolatedFunction(tool)
-
-
-# Functions ---------------------------------------------------------------------------------------------------------------
-
-
-class FunctionRunner:
-    """Runs a Python function: on the loop if it is async or asks for it, in a thread otherwise."""
-
-    def __init__(self, tool: FunctionTool, limits: Limits) -> None:
-        self.definition = tool.definition
-        self._tool = tool
-        self._abandoned_max = limits.abandoned_threads
-
-    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """What the function's own types refuse, beyond its schema."""
-        try:
-            self._tool.bind(args, None)
-        except ArgumentsInvalid as error:
-            return error.problems
-        return ()
-
-    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Calls the function with its declared types. The items of a generator become a list."""
-        positional, named = self._tool.bind(args, context)
-        call = functools.partial(self._tool.fn, *positional, **named)
-        if self._tool.is_async:
-            value = call()
-        elif self._tool.run_in == "loop":
-            await asyncio.sleep(0)  # It holds the loop from here on; whoever shows that it has started comes first.
-            value = call()
-        else:
-            value = await THREADS.run(call, abandoned_max=self._abandoned_max)
-        if inspect.isawaitable(value):
-            value = await value
-        if inspect.isasyncgen(value):
-            return [item async for item in cast("AsyncIterator[Any]", value)]
-        return value
