@@ -223,3 +223,71 @@ def test_mending_replaces_only_what_is_bad() -> None:
 
 def test_lone_surrogates_are_replaced_and_pairs_are_kept() -> None:
     assert strict_json.without_surrogates("a\ud800b\udfff\U0001f600") == "a\ufffdb\ufffd\U0001f600"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        list(range(30)),
+        {str(n): n for n in range(30)},
+        [[1], list(range(30)), {"a": list(range(30))}],
+        {"rows": [{"é": n} for n in range(30)], 'a"b': {str(n): [n] for n in range(30)}, "c": "x"},
+        "a text",
+    ],
+)
+def test_a_long_value_is_encoded_in_pieces_to_the_same_text(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strict_json, "PIECE_ITEMS", 8)
+    assert strict_json.dump_pieces(value) == strict_json.dump(value)
+
+
+_NESTED: Any = []
+_NESTED.append(_NESTED)
+
+
+@pytest.mark.parametrize(
+    ("value", "sound"),
+    [
+        ({"a": [1, 2.5, "é", None, True, 2**70]}, True),
+        ("x", True),
+        ("\ud800", False),
+        ({"\ud800": 1}, False),
+        ({1: 1}, False),
+        ([math.nan], False),
+        ([(1,)], False),
+        ([strict_json.Bad("x")], False),
+        ([strict_json.Replaced("x")], False),
+        ([b"x"], False),
+        (_NESTED, False),
+    ],
+    ids=range(11),
+)
+def test_a_value_is_sound_if_it_is_exactly_json(value: Any, sound: bool) -> None:
+    assert strict_json.is_sound(value) is sound
+    assert strict_json.is_sound(strict_json.mended(strict_json.isolate(value)))
+
+
+def test_a_sound_value_keeps_its_bounds() -> None:
+    value = {"a": ["xx", "yy"]}
+    assert strict_json.is_sound(value, depth_max=2, values_max=3, chars_max=4)
+    assert not strict_json.is_sound(value, depth_max=1)
+    assert not strict_json.is_sound(value, values_max=2)
+    assert not strict_json.is_sound(value, chars_max=3)
+
+
+def test_what_is_isolated_says_what_is_wrong_and_the_rest_stays() -> None:
+    notes = strict_json.Noted({"a": 1}, ["n\ud800"])
+    shared = [[0] * 10] * 10
+    value = {"n": notes, "b": b"x", "i": 1 << 15_000, "f": math.inf, "s": {1}, 5: "x", "h": "a\ud800", "t": (1, 2)}
+    marked = strict_json.isolate(value)
+    assert (type(marked["n"]), marked["n"].notes) == (strict_json.Noted, ("n\ufffd",))
+    reasons = {key: item.reason for key, item in marked.items() if isinstance(item, strict_json.Bad)}
+    assert reasons == {
+        "b": "bytes are not JSON",
+        "i": "an integer is too long",
+        "f": "the number inf is not finite",
+        "s": "a value of the type 'set' is not JSON",
+        "int key": "a key is not text",
+    }
+    assert (marked["h"], type(marked["h"]), marked["t"]) == ("a\ufffd", strict_json.Replaced, [1, 2])
+    assert strict_json.mended(marked)["b"] == "eA=="
+    assert strict_json.first_bad(strict_json.isolate(shared, values_max=50)) == "it holds too many values"

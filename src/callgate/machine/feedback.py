@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from callgate.history.shorten import SUMMARY
 from callgate.machine import facts
 
-__all__ = ["ASK_AGAIN", "CUT", "IN_TEXT", "output_feedback"]
+__all__ = ["ASK_AGAIN", "CUT", "IN_TEXT", "SUMMARY", "output_feedback"]
 
 # Answers that are asked for again, and what the model is told then: what was wrong, and what to do if it can call tools.
 # Only one sentence says how calls are made, because not every model makes them in the same way.
