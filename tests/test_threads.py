@@ -47,7 +47,7 @@ def two(monkeypatch: pytest.MonkeyPatch) -> Threads:
 @pytest.fixture
 def pool(two: Threads, monkeypatch: pytest.MonkeyPatch) -> Iterator[Threads]:
     """The same, for tools too."""
-    monkeypatch.setattr("callgate.tools.executor.THREADS", two)
+    monkeypatch.setattr("callgate.tools.functions.THREADS", two)
     yield two
     assert (two._busy, two._waiting, two.abandoned) == (0, {}, 0)
 
