@@ -17,12 +17,11 @@ import time
 import weakref
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
 from callgate.errors import UsageError
 
-__all__ = ["BlockingPortal", "Channel", "CrossLoopLock", "call_in_loop", "fork_safe_lock"]
+__all__ = ["PROCESS_LOCK", "BlockingPortal", "Channel", "CrossLoopLock", "call_in_loop"]
 
 T = TypeVar("T")
 
@@ -35,16 +34,17 @@ OWN_LOOP = (
     "and let a sync tool that calls it run in a thread"
 )
 
+PROCESS_LOCK = threading.RLock()
+"""Held for an instant while threads change something that they share; it is free in a forked child.
 
-def fork_safe_lock() -> AbstractContextManager[object]:
-    """Create a reentrant lock that is free in a forked child; for module level, since it is never forgotten.
+One lock for all, so that there is no order to keep; reentrant, because the garbage collector may run code that takes it
+at any point.
+"""
 
-    It is reentrant because the garbage collector may run code that takes it at any point.
-    """
-    lock = threading.RLock()
-    if hasattr(os, "register_at_fork"):
-        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
-    return lock
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=PROCESS_LOCK.acquire, after_in_parent=PROCESS_LOCK.release, after_in_child=PROCESS_LOCK.release
+    )
 
 
 def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], T], default: T, *, wait_s: float) -> T:
@@ -58,7 +58,10 @@ def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], T], def
 
     def call() -> None:
         if outcome.set_running_or_notify_cancel():
-            outcome.set_result(function())
+            try:
+                outcome.set_result(function())
+            except BaseException as error:
+                outcome.set_exception(error)
 
     try:
         loop.call_soon_threadsafe(call)
@@ -69,9 +72,6 @@ def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], T], def
 
 
 # The portal ---------------------------------------------------------------------------------------------------------------
-
-_PORTALS = fork_safe_lock()
-"""Held while a portal takes or gives up its thread."""
 
 
 class BlockingPortal:
@@ -117,7 +117,7 @@ class BlockingPortal:
 
     def close(self) -> None:
         """Cancel the tasks that are left, and end the loop and its thread."""
-        with _PORTALS:
+        with PROCESS_LOCK:
             thread = self._take_thread()
         if thread is not None and thread.is_usable:
             thread.stop()
@@ -125,7 +125,7 @@ class BlockingPortal:
                 thread.join(2 * WIND_DOWN_S)
 
     def _submit(self, job: _Job[Any]) -> None:
-        with _PORTALS:
+        with PROCESS_LOCK:
             thread = self._thread
             if thread is None or not thread.is_usable:
                 thread = self._start_thread()

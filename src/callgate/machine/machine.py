@@ -26,7 +26,7 @@ from callgate.content.tool_names import READ_RESULT, resolve_name
 from callgate.history.conversation import CANCELLED, Conversation
 from callgate.machine import facts
 from callgate.machine.calls import CallBatch, TrackedCall, rule_of
-from callgate.machine.feedback import ASK_AGAIN, CUT, IN_TEXT, SUMMARY, output_feedback
+from callgate.machine.feedback import ASK_AGAIN, CUT, IN_TEXT, output_feedback
 from callgate.machine.limits import count_repeats, refusal, refusals, spent_budget
 from callgate.machine.run_state import HeldAnswer, RunState
 from callgate.types import NO_USAGE, CallRecord, FunctionCall, JsonObject, Reply, SessionRule, ToolChoice, Usage

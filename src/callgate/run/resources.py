@@ -15,15 +15,12 @@ from callgate.errors import UsageError
 from callgate.run.config import GateConfig
 from callgate.run.sessions import Session, Sessions
 from callgate.store import Lease, Store
-from callgate.sync import BlockingPortal, fork_safe_lock
+from callgate.sync import PROCESS_LOCK, BlockingPortal
 
 if TYPE_CHECKING:
     from callgate.mcp.host import Elicit
 
 __all__ = ["Resources", "check_event_loop"]
-
-_COUNTS = fork_safe_lock()
-"""Held while users are counted."""
 
 
 class Resources:
@@ -113,7 +110,7 @@ class Resources:
 
     def enter(self) -> None:
         """Count one user more."""
-        with _COUNTS:
+        with PROCESS_LOCK:
             self.users += 1
             if self._first is not None:
                 self._first.users += 1
@@ -125,7 +122,7 @@ class Resources:
 
     def count_down(self) -> list[Resources]:
         """Count one user less, and return the resources that nobody uses any more."""
-        with _COUNTS:
+        with PROCESS_LOCK:
             self.users -= 1
             unused: list[Resources] = [self] if self.users == 0 else []
             if self._first is not None:

@@ -24,7 +24,7 @@ from callgate.store import LEASE_S, Lease, MemoryStore, Store
 from callgate.store.anonymous import begun, new_session_id
 from callgate.store.owner import new_owner
 from callgate.store.protocol import check_id
-from callgate.sync import CrossLoopLock, call_in_loop, fork_safe_lock
+from callgate.sync import PROCESS_LOCK, CrossLoopLock, call_in_loop
 from callgate.types import CallRecord
 
 __all__ = ["ActiveRun", "Session", "Sessions", "running"]
@@ -35,8 +35,6 @@ SESSIONS_CACHED = 256
 CANCEL_WAIT_S = 5.0
 """How long a cancellation from another thread waits for the event loop of the run."""
 
-_GUARD = fork_safe_lock()
-"""Held while what is known of sessions changes; never while something is waited for."""
 _LEASES: contextvars.ContextVar[tuple[Lease, ...]] = contextvars.ContextVar("callgate_leases", default=())
 """The leases of the runs that the current code is called by. Not the runs: a context may be kept for long."""
 
@@ -140,7 +138,7 @@ class Sessions:
 
     def get(self, session_id: str) -> Session | None:
         """Return the session if it is in memory."""
-        with _GUARD:
+        with PROCESS_LOCK:
             self._forget_parent()
             return self._known.get(session_id)
 
@@ -193,7 +191,7 @@ class Sessions:
         """Renew the leases of the runs on this event loop in time, until there are none."""
         if loop in self._renewing:
             return
-        with _GUARD:
+        with PROCESS_LOCK:
             self._renewing = {other for other in self._renewing if not other.is_closed()} | {loop}
         # In a context of its own: it outlasts the run that it is made in, and is not to hold what belongs to that.
         loop.call_later(LEASE_S / 3, self._renew, loop, context=contextvars.Context())
@@ -211,7 +209,7 @@ class Sessions:
             check_id(session_id)
         else:
             session_id = new_session_id()
-        with _GUARD:
+        with PROCESS_LOCK:
             self._forget_parent()
             session = self._known.get(session_id)
             if session is None:
@@ -242,7 +240,7 @@ class Sessions:
         self._end_use(session)
 
     def _end_use(self, session: Session) -> None:
-        with _GUARD:
+        with PROCESS_LOCK:
             session.users -= 1
             if session.users or self._known.get(session.id) is not session:
                 return
@@ -262,7 +260,7 @@ class Sessions:
         return False
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
-        with _GUARD:
+        with PROCESS_LOCK:
             runs = [session.run for session in self._known.values() if session.run is not None]
             mine = [run for run in runs if run.event_loop is loop]
             if not mine:
