@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 __all__ = [
     "ALONE", "CHAINED", "CHAINED_ALONE", "CLOSING", "CLOSING_BEGINS", "FENCE", "HEAD", "HEAD_BEGINS", "HEAD_MAX", "INDENT",
-    "INTERESTING", "MARKER", "MARKER_BEGINS", "NEXT_BEGINS", "TRAILING", "UNWRAPPED_TAGS", "block_after",
-    "mentions_behind_sentences",
+    "INTERESTING", "MARKER", "MARKER_BEGINS", "NEXT_BEGINS", "TRAILING", "UNWRAPPED_TAGS", "Block",
+    "block_after", "mentions_behind_sentences",
 ]  # fmt: skip
 
 HEAD_MAX = 1_024
@@ -74,28 +75,37 @@ INTERESTING = re.compile(rf"TOOL_CALL{_B}*[:：]{_B}*\S|```|~~~|<!--|<[tT][hH][i
 
 # Blocks that hide calls --------------------------------------------------------------------------------------------------
 
-_OPENERS = {"<!--": "-->", "<think>": "</think>", "<thinking>": "</thinking>"}
+_COMMENT_END, _THOUGHT_END = "-->", "</think>"
+_OPENERS = {"<!--": _COMMENT_END, "<think>": _THOUGHT_END, "<thinking>": _THOUGHT_END}
+_ENDS = {_COMMENT_END: _COMMENT_END, _THOUGHT_END: _THOUGHT_END, "</thinking>": _THOUGHT_END}
 _TOKENS = re.compile(r"`+|<!--|-->|</?think(?:ing)?>", re.IGNORECASE)
-_THOUGHT_ENDS = frozenset({"</think>", "</thinking>"})
 
 
-def block_after(line: str, block: str | None) -> str | None:
-    """The block that is still open behind a line: the text that closes it, or None. Inline code opens nothing."""
+class Block(NamedTuple):
+    """A comment or a thought that is open, and how many of them: thoughts may stand in each other."""
+
+    end: str
+    depth: int = 1
+
+
+def block_after(line: str, block: Block | None) -> Block | None:
+    """The block that is still open behind a line, or None. Inline code opens nothing."""
     if "<" not in line and "-->" not in line:
         return block
     tokens = [token[0].lower() for token in _TOKENS.finditer(line)]
     last_place = {token: place for place, token in enumerate(tokens)}
     code = ""
     for place, token in enumerate(tokens):
-        if block is not None:
-            if token == block or (block in _THOUGHT_ENDS and token in _THOUGHT_ENDS):
-                block = None
+        if block is not None and _ENDS.get(token) == block.end:
+            block, code = (Block(block.end, block.depth - 1) if block.depth > 1 else None), ""
         elif code:
             code = "" if token == code else code
         elif token[0] == "`":
             code = token if last_place[token] > place else ""
-        else:
-            block = _OPENERS.get(token)
+        elif block is None:
+            block = Block(_OPENERS[token]) if token in _OPENERS else None
+        elif block.end == _THOUGHT_END and _OPENERS.get(token) == _THOUGHT_END:
+            block = Block(_THOUGHT_END, block.depth + 1)
     return block
 
 
