@@ -92,9 +92,11 @@ class Call:
     args: JsonObject | None = field(default_factory=dict[str, Any])
     """None where the arguments could not be read."""
     raw: Any = None
-    """Arguments that could not be read, as they came."""
+    """Arguments that were text or could not be read, as they came."""
     problem: str = ""
     """Why they could not be read."""
+    is_custom: bool = False
+    """Whether the tool takes plain text instead of arguments; it stands in `raw`, and in `args` under `input`."""
     id: str | None = None
     at: str = ""
     signature: str | None = None
@@ -111,6 +113,8 @@ class Result:
     parts: tuple[ResultPart, ...] = ()
     notes: tuple[str, ...] = ()
     """What should be known besides the value."""
+    raw: JsonObject | None = None
+    """The object that it came as, for its own format."""
     at: str = ""
 
 
