@@ -458,3 +458,21 @@ def test_no_arguments_at_all_are_an_empty_object_and_others_than_an_object_are_a
         ]
     with pytest.raises(UsageError, match="takes a ToolDefinition, not"):
         check_arguments(print, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "array"}, "[0.1234567890123456789012345]"),
+        ({"type": "array"}, "[1e-400]"),
+        ({"type": "array"}, "[9007199254740993.0]"),
+        ({"type": "object"}, '{"a": 1, "a": 2}'),
+        ({"type": "object"}, '{"a": {"b": 1, "b": 1}}'),
+    ],
+)
+def test_json_in_a_string_is_read_only_where_nothing_of_it_is_lost(schema, text) -> None:
+    definition = ToolDefinition(name="f", input_schema={"type": "object", "properties": {"x": schema}})
+    checked = check_arguments(definition, {"x": text})
+    assert checked.problems
+    assert checked.args == {"x": text}
+    assert not check_arguments(definition, {"x": '{"a": [0.5, 1e2]}' if "object" in str(schema) else "[0.5, 1e2]"}).problems
