@@ -82,3 +82,8 @@ def test_a_hexadecimal_number_beyond_all_measure_is_refused():
 def test_keys_beside_the_arguments_are_named():
     (call,) = parse_text('TOOL_CALL: {"name": "f", "arguments": {}, "id": 1, "extra": 2}', tools=["f"]).calls
     assert call.notes == ("Keys beside the name and the arguments were left out: 'extra'.",)
+
+
+@pytest.mark.parametrize("word", ["a." * 50_000, "1." + "a." * 50_000, "0x" + "f" * 50_000, "1_" * 50_000, "." * 50_000])
+def test_a_word_of_any_length_is_no_number(word):
+    assert [error.code for error in _read(f"a={word}").errors] == ["bad_arguments"]

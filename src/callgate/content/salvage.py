@@ -19,8 +19,10 @@ def salvaged_calls(text: str) -> list[FunctionCall]:
 
     Gives nothing unless every statement is such a call with keyword arguments that are plain literals.
     """
+    if len(text) > _CHARS_MAX:
+        return []
     code = _CODE_FENCE.sub("", _MALFORMED_PREFIX.sub("", text)).strip()
-    if not code or len(code) > 20_000:
+    if not code:
         return []
     try:
         with warnings.catch_warnings():
@@ -32,8 +34,9 @@ def salvaged_calls(text: str) -> list[FunctionCall]:
     return [call for call in calls if call] if all(calls) else []
 
 
-_MALFORMED_PREFIX = re.compile(r"^\s*malformed function call:?", re.IGNORECASE)
-_CODE_FENCE = re.compile(r"^\s*```\w*\s*$", re.MULTILINE)
+_CHARS_MAX = 20_000
+_MALFORMED_PREFIX = re.compile(r"\A\s*+malformed function call:?", re.IGNORECASE)
+_CODE_FENCE = re.compile(r"^[ \t]*+```\w*+[ \t\r]*+$", re.MULTILINE)
 
 
 def _literal_call(statement: ast.stmt) -> FunctionCall | None:

@@ -355,6 +355,9 @@ class _Loose:
 
 
 def _python_number(written: str) -> int | float | None:
+    # Other words are no literals, and a long chain of attributes is more than the parser of Python can take.
+    if not _PYTHON_NUMBER.fullmatch(written) or len(written) > _INT_DIGITS_MAX:
+        return None
     try:
         value = ast.literal_eval(written)
     except (ValueError, SyntaxError):
@@ -380,6 +383,7 @@ _PREFIXED = re.compile(r"[rRuU][\"']")
 _SPACE = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+")
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*+|\$[\w$]*+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.])")
+_PYTHON_NUMBER = re.compile(r"[+-]?(?:0[xXoObB]\w++|[0-9][0-9_]*+(?:\.[0-9_]*+)?|\.[0-9][0-9_]*+)(?:[eE][0-9_]++)?")
 _WORD = re.compile(r"[+-]?[\w.]++")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -24,13 +24,13 @@ UNWRAPPED_TAGS = frozenset({"", "tool_call", "tool_code", "tool", "text", "plain
 
 _BLANK_CHARS = r" \t\u00a0\u3000\ufeff\u200b-\u200d\u2060"
 _B = f"[{_BLANK_CHARS}]"
-_BULLET = rf"(?:[-*+]|[0-9]{{1,9}}[.)]){_B}+"
-_MARK = rf"(?P<bold>\*\*)?TOOL_CALL{_B}*[:：]"
-_UNBOLD = rf"{_B}*(?(bold)(?:(?P<closed>\*\*){_B}*)?|)"
-_NAME = r"(?P<quote>[`\"'])?(?P<name>[^\W\d][\w.:/-]*)(?(quote)(?P=quote)|)"
-_OPENING = rf"{_UNBOLD}(?:(?P<object>\{{)|{_NAME}{_B}*(?P<open>[({{]))"
-_ENDING = rf"{_UNBOLD}{_NAME}[{_BLANK_CHARS};.]*(?:\*\*)?[{_BLANK_CHARS};.]*\r?"
-_BETWEEN = f"[{_BLANK_CHARS},;]*"
+_BULLET = rf"(?:[-*+]|[0-9]{{1,9}}[.)]){_B}++"
+_MARK = rf"(?P<bold>\*\*)?TOOL_CALL{_B}*+[:：]"
+_UNBOLD = rf"{_B}*+(?(bold)(?:(?P<closed>\*\*){_B}*+)?|)"
+_NAME = r"(?P<quote>[`\"'])?(?P<name>[^\W\d][\w.:/-]*+)(?(quote)(?P=quote)|)"
+_OPENING = rf"{_UNBOLD}(?:(?P<object>\{{)|{_NAME}{_B}*+(?P<open>[({{]))"
+_ENDING = rf"{_UNBOLD}{_NAME}[{_BLANK_CHARS};.]*+(?:\*\*)?[{_BLANK_CHARS};.]*+\r?"
+_BETWEEN = f"[{_BLANK_CHARS},;]*+"
 
 INDENT = re.compile(f"{_B}*+")
 MARKER = re.compile(f"(?:{_BULLET})?{_MARK}")
@@ -52,9 +52,10 @@ def _beginnings(letters: Iterable[str], rest: str) -> str:
     return pattern
 
 
-_NAME_BEGINS = rf"{_B}*\*{{0,2}}{_B}*[`\"']?(?:[^\W\d][\w.:/-]*)?[`\"']?[{_BLANK_CHARS};.]*\*{{0,2}}[{_BLANK_CHARS};.]*\r?"
-_MARK_BEGINS = _beginnings("TOOL_CALL", f"{_B}*(?:[:：])?")
-_HEAD_BEGINS = _beginnings("TOOL_CALL", f"{_B}*(?:[:：]{_NAME_BEGINS})?")
+_END_BEGINS = rf"[{_BLANK_CHARS};.]*+\*{{0,2}}[{_BLANK_CHARS};.]*+\r?"
+_NAME_BEGINS = rf"{_B}*+\*{{0,2}}{_B}*+[`\"']?(?:[^\W\d][\w.:/-]*+)?[`\"']?{_END_BEGINS}"
+_MARK_BEGINS = _beginnings("TOOL_CALL", f"{_B}*+(?:[:：])?")
+_HEAD_BEGINS = _beginnings("TOOL_CALL", f"{_B}*+(?:[:：]{_NAME_BEGINS})?")
 _BULLET_BEGINS = r"[-*+]|[0-9]{1,9}[.)]?"
 _TAG_BEGINS = "|".join(sorted({tag[:length] for tag in UNWRAPPED_TAGS for length in range(len(tag) + 1)}, reverse=True))
 _FENCE_BEGINS = rf"`{{1,2}}|`{{3,}}[ \t]*(?:{_TAG_BEGINS})[ \t]*\r?"
@@ -66,10 +67,10 @@ NEXT_BEGINS = re.compile(rf"{_BETWEEN}(?:\*|(?:\*\*)?{_HEAD_BEGINS})")
 CLOSING = re.compile(r"[ \t]*(`+|~+)[ \t]*\r?\n?")
 CLOSING_BEGINS = re.compile(r"[ \t]*`*[ \t]*\r?")
 
-FENCE = re.compile(rf"{_B}*(?:{_BULLET})?(?P<run>`{{3,}}|~{{3,}})(?P<info>[^\n]*)")
+FENCE = re.compile(rf"{_B}*+(?:{_BULLET})?(?P<run>`{{3,}}|~{{3,}})(?P<info>[^\n]*)")
 """The line that opens a code fence. Behind backticks there may be no further backtick: that would be inline code."""
 
-INTERESTING = re.compile(rf"TOOL_CALL{_B}*[:：]{_B}*\S|```|~~~|<!--|<[tT][hH][iI][nN][kK]")
+INTERESTING = re.compile(rf"TOOL_CALL{_B}*+[:：]{_B}*+\S|```|~~~|<!--|<[tT][hH][iI][nN][kK]")
 """A line without any of these can neither be a call nor hide one."""
 
 
