@@ -62,8 +62,9 @@ PARSERS: dict[str, Callable[[str], Any]] = {
 UNITS = (
     " ", "\n", "\t", "\r\n", "a", "0", "9", "-", ".", ",", ":", ";", "=", "\\", "/", "//", "/*", "#", "# x\n", '"', "'",
     '"""', "'''", "(", ")", "[", "]", "{", "}", "[]", "{}", "[[", '{"a":', '["a",', "{a:", "(a,", "`", "```", "```\n",
-    "~~~\n", "*", "**a ", "_a_", "[a](", "| a |\n", "> ", "<think>", "</think>", "<!--", "TOOL_CALL: f(", "TOOL_CALL: f({})\n",
-    'TOOL_CALL: {"name": "f', f"TOOL_CALL: a{'.' * 999}!\n", f"TOOL_CALL:{' ' * 999}!\n", f"- TOOL_CALL: a{' .;' * 300}!\n",
+    "~~~\n", "*", "**a ", "_a_", "[a](", "| a |\n", "> ", "<think>", "</think>", "<!--", "TOOL_CALL: f(",
+    "TOOL_CALL: f({})\n", 'TOOL_CALL: {"name": "f', f"TOOL_CALL: a{'.' * 999}!\n", f"TOOL_CALL:{' ' * 999}!\n",
+    f"- TOOL_CALL: a{' .;' * 300}!\n",
     f"TOOL_CALL: f({{}}){'*' * 999}\n", f"a.{')' * 999} TOOL_CALL\n", "a.", "a = 1\n", "[a]\n", "a=1,", "\\u00e9", "\\ud800",
     "é", "“", "!a/**/b*\n", "data: {}\n\n", "\ufeff", "\x00",
 )  # fmt: skip
