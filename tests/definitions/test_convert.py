@@ -742,3 +742,18 @@ def test_a_response_of_gemini_stays_as_it_is_for_gemini(response: dict[str, Any]
 def test_a_type_of_any_form_is_read_or_told(written: str) -> None:
     odd = {"name": "f", "parameters": [{"name": "a", "type": written}]}
     assert convert(odd, source="snakepit", target="mcp").value["inputSchema"]["properties"].keys() == {"a"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": None, "refusal": "no"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+        {"role": "system", "content": ""},
+    ],
+)
+def test_refusals_and_empty_system_texts_stay_in_their_own_format_only(message: dict[str, Any]) -> None:
+    history = [message, {"role": "user", "content": "x"}]
+    assert convert(history, source="openai", target="openai", kind="history") == Converted(value=history)
+    elsewhere = convert(history, source="openai", target="gemini", kind="history").value
+    assert texts_in(elsewhere) == (["model", "no", "user", "x"] if "assistant" in message.values() else ["user", "x"])

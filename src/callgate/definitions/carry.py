@@ -363,7 +363,7 @@ def split_system(turns: Sequence[Turn], out: Writing, title: str) -> tuple[list[
             out.lose(turn.at, "role", f"{title}: system text stands before all messages", "moved there")
         for item in turn.items:
             if isinstance(item, Text):
-                system.append(item)
+                system += [item] if item.text or out.is_same else []
             else:
                 out.lose(item.at, "system", f"{title}: a system instruction is text")
     return system, others

@@ -45,6 +45,8 @@ class Text:
     text: str
     at: str = ""
     signature: str | None = None
+    is_refusal: bool = False
+    """Whether the model says by it that it will not answer, where the format tells that from an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -297,7 +297,7 @@ def _turn(node: Node) -> Turn:
 
 def _refused(node: Node) -> Text:
     node.lose("refusal", "only OpenAI tells a refusal from an answer", "carried as text")
-    return Text(text=node.text, at=node.at)
+    return Text(text=node.text, at=node.at, is_refusal=True)
 
 
 def _said(content: Node | None) -> Iterator[Item]:
@@ -350,11 +350,19 @@ def _messages(turn: Turn, out: Writing) -> Iterator[JsonObject]:
     yield from results_to(results, out)
     calls = [item for item in items if isinstance(item, Call)]
     items = [item for item in items if not isinstance(item, Other) or _has_block(item, out)]
-    blocks = [_block_to(item, turn.role, out) for item in items if isinstance(item, (Text, Blob, Other))]
+    refusal = next((item for item in items if isinstance(item, Text) and _is_field(item, out)), None)
+    said = [item for item in items if isinstance(item, (Text, Blob, Other)) and item is not refusal]
+    blocks = [_block_to(item, turn.role, out) for item in said]
     if not blocks and not calls and (results or not out.is_same):
         return
     message: JsonObject = {"role": {"model": "assistant"}.get(turn.role, turn.role), "content": _content(blocks)}
+    message |= {"refusal": refusal.text} if refusal is not None else {}
     yield message | ({"tool_calls": calls_to(calls, out)} if calls else {})
+
+
+def _is_field(item: Text, out: Writing) -> bool:
+    """Whether a refusal stands in a field of its own, as it came."""
+    return item.is_refusal and out.is_same and "/content/" not in item.at
 
 
 def _has_block(item: Other, out: Writing) -> bool:
@@ -379,6 +387,8 @@ def _block_to(item: Text | Blob | Other, role: str, out: Writing) -> JsonObject:
         if block is not None:
             return block
         item = carry.media_stub(item, out, f"{_TITLE}: no place for media of this type in a message of this role")
+    if item.is_refusal and out.is_same:
+        return {"type": "refusal", "refusal": item.text}
     return {"type": "text", "text": item.text}
 
 
