@@ -16,15 +16,16 @@ import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from itertools import islice
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from callgate.errors import JsonError
 
 __all__ = [
-    "DEPTH_MAX", "Bad", "Noted", "Replaced", "depth_exceeds", "dump", "dump_pieces", "first_bad", "is_sound",
-    "is_whole_text", "isolate", "mended", "objects_in", "parse", "parse_isolating", "parse_own", "was_replaced",
-    "without_surrogates",
+    "DEPTH_MAX", "Bad", "Noted", "Replaced", "depth_exceeds", "dump", "dump_pieces", "first_bad", "is_exact", "is_sound",
+    "is_whole_text", "isolate", "lost_by_reading", "mended", "objects_in", "parse", "parse_isolating", "parse_own",
+    "was_replaced", "without_surrogates",
 ]  # fmt: skip
 
 DEPTH_MAX = 100
@@ -34,6 +35,7 @@ _RAW_BYTE = re.compile("[\udc80-\udcff]")
 _DIGITS_MAX = 4_300
 _INT_BITS_MAX = 14_000
 """Integers of more bits may have more digits than Python reads or writes in one go."""
+_EXACT_CHARS_MAX = 15
 _SHARED_FROM = 1_000
 
 
@@ -191,6 +193,33 @@ def isolate(value: Any, *, depth_max: int = DEPTH_MAX, values_max: int = 1_000_0
     become U+FFFD. Never raises and always ends, whatever the value is.
     """
     return _Isolation(values_max).clean(value, depth_max)
+
+
+def lost_by_reading(text: str) -> frozenset[Literal["keys", "digits"]]:
+    """Whether a JSON text that can be read says more than its value: keys that stand twice, digits beyond a double."""
+    lost: set[Literal["keys", "digits"]] = set()
+
+    def number(written: str) -> None:
+        if not is_exact(written):
+            lost.add("digits")
+
+    def members(pairs: list[tuple[str, Any]]) -> None:
+        if len(pairs) != len({key for key, _ in pairs}):
+            lost.add("keys")
+
+    json.loads(text, object_pairs_hook=members, parse_float=number, parse_int=len, parse_constant=len)
+    return frozenset(lost)
+
+
+def is_exact(written: str) -> bool:
+    """Whether a number with a fraction or exponent is the double that it is read as, by the shortest digits of that."""
+    if len(written) <= _EXACT_CHARS_MAX and "e" not in written and "E" not in written:
+        return True
+    value = float(written)
+    # Before the digits are compared: an exponent may be of any length.
+    if not math.isfinite(value) or (value == 0 and written.lower().partition("e")[0].strip("-0.")):
+        return False
+    return value == 0 or Decimal(repr(value)) == Decimal(written)
 
 
 def dump(value: Any) -> bytes:

@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from agents import RunContextWrapper, ToolOutputImage, ToolOutputText, function_tool
 from google.genai import types
-from langchain_core.tools import InjectedToolCallId, StructuredTool, ToolException
+from langchain_core.tools import InjectedToolArg, InjectedToolCallId, StructuredTool, ToolException
 from langchain_core.tools import tool as langchain_tool
 from pydantic import BaseModel, Field, field_validator
 from pydantic_ai import ApprovalRequired, BinaryContent, ModelRetry, RunContext, Tool, ToolReturn
@@ -428,3 +428,37 @@ def test_an_executor_takes_tools_of_several_frameworks():
         return [result.value for result in await executor.execute_all(calls)]
 
     assert asyncio.run(story()) == [{"sum": 3}, 4]
+
+
+def test_a_model_cannot_give_what_langchain_injects():
+    @langchain_tool
+    def look(x: int, secret: Annotated[str, InjectedToolArg] = "own") -> str:
+        """Looks."""
+        return f"{x} {secret}"
+
+    assert asked([look], call("look", x=1), call("look", x=1, secret="mine")) == [
+        ("finished", "1 own"),
+        ("failed", "The arguments of 'look' are not valid: secret: is not for a model to say. Correct them and call again."),
+    ]
+
+
+def test_rows_that_look_like_blocks_of_a_message_stay_whole():
+    rows = [{"type": "text", "text": "a", "price": 3}, {"type": "text", "text": "b", "price": 4}]
+
+    @langchain_tool
+    def list_rows() -> list[Any]:
+        """Lists them."""
+        return rows
+
+    assert asked([list_rows], call("list_rows")) == [("finished", rows)]
+
+
+def test_what_a_tool_of_pydantic_ai_shows_besides_its_value_is_not_lost():
+    def shown() -> ToolReturn:
+        """Shows."""
+        return ToolReturn(return_value="value", content=["Look:", BinaryContent(data=b"1", media_type="image/png")])
+
+    with Gate(ScriptedModel([call("shown"), text("Done.")]), [Tool(shown)]) as gate:
+        result = gate.run_sync("Go.").calls[0].result
+    assert result is not None
+    assert (result.value[:2], len(result.media)) == (["value", "Look:"], 1)

@@ -31,6 +31,7 @@ from callgate.config import (
     write_atomically,
 )
 from callgate.config.lines import entries_of, line_of
+from callgate.config.places import config_file
 from callgate.config.values import fitting
 from callgate.errors import UsageError
 
@@ -440,3 +441,21 @@ def test_a_file_is_written_whole_for_its_owner_and_a_link_stays_a_link(tmp_path:
     with pytest.raises(OSError, match="folder"):
         write_atomically(tmp_path / "folder", "x")
     assert sorted(one.name for one in tmp_path.iterdir()) == ["deep", "folder", "link.toml"]
+
+
+@pytest.mark.parametrize("value", ["[" * 100_000, "{a=" * 50_000, "9" * 50_000, "1\n" + ".".join("a" * 50_000) + " = 1"])
+def test_a_file_that_no_person_wrote_is_refused_in_a_sentence(value: str) -> None:
+    with pytest.raises(UsageError, match="change it by hand"):
+        with_value(f"x = {value}\n", "model", "a")
+
+
+def test_a_file_with_many_unknown_keys_names_the_first_of_them(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    file = config_file({"HOME": str(home), "XDG_CONFIG_HOME": str(home)})
+    file.parent.mkdir(parents=True)
+    file.write_text("".join(f"unknown{number} = 1\n" for number in range(20_000)))
+    with pytest.raises(ConfigError) as raised:
+        load_settings({"HOME": str(home), "XDG_CONFIG_HOME": str(home)}, folder=tmp_path)
+    assert len(raised.value.problems) < 100
+    assert f"{file}:1: 'unknown0' is not a setting" in raised.value.problems[0]
+    assert "has more that is wrong" in raised.value.problems[-1]

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import jsonschema_rs
 import pytest
 from google.genai import types as genai
 from hypothesis import given, settings
@@ -622,3 +623,137 @@ def test_an_odd_schema_message_is_read_or_refused_in_a_sentence(node: Any):
     tool = {"name": "f", "description": "F.", "parameters": {"type": "OBJECT", "properties": {"x": node}}}
     with contextlib.suppress(UsageError):
         json.dumps(convert(tool, source="gemini", target="mcp").value, allow_nan=False)
+
+
+# Nothing is lost in silence ----------------------------------------------------------------------------------------------
+
+CUSTOM = {"id": "c3", "type": "custom", "custom": {"name": "run", "input": "rm x"}}
+
+
+@pytest.mark.parametrize("target", ["anthropic", "bedrock", "gemini", "amazon_q"])
+def test_a_call_of_a_custom_tool_stays_with_its_result_and_is_told(target: str) -> None:
+    history = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": "t", "tool_calls": [CUSTOM]},
+        {"role": "tool", "tool_call_id": "c3", "content": "done"},
+    ]
+    converted = convert(history, source="openai", target=target, kind="history")
+    assert [(loss.pointer, loss.keyword) for loss in converted.losses if loss.keyword == "custom"] == [
+        ("/1/tool_calls/0", "custom")
+    ]
+    back = convert(converted.value, source=target, target="openai", kind="history").value
+    function = back[1]["tool_calls"][0]["function"]
+    assert (function["name"], json.loads(function["arguments"])) == ("run", {"input": "rm x"})
+    assert back[2]["tool_call_id"] == back[1]["tool_calls"][0]["id"]
+    assert len(convert(CUSTOM, source="openai", target=target, kind="call").losses) == 1
+    assert convert(history, source="openai", target="openai", kind="history") == Converted(
+        value=history, names={"run": "run"}
+    )
+
+
+def test_custom_calls_of_the_responses_api_are_read_and_others_told() -> None:
+    items = [
+        {"type": "custom_tool_call", "call_id": "c1", "name": "run", "input": "ls"},
+        {"type": "custom_tool_call_output", "call_id": "c1", "output": "a b"},
+    ]
+    written = convert(items, source="openai", target="openai", kind="history").value
+    assert written[0]["tool_calls"] == [{"id": "c1", "type": "custom", "custom": {"name": "run", "input": "ls"}}]
+    unknown = {"role": "assistant", "content": None, "tool_calls": [{"id": "x", "type": "hosted", "hosted": {}}]}
+    losses = convert([unknown], source="openai", target="anthropic", kind="history").losses
+    assert ("/0/tool_calls/0", "hosted") in [(loss.pointer, loss.keyword) for loss in losses]
+
+
+def _told(history: Any, source: str, target: str) -> list[tuple[str, str]]:
+    losses = convert(history, source=source, target=target, kind="history").losses
+    return [(loss.pointer, loss.keyword) for loss in losses]
+
+
+def test_another_order_of_text_calls_and_results_is_told() -> None:
+    use = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    between = [{"role": "assistant", "content": [use, {"type": "text", "text": "then"}, {**use, "id": "b"}]}]
+    assert _told(between, "anthropic", "openai") == _told(between, "anthropic", "amazon_q") == [("/0", "content")]
+    assert _told(between, "anthropic", "gemini") == []
+    response = {"functionResponse": {"name": "f", "response": {"result": 1}}}
+    around = [{"role": "user", "parts": [{"text": "first"}, response, {"text": "last"}]}]
+    for target in ("anthropic", "openai", "amazon_q"):
+        assert ("/0", "content") in _told(around, "gemini", target)
+    plain_order = [{"role": "user", "parts": [response, {"text": "last"}]}]
+    assert ("/0", "content") not in _told(plain_order, "gemini", "anthropic")
+
+
+def test_an_empty_message_is_told() -> None:
+    history = [{"role": "user", "content": ""}, {"role": "assistant", "content": "Hello."}]
+    assert _told(history, "openai", "anthropic") == _told(history, "anthropic", "gemini") == [("/0", "content")]
+    assert convert(history, source="openai", target="openai", kind="history").value == history
+    assert convert(history, source="anthropic", target="anthropic", kind="history").value == history
+
+
+def test_arguments_that_say_more_than_their_value_are_told() -> None:
+    text = '{"a":1,"a":2,"n":12345678901234567.89}'
+    call = {"id": "c", "type": "function", "function": {"name": "f", "arguments": text}}
+    converted = convert(call, source="openai", target="gemini", kind="call")
+    assert [loss.instead for loss in converted.losses] == ["the last value counts", "the nearest double"]
+    assert convert(call, source="openai", target="openai", kind="call").value == call
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ({"properties": {"n": {"$ref": "#"}}}, []),
+        ({"anyOf": [{"type": "object"}, {"type": "string"}], "properties": {"c": {"$ref": "#"}}}, ["anyOf", "$ref"]),
+        ({"$schema": "http://json-schema.org/draft-07/schema#", "properties": {"n": {"$ref": "#"}}}, []),
+        ({"properties": {"n": {"$ref": "#"}}, "items": {"type": "string"}}, ["$ref"]),
+        ({"$id": "https://example.com/tree", "properties": {"n": {"$ref": "tree"}}}, []),
+    ],
+)
+def test_a_schema_that_leads_back_to_its_root_takes_all_that_it_took(schema: dict[str, Any], told: list[str]) -> None:
+    converted = convert(ToolDefinition(name="f", input_schema=schema), target="openai")
+    sent = jsonschema_rs.validator_for(converted.value["function"]["parameters"])
+    own = jsonschema_rs.validator_for(schema)
+    key = next(iter(schema["properties"]))
+    for inner in ("x", 1, None, [], ["x"], {}, {key: "x"}, {key: {key: 1}}):
+        assert sent.is_valid({key: inner}) or not own.is_valid({key: inner}), inner
+    assert not sent.is_valid("x")
+    assert sorted(loss.keyword for loss in converted.losses) == sorted(told)
+
+
+def test_every_field_beside_a_tool_is_told_at_its_place() -> None:
+    spec = {"name": "f", "description": "d", "inputSchema": {"json": {"type": "object"}}, "strict": True}
+    losses = convert({"toolSpec": spec, "cachePoint": {"type": "default"}}, source="bedrock", target="openai").losses
+    assert sorted(loss.pointer for loss in losses) == ["/cachePoint", "/toolSpec/strict"]
+    titled = {"name": "f", "title": "A", "annotations": {"title": "B"}, "inputSchema": {"type": "object"}}
+    assert convert(titled, source="mcp", target="mcp").value == titled
+    assert "/annotations/title" in [loss.pointer for loss in convert(titled, source="mcp", target="openai").losses]
+    marked = {"name": "f", "inputSchema": {"type": "object", "$id": "https://x.y", "$comment": "c"}}
+    assert {loss.keyword for loss in convert(marked, source="mcp", target="gemini").losses} == {"$id", "$comment"}
+    stored = {"s3Location": {"uri": "s3://a/b.png", "bucketOwner": "1"}}
+    image = [{"role": "user", "content": [{"image": {"format": "png", "source": stored}}]}]
+    assert convert(image, source="bedrock", target="bedrock", kind="history") == Converted(value=image)
+    assert any(loss.keyword == "bucketOwner" for loss in convert(image, source="bedrock", target="gemini").losses)
+
+
+@pytest.mark.parametrize("response", [{"a": 1}, {"error": None}, {"output": "x"}, {"result": 1, "more": 2}, {}])
+def test_a_response_of_gemini_stays_as_it_is_for_gemini(response: dict[str, Any]) -> None:
+    part = {"functionResponse": {"name": "f", "response": response}}
+    assert convert(part, source="gemini", target="gemini", kind="result") == Converted(value=part, names={"f": "f"})
+
+
+@pytest.mark.parametrize("written", ["list[" * 3_000 + "int" + "]" * 3_000, "list[...]", "dict[]", "list[int" * 5_000])
+def test_a_type_of_any_form_is_read_or_told(written: str) -> None:
+    odd = {"name": "f", "parameters": [{"name": "a", "type": written}]}
+    assert convert(odd, source="snakepit", target="mcp").value["inputSchema"]["properties"].keys() == {"a"}
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"role": "assistant", "content": None, "refusal": "no"},
+        {"role": "assistant", "content": [{"type": "refusal", "refusal": "no"}]},
+        {"role": "system", "content": ""},
+    ],
+)
+def test_refusals_and_empty_system_texts_stay_in_their_own_format_only(message: dict[str, Any]) -> None:
+    history = [message, {"role": "user", "content": "x"}]
+    assert convert(history, source="openai", target="openai", kind="history") == Converted(value=history)
+    elsewhere = convert(history, source="openai", target="gemini", kind="history").value
+    assert texts_in(elsewhere) == (["model", "no", "user", "x"] if "assistant" in message.values() else ["user", "x"])

@@ -22,10 +22,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter, field_validator
 
-from callgate import convert
+from callgate import Gate, ScriptedModel, convert
 from callgate.definitions import FORMATS, ArgumentsInvalid, FunctionTool, ToolOptions, definition_from, function_tool, tool
 from callgate.errors import ToolNotDeclarable, UsageError
 from callgate.schema import check_arguments
+from callgate.testing import call as call_of
 from callgate.types import Media, ToolContext, ToolDefinition
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
@@ -807,3 +808,53 @@ def test_a_method_without_its_object_is_refused() -> None:
     with pytest.raises(ToolNotDeclarable, match="tool 'find': this is a method without its object"):
         definition_from(Store.find)
     assert definition_from(Store().find).input_schema["required"] == ["name"]
+
+
+# Values that Python takes for one another --------------------------------------------------------------------------------
+
+
+def run_tool(function: Callable[..., Any], **args: Any) -> str:
+    """What a model is told of one call."""
+    model = ScriptedModel([call_of(function_tool(function).definition.name, **args), "done"])
+    result = Gate(model, tools=[function]).run_sync("q").calls[0].result
+    return str(result.error or result.value)
+
+
+@pytest.mark.parametrize(("sent", "given"), [(1.0, 1), (1, 1), (True, True)])
+def test_a_literal_tells_one_from_true_however_a_number_is_written(sent: Any, given: Any) -> None:
+    def pick(v: Literal[1, True]) -> str:
+        """Pick one."""
+        return repr(v)
+
+    assert run_tool(pick, v=sent) == repr(given)
+
+
+def test_two_texts_that_are_one_key_are_refused() -> None:
+    def count(names: dict[int, str], more: dict[str, dict[float, int]] | None = None) -> str:
+        """Count them."""
+        return repr(names)
+
+    assert run_tool(count, names={"1": "x", "2": "y"}) == "{1: 'x', 2: 'y'}"
+    assert "Two keys should not mean the same" in run_tool(count, names={"1": "x", "01": "y"})
+    assert "Two keys should not mean the same" in run_tool(count, names={}, more={"a": {"1": 1, "1.0": 2}})
+
+
+class Dispatching:
+    @functools.singledispatchmethod
+    def show(self, x: int, y: int = 0) -> str:
+        """Show it."""
+        return f"{x} {y}"
+
+
+@functools.singledispatch
+def shown(x: int, y: int = 0) -> str:
+    """Show it."""
+    return f"{x} {y}"
+
+
+def test_functions_that_choose_by_their_first_argument_are_tools() -> None:
+    for function in (Dispatching().show, shown):
+        assert list(function_tool(function).definition.input_schema["properties"]) == ["x", "y"]
+        assert run_tool(function, x=1, y=2) == "1 2"
+    with pytest.raises(ToolNotDeclarable, match="a method without its object"):
+        function_tool(Dispatching.show)

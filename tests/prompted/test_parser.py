@@ -341,3 +341,20 @@ def test_what_is_in_doubt_is_refused_and_never_empty(args):
 def test_calls_in_other_forms_that_cannot_be_read(text, code, name):
     parsed = parse_text(text, tools=["f"])
     assert (parsed.calls, parsed.text, [(error.code, error.name) for error in parsed.errors]) == ([], "", [(code, name)])
+
+
+# Thoughts ------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "calls"),
+    [
+        ("<think>a <think>b</think>\nTOOL_CALL: f({})\n</think>\nTOOL_CALL: f({'last': 1})", [{"last": 1}]),
+        ("<think>\n<thinking>\n</think>\nTOOL_CALL: f({})\n</thinking>\n", []),
+        ("<think>tags such as `<think>` are shown</think>\nTOOL_CALL: f({})", [{}]),
+        ("<!-- <think> -->\nTOOL_CALL: f({})", [{}]),
+        ("</think>\n<think></think></think>\nTOOL_CALL: f({})", [{}]),
+    ],
+)
+def test_thoughts_in_thoughts_hide_calls_until_the_outermost_is_closed(text, calls):
+    assert [call.args for call in parse_text(text, tools=["f"]).calls] == calls

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import date
@@ -55,6 +56,12 @@ class Point:
 class Row(TypedDict):
     name: str
     when: date
+
+
+class Measured(BaseModel):
+    c: float
+    n: int
+    ok: bool
 
 
 class Color(Enum):
@@ -124,15 +131,82 @@ def test_an_answer_becomes_a_value_of_the_type(kind: Any, text: str, value: Any)
 
 
 @pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (int, "true"), (bool, "yes"), (bool, "1"), (float, "NaN"), (float, "1e400"), (float, '"inf"'), (date, "0"),
+        (set[int], "[1, 1]"), (Measured, '{"c": "inf", "n": 1, "ok": true}'), (Measured, '{"c": 1, "n": true, "ok": true}'),
+        (Measured, '{"c": 1, "n": 1, "ok": "off"}'), (int | None, "none"), (date | None, "0"),
+    ],
+)  # fmt: skip
+def test_a_type_takes_no_more_than_its_schema(kind: Any, text: str) -> None:
+    output = output_of(kind)
+    as_schema = output_of(output.schema["properties"]["answer"] if output.is_wrapped else output.schema)
+    assert output.read(text).problems
+    assert as_schema.read(text).problems or kind in (date, date | None), "formats are checked by the type alone"
+
+
+DRAFT_4, DRAFT_2019 = "http://json-schema.org/draft-04/schema#", "https://json-schema.org/draft/2019-09/schema"
+ADDRESSED = {"$id": "http://x/y", "$defs": {"q": {"type": "integer"}}, "type": "array", "items": {"$ref": "#/$defs/q"}}
+NULLS = {"type": ["array", "integer"], "prefixItems": [{"type": "null"}], "items": {"$ref": "#/prefixItems/0"}}
+
+
+@pytest.mark.parametrize(
+    ("schema", "good", "bad"),
+    [
+        ({"type": "array", "items": {"$ref": "#"}}, "[[], [[]]]", "[1]"),
+        (ADDRESSED, "[1]", '["x"]'),
+        ({"$ref": "#/$defs/a", "$defs": {"a": {"additionalProperties": {"$ref": "#"}, "type": "object"}}}, "{}", '{"n": 1}'),
+        ({"type": "array", "items": ADDRESSED}, "[[1]]", "[[null]]"),
+        (NULLS, "[null, null]", "[null, 1]"),
+        ({"$schema": DRAFT_4, "type": "array", "items": {"$ref": "#"}}, "[[]]", "[1]"),
+        ({"$schema": DRAFT_2019, "type": "array", "items": {"$recursiveRef": "#"}}, "[[]]", "[1]"),
+        ({"enum": [{"$ref": "#"}, {"const": "#"}]}, '{"$ref": "#"}', '{"$ref": "#/properties/answer"}'),
+        ({"type": "array", "items": {"properties": {"$ref": {"type": "null"}}}}, '[{"$ref": null}]', '[{"$ref": 1}]'),
+    ],
+)
+def test_a_schema_that_is_no_object_keeps_its_references(schema: dict[str, Any], good: str, bad: str) -> None:
+    output = output_of(schema)
+    assert output.read(good).problems == ()
+    assert output.read(good).value == json.loads(good)
+    assert output.read(bad).problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"Not {{a}}: {OSLO_JSON}", f"[1] says {OSLO_JSON} [2]", f'{{"city": "x"}} is too little: {OSLO_JSON}',
+        f"``` {OSLO_JSON}", f"Use ``` for code.\n```json\n{OSLO_JSON}\n```", f'"{{" begins it: {OSLO_JSON} }}',
+    ],
+)  # fmt: skip
+def test_json_is_found_among_brackets_and_fences_of_other_kinds(text: str) -> None:
+    assert output_of(Weather).read(text).value == {"city": "Oslo", "celsius": 12.5}
+
+
+@pytest.mark.parametrize(
+    "unit", ["```json\n{}\n```\n", "{ ", '{"', "[", '{"a":', "```", "```\n", "[1] ", '["', "{{", "`", '{"a": "', "{}"]
+)
+def test_the_work_for_an_answer_grows_with_its_length_and_not_faster(unit: str) -> None:
+    output = output_of(Weather)
+
+    def seconds(length: int) -> float:
+        text = unit * (length // len(unit))
+        begin = time.process_time()
+        assert output.read(text).problems
+        return time.process_time() - begin
+
+    assert seconds(1_000_000) < 20 * seconds(100_000) + 1
+
+
+@pytest.mark.parametrize(
     ("kind", "text", "problem"),
     [
         (Weather, "It is fine.", "the answer is not JSON"),
         (Weather, " ", "the answer is empty"),
         (Weather, '{"city": "Oslo"}', "is required but missing"),
-        (Weather, '{"city": "Oslo", "celsius": 1000}', "less than or equal to 60"),
+        (Weather, '{"city": "Oslo", "celsius": 1000}', "1000 is greater than the maximum of 60"),
         (Weather, '{"city": "Atlantis", "celsius": 1}', "there is no such place"),
-        (Literal["yes", "no"], "perhaps", "should be 'yes' or 'no'"),
-        (list[int], '{"answer": [1, "x"]}', "should be a valid integer"),
+        (Literal["yes", "no"], "perhaps", "'perhaps' is not one of 'yes', 'no'"),
+        (list[int], '{"answer": [1, "x"]}', "answer[1]: 'x' is a string, but an integer is needed"),
         ({"type": "object", "required": ["n"], "properties": {"n": {"type": "integer"}}}, "{}", "n"),
         ({"type": "object"}, "[1]", "should be an object"),
     ],

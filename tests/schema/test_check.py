@@ -458,3 +458,43 @@ def test_no_arguments_at_all_are_an_empty_object_and_others_than_an_object_are_a
         ]
     with pytest.raises(UsageError, match="takes a ToolDefinition, not"):
         check_arguments(print, {})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("schema", "text"),
+    [
+        ({"type": "array"}, "[0.1234567890123456789012345]"),
+        ({"type": "array"}, "[1e-400]"),
+        ({"type": "array"}, "[9007199254740993.0]"),
+        ({"type": "object"}, '{"a": 1, "a": 2}'),
+        ({"type": "object"}, '{"a": {"b": 1, "b": 1}}'),
+    ],
+)
+def test_json_in_a_string_is_read_only_where_nothing_of_it_is_lost(schema, text) -> None:
+    definition = ToolDefinition(name="f", input_schema={"type": "object", "properties": {"x": schema}})
+    checked = check_arguments(definition, {"x": text})
+    assert checked.problems
+    assert checked.args == {"x": text}
+    assert not check_arguments(definition, {"x": '{"a": [0.5, 1e2]}' if "object" in str(schema) else "[0.5, 1e2]"}).problems
+
+
+@pytest.mark.parametrize(
+    ("pattern", "good", "bad"),
+    [
+        (r"^\<\>$", "<>", ""), (r"^[\\w-z]\Z", "x", "a"), (r"^[\\w-z]\Z", "\\", "a"), (r"^\e\i\y\h\8$", "eiyh8", "x"),
+        (r"^\c$", "\\c", "c"), (r"^\x4$", "x4", "4"), (r"^\u12$", "u12", "12"), (r"^\1(a)$", "a", "aa"),
+        (r"^(a)\1$", "aa", "a"),
+        (r"^(?<q>a)\k<q>$", "aa", "a"), (r"^[\w-.]+$", "a-.", "!"), (r"^[^]$", "x", "xx"), (r"^[[a]$", "[", "b"),
+        (r"^[a&&b]$", "&", "c"), (r"^[~~]$", "~", "x"), (r"^\0$", "\0", "0"), (r"^{a}$", "{a}", "a"), (r"^a{2}$", "aa", "a"),
+        (r"^[\]a]+$", "]a", "b"), (r"^[a-\d]$", "-", "b"), (r"^[\b]$", "\x08", "b"), (r"^\[\]$", "[]", "x"),
+    ],
+)  # fmt: skip
+def test_a_pattern_means_what_javascript_and_python_mean_by_it(pattern, good, bad) -> None:
+    for schema in (
+        {"properties": {"x": {"pattern": pattern}}},
+        {"properties": {"x": {"propertyNames": {"pattern": pattern}}}},
+    ):
+        definition = ToolDefinition(name="f", input_schema={"type": "object", **schema})
+        is_key = "propertyNames" in str(schema)
+        assert not check_arguments(definition, {"x": {good: 1} if is_key else good}).problems
+        assert check_arguments(definition, {"x": {bad: 1} if is_key else bad}).problems

@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Sequence
 from typing import Any, cast
 
-from callgate.config.lines import Entry, entries_of
+from callgate.config.lines import Entry, entries_of, toml_of
 from callgate.errors import UsageError
 
 __all__ = ["with_value", "without_value"]
@@ -98,7 +98,7 @@ def _literal(value: Any) -> str:
 def _checked(before: str, after: str, path: tuple[str, ...], value: Any) -> str:
     """The new text, if it says what it should and nothing else."""
     try:
-        wanted, got = tomllib.loads(before), tomllib.loads(after)
+        wanted, got = toml_of(before), toml_of(after)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"the file is not TOML, or the change would break it ({error}); change it by hand") from None
     here: Any = wanted

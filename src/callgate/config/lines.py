@@ -7,13 +7,19 @@ gives some answer, which nobody uses.
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["Entry", "dotted", "entries_of", "line_of"]
+from callgate.types import JsonObject
+
+__all__ = ["Entry", "KeyLines", "dotted", "entries_of", "line_of", "toml_of"]
+
+_PARTS_MAX = 100
 
 _KEY_PART = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\]|\\.)*"|'[^']*')"""
 _KEY = rf"{_KEY_PART}(?:[ \t]*\.[ \t]*{_KEY_PART})*"
+_LONG_KEY = re.compile(rf"(?:[\w\"'-]++[ \t]*+\.[ \t]*+){{{_PARTS_MAX}}}")
 _HEADER = re.compile(rf"[ \t]*\[(\[)?[ \t]*({_KEY})[ \t]*\]\]?[ \t]*(?:\#.*)?$")
 _PAIR = re.compile(rf"[ \t]*({_KEY})[ \t]*=[ \t]*")
 
@@ -29,6 +35,23 @@ class Entry:
     is_header: bool
     value_at: int = 0
     """Where on its first line the value begins."""
+
+
+def toml_of(text: str) -> JsonObject:
+    """The values of a TOML text, in linear time: `tomllib` takes quadratic time for a key of many parts.
+
+    Raises:
+        tomllib.TOMLDecodeError: the text is not TOML, or a key in it has more parts than anybody writes.
+    """
+    if any(line.count(".") >= _PARTS_MAX and _LONG_KEY.search(line) for line in text.split("\n")):
+        raise tomllib.TOMLDecodeError(f"a key has more than {_PARTS_MAX} parts")
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        raise
+    except (RecursionError, ValueError) as error:
+        why = "its values are nested too deeply" if isinstance(error, RecursionError) else str(error)
+        raise tomllib.TOMLDecodeError(why) from None
 
 
 def entries_of(text: str) -> Iterator[Entry]:
@@ -48,18 +71,31 @@ def entries_of(text: str) -> Iterator[Entry]:
         number += 1
 
 
+class KeyLines:
+    """The lines of a text by the keys that they speak of; made once for any number of keys."""
+
+    def __init__(self, text: str) -> None:
+        self._spelled: dict[str, int] = {}
+        self._first: dict[tuple[str, ...], int] = {}
+        self._parts: dict[tuple[str, ...], int] = {}
+        for entry in entries_of(text):
+            self._spelled[".".join(entry.key)] = entry.first + 1
+            self._first.setdefault(entry.key, entry.first + 1)
+            for length in range(1, min(len(entry.key), _PARTS_MAX)):
+                self._parts.setdefault(entry.key[:length], entry.first + 1)
+
+    def line_of(self, key: str) -> int:
+        """The line, counted from 1, that says something of a key, or of the nearest table around it; 0 if none does."""
+        if key in self._spelled:  # Also a key with dots inside its own name, which is found by its spelling.
+            return self._spelled[key]
+        wanted = tuple(key.split("."))
+        around = (self._first[wanted[:length]] for length in range(len(wanted), 0, -1) if wanted[:length] in self._first)
+        return next(around, self._parts.get(wanted, 0))  # Perhaps only parts of it are written.
+
+
 def line_of(text: str, key: str) -> int:
-    """The line, counted from 1, that says something of a key, or of the nearest table around it."""
-    wanted = tuple(key.split("."))
-    best = (0, 0)
-    for entry in entries_of(text):
-        if best[1] == 0 and entry.key[: len(wanted)] == wanted:
-            best = (0, entry.first + 1)  # Only parts of it are written.
-        common = entry.key == wanted[: len(entry.key)]
-        # A key with dots inside its own name is found by its spelling.
-        if ".".join(entry.key) == key or (common and len(entry.key) > best[0]):
-            best = (len(wanted) if ".".join(entry.key) == key else len(entry.key), entry.first + 1)
-    return best[1]
+    """As `KeyLines.line_of`, for one key."""
+    return KeyLines(text).line_of(key)
 
 
 def dotted(key: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
-from callgate.config.lines import line_of
+from callgate.config.lines import KeyLines, toml_of
 from callgate.config.places import config_file, project_file
 from callgate.config.table import SETTINGS, Setting, closest, nearest
 from callgate.config.trust import is_trusted
@@ -26,6 +26,7 @@ from callgate.types import JsonObject
 __all__ = ["ConfigError", "Settings", "Source", "Value", "load_settings", "masked", "parsed_text"]
 
 BYTES_MAX = 1024 * 1024
+_PROBLEMS_MAX = 50
 
 Source: TypeAlias = Literal["flag", "environment", "project", "user", "default"]
 SOURCES: tuple[Source, ...] = ("flag", "environment", "project", "user", "default")
@@ -143,13 +144,17 @@ class _Reader:
                 self.problems.append(f"{path} has {len(raw)} bytes; at most {BYTES_MAX} are read")
                 return {}
             text = raw.decode("utf-8")
-            table = tomllib.loads(text)
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+            table = toml_of(text)
+        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
             self.problems.append(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}")
             return {}
         found: dict[str, Value] = {}
+        lines, allowed = KeyLines(text), len(self.problems) + _PROBLEMS_MAX
         for key, value in _flat(table):
-            where = f"{path}:{line_of(text, key)}"
+            if len(self.problems) >= allowed:
+                self.problems.append(f"{path} has more that is wrong; correct this first")
+                break
+            where = f"{path}:{lines.line_of(key)}"
             if key not in SETTINGS:
                 self.problems.append(f"{where}: {key!r} is not a setting{nearest(key, SETTINGS)}")
                 continue

@@ -63,7 +63,7 @@ class Encoded:
 
 
 def json_safe(value: object, *, depth_max: int = strict_json.DEPTH_MAX) -> Encoded:
-    """The value as plain JSON data by the table above. Never raises and never loops, whatever the value is."""
+    """The value as plain JSON data by the table above. Never raises (but for Ctrl-C) and never loops, whatever it is."""
     return encoded_by(value, Encoder(depth_max))
 
 
@@ -125,7 +125,9 @@ class Encoder:
         self.path.add(id(value))
         try:
             return self.structure(value, kind, depth + 1)
-        except Exception as error:  # the value's own code failed; the call itself succeeded
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:  # the value's own code failed, whatever way; the call itself succeeded
             what, why = _name_of(kind), _name_of(type(error)).rpartition(".")[2]
             self.note(f"A value of type {what} could not be written ({why}).")
             return {"unserialisable": _name_of(kind)}
@@ -152,8 +154,10 @@ class Encoder:
         if (names := _field_names(kind)) is not None:
             return {name: self.encode(getattr(value, name, None), depth) for name in names}
         for method in _METHODS:
-            if callable(getattr(kind, method, None)):
-                return self.encode(getattr(value, method)(), depth)
+            if callable(getattr(kind, method, None)) and type(made := getattr(value, method)()) is not kind:
+                return self.encode(made, depth)
+        if callable(getattr(kind, "__float__", None)):  # numpy's long doubles have no plainer form
+            return self.encode(float(value) if float(value) == value else str(value), depth)
         return self.marker("unserialisable", _name_of(kind))
 
     def listed(self, values: Iterable[Any], depth: int) -> list[Any]:

@@ -20,8 +20,10 @@ def salvaged_calls(text: str, new_id: Callable[[], str] = new_call_id) -> list[F
 
     Gives nothing unless every statement is such a call with keyword arguments that are plain literals.
     """
+    if len(text) > _CHARS_MAX:
+        return []
     code = _CODE_FENCE.sub("", _MALFORMED_PREFIX.sub("", text)).strip()
-    if not code or len(code) > 20_000:
+    if not code:
         return []
     try:
         with warnings.catch_warnings():
@@ -33,8 +35,9 @@ def salvaged_calls(text: str, new_id: Callable[[], str] = new_call_id) -> list[F
     return [call for call in calls if call] if all(calls) else []
 
 
-_MALFORMED_PREFIX = re.compile(r"^\s*malformed function call:?", re.IGNORECASE)
-_CODE_FENCE = re.compile(r"^\s*```\w*\s*$", re.MULTILINE)
+_CHARS_MAX = 20_000
+_MALFORMED_PREFIX = re.compile(r"\A\s*+malformed function call:?", re.IGNORECASE)
+_CODE_FENCE = re.compile(r"^[ \t]*+```\w*+[ \t\r]*+$", re.MULTILINE)
 
 
 def _literal_call(statement: ast.stmt, new_id: Callable[[], str]) -> FunctionCall | None:

@@ -116,7 +116,11 @@ def _tool_from(inner: Node, node: Node) -> Tool:
         input_schema=carry.schema_from(schema),
     )
     places = {} if schema is None else {"input_schema": schema.at.removeprefix(node.at)}
-    return Tool(definition=definition, at=node.at, extra=carry.extra_of(inner), places=places)
+    extra = carry.extra_of(node)
+    if inner is not node:
+        within = inner.at.removeprefix(node.at)[1:]
+        extra |= {f"{within}/{key}": value for key, value in carry.extra_of(inner).items()}
+    return Tool(definition=definition, at=node.at, extra=extra, places=places)
 
 
 def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
@@ -130,7 +134,7 @@ def specification(tool: Tool, out: Writing, title: str) -> JsonObject:
     return {
         "name": tool.definition.name,
         "description": carry.description_of(tool.definition),
-        "inputSchema": {"json": carry.schema_to(tool.definition)},
+        "inputSchema": {"json": carry.tool_schema(tool, out, title)},
     }
 
 
@@ -141,7 +145,10 @@ def calls_from(node: Node) -> list[Call]:
     """A tool use, wrapped or bare, or those of a message."""
     for key in _ASSISTANT:
         if key in node.object:
-            return [call for item in node.need(key).find_items("toolUses", "tool_uses") for call in calls_from(item)]
+            message = node.need(key)
+            uses = message.find_items("toolUses", "tool_uses")
+            message.lose_unread("only the calls are converted")
+            return [call for item in uses for call in calls_from(item)]
     inner = node.find(*_USE) or node
     call = Call(
         name=inner.need("name").text,
@@ -150,6 +157,8 @@ def calls_from(node: Node) -> list[Call]:
         **carry.args_from(inner.find("input", "args")),
     )
     inner.lose_unread(f"{_TITLE}: only the name, the input and the id of a tool use are carried")
+    if inner is not node:
+        node.lose_unread(f"{_TITLE}: what stands beside a tool use is not carried")
     return [call]
 
 
@@ -173,6 +182,8 @@ def results_from(node: Node) -> list[Result]:
         at=node.at,
     )
     inner.lose_unread(f"{_TITLE}: only the content, the id and the status of a result are carried")
+    if inner is not node:
+        node.lose_unread(f"{_TITLE}: what stands beside a result is not carried")
     return [result]
 
 
@@ -180,9 +191,14 @@ def _result_part(node: Node) -> Iterator[ResultPart]:
     if (text := node.find("text", "Text")) is not None:
         yield Text(text=text.text, at=node.at)
     elif "json" in node.object or "Json" in node.object:
+        node.find("json", "Json")
         yield Value(value=node.object.get("json", node.object.get("Json")), at=node.at)
     else:
-        yield content_block(node)
+        found = content_block(node)
+        yield found
+        if isinstance(found, Other):
+            return
+    node.lose_unread(f"{_TITLE}: only the content of a block is carried")
 
 
 def content_block(node: Node) -> Blob | Other:
@@ -197,18 +213,23 @@ def image_from(node: Node, at: str) -> Blob | None:
     """An image or document: its bytes, or where in S3 it lies; None if it says neither."""
     named = node.need("format").text.lower()
     mime_type = carry.MIME_TYPES.get(named, f"application/{named}")
-    place = node.need("source")
+    place, name = node.need("source"), node.find_text("name")
     source, stored = place.find("bytes", "Bytes"), place.find("s3Location")
+    uri = stored.find_text("uri") if stored is not None and source is None else None
+    if source is None and uri is None:
+        return None
+    for holder in (node, place, stored):
+        if holder is not None:
+            holder.lose_unread(f"{_TITLE}: only the content of a block is carried")
     if source is None:
-        uri = None if stored is None else stored.find_text("uri")
-        return None if uri is None else Blob(mime_type=mime_type, uri=uri, name=node.find_text("name"), at=at)
+        return Blob(mime_type=mime_type, uri=uri, name=name, at=at)
     data: Any = source.value
     if isinstance(data, list):  # As Rust writes bytes.
         try:
             data = base64.b64encode(bytes(cast("list[int]", data))).decode("ascii")
         except (TypeError, ValueError):
             raise ShapeError(source.at, "these are no bytes") from None
-    return Blob(mime_type=mime_type, data=Node(data, source.at).text, name=node.find_text("name"), at=at)
+    return Blob(mime_type=mime_type, data=Node(data, source.at).text, name=name, at=at)
 
 
 def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
@@ -244,11 +265,13 @@ def history_from(node: Node) -> list[Turn]:
         messages = node.items
     else:
         state = node.find("conversationState") or node
+        if state is not node:
+            node.lose_unread("only the messages are converted")
         if (history := state.find("history")) is not None:
             current = state.find("currentMessage", "current_message")
             messages = [*history.items, *([current] if current is not None else [])]
             state.lose_unread("only the messages are converted")
-    return [turn for message in messages for turn in _turns(message) if turn.items]
+    return [turn for message in messages for turn in _turns(message)]
 
 
 def _turns(node: Node) -> Iterator[Turn]:
@@ -256,8 +279,10 @@ def _turns(node: Node) -> Iterator[Turn]:
         yield from (_saved_user(node.child(0)), _saved_assistant(node.child(1)))
     elif (message := node.find(*_USER)) is not None:
         yield _user(message, node.at)
+        node.lose_unread(f"{_TITLE}: only the messages are converted")
     elif (message := node.find(*_ASSISTANT)) is not None:
         yield _assistant(message, node.at)
+        node.lose_unread(f"{_TITLE}: only the messages are converted")
     elif (saved := node.find("user")) is not None:
         yield _saved_user(saved)
         yield _saved_assistant(node.need("assistant"))
@@ -271,8 +296,7 @@ def _user(node: Node, at: str) -> Turn:
     if (context := node.find("userInputMessageContext", "user_input_message_context")) is not None:
         items += [result for item in context.find_items("toolResults", "tool_results") for result in results_from(item)]
         context.lose_unread(f"{_TITLE}: what the message says of its surroundings is not carried")
-    if text := node.find_text("content"):
-        items.append(Text(text=text, at=at))
+    items.append(Text(text=node.find_text("content") or "", at=at))
     items += _images(node)
     node.lose_unread(f"{_TITLE}: only the content of a message is carried")
     return Turn(role="user", items=tuple(items), at=at)
@@ -285,9 +309,7 @@ def _images(node: Node) -> Iterator[Item]:
 
 
 def _assistant(node: Node, at: str) -> Turn:
-    items: list[Item] = []
-    if text := node.find_text("content"):
-        items.append(Text(text=text, at=at))
+    items: list[Item] = [Text(text=node.find_text("content") or "", at=at)]
     items += [call for item in node.find_items("toolUses", "tool_uses") for call in calls_from(item)]
     node.lose_unread(f"{_TITLE}: only the content of a message is carried")
     return Turn(role="model", items=tuple(items), at=at)
@@ -302,7 +324,8 @@ def _saved_user(node: Node) -> Turn:
     if text := body.find_text("prompt"):
         items.append(Text(text=text, at=body.at))
     items += _images(node)
-    node.lose_unread(f"{_TITLE}: only the content of a message is carried")
+    for holder in (body, content, node):
+        holder.lose_unread(f"{_TITLE}: only the content of a message is carried")
     return Turn(role="user", items=tuple(items), at=node.at)
 
 
@@ -310,6 +333,7 @@ def _saved_assistant(node: Node) -> Turn:
     body = node.find("Response", "ToolUse")
     if body is None:
         raise ShapeError(node.at, "expected 'Response' or 'ToolUse'")
+    node.lose_unread(f"{_TITLE}: only the content of a message is carried")
     return _assistant(body, node.at)
 
 
@@ -319,7 +343,7 @@ def history_to(turns: Sequence[Turn], out: Writing) -> Any:
     for text in system:
         out.lose(text.at, "system", f"{_TITLE}: it has no system text", "stands before the first message")
     messages = [_message(turn, out) for turn in carry.merged(turns, out, _TITLE, strictly=True)]
-    messages = [message for message in messages if [*message.values()] != [{"content": ""}]]
+    messages = [message for message in messages if out.is_same or [*message.values()] != [{"content": ""}]]
     if system:
         first: JsonObject = messages[0] if messages else {}
         texts = [text.text for text in system]
@@ -331,7 +355,8 @@ def history_to(turns: Sequence[Turn], out: Writing) -> Any:
 
 
 def _message(turn: Turn, out: Writing) -> JsonObject:
-    items = list(carry.standing(turn.items, out, _TITLE, (Text, Blob, Call, Result)))
+    items = carry.standing(turn, out, _TITLE, (Text, Blob, Call, Result))
+    carry.report_order(turn, items, out, _TITLE, Result, Text, (Blob, Other), Call)
     images: list[JsonObject] = []
     texts: list[Text] = []
     for item in items:
@@ -349,8 +374,6 @@ def _message(turn: Turn, out: Writing) -> JsonObject:
     if len(texts) > 1:
         out.lose(turn.at, "content", f"{_TITLE}: a message is one text", "the texts are joined by line breaks")
     calls = [item for item in items if isinstance(item, Call)]
-    if calls and isinstance(items[-1], Text):
-        out.lose(turn.at, "content", f"{_TITLE}: a message holds its text apart from its calls", "the text stands first")
     body: JsonObject = {"content": "\n".join(text.text for text in texts)}
     if turn.role != "user":
         return {_ASSISTANT[0]: body | ({"toolUses": calls_to(calls, out)} if calls else {})}

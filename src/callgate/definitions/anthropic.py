@@ -106,12 +106,7 @@ def _tool(tool: Tool, out: Writing) -> JsonObject:
 def calls_from(node: Node) -> list[Call]:
     """One `tool_use` block, or those of a message."""
     if "content" in node.object:
-        return [
-            call
-            for block in node.find_items("content")
-            if block.find_text("type") == "tool_use"
-            for call in calls_from(block)
-        ]
+        return [call for block in _only("tool_use", node) for call in calls_from(block)]
     node.find("type")
     call = Call(
         name=node.need("name").text, id=node.find_text("id"), at=node.at, **carry.args_from(node.find("input"))
@@ -131,8 +126,7 @@ def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
 def results_from(node: Node) -> list[Result]:
     """One `tool_result` block, or those of a message."""
     if "role" in node.object:
-        blocks = node.find_items("content")
-        return [result for block in blocks if block.find_text("type") == "tool_result" for result in results_from(block)]
+        return [result for block in _only("tool_result", node) for result in results_from(block)]
     node.find("type")
     flag = node.find("is_error")
     result = Result(
@@ -158,6 +152,22 @@ def _result_parts(content: Node | None) -> Iterator[ResultPart]:
                 yield carry.json_or_text(part.text, part.at)
             elif isinstance(part, (Text, Blob, Other)):
                 yield part
+
+
+def _only(kind: str, message: Node) -> Iterator[Node]:
+    """The blocks of one kind of a message; the others are reported."""
+    message.find("role", "type")
+    blocks = message.find("content")
+    message.lose_unread(f"only the {kind} blocks are converted")
+    if blocks is not None and isinstance(blocks.value, str):
+        blocks.lose("content", f"only the {kind} blocks are converted")
+        return
+    for block in [] if blocks is None else blocks.items:
+        named = block.need("type").text
+        if named == kind:
+            yield block
+        else:
+            block.lose(named, f"only the {kind} blocks are converted")
 
 
 def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
@@ -199,7 +209,7 @@ def history_from(node: Node) -> list[Turn]:
             turns.append(Turn(role="system", items=tuple(items), at=f"{node.at}/system"))
         node.lose_unread("only the messages are converted")
         messages = listed.items
-    return turns + [turn for turn in map(_turn, messages) if turn.items]
+    return turns + [_turn(message) for message in messages]
 
 
 def _turn(node: Node) -> Turn:
@@ -213,7 +223,7 @@ def _turn(node: Node) -> Turn:
 
 
 def _said(content: Node | None) -> Iterator[Item]:
-    if content is None or content.value == "":
+    if content is None:
         return
     if isinstance(content.value, str):
         yield Text(text=content.value, at=content.at)
@@ -229,11 +239,11 @@ def _block(node: Node) -> Iterator[Item]:
     elif kind == "tool_result":
         yield from results_from(node)
     elif kind == "text":
-        if text := node.need("text").text:
-            yield Text(text=text, at=node.at)
+        yield Text(text=node.need("text").text, at=node.at)
         node.lose_unread(f"{_TITLE}: only the text of a block is carried")
     elif kind == "thinking":
         yield Thought(text=node.need("thinking").text, signature=node.find_text("signature"), at=node.at)
+        node.lose_unread(f"{_TITLE}: only the text and the signature of a thought are carried")
     elif kind in ("image", "document") and (blob := _media(node)) is not None:
         yield blob
         node.lose_unread(f"{_TITLE}: only the content of a block is carried")
@@ -246,18 +256,18 @@ def _media(node: Node) -> Blob | None:
     name, kind = node.find_text("title"), source.need("type").text
     default = "image/*" if node.value["type"] == "image" else "application/pdf"
     mime_type = source.find_text("media_type") or default
-    if kind == "base64":
-        return Blob(mime_type=mime_type, data=source.need("data").text, name=name, at=node.at)
-    if kind == "url":
-        return Blob(mime_type=mime_type, uri=source.need("url").text, name=name, at=node.at)
-    return None
+    if kind not in ("base64", "url"):
+        return None
+    data, uri = (source.need("data").text, None) if kind == "base64" else (None, source.need("url").text)
+    source.lose_unread(f"{_TITLE}: only the content of a block is carried")
+    return Blob(mime_type=mime_type, data=data, uri=uri, name=name, at=node.at)
 
 
 def history_to(turns: Sequence[Turn], out: Writing) -> Any:
     """Messages; with the system text beside them, if there is any."""
     system, turns = carry.split_system(turns, out, _TITLE)
     messages = [_message(turn, out) for turn in carry.merged(turns, out, _TITLE, strictly=False)]
-    messages = [message for message in messages if message["content"]]
+    messages = [message for message in messages if message["content"] or out.is_same]
     if not system:
         return messages
     texts = [text.text for text in system]
@@ -268,8 +278,9 @@ def history_to(turns: Sequence[Turn], out: Writing) -> Any:
 
 
 def _message(turn: Turn, out: Writing) -> JsonObject:
-    items = list(carry.standing(turn.items, out, _TITLE, (Text, Thought, Blob, Call, Result)))
+    items = carry.standing(turn, out, _TITLE, (Text, Thought, Blob, Call, Result))
     # Results come first in a message, or the request is refused.
+    carry.report_order(turn, items, out, _TITLE, Result)
     items.sort(key=lambda item: not isinstance(item, Result))
     blocks = [block for item in items for block in _block_to(item, turn.role, out)]
     is_text = len(blocks) == 1 and [*blocks[0]] == ["type", "text"]

@@ -113,7 +113,7 @@ def history_from(node: Node) -> list[Turn]:
             turns.append(Turn(role="system", items=tuple(items), at=f"{node.at}/system"))
         node.lose_unread("only the messages are converted")
         messages = listed.items
-    return turns + [turn for turn in map(_turn, messages) if turn.items]
+    return turns + [_turn(message) for message in messages]
 
 
 def _turn(node: Node) -> Turn:
@@ -127,28 +127,33 @@ def _turn(node: Node) -> Turn:
 
 def _block(node: Node) -> Iterator[Item]:
     if (text := node.find("text")) is not None:
-        if text.text:
-            yield Text(text=text.text, at=node.at)
+        yield Text(text=text.text, at=node.at)
     elif "toolUse" in node.object:
         yield from calls_from(node)
     elif "toolResult" in node.object:
         yield from results_from(node)
     elif (reasoning := node.find("reasoningContent")) is not None and (said := reasoning.find("reasoningText")) is not None:
         yield Thought(text=said.need("text").text, signature=said.find_text("signature"), at=node.at)
+        for holder in (said, reasoning):
+            holder.lose_unread(f"{_TITLE}: only the text and the signature of a thought are carried")
     else:
-        yield content_block(node)
+        found = content_block(node)
+        yield found
+        if isinstance(found, Other):
+            return
+    node.lose_unread(f"{_TITLE}: only the content of a block is carried")
 
 
 def history_to(turns: Sequence[Turn], out: Writing) -> Any:
     """Messages; with the system text beside them, if there is any."""
     system, turns = carry.split_system(turns, out, _TITLE)
     messages = [_message(turn, out) for turn in carry.merged(turns, out, _TITLE, strictly=True)]
-    messages = [message for message in messages if message["content"]]
+    messages = [message for message in messages if message["content"] or out.is_same]
     return {"system": [{"text": text.text} for text in system], "messages": messages} if system else messages
 
 
 def _message(turn: Turn, out: Writing) -> JsonObject:
-    items = carry.standing(turn.items, out, _TITLE, (Text, Thought, Blob, Call, Result))
+    items = carry.standing(turn, out, _TITLE, (Text, Thought, Blob, Call, Result))
     blocks = [block for item in items for block in _block_to(item, turn.role, out)]
     return {"role": "user" if turn.role == "user" else "assistant", "content": blocks}
 

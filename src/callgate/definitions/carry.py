@@ -5,8 +5,6 @@ Words of `format.py` come in and go out, with a loss for everything that could n
 
 from __future__ import annotations
 
-import base64
-import binascii
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -30,16 +28,16 @@ from callgate.definitions.format import (
     Writing,
 )
 from callgate.definitions.reading import Node
-from callgate.definitions.whole import without_root_unions
+from callgate.definitions.whole import with_open_root, without_root_unions
 from callgate.errors import JsonError
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = [
     "MIME_TYPES", "Arguments", "args_from", "args_text", "args_to", "blob_from_url", "can_be_fetched", "data_url",
     "description_of", "dumped", "extra_of", "in_words", "json_or_text", "media_stub", "merged", "mime_type_of",
-    "notes_in_words", "one_value", "place_in_schema", "report_tool", "schema_from", "schema_to",
-    "schema_without_root_unions", "split_system",
-    "standard_base64", "standing", "text_of_parts", "unnamed", "unsigned",
+    "notes_in_words", "one_value", "place_in_schema", "report_order", "report_tool", "schema_from", "schema_to",
+    "schema_without_root_unions", "split_system", "standard_base64", "standing", "text_of_parts", "tool_schema",
+    "unnamed", "unsigned",
 ]  # fmt: skip
 
 # Tools -------------------------------------------------------------------------------------------------------------------
@@ -53,15 +51,32 @@ def schema_from(node: Node | None) -> JsonObject:
 
 def schema_to(definition: ToolDefinition) -> JsonObject:
     """The schema of arguments with its type, which every format wants to see and which can only be an object."""
-    schema = dict(definition.input_schema)
-    return schema if "type" in schema else {"type": "object", **schema}
+    given = definition.input_schema
+    return dict(given) if "type" in given else with_open_root({"type": "object", **given}, given)[0]
+
+
+def tool_schema(tool: Tool, out: Writing, title: str) -> JsonObject:
+    """As `schema_to`; what that changes is reported."""
+    given = tool.definition.input_schema
+    return dict(given) if "type" in given else _for_objects({"type": "object", **given}, tool, out, title)
+
+
+def _for_objects(schema: JsonObject, tool: Tool, out: Writing, title: str) -> JsonObject:
+    """A schema whose root takes objects only, as the schema of the tool does not. References to the root still take all."""
+    schema, is_wider = with_open_root(schema, tool.definition.input_schema)
+    if is_wider:
+        at = place_in_schema(tool, "")
+        out.lose(at, "$ref", f"{title}: the arguments as a whole must be one plain object", "references to it are widened")
+    return schema
 
 
 def schema_without_root_unions(tool: Tool, out: Writing, title: str, refused: Sequence[str]) -> JsonObject:
     """As `schema_to`, for formats that refuse some keywords for the arguments as a whole; what that changes is reported."""
-    if out.is_same:
-        return schema_to(tool.definition)
-    schema, instead = without_root_unions(schema_to(tool.definition), refused)
+    given = tool.definition.input_schema
+    if out.is_same or given.keys().isdisjoint(refused):
+        return tool_schema(tool, out, title)
+    schema, instead = without_root_unions(given if "type" in given else {"type": "object", **given}, refused)
+    schema = _for_objects(schema, tool, out, title)
     for keyword, done in instead.items():
         at = place_in_schema(tool, f"/{keyword}")
         out.lose(at, keyword, f"{title}: the arguments as a whole must be one plain object", done)
@@ -134,20 +149,30 @@ def args_from(node: Node | None) -> Arguments:
             return {"args": {}}
     if not isinstance(value, dict):
         return {"args": None, "raw": node.value, "problem": "the arguments are not an object"}
-    return {"args": cast("JsonObject", value)}
+    return {"args": cast("JsonObject", value), "raw": node.value if isinstance(node.value, str) else None}
 
 
 def args_to(call: Call, out: Writing) -> JsonObject:
     """The arguments as an object. Such as cannot be read stand in it as they came, and are never taken for none."""
     if call.args is not None:
+        lost = strict_json.lost_by_reading(call.raw) if isinstance(call.raw, str) and not call.is_custom else ()
+        for what, reason, instead in _READ_AS_LESS:
+            if what in lost:
+                out.lose(call.at, "arguments", reason, instead)
         return call.args
     out.lose(call.at, "arguments", f"the arguments cannot be read: {call.problem}", f"kept as text under {UNREADABLE!r}")
     return {UNREADABLE: call.raw}
 
 
+_READ_AS_LESS = (
+    ("keys", "a key stands twice in the text of the arguments", "the last value counts"),
+    ("digits", "a number has more digits than a double holds", "the nearest double"),
+)
+
+
 def args_text(call: Call) -> str:
     """The arguments as JSON text, which may also be text that nobody can read."""
-    if call.args is None and isinstance(call.raw, str):
+    if isinstance(call.raw, str):
         return call.raw
     return dumped(call.raw if call.args is None else call.args)
 
@@ -273,37 +298,49 @@ def can_be_fetched(blob: Blob, *schemes: str) -> bool:
 
 
 def standard_base64(data: str) -> str:
-    """Base64 in the alphabet that everybody reads; Google's own libraries write another one."""
+    """Base64 in the alphabet that everybody reads; Google's own libraries write another one, and leave its end out."""
     if "-" not in data and "_" not in data:
         return data
-    try:
-        return base64.b64encode(base64.urlsafe_b64decode(data)).decode("ascii")
-    except (binascii.Error, ValueError):
-        return data
+    return data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4)
 
 
 def media_stub(blob: Blob, out: Writing, reason: str) -> Text:
     """A sentence in place of media that cannot be carried."""
-    out.lose(blob.at, blob.mime_type, reason, "a sentence that says so stands in its place")
+    kind = "unknown" if blob.mime_type == "*/*" else blob.mime_type
+    out.lose(blob.at, kind, reason, "a sentence that says so stands in its place")
     named = f" ({blob.name})" if blob.name else ""
-    return Text(text=f"(Media of type {blob.mime_type}{named} stood here and was left out.)", at=blob.at)
+    return Text(text=f"(Media of type {kind}{named} stood here and was left out.)", at=blob.at)
 
 
 # Turns -------------------------------------------------------------------------------------------------------------------
 
 
-def standing(items: Iterable[Item], out: Writing, title: str, kinds: tuple[type, ...]) -> Iterator[Item]:
+def standing(turn: Turn, out: Writing, title: str, kinds: tuple[type, ...]) -> list[Item]:
     """The items that a format has a word for; the others are reported, and so are signatures of another maker."""
-    for item in items:
+    found: list[Item] = []
+    reported = len(out.losses)
+    for item in turn.items:
         if isinstance(item, Other):
             if out.is_same:
-                yield item
+                found.append(item)
             else:
                 out.lose(item.at, item.keyword, f"{title}: it has no such part")
         elif isinstance(item, Thought) and Thought not in kinds:
             out.lose(item.at, "thought", f"{title}: it has no place for thoughts of a model")
-        elif not isinstance(kept := unsigned(item, out), (Text, Thought)) or kept.text or kept.signature:
-            yield kept  # A text that only carried a signature has nothing more to say.
+        elif not isinstance(kept := unsigned(item, out), (Text, Thought)) or kept.text or kept.signature or out.is_same:
+            found.append(kept)  # A text that only carried a signature has nothing more to say.
+    if not found and not out.is_same and len(out.losses) == reported:
+        out.lose(turn.at, "content", "the message is empty", "left out")
+    return found
+
+
+def report_order(turn: Turn, items: Iterable[Item], out: Writing, title: str, *groups: type | tuple[type, ...]) -> None:
+    """Reports where items do not stand in the order in which a format keeps them apart. Texts without text do not count."""
+    said = [item for item in items if not (isinstance(item, Text) and not item.text)]
+    ranks = [next((rank for rank, group in enumerate(groups) if isinstance(item, group)), len(groups)) for item in said]
+    if ranks != sorted(ranks):
+        reason = f"{title}: a message keeps results, text, media and calls apart"
+        out.lose(turn.at, "content", reason, "the order among them is the format's")
 
 
 def unsigned(item: Any, out: Writing) -> Any:
@@ -326,7 +363,7 @@ def split_system(turns: Sequence[Turn], out: Writing, title: str) -> tuple[list[
             out.lose(turn.at, "role", f"{title}: system text stands before all messages", "moved there")
         for item in turn.items:
             if isinstance(item, Text):
-                system.append(item)
+                system += [item] if item.text or out.is_same else []
             else:
                 out.lose(item.at, "system", f"{title}: a system instruction is text")
     return system, others

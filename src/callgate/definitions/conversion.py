@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
 from callgate.definitions.detection import Read, read
 from callgate.definitions.format import KINDS, Call, Format, Kind, Result, Tool, Turn, Writing
@@ -17,7 +17,7 @@ from callgate.definitions.formats import FORMATS, format_named
 from callgate.definitions.pairing import paired, with_ids
 from callgate.definitions.reading import plain
 from callgate.errors import ToolNotDeclarable, UsageError
-from callgate.types import Loss
+from callgate.types import JsonObject, Loss
 
 __all__ = ["Converted", "convert"]
 
@@ -47,11 +47,35 @@ def convert(obj: Any, *, source: str | None = None, target: str, kind: Kind | No
     to = format_named(target)
     if kind is not None and kind not in KINDS:
         raise UsageError(f"there is no kind {kind!r}; the kinds are {', '.join(map(repr, KINDS))}")
-    found = read(plain(obj), source=source, kind=kind)
+    given = plain(obj)
+    found = read(given, source=source, kind=kind)
     if to.writer(found.kind) is None:
         able = ", ".join(repr(name) for name, fmt in FORMATS.items() if fmt.writer(found.kind))
         raise UsageError(f"a {found.kind} cannot be written as {target!r}: the formats that can are {able}")
-    return _KINDS[found.kind](found, to)
+    converted = _KINDS[found.kind](found, to)
+    if found.format == to.name and _is_part(converted.value, given):
+        return Converted(value=given, names=converted.names)  # What the words between the formats lack need not go.
+    return converted
+
+
+def _is_part(part: Any, whole: Any) -> bool:
+    """Whether one JSON value is another one with some fields left out."""
+    stack = [(part, whole)]
+    while stack:
+        one, other = stack.pop()
+        if type(one) is not type(other):
+            return False
+        if isinstance(one, dict):
+            if not one.keys() <= other.keys():
+                return False
+            stack += [(value, other[key]) for key, value in cast("JsonObject", one).items()]
+        elif isinstance(one, list):
+            if len(cast("list[Any]", one)) != len(other):
+                return False
+            stack += zip(cast("list[Any]", one), other, strict=True)
+        elif one != other:
+            return False
+    return True
 
 
 def _tools(found: Read, to: Format) -> Converted:
@@ -81,7 +105,7 @@ def _with_tool(loss: Loss, tools: Sequence[Tool], names: Mapping[str, str]) -> L
 
 def _calls(found: Read, to: Format) -> Converted:
     losses, out = _writing(found, to)
-    calls, names = _renamed([*with_ids(found.items, to, out)], to)
+    calls, names = _renamed([_as_function(call, out) for call in with_ids(found.items, to, out)], to)
     assert to.calls_to is not None
     return _converted(to.calls_to(calls, out), found, losses, names)
 
@@ -100,7 +124,8 @@ def _converted(written: list[Any], found: Read, losses: list[Loss], names: Mappi
 def _history(found: Read, to: Format) -> Converted:
     losses, out = _writing(found, to)
     turns = paired(found.items, to, out)
-    pieces = [item for turn in turns for item in turn.items if isinstance(item, (Call, Result))]
+    items = [item for turn in turns for item in turn.items if isinstance(item, (Call, Result))]
+    pieces = [_as_function(item, out) if isinstance(item, Call) else item for item in items]
     renamed, names = _renamed(pieces, to)
     fresh = iter(renamed)
     turns = [
@@ -121,6 +146,14 @@ _KINDS = {"tool": _tools, "call": _calls, "result": _results, "history": _histor
 def _writing(found: Read, to: Format) -> tuple[list[Loss], Writing]:
     losses = list(found.losses)
     return losses, Writing(found.format, to.name, losses, in_history=found.kind == "history")
+
+
+def _as_function(call: Call, out: Writing) -> Call:
+    """The call of a tool that takes plain text, as one of a function that takes it as its only argument."""
+    if not call.is_custom or out.is_same:
+        return call
+    out.lose(call.at, "custom", "only its own format has tools that take plain text", "the text is the argument 'input'")
+    return replace(call, is_custom=False, raw=None)
 
 
 def _renamed(pieces: Sequence[Any], to: Format) -> tuple[list[Any], dict[str, str]]:

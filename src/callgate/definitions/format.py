@@ -45,6 +45,8 @@ class Text:
     text: str
     at: str = ""
     signature: str | None = None
+    is_refusal: bool = False
+    """Whether the model says by it that it will not answer, where the format tells that from an answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,9 +94,11 @@ class Call:
     args: JsonObject | None = field(default_factory=dict[str, Any])
     """None where the arguments could not be read."""
     raw: Any = None
-    """Arguments that could not be read, as they came."""
+    """Arguments that were text or could not be read, as they came."""
     problem: str = ""
     """Why they could not be read."""
+    is_custom: bool = False
+    """Whether the tool takes plain text instead of arguments; it stands in `raw`, and in `args` under `input`."""
     id: str | None = None
     at: str = ""
     signature: str | None = None
@@ -111,6 +115,8 @@ class Result:
     parts: tuple[ResultPart, ...] = ()
     notes: tuple[str, ...] = ()
     """What should be known besides the value."""
+    raw: JsonObject | None = None
+    """The object that it came as, for its own format."""
     at: str = ""
 
 

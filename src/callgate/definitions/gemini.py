@@ -10,7 +10,7 @@ import re
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from callgate.content.build import call_part, text_part
 from callgate.content.normalize import UNNAMED
@@ -37,11 +37,13 @@ from callgate.definitions.format import (
 from callgate.definitions.gemini_schema import json_schema_from
 from callgate.definitions.reading import Node, ShapeError
 from callgate.errors import ToolNotDeclarable
+from callgate.schema.refs import Source, as_mapping
 from callgate.types import FunctionCall, JsonObject, Part, ToolDefinition, ToolResult
 
 __all__ = ["GEMINI"]
 
 _TITLE = "Gemini"
+One = TypeVar("One", Call, Result)
 _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _JSON_SCHEMA = ("parametersJsonSchema", "parameters_json_schema")
 _OUTPUT = ("responseJsonSchema", "response_json_schema")
@@ -132,12 +134,22 @@ def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
         out.losses.append(replace(loss, pointer=place))
     declared: list[JsonObject] = declaration.tools[0][_DECLARATIONS[0]] if declaration.tools else []
     for tool, written in zip(tools, declared, strict=True):
+        _report_marks(tool, out)
         carry.report_tool(tool, out, _TITLE, says=("output_schema",), keeps=("behavior",))
         if tool.definition.output_schema is not None:
             written[_OUTPUT[0]] = tool.definition.output_schema
         if "behavior" in tool.extra:
             written["behavior"] = tool.extra["behavior"]
     return list[Any](declared)
+
+
+def _report_marks(tool: Tool, out: Writing) -> None:
+    """Reports what a schema says to its readers and not of the arguments."""
+    for place in Source(tool.definition.input_schema).places():
+        for keyword in ("$comment", "$id"):
+            if keyword in as_mapping(place.schema):
+                at = carry.place_in_schema(tool, f"{place.pointer}/{keyword}")
+                out.lose(at, keyword, f"{_TITLE}: it has no such keyword")
 
 
 def _tools_wrap(tools: list[Any]) -> Any:
@@ -154,7 +166,7 @@ def _names(names: Sequence[str]) -> dict[str, str]:
 def calls_from(node: Node) -> list[Call]:
     """A function call, its part, or those of a content or answer."""
     if any(key in node.object for key in ("parts", "contents", "candidates")):
-        return [item for turn in history_from(node) for item in turn.items if isinstance(item, Call)]
+        return _only(Call, node)
     inner = node.find(*_CALL) or node
     call = Call(
         name=inner.need("name").text,
@@ -167,6 +179,17 @@ def calls_from(node: Node) -> list[Call]:
     if inner is not node:
         node.lose_unread(f"{_TITLE}: what stands beside a call is not carried")
     return [call]
+
+
+def _only(kind: type[One], node: Node) -> list[One]:
+    """The items of one kind of a content or answer; the others are reported."""
+    found: list[One] = []
+    for item in (item for turn in history_from(node) for item in turn.items):
+        if isinstance(item, kind):
+            found.append(item)
+        else:
+            Node(None, item.at, node.losses).lose(kind.__name__.lower(), "only items of this kind are converted")
+    return found
 
 
 def _signature(node: Node) -> str | None:
@@ -187,7 +210,7 @@ def _call_part(call: Call, out: Writing, signature: str | None = None) -> Part:
 def results_from(node: Node) -> list[Result]:
     """A function response, its part, or those of a content."""
     if "parts" in node.object and "response" not in node.object:
-        return [item for turn in history_from(node) for item in turn.items if isinstance(item, Result)]
+        return _only(Result, node)
     inner = node.find(*_RESPONSE) or node
     response = inner.need("response")
     said = response.object
@@ -205,9 +228,12 @@ def results_from(node: Node) -> list[Result]:
         is_error=key == "error" or (key is None and "error" in said and not {"result", "output"} & {*said}),
         parts=(*_said(value, response.at), *media),
         notes=notes,
+        raw=said,
         at=node.at,
     )
     inner.lose_unread(f"{_TITLE}: only the response, the name and the id are carried")
+    if inner is not node:
+        node.lose_unread(f"{_TITLE}: what stands beside a response is not carried")
     return [result]
 
 
@@ -260,7 +286,10 @@ def _response_part(result: Result, out: Writing) -> Part:
     )
     call = FunctionCall(name=name, wire_id=result.id)
     part = to_function_response(call, made, output_chars=sys.maxsize)
-    for note in cast("list[str]", response_of(part)["response"].get("notes", []))[len(result.notes) :]:
+    changes = cast("list[str]", response_of(part)["response"].get("notes", []))[len(result.notes) :]
+    if out.is_same and result.raw is not None and not changes:
+        response_of(part)["response"] = result.raw
+    for note in changes:
         out.lose(result.at, "value", f"{_TITLE}: the value cannot be sent as it is", note)
     return part
 
@@ -274,8 +303,7 @@ def history_from(node: Node) -> list[Turn]:
         return _turns(node.items)
     turns: list[Turn] = []
     if (system := node.find(*_SYSTEM)) is not None:
-        items = _parts_of(system) if isinstance(system.value, dict) else [Text(text=system.text, at=system.at)]
-        turns.append(Turn(role="system", items=tuple(items), at=system.at))
+        turns.append(Turn(role="system", items=tuple(_instruction(system)), at=system.at))
     if (contents := node.find("contents")) is not None:
         node.lose_unread("only the contents are converted")
         return turns + _turns(contents.items)
@@ -290,6 +318,15 @@ def history_from(node: Node) -> list[Turn]:
     return _turns([node])
 
 
+def _instruction(node: Node) -> list[Item]:
+    if isinstance(node.value, str):
+        return [Text(text=node.text, at=node.at)]
+    items = _parts_of(node)
+    node.find("role")
+    node.lose_unread(f"{_TITLE}: only the parts of a system instruction are carried")
+    return items
+
+
 def _turns(contents: list[Node]) -> list[Turn]:
     turns: list[Turn] = []
     for content in contents:
@@ -299,8 +336,7 @@ def _turns(contents: list[Node]) -> list[Turn]:
         items = _parts_of(content)
         content.find("role")
         content.lose_unread(f"{_TITLE}: only the role and the parts of a content are carried")
-        if items:
-            turns.append(Turn(role=role, items=tuple(items), at=content.at))
+        turns.append(Turn(role=role, items=tuple(items), at=content.at))
     return turns
 
 
@@ -318,17 +354,18 @@ def _part(node: Node) -> Iterator[Item]:
     signature, thought, text = _signature(node), node.find("thought"), node.find("text")
     if text is not None:
         kind = Thought if thought is not None and thought.flag else Text
-        if text.text or signature:
-            yield kind(text=text.text, at=node.at, signature=signature)
+        yield kind(text=text.text, at=node.at, signature=signature)
     elif (blob := node.find(*_INLINE)) is not None:
         mime_type = blob.find_text("mimeType", "mime_type") or "application/octet-stream"
         name = blob.find_text("displayName", "display_name")
         yield Blob(mime_type=mime_type, data=blob.need("data").text, name=name, at=node.at)
+        blob.lose_unread(f"{_TITLE}: only the content of a part is carried")
     elif (file := node.find(*_FILE)) is not None:
         uri = file.need("fileUri", "file_uri").text
-        mime_type = file.find_text("mimeType", "mime_type") or carry.mime_type_of(uri, "application/octet-stream")
+        mime_type = file.find_text("mimeType", "mime_type") or carry.mime_type_of(uri, "*/*")
         name = file.find_text("displayName", "display_name")
         yield Blob(mime_type=mime_type, uri=uri, name=name, at=node.at)
+        file.lose_unread(f"{_TITLE}: only the content of a part is carried")
     else:
         keyword = next((key for key in node.object if key not in (*_SIGNATURE, "thought")), "part")
         yield Other(raw=node.object, keyword=keyword, at=node.at)
@@ -346,15 +383,20 @@ def history_to(turns: Sequence[Turn], out: Writing) -> Any:
 
 
 def _contents(turn: Turn, out: Writing) -> Iterator[JsonObject]:
-    items = list(carry.standing(turn.items, out, _TITLE, (Text, Thought, Blob, Call, Result)))
+    items = carry.standing(turn, out, _TITLE, (Text, Thought, Blob, Call, Result))
+    if out.is_same:
+        parts = [results_to([item], out)[0] if isinstance(item, Result) else _part_to(item, out, None) for item in items]
+        yield {"role": turn.role, "parts": parts}
+        return
     # Responses stand alone in their content.
+    carry.report_order(turn, items, out, _TITLE, Result)
     if results := [item for item in items if isinstance(item, Result)]:
         yield {"role": "user", "parts": results_to(results, out)}
     others = [item for item in items if not isinstance(item, Result)]
     # The first call of a content must be signed, or carry the word that it was not Gemini's.
     first = next((item for item in others if isinstance(item, Call)), None)
     others = [_fetchable(item, out) for item in others]
-    parts = [_part_to(item, out, SKIP_SIGNATURE if item is first and not out.is_same else None) for item in others]
+    parts = [_part_to(item, out, SKIP_SIGNATURE if item is first else None) for item in others]
     if parts:
         yield {"role": turn.role, "parts": parts}
 

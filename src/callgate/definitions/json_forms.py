@@ -22,6 +22,7 @@ __all__ = ["key_text", "keys_said", "reader_of"]
 _PLAIN = (str, int, float, bool, type(None))
 _DATA = frozenset({"type", "ref", "metadata", "serialization", "config", "default", "expected", "members"})
 """Keys of a core schema that hold no further schema."""
+_OF_DICT = ("keys_schema", "values_schema")
 _NAMED = frozenset({"fields", "choices"})
 """Keys that may hold a map from names to schemas, where a name may look like one of the `_DATA`."""
 
@@ -84,6 +85,9 @@ class _Rewriting:
         if is_key and kind == "definition-ref":
             target = self._definitions.get(schema.get("schema_ref"), schema)
             return self.of(target, is_key=True) if target.get("type") == "enum" else schema
+        if kind == "dict" and cast("dict[str, Any]", schema.get("keys_schema", {})).get("type") not in (None, "any", "str"):
+            parts = {key: self.of(schema[key], is_key=key == "keys_schema") for key in _OF_DICT if key in schema}
+            return _keys_apart({**schema, **parts})
         if kind == "literal":
             return _guided(schema, schema["expected"], is_key=is_key)
         if kind == "enum":
@@ -113,6 +117,8 @@ def _guided(
     """The schema, with a step before it if it has members that pydantic does not find in JSON."""
     wanted = str if is_key else _PLAIN
     plain = [member for member in members if isinstance(known(member), wanted) and not isinstance(known(member), Enum)]
+    if len(set(map(known, plain))) < len(plain):
+        plain = []  # 1 and true are one to Python, and 1.0, which JSON does not tell from 1, may be taken for either
     rest = [member for member in members if not any(member is other for other in plain)]
     if not rest:
         return schema
@@ -134,6 +140,22 @@ def _guided(
 
     inner = {key: value for key, value in schema.items() if key != "ref"}
     step: Any = no_info_before_validator_function(found, cast("Any", inner), ref=schema.get("ref"))
+    return step
+
+
+def _keys_apart(schema: dict[str, Any]) -> dict[str, Any]:
+    """The schema of a dict whose keys are no texts, which refuses two texts that are one key: `1` and `01`."""
+    from pydantic_core import PydanticCustomError
+    from pydantic_core.core_schema import no_info_wrap_validator_function
+
+    def checked(value: Any, read: Callable[[Any], Any]) -> Any:
+        found = read(value)
+        if isinstance(value, dict) and len(found) < len(cast("dict[str, Any]", value)):
+            raise PydanticCustomError("keys", "Two keys should not mean the same")
+        return found
+
+    inner = {key: value for key, value in schema.items() if key != "ref"}
+    step: Any = no_info_wrap_validator_function(checked, cast("Any", inner), ref=schema.get("ref"))
     return step
 
 

@@ -55,7 +55,7 @@ def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
 def _schema(tool: Tool, out: Writing) -> JsonObject:
     definition = tool.definition
     carry.report_tool(tool, out, _TITLE, says=("title",))
-    schema = carry.schema_to(definition)
+    schema = carry.tool_schema(tool, out, _TITLE)
     for key in ("title", "description", "name"):
         if key in schema:
             place = tool.places.get("input_schema", "/input_schema")

@@ -20,7 +20,9 @@ __all__ = ["MCP"]
 _TITLE = "MCP"
 _BLOCKS = ("text", "image", "audio", "resource", "resource_link")
 _HINTS = {"readOnlyHint": "read_only", "idempotentHint": "idempotent"}
-_KEEPS = ("annotations/destructiveHint", "annotations/openWorldHint", "icons", "_meta", "execution")
+_KEEPS = (
+    "annotations/destructiveHint", "annotations/openWorldHint", "annotations/title", "icons", "_meta", "execution",
+)  # fmt: skip
 _PLACES = {
     "input_schema": "/inputSchema", "output_schema": "/outputSchema",
     **{field: f"/annotations/{hint}" for hint, field in _HINTS.items()},
@@ -74,8 +76,6 @@ def tools_from(node: Node) -> list[Tool]:
         read_only=said.get("read_only", False),
         idempotent=said.get("idempotent", False),
     )
-    if hints is not None:
-        hints.find("title")
     beside = {} if hints is None else {f"annotations/{key}": value for key, value in carry.extra_of(hints).items()}
     return [Tool(definition=definition, at=node.at, extra=beside | carry.extra_of(node), places=places)]
 
@@ -93,7 +93,7 @@ def _tool(tool: Tool, out: Writing) -> JsonObject:
         written["title"] = definition.title
     if definition.description:
         written["description"] = definition.description
-    written["inputSchema"] = carry.schema_to(definition)
+    written["inputSchema"] = carry.tool_schema(tool, out, _TITLE)
     if definition.output_schema is not None:
         written["outputSchema"] = definition.output_schema
     hints = {hint: True for hint, field in _HINTS.items() if getattr(definition, field)}
@@ -122,6 +122,8 @@ def calls_from(node: Node) -> list[Call]:
         **carry.args_from(inner.find("arguments")),
     )
     inner.lose_unread(f"{_TITLE}: only the name and the arguments of a call are carried")
+    if inner is not node:
+        node.lose_unread(f"{_TITLE}: only the parameters of a request are carried", but=("jsonrpc", "method"))
     return [call]
 
 
@@ -143,6 +145,8 @@ def results_from(node: Node) -> list[Result]:
     said = [part for block in inner.find_items("content") for part in _block(block)]
     parts += [part for part in said if structured is None or not _repeats(part, structured.value)]
     inner.lose_unread(f"{_TITLE}: only the content and the error flag of a result are carried")
+    if inner is not node:
+        node.lose_unread(f"{_TITLE}: only the result of an answer is carried", but=("jsonrpc",))
     return [
         Result(
             id=None if call_id is None else str(call_id.value),
@@ -168,6 +172,8 @@ def _block(node: Node) -> Iterator[ResultPart]:
         resource = node.need("resource")
         mime_type = resource.find_text("mimeType") or "application/octet-stream"
         yield Blob(mime_type=mime_type, data=blob.text, name=resource.find_text("uri"), at=node.at)
+        resource.find("blob")
+        resource.lose_unread(f"{_TITLE}: only the bytes of a resource are carried")
     elif kind == "resource" and (text := node.need("resource").find("text")) is not None:
         resource = node.need("resource")
         resource.find("text")

@@ -30,6 +30,8 @@ _BLOCKS = (
     "text", "image_url", "input_audio", "file", "refusal", "input_text", "output_text", "input_image", "input_file",
 )  # fmt: skip
 _ITEMS: dict[str, frozenset[Kind]] = {
+    "custom_tool_call": frozenset({"call", "history"}),
+    "custom_tool_call_output": frozenset({"result", "history"}),
     "function_call": frozenset({"call", "history"}),
     "function_call_output": frozenset({"result", "history"}),
     "reasoning": frozenset({"history"}),
@@ -129,18 +131,27 @@ def calls_from(node: Node) -> list[Call]:
     """One call, or those of a message, of an answer or of its choice."""
     for key in ("choices", "tool_calls", "output"):
         if (listed := node.find(key)) is not None:
+            node.find("role", "object", "index")
+            node.lose_unread("only the calls are converted")
             return [call for item in listed.items for call in calls_from(item)]
     if (inside := node.find("message")) is not None:
+        node.find("index")
+        node.lose_unread("only the calls are converted")
         return calls_from(inside)
     if node.find("role") is not None and node.find("function_call") is None:
+        node.lose_unread("only the calls are converted")
         return []
     call = _call(node)
     return [] if call is None else [call]
 
 
 def _call(node: Node) -> Call | None:
+    kind = node.find_text("type")
+    if kind in ("custom", "custom_tool_call"):
+        return _custom_call(node)
     inner = node.find("function", "function_call") or node
-    if node.find_text("type") not in (None, "function", "function_call"):
+    if kind not in (None, "function", "function_call"):
+        node.lose(kind, f"{_TITLE}: a call of this type is made at OpenAI, and nowhere else")
         return None
     call = Call(
         name=inner.need("name").text,
@@ -149,19 +160,31 @@ def _call(node: Node) -> Call | None:
         **carry.args_from(inner.find("arguments")),
     )
     node.lose_unread(f"{_TITLE}: only the name, the arguments and the id of a call are carried")
+    if inner is not node:
+        inner.lose_unread(f"{_TITLE}: only the name, the arguments and the id of a call are carried")
     return call
+
+
+def _custom_call(node: Node) -> Call:
+    """The call of a tool that takes plain text."""
+    inner = node.find("custom") or node
+    text = inner.find_text("input") or ""
+    call_id = node.find_text("call_id" if "call_id" in node.object else "id")
+    node.lose_unread(f"{_TITLE}: only the name, the input and the id of a call are carried")
+    return Call(
+        name=inner.need("name").text, args={"input": text}, raw=text, is_custom=True, id=call_id, at=node.at
+    )  # fmt: skip
 
 
 def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
     """Calls as a message of the assistant lists them."""
-    return [
-        {
-            "id": call.id,
-            "type": "function",
-            "function": {"name": call.name, "arguments": carry.args_text(carry.unsigned(call, out))},
-        }
-        for call in calls
-    ]
+    return [_call_to(carry.unsigned(call, out)) for call in calls]
+
+
+def _call_to(call: Call) -> JsonObject:
+    if call.is_custom:
+        return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.raw}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": carry.args_text(call)}}
 
 
 def results_from(node: Node) -> list[Result]:
@@ -223,7 +246,7 @@ def history_from(node: Node) -> list[Turn]:
         last = turns[-1] if turns else None
         if last is not None and _continues(last, turn):
             turns[-1] = Turn(role=last.role, items=(*last.items, *turn.items), at=last.at)
-        elif turn.items:
+        else:
             turns.append(turn)
     return turns
 
@@ -249,9 +272,9 @@ def _continues(last: Turn, turn: Turn) -> bool:
 
 def _turn(node: Node) -> Turn:
     kind = node.find_text("type")
-    if kind == "function_call":
+    if kind in ("function_call", "custom_tool_call"):
         return Turn(role="model", items=tuple(calls_from(node)), at=node.at)
-    if kind == "function_call_output":
+    if kind in ("function_call_output", "custom_tool_call_output"):
         return Turn(role="user", items=tuple(results_from(node)), at=node.at)
     if kind not in (None, "message"):
         role = "model" if kind == "reasoning" else "user"
@@ -267,17 +290,18 @@ def _turn(node: Node) -> Turn:
     items += [call for item in node.find_items("tool_calls") if (call := _call(item)) is not None]
     if (legacy := node.find("function_call")) is not None:
         items.append(Call(name=legacy.need("name").text, at=legacy.at, **carry.args_from(legacy.find("arguments"))))
+        legacy.lose_unread(f"{_TITLE}: only the name and the arguments of a call are carried")
     node.lose_unread(f"{_TITLE}: only the role, the content and the calls of a message are carried")
     return Turn(role=_SPEAKERS[role], items=tuple(items), at=node.at)
 
 
 def _refused(node: Node) -> Text:
     node.lose("refusal", "only OpenAI tells a refusal from an answer", "carried as text")
-    return Text(text=node.text, at=node.at)
+    return Text(text=node.text, at=node.at, is_refusal=True)
 
 
 def _said(content: Node | None) -> Iterator[Item]:
-    if content is None or content.value == "":
+    if content is None:
         return
     if isinstance(content.value, str):
         yield Text(text=content.value, at=content.at)
@@ -289,8 +313,7 @@ def _said(content: Node | None) -> Iterator[Item]:
 def _block(node: Node) -> Iterator[Text | Blob | Other]:
     kind = node.need("type").text
     if kind in ("text", "input_text", "output_text"):
-        if text := node.need("text").text:
-            yield Text(text=text, at=node.at)
+        yield Text(text=node.need("text").text, at=node.at)
     elif kind == "refusal":
         yield _refused(node.need("refusal"))
     elif kind in ("image_url", "input_image"):
@@ -302,10 +325,13 @@ def _block(node: Node) -> Iterator[Text | Blob | Other]:
         audio = node.need("input_audio")
         named = audio.need("format").text
         yield Blob(mime_type=_AUDIO.get(named, f"audio/{named}"), data=audio.need("data").text, at=node.at)
+        audio.lose_unread(f"{_TITLE}: only the sound itself is carried")
     elif kind in ("file", "input_file") and (file := node.find("file") or node).find("file_data") is not None:
         node.find("filename")
         url, name = file.need("file_data").text, file.find_text("filename")
         yield carry.blob_from_url(url, node.at, mime_type="application/pdf", name=name)
+        if file is not node:
+            file.lose_unread(f"{_TITLE}: only the file itself is carried")
     else:
         yield Other(raw=node.object, keyword=kind, at=node.at)
         return
@@ -318,18 +344,25 @@ def history_to(turns: Sequence[Turn], out: Writing) -> Any:
 
 
 def _messages(turn: Turn, out: Writing) -> Iterator[JsonObject]:
-    items = list(carry.standing(turn.items, out, _TITLE, (Text, Blob, Call, Result)))
+    items = carry.standing(turn, out, _TITLE, (Text, Blob, Call, Result))
+    carry.report_order(turn, items, out, _TITLE, Result, (Text, Blob, Other), Call)
     results = [item for item in items if isinstance(item, Result)]
     yield from results_to(results, out)
     calls = [item for item in items if isinstance(item, Call)]
     items = [item for item in items if not isinstance(item, Other) or _has_block(item, out)]
-    blocks = [_block_to(item, turn.role, out) for item in items if isinstance(item, (Text, Blob, Other))]
-    if calls and isinstance(items[-1], Text):
-        out.lose(turn.at, "content", f"{_TITLE}: a message holds its text apart from its calls", "the text stands first")
-    if not blocks and not calls:
+    refusal = next((item for item in items if isinstance(item, Text) and _is_field(item, out)), None)
+    said = [item for item in items if isinstance(item, (Text, Blob, Other)) and item is not refusal]
+    blocks = [_block_to(item, turn.role, out) for item in said]
+    if not blocks and not calls and (results or not out.is_same):
         return
     message: JsonObject = {"role": {"model": "assistant"}.get(turn.role, turn.role), "content": _content(blocks)}
+    message |= {"refusal": refusal.text} if refusal is not None else {}
     yield message | ({"tool_calls": calls_to(calls, out)} if calls else {})
+
+
+def _is_field(item: Text, out: Writing) -> bool:
+    """Whether a refusal stands in a field of its own, as it came."""
+    return item.is_refusal and out.is_same and "/content/" not in item.at
 
 
 def _has_block(item: Other, out: Writing) -> bool:
@@ -354,6 +387,8 @@ def _block_to(item: Text | Blob | Other, role: str, out: Writing) -> JsonObject:
         if block is not None:
             return block
         item = carry.media_stub(item, out, f"{_TITLE}: no place for media of this type in a message of this role")
+    if item.is_refusal and out.is_same:
+        return {"type": "refusal", "refusal": item.text}
     return {"type": "text", "text": item.text}
 
 

@@ -1,7 +1,8 @@
 """Calls and results of a history, each with the id and name that belong to it.
 
-A result goes to the call with its id, else to the first open call of its name. Ids are made up only where a format needs
-them and the source has none, always in the same way, and are left out again where a format can do without. Knows no format.
+A result goes to an open call with its id, else to one of its name: of those in the newest exchange that has any, to the
+first. Ids are made up only where a format needs them and the source has none, always in the same way, and are left out again
+where a format can do without. Knows no format.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class _Open:
     """A call that has no result yet, as it was and as it is now."""
 
     number: int
+    exchange: int
+    """How often the other side had spoken before it. Some systems count their ids from zero every time."""
     given: Call
     call: Call
 
@@ -84,15 +87,16 @@ def paired(turns: Sequence[Turn], target: Format, out: Writing) -> list[Turn]:
     ids = _Ids(target, taken, out)
     waiting: list[_Open] = []
     result: list[Turn] = []
-    number = 0
+    number = exchange = 0
     for turn in turns:
+        exchange += turn.role != "model"
         items = list(turn.items)
         answers: list[tuple[float, Result]] = []
         for place, item in enumerate(items):
             if isinstance(item, Call):
                 number += 1
                 items[place] = call = replace(item, id=ids.of_call(item))
-                waiting.append(_Open(number, item, call))
+                waiting.append(_Open(number, exchange, item, call))
             elif isinstance(item, Result):
                 answers.append(_answer(item, waiting, ids))
         if target.ids is None:
@@ -111,11 +115,17 @@ def _answer(result: Result, waiting: list[_Open], ids: _Ids) -> tuple[float, Res
     return answered.number, replace(result, id=answered.call.id, name=answered.call.name)
 
 
-def _place(result: Result, waiting: list[_Open]) -> int | None:
+def _place(result: Result, waiting: Sequence[_Open]) -> int | None:
     if result.id is not None:
         same = [place for place, call in enumerate(waiting) if call.given.id == result.id]
-        if same:
-            return same[-1]  # Some systems count from zero in every turn.
-        if result.name is None:
-            return None
-    return next((place for place, call in enumerate(waiting) if result.name in (None, call.given.name)), None)
+        if same or result.name is None:
+            return _first_of_newest(same, waiting)
+    named = [place for place, call in enumerate(waiting) if result.name in (None, call.given.name)]
+    return _first_of_newest(named, waiting)
+
+
+def _first_of_newest(places: Sequence[int], waiting: Sequence[_Open]) -> int | None:
+    if not places:
+        return None
+    newest = waiting[places[-1]].exchange
+    return next(place for place in places if waiting[place].exchange == newest)

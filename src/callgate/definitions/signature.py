@@ -82,7 +82,7 @@ def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping
             the method belongs to.
     """
     try:
-        raw = _raw_signature(fn)
+        raw = _dispatching(fn, _raw_signature(fn))
     except (ValueError, TypeError) as error:
         raise ToolNotDeclarable(
             f"tool {tool_name!r}: {fn!r} has no readable signature ({error}); wrap it in a function with annotations"
@@ -93,7 +93,8 @@ def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping
     parameters = tuple(
         _parameter(parameter, scope, tool_name) for name, parameter in raw.parameters.items() if name not in bound
     )
-    if len(chain) == 1 and parameters and parameters[0].name == "self" and not parameters[0].is_annotated:
+    is_written_so = len(chain) == 1 or _dispatches(fn)
+    if is_written_so and parameters and parameters[0].name == "self" and not parameters[0].is_annotated:
         raise ToolNotDeclarable(
             f"tool {tool_name!r}: this is a method without its object, and no model can give it one; pass it bound to one, "
             "as in tools=[store.find]"
@@ -238,6 +239,27 @@ def _raw_signature(fn: Callable[..., Any]) -> inspect.Signature:
 
         return inspect.signature(fn, annotation_format=Format.FORWARDREF)
     return inspect.signature(fn)
+
+
+def _dispatches(fn: Any) -> bool:
+    return callable(getattr(fn, "register", None)) and hasattr(fn, "__wrapped__")
+
+
+def _dispatching(fn: Any, raw: inspect.Signature) -> inspect.Signature:
+    """The signature as `functools.singledispatch` takes it, which looks at the first argument and not at its name.
+
+    A method of that kind is bound, and shows the signature of the function that it is not bound to.
+    """
+    if not _dispatches(fn):
+        return raw
+    parameters = list(raw.parameters.values())
+    code: Any = getattr(fn, "__code__", None)
+    made_by: str = code.co_qualname if isinstance(code, types.CodeType) else cast("type[Any]", type(fn)).__qualname__
+    if "singledispatchmethod" in made_by and _closure(fn).get("obj", ABSENT) is not None:
+        parameters = parameters[1:]
+    if parameters and parameters[0].kind is _Kind.POSITIONAL_OR_KEYWORD:
+        parameters[0] = parameters[0].replace(kind=_Kind.POSITIONAL_ONLY)
+    return raw.replace(parameters=parameters)
 
 
 def _taken_names(chain: list[Any]) -> frozenset[str]:

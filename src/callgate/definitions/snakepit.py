@@ -22,6 +22,7 @@ __all__ = ["SNAKEPIT"]
 _TITLE = "snakepit"
 _KEEPS = ("metadata", "supports_streaming")
 _PARAMETERS = "/parameters"
+_TYPES_DEPTH_MAX = 32
 
 _SCHEMAS: dict[str, JsonObject] = {
     "str": {"type": "string"}, "string": {"type": "string"}, "int": {"type": "integer"}, "integer": {"type": "integer"},
@@ -89,15 +90,18 @@ def _property(node: Node) -> JsonObject:
     return schema
 
 
-def _schema_of(written: str, node: Node) -> JsonObject:
+def _schema_of(written: str, node: Node, depth: int = 0) -> JsonObject:
     """The schema of a type's name: `str`, `list[int]`, `optional[str]`, `str | none`."""
     name = written.strip()
+    if depth > _TYPES_DEPTH_MAX:
+        node.lose("type", f"types are nested deeper than {_TYPES_DEPTH_MAX} levels", "any value is allowed")
+        return {}
     options = [option.strip() for option in _split(name, "|")]
     if len(options) > 1:
-        return _any_of([_schema_of(option, node) for option in options])
+        return _any_of([_schema_of(option, node, depth + 1) for option in options])
     if generic := _GENERIC.fullmatch(name):
         outer, parts = generic[1].lower(), [part for part in _split(generic[2], ",") if part.strip() != "..."]
-        inner = [_schema_of(part, node) for part in parts]
+        inner = [_schema_of(part, node, depth + 1) for part in parts] or [{}]
         if outer == "optional":
             return _any_of([*inner, {"type": "null"}])
         if outer == "union":
@@ -117,14 +121,14 @@ def _schema_of(written: str, node: Node) -> JsonObject:
 
 def _split(text: str, separator: str) -> list[str]:
     """The text at the separators that stand in no brackets."""
-    parts, depth = [""], 0
-    for character in text:
+    parts: list[str] = []
+    begin = depth = 0
+    for place, character in enumerate(text):
         depth += (character == "[") - (character == "]")
         if character == separator and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
+            parts.append(text[begin:place])
+            begin = place + 1
+    return [*parts, text[begin:]]
 
 
 def _any_of(options: list[JsonObject]) -> JsonObject:

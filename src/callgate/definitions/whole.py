@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from callgate.schema.refs import Place, Source, as_list, as_mapping
+from callgate.schema.refs import Place, Source, as_list, as_mapping, with_references
+from callgate.schema.shape import TYPES_OF
 from callgate.types import JsonObject
 
-__all__ = ["without_root_unions"]
+__all__ = ["with_open_root", "without_root_unions"]
 
 _UNIONS = ("anyOf", "oneOf")
 _DEPTH_MAX = 5
@@ -54,6 +55,34 @@ def without_root_unions(schema: Mapping[str, Any], refused: Sequence[str]) -> tu
         if keyword in found and merged.words:
             found[keyword] = "merged into one object; what is needed when is said in the description"
     return whole, found
+
+
+_OTHERS = ["array", "boolean", "null", "number", "string"]
+_OF_OBJECTS = frozenset(word for word, types in TYPES_OF.items() if types == frozenset({"object"})) | {
+    "$comment", "$defs", "$id", "$ref", "$schema", "default", "definitions", "deprecated", "description", "examples", "id",
+    "title",
+}  # fmt: skip
+
+
+def with_open_root(schema: JsonObject, given: Mapping[str, Any]) -> tuple[JsonObject, bool]:
+    """A schema whose root takes objects only where `given` took others as well, with references to the root that still do.
+
+    The second value says whether they take more than before.
+    """
+    source = Source(schema)
+
+    def is_root(place: Place, keyword: str) -> bool:
+        target = source.followed(place, keyword)
+        return target is not None and not target.pointer
+
+    holder = "definitions" if "definitions" in schema or source.draft <= 7 else "$defs"
+    definitions = as_mapping(schema.get(holder))
+    name = next(name for name in ("any", *map(str, range(len(definitions) + 1))) if name not in definitions)
+    opened = with_references(source, lambda place, keyword: f"#/{holder}/{name}" if is_root(place, keyword) else None)
+    if opened is None:
+        return schema, False
+    any_value = {"anyOf": [{"$ref": "#"}, {"type": _OTHERS}]}
+    return {**opened, holder: {**as_mapping(opened.get(holder)), name: any_value}}, not _OF_OBJECTS.issuperset(given)
 
 
 class _Merger:

@@ -150,9 +150,10 @@ def _text(file: BinaryIO) -> str:
 
 
 def _skip(file: BinaryIO, length: int) -> None:
-    # Seeking past the end would go unnoticed.
-    if len(file.read(length)) < length:
+    # Seeking past the end would go unnoticed, and what is claimed need not fit into memory.
+    if length > os.fstat(file.fileno()).st_size - file.tell():
         raise EOFError
+    file.seek(length, os.SEEK_CUR)
 
 
 def kv_bytes(head: GgufHead, context: int) -> int:

@@ -301,8 +301,8 @@ def _parsed_rule(line: str) -> tuple[list[str], bool, bool] | None:
     if text.startswith("#"):
         return None
     # Spaces at the end count only behind a backslash.
-    while text.endswith(" ") and not text.endswith("\\ "):
-        text = text[:-1]
+    bare = text.rstrip(" ")
+    text = f"{bare} " if bare.endswith("\\") and len(bare) < len(text) else bare
     negated = text.startswith("!")
     text = text.removeprefix("!")
     folders_only = text.endswith("/")

@@ -23,6 +23,10 @@ from callgate.types import Limits, Media, ToolContext
 __all__ = ["LangChainTool"]
 
 
+_BLOCK_MARKS = frozenset({"id", "index", "annotations", "extras"})
+"""What a block of a message may say beside its content. A row of a table that happens to have a type says other things."""
+
+
 class LangChainTool:
     """Runs one LangChain tool."""
 
@@ -37,13 +41,15 @@ class LangChainTool:
         model = tool.args_schema
         self._model = model if isinstance(model, type) and issubclass(model, BaseModel) else None
         declared: Any = definition.input_schema.get("properties", {})
-        self._has_injected = self._model is not None and len(self._model.model_fields) > len(declared)
+        self._injected = frozenset(self._model.model_fields if self._model is not None else ()) - frozenset(declared)
         kind: Any = type(tool)
         self._is_sync = kind._arun is cast("Any", BaseTool)._arun or getattr(tool, "coroutine", tool) is None
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """What the validators of the tool's own model refuse, beyond its schema."""
-        if self._model is None or self._has_injected:
+        if given := sorted(self._injected.intersection(args)):
+            return tuple(f"{name}: is not for a model to say" for name in given)
+        if self._model is None or self._injected:
             return ()
         try:
             self._model.model_validate(dict(args))
@@ -55,7 +61,7 @@ class LangChainTool:
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
         """Calls the tool. Arguments that LangChain injects need the whole call, and its answer is then text."""
         given: Any = dict(args)
-        if self._has_injected:
+        if self._injected:
             given = ToolCall(type="tool_call", name=self.definition.name, args=given, id=context.call_id)
         try:
             if self._is_sync:
@@ -87,11 +93,13 @@ def _opened(value: Any) -> object:
 
 def _block(block: Any) -> str | Media | None:
     match block:
-        case {"type": "text", "text": str(text)}:
+        case {"type": "text", "text": str(text), **rest} if rest.keys() <= _BLOCK_MARKS:
             return text
-        case {"type": "image" | "audio" | "file", "base64": str(data), "mime_type": str(kind)}:
+        case {"type": "image" | "audio" | "file", "base64": str(data), "mime_type": str(kind), **rest} if (
+            rest.keys() <= _BLOCK_MARKS
+        ):
             return media_from(data, kind)
-        case {"type": "image_url", "image_url": {"url": str(url)}}:
+        case {"type": "image_url", "image_url": {"url": str(url)}, **rest} if rest.keys() <= _BLOCK_MARKS:
             return media_from_url(url)
         case _:
             return None

@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ValidationError
 from pydantic_ai import RunContext, Tool
@@ -163,7 +163,11 @@ async def _awaited(value: Any) -> None:
 
 def _value(value: Any) -> object:
     if isinstance(value, ToolReturn):
-        value = value.return_value  # pyright: ignore[reportUnknownVariableType, reportUnknownMemberType]
+        # What an agent would show the model besides stands behind the value.
+        shown: Any = value.content or []  # pyright: ignore[reportUnknownMemberType]
+        said: Any = value.return_value  # pyright: ignore[reportUnknownMemberType]
+        more = [shown] if isinstance(shown, str) else list(shown)
+        return _value([said, *more] if more else said)
     if isinstance(value, BinaryContent):
         return Media(data=value.data, mime_type=value.media_type)
-    return value  # pyright: ignore[reportUnknownVariableType]
+    return [_value(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value

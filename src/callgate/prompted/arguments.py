@@ -16,9 +16,10 @@ from callgate.errors import JsonError
 
 __all__ = ["ArgumentsError", "read_arguments", "read_object"]
 
-_FENCED = re.compile(r"```(?:[\w-]+(?=\s))?\s*(.*?)\s*```", re.DOTALL)
+_FENCE_TAG = re.compile(r"[\w-]++(?=\s)")
 _KEYWORD = re.compile(r"([^\W\d]\w*)\s*=(?!=)")
 _INT_DIGITS_MAX = 4_300
+_INT_BITS_MAX = 14_000
 _BLANKS = " \t\r\n\ufeff"
 
 
@@ -56,25 +57,47 @@ def read_object(text: str) -> dict[str, Any] | None:
 
 
 def _value(text: str) -> tuple[Any, list[str]]:
+    """The value as JSON, out of one code fence where there is one, or repaired."""
+    try:
+        return _json(text)
+    except JsonError as error:
+        why_not_json = error
+    unfenced = _without_fence(text)
+    if unfenced is None:
+        return _repaired(text, why_not_json)
+    try:
+        value, notes = _json(unfenced)
+    except JsonError as error:
+        value, notes = _repaired(unfenced, error)
+    return value, ["A code fence around the arguments was removed.", *notes]
+
+
+def _json(text: str) -> tuple[Any, list[str]]:
     stripped = text.strip(_BLANKS)
     if not stripped:
         return None, []
-    try:
-        value = strict_json.parse_isolating(stripped)
-    except JsonError as error:
-        return _repaired(text, str(error).removeprefix("not valid JSON: "))
+    value = strict_json.parse_isolating(stripped)
     if bad := strict_json.first_bad(value):
         raise ArgumentsError(f"the arguments cannot be used: {bad}")
+    lost = strict_json.lost_by_reading(stripped)
+    notes = [sentence for what, sentence in _LOST.items() if what in lost]
     if strict_json.was_replaced(value):
-        return strict_json.mended(value), ["Characters that are not valid Unicode were replaced by U+FFFD."]
-    return value, []
+        return strict_json.mended(value), [*notes, "Characters that are not valid Unicode were replaced by U+FFFD."]
+    return value, notes
 
 
-def _repaired(text: str, why_not_json: str) -> tuple[Any, list[str]]:
-    fenced = _FENCED.fullmatch(text.strip(_BLANKS))
-    if fenced is not None:
-        value, notes = _value(fenced[1])
-        return value, ["A code fence around the arguments was removed.", *notes]
+def _without_fence(text: str) -> str | None:
+    """The text inside a code fence around all of it, or None. A fence inside a fence is left to be refused."""
+    stripped = text.strip(_BLANKS)
+    run = len(stripped) - len(stripped.lstrip("`"))
+    if run < 3 or len(stripped) < 2 * run or not stripped.endswith("`" * run):
+        return None
+    inside = stripped[run:-run]
+    tag = _FENCE_TAG.match(inside)
+    return inside[tag.end() :] if tag else inside
+
+
+def _repaired(text: str, why_not_json: JsonError) -> tuple[Any, list[str]]:
     # The line ends behind it stay: a comment needs one.
     reader = _Loose(strict_json.without_surrogates(text.lstrip(_BLANKS)))
     try:
@@ -82,7 +105,8 @@ def _repaired(text: str, why_not_json: str) -> tuple[Any, list[str]]:
     except ArgumentsError as error:
         if reader.hopeless:
             raise
-        raise ArgumentsError(f"the arguments are not valid JSON ({error}; {why_not_json})") from None
+        because = str(why_not_json).removeprefix("not valid JSON: ")
+        raise ArgumentsError(f"the arguments are not valid JSON ({error}; {because})") from None
     return value, list(reader.notes)
 
 
@@ -118,7 +142,7 @@ class _Loose:
             if keyword is None:
                 raise self.error("expected a keyword argument")
             self.place = keyword.end()
-            found[keyword[1]] = self.value(1)
+            self.put(found, keyword[1], self.value(1))
             self.space()
             if not self.taken(","):
                 return found
@@ -148,9 +172,14 @@ class _Loose:
             self.space()
             if not self.taken(":"):
                 raise self.error("expected ':' behind a key")
-            found[key] = self.value(depth)
+            self.put(found, key, self.value(depth))
             comma = self.separator("}")
         return found
+
+    def put(self, found: dict[str, Any], key: str, value: Any) -> None:
+        if key in found:
+            self.note(_LOST["keys"])
+        found[key] = value
 
     def key(self) -> str:
         if self.at_string():
@@ -202,15 +231,15 @@ class _Loose:
         return self.smart and char in _SMART and bool(char)
 
     def strings(self) -> str:
-        text = self.string()
+        texts = [self.string()]
         while self.is_python:  # Python joins strings that stand side by side.
             mark = self.place
             self.space()
             if not self.at_string():
                 self.place = mark
                 break
-            text += self.string()
-        return text
+            texts.append(self.string())
+        return "".join(texts)
 
     def string(self) -> str:
         prefix = self.text[self.place] if self.text[self.place].isalpha() else ""
@@ -289,20 +318,26 @@ class _Loose:
         if not math.isfinite(value):
             self.hopeless = True
             raise ArgumentsError(f"the arguments cannot be used: the number {written[:40]} is beyond the range of a double")
+        if not strict_json.is_exact(written):
+            self.note(_LOST["digits"])
         return value
 
     def space(self) -> None:
-        match = _SPACE.match(self.text, self.place)
-        assert match is not None
-        if "/" in match[0]:
-            self.note("Comments were left out.")
-        self.place = match.end()
-        if self.is_python and self.text.startswith("#", self.place):
-            end = self.text.find("\n", self.place)
-            if end < 0:  # The bracket that seemed to end the call stands in the comment, and more arguments may follow.
+        """Skip blanks and comments."""
+        while True:
+            match = _SPACE.match(self.text, self.place)
+            assert match is not None
+            if "/" in match[0]:
+                self.note("Comments were left out.")
+            self.place = match.end()
+            if not (self.is_python and self.text.startswith("#", self.place)):
+                return
+            self.place = self.text.find("\n", self.place)
+            if (
+                self.place < 0
+            ):  # The bracket that seemed to end the call stands in the comment, and more arguments may follow.
+                self.place = len(self.text)
                 raise self.error("a comment hides the end of the call")
-            self.place = end
-            self.space()
 
     def taken(self, char: str) -> bool:
         if not self.text.startswith(char, self.place):
@@ -320,14 +355,23 @@ class _Loose:
 
 
 def _python_number(written: str) -> int | float | None:
+    # Other words are no literals, and a long chain of attributes is more than the parser of Python can take.
+    if not _PYTHON_NUMBER.fullmatch(written) or len(written) > _INT_DIGITS_MAX:
+        return None
     try:
         value = ast.literal_eval(written)
     except (ValueError, SyntaxError):
         return None
-    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-    return value if is_number and math.isfinite(value) else None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and value.bit_length() <= _INT_BITS_MAX else None
 
 
+_LOST = {
+    "keys": "A key stood there twice; the last value counts.",
+    "digits": "A number with more digits than a double holds was rounded.",
+}
 _SMART = {"“": "”", "‘": "’"}
 _STRINGS: dict[str, re.Pattern[str]] = {
     close: re.compile(rf"((?:[^{close}\\]++|\\.)*+){close}", re.DOTALL) for close in "\"'”’"
@@ -339,6 +383,7 @@ _PREFIXED = re.compile(r"[rRuU][\"']")
 _SPACE = re.compile(r"(?:[\s\ufeff]++|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/)*+")
 _IDENTIFIER = re.compile(r"[^\W\d][\w$]*+|\$[\w$]*+")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?(?:[eE][+-]?[0-9]++)?(?![\w.])")
+_PYTHON_NUMBER = re.compile(r"[+-]?(?:0[xXoObB]\w++|[0-9][0-9_]*+(?:\.[0-9_]*+)?|\.[0-9][0-9_]*+)(?:[eE][0-9_]++)?")
 _WORD = re.compile(r"[+-]?[\w.]++")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from typing import NamedTuple
 
 __all__ = [
     "ALONE", "CHAINED", "CHAINED_ALONE", "CLOSING", "CLOSING_BEGINS", "FENCE", "HEAD", "HEAD_BEGINS", "HEAD_MAX", "INDENT",
-    "INTERESTING", "MARKER", "MARKER_BEGINS", "NEXT_BEGINS", "TRAILING", "UNWRAPPED_TAGS", "block_after",
-    "mentions_behind_sentences",
+    "INTERESTING", "MARKER", "MARKER_BEGINS", "NEXT_BEGINS", "TRAILING", "UNWRAPPED_TAGS", "Block",
+    "block_after", "mentions_behind_sentences",
 ]  # fmt: skip
 
 HEAD_MAX = 1_024
@@ -23,13 +24,13 @@ UNWRAPPED_TAGS = frozenset({"", "tool_call", "tool_code", "tool", "text", "plain
 
 _BLANK_CHARS = r" \t\u00a0\u3000\ufeff\u200b-\u200d\u2060"
 _B = f"[{_BLANK_CHARS}]"
-_BULLET = rf"(?:[-*+]|[0-9]{{1,9}}[.)]){_B}+"
-_MARK = rf"(?P<bold>\*\*)?TOOL_CALL{_B}*[:：]"
-_UNBOLD = rf"{_B}*(?(bold)(?:(?P<closed>\*\*){_B}*)?|)"
-_NAME = r"(?P<quote>[`\"'])?(?P<name>[^\W\d][\w.:/-]*)(?(quote)(?P=quote)|)"
-_OPENING = rf"{_UNBOLD}(?:(?P<object>\{{)|{_NAME}{_B}*(?P<open>[({{]))"
-_ENDING = rf"{_UNBOLD}{_NAME}[{_BLANK_CHARS};.]*(?:\*\*)?[{_BLANK_CHARS};.]*\r?"
-_BETWEEN = f"[{_BLANK_CHARS},;]*"
+_BULLET = rf"(?:[-*+]|[0-9]{{1,9}}[.)]){_B}++"
+_MARK = rf"(?P<bold>\*\*)?TOOL_CALL{_B}*+[:：]"
+_UNBOLD = rf"{_B}*+(?(bold)(?:(?P<closed>\*\*){_B}*+)?|)"
+_NAME = r"(?P<quote>[`\"'])?(?P<name>[^\W\d][\w.:/-]*+)(?(quote)(?P=quote)|)"
+_OPENING = rf"{_UNBOLD}(?:(?P<object>\{{)|{_NAME}{_B}*+(?P<open>[({{]))"
+_ENDING = rf"{_UNBOLD}{_NAME}[{_BLANK_CHARS};.]*+(?:\*\*)?[{_BLANK_CHARS};.]*+\r?"
+_BETWEEN = f"[{_BLANK_CHARS},;]*+"
 
 INDENT = re.compile(f"{_B}*+")
 MARKER = re.compile(f"(?:{_BULLET})?{_MARK}")
@@ -51,9 +52,10 @@ def _beginnings(letters: Iterable[str], rest: str) -> str:
     return pattern
 
 
-_NAME_BEGINS = rf"{_B}*\*{{0,2}}{_B}*[`\"']?(?:[^\W\d][\w.:/-]*)?[`\"']?[{_BLANK_CHARS};.]*\*{{0,2}}[{_BLANK_CHARS};.]*\r?"
-_MARK_BEGINS = _beginnings("TOOL_CALL", f"{_B}*(?:[:：])?")
-_HEAD_BEGINS = _beginnings("TOOL_CALL", f"{_B}*(?:[:：]{_NAME_BEGINS})?")
+_END_BEGINS = rf"[{_BLANK_CHARS};.]*+\*{{0,2}}[{_BLANK_CHARS};.]*+\r?"
+_NAME_BEGINS = rf"{_B}*+\*{{0,2}}{_B}*+[`\"']?(?:[^\W\d][\w.:/-]*+)?[`\"']?{_END_BEGINS}"
+_MARK_BEGINS = _beginnings("TOOL_CALL", f"{_B}*+(?:[:：])?")
+_HEAD_BEGINS = _beginnings("TOOL_CALL", f"{_B}*+(?:[:：]{_NAME_BEGINS})?")
 _BULLET_BEGINS = r"[-*+]|[0-9]{1,9}[.)]?"
 _TAG_BEGINS = "|".join(sorted({tag[:length] for tag in UNWRAPPED_TAGS for length in range(len(tag) + 1)}, reverse=True))
 _FENCE_BEGINS = rf"`{{1,2}}|`{{3,}}[ \t]*(?:{_TAG_BEGINS})[ \t]*\r?"
@@ -65,37 +67,46 @@ NEXT_BEGINS = re.compile(rf"{_BETWEEN}(?:\*|(?:\*\*)?{_HEAD_BEGINS})")
 CLOSING = re.compile(r"[ \t]*(`+|~+)[ \t]*\r?\n?")
 CLOSING_BEGINS = re.compile(r"[ \t]*`*[ \t]*\r?")
 
-FENCE = re.compile(rf"{_B}*(?:{_BULLET})?(?P<run>`{{3,}}|~{{3,}})(?P<info>[^\n]*)")
+FENCE = re.compile(rf"{_B}*+(?:{_BULLET})?(?P<run>`{{3,}}|~{{3,}})(?P<info>[^\n]*)")
 """The line that opens a code fence. Behind backticks there may be no further backtick: that would be inline code."""
 
-INTERESTING = re.compile(rf"TOOL_CALL{_B}*[:：]{_B}*\S|```|~~~|<!--|<[tT][hH][iI][nN][kK]")
+INTERESTING = re.compile(rf"TOOL_CALL{_B}*+[:：]{_B}*+\S|```|~~~|<!--|<[tT][hH][iI][nN][kK]")
 """A line without any of these can neither be a call nor hide one."""
 
 
 # Blocks that hide calls --------------------------------------------------------------------------------------------------
 
-_OPENERS = {"<!--": "-->", "<think>": "</think>", "<thinking>": "</thinking>"}
+_COMMENT_END, _THOUGHT_END = "-->", "</think>"
+_OPENERS = {"<!--": _COMMENT_END, "<think>": _THOUGHT_END, "<thinking>": _THOUGHT_END}
+_ENDS = {_COMMENT_END: _COMMENT_END, _THOUGHT_END: _THOUGHT_END, "</thinking>": _THOUGHT_END}
 _TOKENS = re.compile(r"`+|<!--|-->|</?think(?:ing)?>", re.IGNORECASE)
-_THOUGHT_ENDS = frozenset({"</think>", "</thinking>"})
 
 
-def block_after(line: str, block: str | None) -> str | None:
-    """The block that is still open behind a line: the text that closes it, or None. Inline code opens nothing."""
+class Block(NamedTuple):
+    """A comment or a thought that is open, and how many of them: thoughts may stand in each other."""
+
+    end: str
+    depth: int = 1
+
+
+def block_after(line: str, block: Block | None) -> Block | None:
+    """The block that is still open behind a line, or None. Inline code opens nothing."""
     if "<" not in line and "-->" not in line:
         return block
     tokens = [token[0].lower() for token in _TOKENS.finditer(line)]
     last_place = {token: place for place, token in enumerate(tokens)}
     code = ""
     for place, token in enumerate(tokens):
-        if block is not None:
-            if token == block or (block in _THOUGHT_ENDS and token in _THOUGHT_ENDS):
-                block = None
+        if block is not None and _ENDS.get(token) == block.end:
+            block, code = (Block(block.end, block.depth - 1) if block.depth > 1 else None), ""
         elif code:
             code = "" if token == code else code
         elif token[0] == "`":
             code = token if last_place[token] > place else ""
-        else:
-            block = _OPENERS.get(token)
+        elif block is None:
+            block = Block(_OPENERS[token]) if token in _OPENERS else None
+        elif block.end == _THOUGHT_END and _OPENERS.get(token) == _THOUGHT_END:
+            block = Block(_THOUGHT_END, block.depth + 1)
     return block
 
 

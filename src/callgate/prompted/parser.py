@@ -66,7 +66,7 @@ class CallParser:
         """The beginning of a line, or what follows a call, as long as it is not known what it is."""
         self._line: list[str] = []
         self._line_is_whole = True
-        self._block: str | None = None
+        self._block: marks.Block | None = None
         self._listing = ""
         """What closes the code fence that we are in."""
         self._call: HeldCall | None = None

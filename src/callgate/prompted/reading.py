@@ -22,9 +22,10 @@ __all__ = ["CallReader", "Written", "midline"]
 PREFIXES = ("default_api.", "functions.")
 """Namespaces of other interfaces that leak into names."""
 
-_PRINTED = re.compile(r"\s*((?:default_api|functions)\.[^\W\d][\w.:/-]*)\s*\((.*)\)\s*", re.DOTALL)
+_PRINTED = re.compile(r"\s*+((?:default_api|functions)\.[^\W\d][\w.:/-]*+)\s*+\(")
 _NAMED = re.compile(r"[\"']name[\"']\s*:\s*[\"']([^\"'\n]{1,256})[\"']")
 _ARGUMENT_KEYS = ("arguments", "args", "parameters", "input")
+_KEYS_NAMED_MAX = 5
 _IGNORED_KEYS = frozenset({"name", "id", "call_id", "type"})
 
 
@@ -87,8 +88,9 @@ class CallReader:
         return self._resolved(name) or name
 
     def _plain(self, name: str, args: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
-        if name == "print" and self._resolved(name) is None and (printed := _PRINTED.fullmatch(args)):
-            read, notes = read_arguments(printed[2])
+        printed = _PRINTED.match(args) if name == "print" and self._resolved(name) is None else None
+        if printed is not None and args.rstrip().endswith(")"):
+            read, notes = read_arguments(args.rstrip()[printed.end() : -1])
             return printed[1], read, ("print() around the call was removed.", *notes)
         read, notes = read_arguments(args)
         return name, read, notes
@@ -107,6 +109,9 @@ class CallReader:
             notes = (*notes, "The arguments were an object encoded as a string.", *more)
         if args is not None and not isinstance(args, dict):
             raise ArgumentsError("the arguments are not an object")
+        if extra := call.keys() - _IGNORED_KEYS - {*keys}:
+            named = ", ".join(f"{key[:40]!r}" for key in sorted(extra)[:_KEYS_NAMED_MAX])
+            notes = (*notes, f"Keys beside the name and the arguments were left out: {named}.")
         return name, cast("dict[str, Any]", args or {}), notes
 
     def _resolved(self, name: str) -> str | None:

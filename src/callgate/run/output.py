@@ -8,6 +8,7 @@ knows nothing of how one is held to a schema.
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
@@ -19,6 +20,7 @@ from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import JsonError, ToolNotDeclarable, UsageError
 from callgate.machine.facts import OutputChecked
 from callgate.schema import check_arguments
+from callgate.schema.refs import Place, Source, as_mapping, with_references
 from callgate.types import JsonObject, ToolDefinition
 
 if TYPE_CHECKING:
@@ -31,7 +33,10 @@ ANSWER = "answer"
 
 PROBLEMS_MAX = 10
 
-_FENCE = re.compile(r"```[A-Za-z0-9_+-]*[ \t]*\n(.*?)```", re.DOTALL)
+_READINGS_MAX = 100
+_TAG = re.compile(r"[\w+-]*+\s*+")
+_OPENING = re.compile(r"\{\s*+[\"}]|\[\s*+[\[\]{\"\w-]")
+_DECODER = json.JSONDecoder()
 
 
 def output_of(kind: Any) -> Output:
@@ -69,14 +74,14 @@ class Output:
     def __init__(self, schema: Mapping[str, Any], adapter: TypeAdapter[Any] | None = None) -> None:
         self.is_wrapped = schema.get("type") != "object"
         self.schema: JsonObject = _wrapped(schema) if self.is_wrapped else dict(schema)
+        self._has_format = any("format" in as_mapping(place.schema) for place in Source(schema).places())
         self._read = adapter and reader_of(adapter)
         self._definition = ToolDefinition(name=ANSWER, input_schema=self.schema)
-        if adapter is None:
-            try:
-                check_arguments(self._definition, {})
-            except ToolNotDeclarable as error:
-                told = str(error).removeprefix(f"tool {ANSWER!r}: ").replace("its input schema", "the schema")
-                raise UsageError(f"output= is not a JSON Schema that can be used: {told}") from None
+        try:
+            check_arguments(self._definition, {})
+        except ToolNotDeclarable as error:
+            told = str(error).removeprefix(f"tool {ANSWER!r}: ").replace("its input schema", "the schema")
+            raise UsageError(f"output= is not a JSON Schema that can be used: {told}") from None
 
     @classmethod
     def told(cls, schema: Mapping[str, Any]) -> Output:
@@ -112,50 +117,68 @@ class Output:
             raise UsageError(f"the answer that is kept does not fit output= any more: {told}") from None
 
     def _problems(self, value: Any) -> OutputChecked | tuple[str, ...]:
-        if self._read is None:
-            checked = check_arguments(self._definition, {ANSWER: value} if self.is_wrapped else _object(value))
-            if checked.problems or not (self.is_wrapped or isinstance(value, dict)):
-                return tuple(checked.problems[:PROBLEMS_MAX]) or ("the answer should be an object",)
-            return OutputChecked(value=checked.args[ANSWER] if self.is_wrapped else dict(checked.args))
-        from pydantic import ValidationError
+        """The value as the schema and then the type take it, or what is wrong with it."""
+        if not self.is_wrapped and not isinstance(value, dict):
+            return ("the answer should be an object",)
+        checked = check_arguments(self._definition, {ANSWER: value} if self.is_wrapped else cast("JsonObject", value))
+        if checked.problems:
+            return tuple(checked.problems[:PROBLEMS_MAX])
+        fitting: Any = checked.args[ANSWER] if self.is_wrapped else dict(checked.args)
+        if self._read is not None:
+            from pydantic import ValidationError
 
-        try:
-            self._read(strict_json.dump(value))
-        except ValidationError as error:
-            return sentences_of(error, value)[:PROBLEMS_MAX]
-        return OutputChecked(value=value)
+            try:
+                self._read(strict_json.dump(fitting))
+            except ValidationError as error:
+                return sentences_of(error, fitting)[:PROBLEMS_MAX]
+        return OutputChecked(value=fitting)
 
     def _values(self, text: str) -> Iterator[Any]:
         """What an answer may be meant to say, the likeliest first: as it is, out of a fence, out of the words around it."""
-        seen: list[str] = []
-        for written in _readings(text):
-            if written in seen:
-                continue
-            seen.append(written)
+        is_json = False
+        for number, written in enumerate(dict.fromkeys(_readings(text))):
             try:
                 value = strict_json.parse(written)
             except JsonError:
                 continue
+            is_json = is_json or not number
             if self.is_wrapped and isinstance(value, dict) and list(cast("JsonObject", value)) == [ANSWER]:
                 yield value[ANSWER]
             yield value
-        if self.is_wrapped:
+        if self.is_wrapped and not (is_json and self._has_format):
             yield strict_json.without_surrogates(text.strip())  # A word or a sentence, without its quotes.
-
-
-def _object(value: Any) -> JsonObject:
-    return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
 def _readings(text: str) -> Iterator[str]:
     stripped = text.strip()
     yield stripped
-    for found in reversed(_FENCE.findall(text)):
-        yield found.strip()
+    yield from _fenced(text)
+    yield from _among_words(stripped)
     for opening, closing in ("{}", "[]"):
         first, last = stripped.find(opening), stripped.rfind(closing)
         if 0 <= first < last:
             yield stripped[first : last + 1]
+
+
+def _fenced(text: str) -> list[str]:
+    """What stands behind the lines that open code fences, or close them, the last first."""
+    found = (piece.partition("\n") for piece in text.split("```")[: -2 * _READINGS_MAX : -1])
+    return [inside.strip() for tag, _, inside in found if _TAG.fullmatch(tag)]
+
+
+def _among_words(text: str) -> list[str]:
+    """Objects and lists between words, the last first. Each that is misread costs a look at the whole text: a few may be."""
+    found: list[str] = []
+    place, misread = 0, 0
+    while misread < _READINGS_MAX and (opening := _OPENING.search(text, place)) is not None:
+        begin = opening.start()
+        try:
+            _, place = _DECODER.raw_decode(text, begin)
+            found.append(text[begin:place])
+        except (RecursionError, ValueError):
+            place = begin + 1
+            misread += 1
+    return found[: -_READINGS_MAX - 1 : -1]
 
 
 def _not_json(text: str) -> str:
@@ -163,9 +186,24 @@ def _not_json(text: str) -> str:
 
 
 def _wrapped(schema: Mapping[str, Any]) -> JsonObject:
-    """The schema of an object with one property; what is defined for `$ref`s moves to its root."""
-    inner = dict(schema)
-    shared = {key: inner.pop(key) for key in ("$defs", "definitions", "$schema") if key in inner}
+    """The schema of an object with one property, and its references led to where the schema stands now.
+
+    What is defined for `$ref`s moves to the root, unless the schema has an address of its own: then they lead there.
+    """
+    source = Source(schema)
+    moved = ("$schema",) if source.root.base else ("$schema", "$defs", "definitions")
+
+    def reference(place: Place, keyword: str) -> str | None:
+        named: Any = place.schema[keyword]
+        if place.base or not isinstance(named, str) or not named.startswith("#"):
+            return None
+        if keyword != "$ref" and source.target(place, keyword) is None:
+            return None
+        is_pointer = named == "#" or (named.startswith("#/") and named.split("/")[1] not in moved)
+        return f"#/properties/{ANSWER}{named[1:]}" if is_pointer else None
+
+    inner = with_references(source, reference) or dict(schema)
+    shared = {key: inner.pop(key) for key in moved if key in inner}
     return {
         **shared,
         "type": "object",

@@ -7,10 +7,8 @@ integer, which JSON Schema accepts and many tools do not. This file knows nothin
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 from urllib.parse import unquote
 
@@ -18,7 +16,7 @@ from callgate.errors import JsonError
 from callgate.schema.problems import readable_path, shown
 from callgate.schema.refs import Place
 from callgate.schema.validator import SchemaValidator, has_ambiguous_keys, plain, real_path
-from callgate.strict_json import parse
+from callgate.strict_json import is_exact, lost_by_reading, parse
 
 if TYPE_CHECKING:
     import jsonschema_rs
@@ -143,9 +141,8 @@ def _number(text: str) -> Any:
         return int(text)
     if not _NUMBER.fullmatch(text):
         return _UNCHANGED
-    value = float(text)
     # More digits than a double can hold, or an exponent beyond its range, would be lost.
-    return value if math.isfinite(value) and Decimal(repr(value)) == Decimal(text) else _UNCHANGED
+    return float(text) if is_exact(text) else _UNCHANGED
 
 
 def _boolean(text: str) -> Any:
@@ -160,7 +157,10 @@ def _json_of(kind: type, opening: str) -> Callable[[str], Any]:
             value = parse(text)
         except JsonError:
             return _UNCHANGED
-        return value if isinstance(value, kind) and not has_ambiguous_keys(value) else _UNCHANGED
+        # A key that stands twice, or more digits than a double can hold, would be lost.
+        if not isinstance(value, kind) or has_ambiguous_keys(value) or lost_by_reading(text):
+            return _UNCHANGED
+        return value
 
     return read
 

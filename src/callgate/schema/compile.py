@@ -14,7 +14,7 @@ from threading import Lock
 from typing import Any, Literal, TypeAlias
 
 from callgate.errors import ToolNotDeclarable, UsageError
-from callgate.schema.cycles import needing_unrolling
+from callgate.schema.cycles import is_endless, needing_unrolling
 from callgate.schema.direct import direct_json, direct_message
 from callgate.schema.lower import NODES_MAX, Lowering, Plan, TooLarge
 from callgate.schema.names import renamed
@@ -103,6 +103,11 @@ def compile_schema(
 
 def _compiled_from(source: Source, own: int, field: SchemaField, surface: Surface, tool: str | None) -> Compiled:
     """What a usable schema of `own` objects comes to."""
+    if is_endless(source):
+        raise ToolNotDeclarable(
+            f"{_named(tool)}its input schema accepts no object, so it could never be called: an object must hold one of its"
+            " own kind, and so on without end"
+        )
     if (found := _directly(source, field, surface, tool)) is not None:
         return found
     for plan in _PLANS if own <= 2 * NODES_MAX else ():

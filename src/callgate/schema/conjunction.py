@@ -7,6 +7,7 @@ Everything here may widen and never narrows: a keyword that is left out is repor
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
@@ -217,9 +218,32 @@ def _limit(shape: Shape, node: Mapping[str, Any], keyword: str, limit: Limit, lo
         losses.add(limit.pointer, keyword, "only one of several can be sent", "said in the description")
 
 
+_BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
+    "minimum": operator.ge, "maximum": operator.le, "exclusiveMinimum": operator.gt, "exclusiveMaximum": operator.lt,
+}  # fmt: skip
+_LENGTHS: dict[str, tuple[Callable[[Any, Any], bool], type | tuple[type, ...]]] = {
+    "minLength": (operator.ge, str), "maxLength": (operator.le, str), "minItems": (operator.ge, (list, tuple)),
+    "maxItems": (operator.le, (list, tuple)), "minProperties": (operator.ge, Mapping),
+    "maxProperties": (operator.le, Mapping),
+}  # fmt: skip
+
+
+def _fits(value: Any, keyword: str, limit: Any) -> bool:
+    """Whether a listed value keeps to a limit that compares numbers or counts; it does where that does not speak of it."""
+    if keyword in _BOUNDS:
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        return not is_number or _BOUNDS[keyword](value, limit)
+    compare, kind = _LENGTHS[keyword]
+    return not isinstance(value, kind) or compare(len(value), limit)
+
+
 def settle(shape: Shape) -> None:
-    """Takes out values that no type allows, and what speaks of types that cannot occur."""
+    """Takes out values that no type or limit allows, and what speaks of types that cannot occur."""
     if shape.values is not None:
+        decided = [word for word in shape.limits if word in _BOUNDS or word in _LENGTHS]
+        for word in decided:
+            limit = shape.limits.pop(word).value
+            shape.values = [value for value in shape.values if _fits(value, word, limit)]
         shape.values = [value for value in shape.values if shape.may_be(type_of(value))]
         shape.types = frozenset(map(type_of, shape.values))
     if shape.types is not None:

@@ -1,15 +1,19 @@
-"""Which shared definitions may stay shared. Shapes in, the places of those that must be unrolled out.
+"""Definitions that lie inside themselves: which of them may stay shared, and whether they leave any value possible.
 
-Gemini follows a definition into itself only through properties that are not required.
+Gemini follows a definition into itself only through properties that are not required, so the places of those that must be
+unrolled go out. An object that must hold another one of its kind, and so on without end, cannot be written at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from callgate.schema.refs import Place, Source, as_list, as_mapping
 from callgate.schema.shape import Key, Shape
 
-__all__ = ["needing_unrolling"]
+__all__ = ["is_endless", "needing_unrolling"]
+
+_PLACES_MAX = 1_000
 
 
 def needing_unrolling(shapes: Mapping[Key, Shape]) -> frozenset[str]:
@@ -45,3 +49,47 @@ def _endless(arrows: Mapping[Key, set[Key]], backwards: Mapping[Key, set[Key]]) 
                 if not left[before]:
                     ended.append(before)
     return set(left)
+
+
+def is_endless(source: Source) -> bool:
+    """Whether an object must hold one of its own kind under a required name, so that none could ever be complete."""
+    needed = {"": _needed(source, source.root, is_object=True)}
+    todo = [*needed[""]]
+    for place in todo:  # grows while it is walked
+        if place.pointer not in needed:
+            needed[place.pointer] = _needed(source, place)
+            todo += needed[place.pointer]
+        if len(needed) > _PLACES_MAX:
+            return False
+    # Those that need nothing, or only what can be complete, can be complete; the root cannot if it is none of them.
+    left = {pointer: {place.pointer for place in places} for pointer, places in needed.items()}
+    while complete := [pointer for pointer, others in left.items() if not others & left.keys()]:
+        for pointer in complete:
+            del left[pointer]
+    return "" in left
+
+
+def _needed(source: Source, place: Place, *, is_object: bool = False) -> list[Place]:
+    """The schemas that a value must have a member for, if it must be an object."""
+    together, seen = [place], {place.pointer}
+    required: set[str] = set()
+    for part in together:  # grows while it is walked
+        node = as_mapping(part.schema)
+        refers = "$ref" in node
+        others = [target] if refers and (target := source.followed(part, "$ref")) is not None else []
+        if not refers or source.draft > 7:
+            is_object = is_object or node.get("type") == "object"
+            required |= {name for name in as_list(node.get("required")) if isinstance(name, str)}
+            others += [source.below(part, "allOf", index) for index in range(len(as_list(node.get("allOf"))))]
+        together += [other for other in others if other.pointer not in seen]
+        seen |= {other.pointer for other in others}
+        if len(seen) > _PLACES_MAX:
+            return []
+    named = [(part, as_mapping(as_mapping(part.schema).get("properties"))) for part in together]
+    members = [
+        source.below(part, "properties", name)
+        for part, properties in named
+        for name in properties
+        if name in required and not (source.draft <= 7 and "$ref" in part.schema)
+    ]
+    return members if is_object else []

@@ -351,11 +351,15 @@ class Lowering:
 
     def _object(self, shape: Shape, facets: Sequence[Facet], trail: _Trail) -> None:
         names: dict[str, None] = {}
-        listed = [found for f in facets if (found := key_names(f.node.get("propertyNames"))) is not None]
+        listed: list[list[str]] = []
         for facet in facets:
             names |= dict.fromkeys(as_mapping(facet.node.get("properties")))
             shape.required += [name for name in as_list(facet.node.get("required")) if isinstance(name, str)]
             shape.ordering += [name for name in as_list(facet.node.get("propertyOrdering")) if isinstance(name, str)]
+            known = knows(self.source.draft, "propertyNames")
+            if known and (found := key_names(facet.node.get("propertyNames"))) is not None:
+                listed.append(found)
+                shape.where["additionalProperties"] = f"{facet.place.pointer}/propertyNames"
         shape.required = list(dict.fromkeys(shape.required))
         for found in listed:
             names |= dict.fromkeys(found)
@@ -409,6 +413,8 @@ class Lowering:
         steps.append(("additionalProperties",))
         branches = [self.shape([self.source.below(facet.place, *step)], trail) for step in steps]
         inner = united(Shape(pointer=pointer), branches)
+        where = f"{facet.place.pointer}/additionalProperties"
+        self.losses.add(where, "additionalProperties", "keys cannot be told apart by patterns", "widened")
         return False if inner.is_never else True if inner.is_any else inner
 
     def _array(self, shape: Shape, facets: Sequence[Facet], trail: _Trail) -> None:

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from callgate.schema.refs import Source, escaped
 
-__all__ = ["Settled", "respell_patterns"]
+__all__ = ["Settled", "respell_misread", "respell_patterns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,56 +32,155 @@ class Settled:
         return f"{self.pointer}: {self.said}"
 
 
-# Inside a class: a hyphen beside a shorthand is itself. Elsewhere: ends of text, characters by number, a brace by itself.
-_SPELLINGS: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"(?<!\\)\[\^\]"), r"[\\s\\S]"),
-    (re.compile(r"(\\[wWdDsS])-(?=[^\]])"), r"\1\\-"),
-    (re.compile(r"(?<!\\)-(?=\\[wWdDsS])"), r"\\-"),
-    (re.compile(r"\[\\b\]"), r"[\\x08]"),
-    (re.compile(r"(?<!\\)\\0(?![0-9])"), r"\\x00"),
-    (re.compile(r"(?<!\\)\\Z"), r"\\z"),
-    (re.compile(r"(?<!\\)\{(?![0-9]|,[0-9])"), r"\\{"),
+_TOKEN = re.compile(
+    r"\\(?:x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|u\{[0-9A-Fa-f]+\}|c[A-Za-z]|k<[A-Za-z_]\w*>|[pP]\{[^}]*\}|[0-9]+|.)"
+    r"|\(\?<(?![=!])[A-Za-z_]\w*>|\(\?|\[\^?\]?|\{[0-9]+(?:,[0-9]*)?\}|\{,[0-9]+\}|.",
+    re.DOTALL,
 )
-_NAMED = re.compile(r"(?<!\\)\((?:\?<([A-Za-z_]\w*)>)?(?!\?)")
-_BACK = re.compile(r"\\k<([A-Za-z_]\w*)>")
+_KNOWN = frozenset("AZabBcdDfknpPrsStuvwWxz")
+"""Letters that mean something behind a backslash, to JavaScript or to Python; others are themselves."""
+_PLAIN_LETTERS = frozenset("cxu")
+"""Those of them that are themselves where their number or letter is missing."""
+_SHORTHANDS = frozenset(f"\\{letter}" for letter in "wWdDsS")
+_OPERATORS = ("&&", "--", "~~")
+
+
+class _Respelling:
+    """One pattern as JavaScript and Python mean it, in the words of the validator's engine."""
+
+    def __init__(self, pattern: str) -> None:
+        self.tokens = _TOKEN.findall(pattern)
+        self.names = [token[3:-1] if token.startswith("(?<") else "" for token in self.tokens if _captures(token)]
+        self.ended: set[int] = set()
+        """The groups that are closed by now: what they hold can be asked for again."""
+
+    def spelled(self) -> str:
+        found: list[str] = []
+        groups: list[int] = []
+        count, in_class = 0, False
+        for place, token in enumerate(self.tokens):
+            if in_class:
+                in_class = token != "]"
+                found.append(self._in_class(place, token))
+            elif token == "[^]":
+                found.append(r"[\s\S]")
+            elif token[0] == "[":
+                in_class = token in ("[", "[^")
+                found.append(token)
+            else:
+                if token[0] == "(":
+                    count += _captures(token)
+                    groups.append(count if _captures(token) else 0)
+                elif token == ")" and groups:
+                    self.ended.add(groups.pop())
+                found.append(self._outside(token))
+        return "".join(found)
+
+    def _outside(self, token: str) -> str:
+        if token == "\\Z":
+            return r"\z"
+        if token in ("\\<", "\\>"):
+            return token[1]  # the ends of a word, elsewhere
+        if token == "{":
+            return r"\{"
+        if token.startswith("\\k<") and token[3:-1] in self.names:
+            return self._back(self.names.index(token[3:-1]) + 1)
+        if token[0] == "\\" and token[1:].isdigit() and token[1] != "0":
+            return self._back(int(token[1:])) if int(token[1:]) <= len(self.names) else self._escape(token)
+        return self._escape(token)
+
+    def _back(self, number: int) -> str:
+        return f"\\{number}" if number in self.ended else "(?:)"  # of a group that has matched nothing yet
+
+    def _in_class(self, place: int, token: str) -> str:
+        around = (self.tokens[place - 1], self.tokens[place + 1] if place + 1 < len(self.tokens) else "")
+        if token == "-" and around[1] != "]" and not _SHORTHANDS.isdisjoint(around):
+            return r"\-"  # beside a shorthand there is no range
+        if token == "\\b":
+            return r"\x08"
+        if token[0] == "[":
+            return "".join(f"\\{char}" for char in token)
+        if token in "&~" and token + around[1] in _OPERATORS:
+            return f"\\{token}"
+        return self._escape(token)
+
+    def _escape(self, token: str) -> str:
+        """A token that may be an escape that only some engines know."""
+        if token[0] != "\\" or len(token) < 2:
+            return token
+        if token[1].isdigit():
+            octal = token[1:4] if token[1] == "0" else ""
+            if token == "\\0":
+                return r"\x00"
+            return token if octal else "".join(token[1:]) if token[1] in "89" else token
+        is_plain = len(token) == 2 and token[1].isascii() and token[1].isalpha()
+        if is_plain and (token[1] not in _KNOWN or token[1] in _PLAIN_LETTERS):
+            return "\\\\c" if token[1] == "c" else token[1]
+        return token
+
+
+def _captures(token: str) -> bool:
+    return token == "(" or token.startswith("(?<")
+
+
+_MISREAD = re.compile(r"\\[<>1-9ehHGKRXk]")
+
+
+def respell_misread(schema: dict[str, Any], is_readable: Callable[[str], bool]) -> list[Settled]:
+    """Puts every pattern right that the validator reads without complaint and takes for something else."""
+    return _settled(schema, lambda pattern: not _may_be_misread(pattern), is_readable, can_drop=False)
 
 
 def respell_patterns(schema: dict[str, Any], is_readable: Callable[[str], bool]) -> list[Settled]:
     """Puts every pattern right that the validator cannot read and that can be; says where and how."""
-    found: list[Settled] = []
-    nodes = [(place.pointer, place.schema) for place in Source(schema).places()]
     # What has not been evaluated depends on every pattern around it, so none of them may be taken out.
-    can_drop = not any(isinstance(node, dict) and "unevaluatedProperties" in node for _, node in nodes)
-    for pointer, held in nodes:
+    nodes = (place.schema for place in Source(schema).places())
+    can_drop = not any(isinstance(node, dict) and "unevaluatedProperties" in node for node in nodes)
+    return _settled(schema, is_readable, is_readable, can_drop=can_drop)
+
+
+def _may_be_misread(pattern: str) -> bool:
+    return bool(_MISREAD.search(pattern)) or pattern.count("[") > 1 or "&&" in pattern or "~~" in pattern
+
+
+def _settled(
+    schema: dict[str, Any], is_right: Callable[[str], bool], is_readable: Callable[[str], bool], *, can_drop: bool
+) -> list[Settled]:
+    found: list[Settled] = []
+    for held, pointer, _ in list(Source(schema).places()):
         if isinstance(held, dict):
             node = cast("dict[str, Any]", held)
-            found += _settle_own(node, pointer, is_readable)
-            found += _settle_keys(node, pointer, is_readable, can_drop=can_drop)
+            pattern = node.get("pattern")
+            if isinstance(pattern, str) and not is_right(pattern):
+                found += _settle_own(node, pattern, pointer, is_readable)
+            found += _settle_keys(node, pointer, is_right, is_readable, can_drop=can_drop)
     return found
 
 
-def _settle_own(node: dict[str, Any], pointer: str, is_readable: Callable[[str], bool]) -> Iterator[Settled]:
-    pattern = node.get("pattern")
-    if not isinstance(pattern, str) or is_readable(pattern):
-        return
+def _settle_own(node: dict[str, Any], pattern: str, pointer: str, is_readable: Callable[[str], bool]) -> Iterator[Settled]:
     at = f"{pointer}/pattern"
     spelled = _spelled(pattern, is_readable)
-    if spelled is not None:
+    if spelled is not None and spelled != pattern:
         node["pattern"] = spelled
         yield Settled(at, "pattern", f"{pattern[:100]!r} is read as {spelled[:100]!r}", is_checked=True)
-    elif _is_pythons(pattern):
+    elif spelled is None and not is_readable(pattern) and _is_pythons(pattern):
         del node["pattern"]
         yield Settled(at, "pattern", f"{pattern[:100]!r} cannot be read, and is not checked", is_checked=False)
 
 
 def _settle_keys(
-    node: dict[str, Any], pointer: str, is_readable: Callable[[str], bool], *, can_drop: bool
+    node: dict[str, Any],
+    pointer: str,
+    is_right: Callable[[str], bool],
+    is_readable: Callable[[str], bool],
+    *,
+    can_drop: bool,
 ) -> Iterator[Settled]:
     held = node.get("patternProperties")
     if not isinstance(held, dict):
         return
     keyed = cast("dict[str, Any]", held)
-    for key in [key for key in keyed if not is_readable(key)]:
+    for key in [key for key in keyed if not is_right(key)]:
         at = f"{pointer}/patternProperties/{escaped(key)}"
         spelled = _spelled(key, is_readable)
         if spelled is not None and spelled not in keyed:
@@ -95,14 +194,11 @@ def _settle_keys(
 
 
 def _spelled(pattern: str, is_readable: Callable[[str], bool]) -> str | None:
-    """The pattern in another spelling that can be read, if there is one."""
-    for spelling, instead in _SPELLINGS:
-        pattern = spelling.sub(instead, pattern)
-    groups = [found[1] for found in _NAMED.finditer(pattern)]
-    pattern = _BACK.sub(lambda back: f"\\{groups.index(back[1]) + 1}" if back[1] in groups else back[0], pattern)
-    if is_readable(pattern):
-        return pattern
-    plain = re.sub(r"(?<!\\)\(\?<[A-Za-z_]\w*>", "(", pattern)
+    """The pattern in the spelling that the validator means the same by, if there is one."""
+    spelled = _Respelling(pattern).spelled()
+    if is_readable(spelled):
+        return spelled
+    plain = re.sub(r"(?<!\\)\(\?<[A-Za-z_]\w*>", "(", spelled)
     return plain if is_readable(plain) else None
 
 

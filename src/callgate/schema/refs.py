@@ -6,11 +6,11 @@ file knows where things are, and nothing of what the keywords found there mean.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 from urllib.parse import quote, unquote, urldefrag, urljoin
 
-__all__ = ["DRAFTS", "Place", "Source", "as_list", "as_mapping", "escaped", "subschemas"]
+__all__ = ["DRAFTS", "Place", "Source", "as_list", "as_mapping", "escaped", "subschemas", "with_references"]
 
 DRAFTS = {"draft-04/": 4, "draft-06/": 6, "draft-07/": 7, "draft/2019-09/": 2019, "draft/2020-12/": 2020}
 """What tells the drafts apart in `$schema`, and the number by which they are compared here."""
@@ -241,3 +241,33 @@ class Source:
         elif not isinstance(holder, Mapping) or key not in holder:
             return None
         return self.below(place, key)
+
+
+def with_references(source: Source, rewritten: Callable[[Place, str], str | None]) -> dict[str, Any] | None:
+    """A copy of a schema with other references; None where all are kept.
+
+    `rewritten` gives the new `$ref` for the reference of a place by its keyword, or None to keep it.
+    """
+    is_changed = False
+    root = dict(as_mapping(source.root.schema))
+    stack = [(source.root, root)]
+    while stack:
+        place, copy = stack.pop()
+        for keyword in ("$ref", "$dynamicRef", "$recursiveRef"):
+            if keyword in copy and (reference := rewritten(place, keyword)) is not None:
+                del copy[keyword]
+                copy["$ref"] = reference
+                is_changed = True
+        for steps, inner in subschemas(as_mapping(place.schema)):
+            if not isinstance(inner, Mapping):
+                continue
+            key, own = steps[0], dict(cast("Mapping[str, Any]", inner))
+            if len(steps) == 1:
+                copy[str(key)] = own
+            else:
+                if copy[str(key)] is place.schema[key]:
+                    held = place.schema[key]
+                    copy[str(key)] = dict(as_mapping(held)) if isinstance(held, Mapping) else list(as_list(held))
+                copy[str(key)][steps[1]] = own
+            stack.append((source.below(place, *steps), own))
+    return root if is_changed else None

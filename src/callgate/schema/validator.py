@@ -18,7 +18,7 @@ from urllib.parse import quote
 from callgate.errors import ToolNotDeclarable
 from callgate.schema.effort import Effort
 from callgate.schema.names import aliases_of
-from callgate.schema.patterns import Settled, respell_patterns
+from callgate.schema.patterns import Settled, respell_misread, respell_patterns
 from callgate.schema.refs import DRAFTS, Place, Source, as_mapping
 from callgate.schema.shape import ALL_TYPES
 from callgate.schema.tidy import tidy
@@ -52,6 +52,7 @@ _VALUES_MAX = 200_000
 # The one of the schema's own draft the validator knows by itself.
 _METASCHEMA = re.compile(r"https?://json-schema\.org/(draft[-/][0-9-]+/)schema")
 
+_PATTERNS = frozenset({"pattern", "patternProperties"})
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
 _MENDABLE = frozenset({"$ref", "$dynamicRef", "exclusiveMinimum", "exclusiveMaximum"})
 
@@ -204,11 +205,13 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
         require_bounded(schema, name)
     source = plain(schema) if slips else original
     _mend_all(schema, survey)
+    respelled = [] if _PATTERNS.isdisjoint(survey.keys) else respell_misread(schema, _is_readable)
     try:
-        return SchemaValidator(schema, survey.objects, source, slips)
+        return SchemaValidator(schema, survey.objects, source, slips, respelled)
     except ValueError as error:
-        respelled = respell_patterns(schema, _is_readable)
-        if not respelled:
+        unreadable = respell_patterns(schema, _is_readable)
+        respelled += unreadable
+        if not unreadable:
             raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
     try:
         return SchemaValidator(schema, survey.objects, source, slips, respelled)

@@ -134,6 +134,8 @@ class JsonWriter:
         groups = value_shapes(shape)
         if not groups:
             return self._plain(shape)
+        if (limit := shape.limits.get("format")) is not None:
+            self.losses.add(limit.pointer, "format", "listed values have none", "left out")
         if len(groups) == 1:
             node, words = self._group(groups[0])
             return _headed(node, self._described(shape, words))

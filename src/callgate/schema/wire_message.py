@@ -53,7 +53,22 @@ class MessageWriter:
 
     def document(self, root: Shape) -> JsonObject:
         """The whole schema. At the root there is no union: the alternatives are merged into one object."""
-        return self._typed(_one_object(root, self.losses) if root.any_of else root, "object", texts=True)
+        root = _one_object(root, self.losses) if root.any_of else root
+        words: list[str] = []
+        if root.values is not None:
+            words.append(widened_values(root, self.losses))
+            self._lose_limits(root)
+        if root.properties:
+            node = self._typed(root, "object", texts=True)
+        else:
+            # The server takes no object without properties, so what else is known of it can only be said.
+            counts = [(word, root.limits[word]) for word in _COUNTS["object"] if word in root.limits]
+            words += [self._in_words(word, limit) for word, limit in counts]
+            if root.additional is not False or self.surface == "developer":
+                self._say_additional(root, words)
+            node = {"type": "object", **self._text(root, [])}
+        text = with_words(node.get("description", ""), words)
+        return {**node, "description": text} if text else node
 
     def node(self, shape: Shape) -> JsonObject:
         """One schema."""
@@ -79,6 +94,7 @@ class MessageWriter:
                 found += nodes
             return _unique(found), is_nullable
         if shape.values is not None and (groups := value_shapes(shape)):
+            self._lose_limits(shape)
             nodes = [node for one in groups if not one.is_only("null") for node in self._listed(one)]
             return nodes, any(one.is_only("null") for one in groups)
         if shape.is_any:
@@ -87,6 +103,12 @@ class MessageWriter:
             name for name in ALL_TYPES if name in (shape.types if shape.types is not None else (*_MERGED_TYPES, "null"))
         ]
         return [self._typed(shape, kind) for kind in kinds if kind != "null"], "null" in kinds
+
+    def _lose_limits(self, shape: Shape) -> None:
+        """Reports what is said of listed values besides."""
+        for keyword, limit in shape.limits.items():
+            if keyword in TYPES_OF and not keyword.startswith("content"):
+                self.losses.add(limit.pointer, keyword, NOT_A_FIELD, "checked locally")
 
     # Texts ----------------------------------------------------------------------------------------------------------------
 
@@ -251,6 +273,11 @@ class MessageWriter:
         if self.surface == "vertex":
             inner = shape.additional
             node["additionalProperties"] = self.node(inner) if isinstance(inner, Shape) else inner
+        else:
+            self._say_additional(shape, words)
+
+    def _say_additional(self, shape: Shape, words: list[str]) -> None:
+        if shape.additional is None or shape.additional is True:
             return
         if isinstance(shape.additional, Shape):
             key = "other keys" if shape.properties else "any keys"
@@ -260,7 +287,8 @@ class MessageWriter:
 
     def lose_closedness(self, pointer: str, instead: str = "checked locally") -> None:
         """Notes that what holds for other keys is not said."""
-        self.losses.add(pointer, "additionalProperties", "the Schema message does not have it here", instead)
+        keyword = "propertyNames" if pointer.endswith("/propertyNames") else "additionalProperties"
+        self.losses.add(pointer, keyword, "the Schema message does not have it here", instead)
 
 
 def _anything() -> list[JsonObject]:

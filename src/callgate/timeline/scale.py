@@ -6,6 +6,7 @@ the next day) are cut short, and each cut is told with what it hides.
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Iterable, Iterator, Sequence
@@ -59,19 +60,21 @@ class Scale:
                 length = SHORT * work_s
             self._pieces.append((start, end, length))
             drawn_s += length
+        self._ends = [end for _, end, _ in self._pieces]
+        self._drawn = [0.0, *itertools.accumulate(length for _, _, length in self._pieces)]
+        """What is drawn before each of them, and in all."""
         self.drawn_s = drawn_s or 1.0
         """Seconds that the line shows."""
         self.cuts = [Cut(start / self.drawn_s, end / self.drawn_s, hidden_s) for start, end, hidden_s in cuts]
 
     def place(self, time_s: float) -> float:
         """The place of a time; what lies outside is at the edge."""
-        time_s, drawn_s = max(time_s, self.start_s), 0.0
-        for start, end, length in self._pieces:
-            if time_s < end:
-                inside = (time_s - start) / (end - start)
-                return (drawn_s + inside * length) / self.drawn_s
-            drawn_s += length
-        return min(drawn_s / self.drawn_s, 1.0)
+        time_s = max(time_s, self.start_s)
+        number = bisect.bisect_right(self._ends, time_s)
+        if number == len(self._pieces):
+            return min(self._drawn[-1] / self.drawn_s, 1.0)
+        start, end, length = self._pieces[number]
+        return (self._drawn[number] + (time_s - start) / (end - start) * length) / self.drawn_s
 
     def ticks(self, count: int = 8) -> list[tuple[float, float]]:
         """Places with the seconds since the beginning, at round numbers; none inside a cut."""

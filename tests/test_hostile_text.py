@@ -1,0 +1,147 @@
+"""Parsers of foreign text on hostile shapes: the work grows with the length, and nothing comes out but our own errors."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import time
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callgate import strict_json
+from callgate.cli.markdown import Markdown
+from callgate.config.edit import with_value
+from callgate.config.lines import KeyLines, toml_of
+from callgate.content.salvage import salvaged_calls
+from callgate.definitions import convert
+from callgate.embedded.gguf import BadFile, read_head
+from callgate.errors import CallgateError, ToolError
+from callgate.files.globs import glob_of, ignore_rules
+from callgate.mcp.edit import with_server
+from callgate.prompted import CallParser, parse_text
+from callgate.run.output import output_of
+from callgate.wire.forms import splitter_of
+
+SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
+CHARS = min(1_000_000, 50_000 * SCALE)
+"""How long the longest text is; a megabyte under `make soak`."""
+SHORT_S = 0.15
+"""What is over so soon is not measured: a quadratic parser takes far longer for the longest text."""
+
+PARSERS: dict[str, Callable[[str], Any]] = {
+    "arguments": lambda text: parse_text(f"TOOL_CALL: f({text})", tools=["f"]),
+    "keyword arguments": lambda text: parse_text(f"TOOL_CALL: f(a={text})", tools=["f"]),
+    "named calls": lambda text: parse_text(f'TOOL_CALL: {{"name": "f", "arguments": {text}}}', tools=["f"]),
+    "prompted": lambda text: parse_text(text, tools=["f"]),
+    "prompted lines": lambda text: _fed(CallParser(["f"]), text.replace(" ", "\n")),
+    "thoughts": lambda text: parse_text(f"<think>{text}</think>\n{text}", tools=["f"]),
+    "typed answers": lambda text: output_of(list[int]).read(text),
+    "typed objects": lambda text: output_of(dict[str, int]).read(f"Here: {text}"),
+    "markdown": lambda text: Markdown(lambda: 80).feed(text + "\n"),
+    "markdown pieces": lambda text: _drawn(Markdown(lambda: 80), text),
+    "salvage": salvaged_calls,
+    "toml": lambda text: (KeyLines(text), toml_of(text)),
+    "toml edit": lambda text: with_value(f"x = {text}", "a.b", 1),
+    "servers file": lambda text: with_server(text, "a", {}),
+    "ignore files": lambda text: ignore_rules(text, chars_max=1_000)[0].verdict("a", folder=False),
+    "globs": lambda text: glob_of(text, chars_max=1_000),
+    "events": lambda text: _split(b"data: " + text.encode("utf-8", "replace") + b"\n\n"),
+    "json stream": lambda text: _split(b'[{"a": "' + text.encode("utf-8", "replace") + b'"}]'),
+    "json": strict_json.parse_isolating,
+    "types": lambda text: convert(
+        {"name": "f", "parameters": [{"name": "a", "type": text}]}, source="snakepit", target="mcp", kind="tool"
+    ),
+    "results": lambda text: convert({"role": "tool", "tool_call_id": "a", "content": text}, source="openai", target="mcp"),
+}
+
+UNITS = (
+    " ", "\n", "\t", "\r\n", "a", "0", "9", "-", ".", ",", ":", ";", "=", "\\", "/", "//", "/*", "#", "# x\n", '"', "'",
+    '"""', "'''", "(", ")", "[", "]", "{", "}", "[]", "{}", "[[", '{"a":', '["a",', "{a:", "(a,", "`", "```", "```\n",
+    "~~~\n", "*", "**a ", "_a_", "[a](", "| a |\n", "> ", "<think>", "</think>", "<!--", "TOOL_CALL: f(",
+    "TOOL_CALL: f({})\n", 'TOOL_CALL: {"name": "f', f"TOOL_CALL: a{'.' * 999}!\n", f"TOOL_CALL:{' ' * 999}!\n",
+    f"- TOOL_CALL: a{' .;' * 300}!\n",
+    f"TOOL_CALL: f({{}}){'*' * 999}\n", f"a.{')' * 999} TOOL_CALL\n", "a.", "a = 1\n", "[a]\n", "a=1,", "\\u00e9", "\\ud800",
+    "é", "“", "!a/**/b*\n", "data: {}\n\n", "\ufeff", "\x00",
+)  # fmt: skip
+ENDS = ("", 'x"')
+
+
+def _fed(parser: CallParser, text: str) -> None:
+    for place in range(0, len(text), 1_000):
+        parser.feed(text[place : place + 1_000])
+    parser.close()
+
+
+def _drawn(markdown: Markdown, text: str) -> None:
+    for place in range(0, len(text), 100):
+        markdown.feed(text[place : place + 100])
+    markdown.close()
+
+
+def _split(data: bytes) -> None:
+    splitter = splitter_of(data[:64], 1 << 24)
+    texts: list[bytes] = []
+    if splitter is not None:
+        for place in range(0, len(data), 4_096):
+            splitter.feed(data[place : place + 4_096], texts)
+        splitter.close(texts)
+
+
+def _seconds(parse: Callable[[str], Any], text: str) -> float:
+    begin = time.process_time()
+    # The last one is turned into one of ours by whoever reads a file.
+    with contextlib.suppress(CallgateError, ToolError, tomllib.TOMLDecodeError):
+        parse(text)
+    return time.process_time() - begin
+
+
+def _is_linear(parse: Callable[[str], Any], unit: str, end: str) -> bool:
+    """Whether four times the text takes at most three times as long as that should; measured again where it seems not."""
+    for _ in range(3):
+        long = _seconds(parse, unit * (CHARS // len(unit)) + end)
+        if long < SHORT_S * max(1, CHARS / 100_000):
+            return True
+        if long < 12 * _seconds(parse, unit * (CHARS // 4 // len(unit)) + end):
+            return True
+    return False
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+def test_a_parser_takes_hostile_shapes_in_linear_time_and_raises_nothing_else(parser: str) -> None:
+    slow = [(unit, end) for unit in UNITS for end in ENDS if not _is_linear(PARSERS[parser], unit, end)]
+    assert slow == []
+
+
+def test_there_are_enough_shapes() -> None:
+    assert len(set(UNITS)) >= 60
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        b"", b"\0" * 64, b"\xff" * 64, b"\x01" + b"\0" * 63, b"a" * 64, (b"\x01" + b"\0" * 7) * 8,
+        b"\x08\0\0\0" * 16, b"\x09\0\0\0" * 16, (b"\x09\0\0\0\x04\0\0\0" + b"\xff" * 8) * 8,
+    ],
+)  # fmt: skip
+def test_the_head_of_a_model_file_is_read_or_refused(tmp_path: Path, tail: bytes) -> None:
+    path = tmp_path / "model.gguf"
+    for head in (
+        b"GGUF",
+        b"GGUF\x03\0\0\0",
+        b"GGUF\x03\0\0\0" + b"\x01" + b"\0" * 15,
+        b"GGUF\x02\0\0\0" + b"\xff\x0f\0\0\0\0\0\0" * 2,
+    ):
+        data = io.BytesIO(head)
+        data.seek(0, os.SEEK_END)
+        while data.tell() < CHARS and tail:
+            data.write(tail)
+        path.write_bytes(data.getvalue())
+        begin = time.process_time()
+        with contextlib.suppress(BadFile):
+            read_head(str(path))
+        assert time.process_time() - begin < 20
