@@ -13,7 +13,7 @@ import pytest
 from callgate.errors import AuthError, UsageError
 from callgate.gemini.surface import GoogleTokens, Surface, surface_from_environment
 from callgate.models.gemini import GeminiModel
-from callgate.wire.address import masked
+from callgate.wire.credentials import redact
 
 MODEL = "gemini-3.8-flash"
 KEY = "AIzaSyA-key-that-nobody-may-ever-see-42"
@@ -177,10 +177,10 @@ def test_no_key_is_in_the_repr_or_the_url() -> None:
 
 
 def test_keys_are_masked_wherever_they_stand_and_at_a_cut_end_too() -> None:
-    assert masked(f"<{KEY}> and {KEY}!", [KEY]) == "<[key]> and [key]!"
-    assert masked(f"the key is {KEY[:20]}", [KEY]) == "the key is [key]"
-    assert masked("the key is AIza", [KEY]) == "the key is AIza"
-    assert masked("no key here", [KEY, ""]) == "no key here"
+    assert redact(f"<{KEY}> and {KEY}!", [KEY]) == "<[key]> and [key]!"
+    assert redact(f"the key is {KEY[:20]}", [KEY]) == "the key is [key]"
+    assert redact("the key is AIza", [KEY]) == "the key is AIza"
+    assert redact("no key here", [KEY, ""]) == "no key here"
 
 
 # Tokens ------------------------------------------------------------------------------------------------------------------
@@ -269,7 +269,10 @@ def test_a_network_failure_while_fetching_a_token_may_be_tried_again(credentials
     assert caught.value.retryable
 
 
-def test_a_missing_auth_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "google.auth", None)
-    with pytest.raises(AuthError, match=r"callgate\[vertex\]"):
+@pytest.mark.parametrize(
+    ("module", "package"), [("google.auth", "google-auth"), ("google.auth.transport.requests", "requests")]
+)
+def test_a_missing_package_is_named_with_what_to_install(module: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(AuthError, match=rf"the package {package},.*callgate\[vertex\]"):
         headers(cloud())

@@ -16,10 +16,10 @@ from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
-from callgate.wire.client import Asking, HttpClient
-from callgate.wire.dialect import Letter, Response
+from callgate.wire.client import HttpClient, RetryingStream
+from callgate.wire.dialect import HttpRequest, Response
+from callgate.wire.endpoint_health import Clock, EndpointHealth, SystemClock, health_for
 from callgate.wire.failures import Failure, Sent
-from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
 from callgate.wire.reader import ResponseReader
 
 __all__ = ["GeminiClient"]
@@ -36,17 +36,17 @@ class GeminiClient:
         *,
         limits: Limits | None = None,
         clock: Clock | None = None,
-        pressure: Pressure | None = None,
+        health: EndpointHealth | None = None,
         dice: random.Random | None = None,
     ) -> None:
         self.surface = surface
         self._clock = clock or _SYSTEM
-        self._pressure = pressure
+        self._health = health
         self._endpoints: dict[str, tuple[str, int]] = {}
         self._urls: dict[tuple[str, bool], str] = {}
         self._http = HttpClient(_Google(), headers=surface.credentials, clock=self._clock, limits=limits, dice=dice)
 
-    def chunks(self, model: str, body: bytes, *, stream: bool, tools: Collection[str]) -> Asking:
+    def chunks(self, model: str, body: bytes, *, stream: bool, tools: Collection[str]) -> RetryingStream:
         """Sends the body and gives what comes back. Sent again only as long as nothing was given.
 
         Args:
@@ -62,7 +62,7 @@ class GeminiClient:
         if url is None:
             url = self._urls[model, stream] = self.surface.url(model, stream=stream)
         return self._http.chunks(
-            Letter(url=url, body=body, stream=stream, model=model, tools=tools), self._pressure_on(model)
+            HttpRequest(url=url, body=body, stream=stream, model=model, tools=tools), self._health_of(model)
         )
 
     async def count_tokens(self, model: str, body: bytes) -> int:
@@ -71,18 +71,18 @@ class GeminiClient:
         Raises:
             ModelError: there is no answer.
         """
-        letter = Letter(url=f"{self.surface.place(model)}:countTokens", body=body, stream=False, model=model)
-        async with contextlib.aclosing(self._http.chunks(letter, self._pressure_on(model))) as items:
+        request = HttpRequest(url=f"{self.surface.place(model)}:countTokens", body=body, stream=False, model=model)
+        async with contextlib.aclosing(self._http.chunks(request, self._health_of(model))) as items:
             counts = [_count_in(item) async for item in items if not isinstance(item, Notice)]
         return next(filter(None, counts), 0)
 
-    def _pressure_on(self, model: str) -> Pressure:
-        if self._pressure is not None:
-            return self._pressure
+    def _health_of(self, model: str) -> EndpointHealth:
+        if self._health is not None:
+            return self._health
         endpoint = self._endpoints.get(model)
         if endpoint is None:
             endpoint = self._endpoints[model] = (self.surface.place(model), hash(self.surface.api_key))
-        return pressure_for(endpoint, self._clock)
+        return health_for(endpoint, self._clock)
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""

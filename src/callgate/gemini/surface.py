@@ -16,7 +16,7 @@ from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 from callgate.errors import AuthError, UsageError
-from callgate.wire.address import checked_base_url, checked_key
+from callgate.wire.credentials import checked_base_url, checked_key
 
 __all__ = ["GoogleTokens", "Surface", "Tokens", "surface_from_environment"]
 
@@ -157,8 +157,13 @@ class GoogleTokens:
                 auth: Any = importlib.import_module("google.auth")
                 exceptions: Any = importlib.import_module("google.auth.exceptions")
                 transport: Any = importlib.import_module("google.auth.transport.requests")
-            except ImportError:
-                raise AuthError("Vertex needs the google-auth package: install callgate[vertex]") from None
+            except ImportError as error:
+                missing = (
+                    "requests" if (error.name or "").startswith(("requests", "google.auth.transport")) else "google-auth"
+                )
+                raise AuthError(
+                    f"Vertex needs the package {missing}, which is not installed: pip install 'callgate[vertex]'"
+                ) from None
             try:
                 if credentials is None:
                     credentials, _ = auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])

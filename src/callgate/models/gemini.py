@@ -17,7 +17,7 @@ from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
-from callgate.wire.client import Asking
+from callgate.wire.client import RetryingStream
 
 __all__ = ["GeminiModel"]
 
@@ -117,7 +117,7 @@ class _Answer:
         self._request = request
         self._continuation = Continuation()
         self._hops = 0
-        self._items: Asking | None = None
+        self._items: RetryingStream | None = None
 
     def __aiter__(self) -> _Answer:
         return self
@@ -134,7 +134,7 @@ class _Answer:
             else:
                 return item if isinstance(item, Notice) else self._continuation.take(item)
 
-    def _asked(self) -> Asking:
+    def _asked(self) -> RetryingStream:
         """Another request: the first, or one that asks for what is missing."""
         if self._hops == HOPS_MAX:
             raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)

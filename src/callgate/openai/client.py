@@ -18,11 +18,11 @@ from callgate.openai.answer import finish_reason_of, says_something
 from callgate.openai.failures import error_in, failure_of_body
 from callgate.openai.quirks import Quirks, is_local, quirks_of_answer, quirks_of_headers, quirks_of_url
 from callgate.types import JsonObject, Limits
-from callgate.wire.address import checked_base_url, checked_key
 from callgate.wire.client import HttpClient
-from callgate.wire.dialect import Letter, Response
+from callgate.wire.credentials import checked_base_url, checked_key
+from callgate.wire.dialect import HttpRequest, Response
+from callgate.wire.endpoint_health import Clock, EndpointHealth, SystemClock, health_for
 from callgate.wire.failures import Failure, Sent
-from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
 from callgate.wire.reader import ResponseReader
 
 __all__ = ["OPENAI_URL", "Endpoint", "OpenAIClient", "endpoint_from_environment"]
@@ -94,12 +94,12 @@ class OpenAIClient:
         *,
         limits: Limits | None = None,
         clock: Clock | None = None,
-        pressure: Pressure | None = None,
+        health: EndpointHealth | None = None,
         dice: random.Random | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._clock = clock or _SYSTEM
-        self._pressure = pressure
+        self._health = health
         self._dialect = _ChatCompletions(quirks_of_url(endpoint.base_url))
         self._http = HttpClient(self._dialect, headers=endpoint.credentials, clock=self._clock, limits=limits, dice=dice)
 
@@ -126,10 +126,10 @@ class OpenAIClient:
         Raises:
             ModelError: there is no answer, or it broke off.
         """
-        pressure = self._pressure or pressure_for((self.endpoint.url, model, hash(self.endpoint.api_key)), self._clock)
+        health = self._health or health_for((self.endpoint.url, model, hash(self.endpoint.api_key)), self._clock)
         tools = names.values()
-        letter = Letter(url=self.endpoint.url, body=body, stream=stream, model=model, tools=tools, declared=names)
-        items = self._http.chunks(letter, pressure)
+        request = HttpRequest(url=self.endpoint.url, body=body, stream=stream, model=model, tools=tools, declared=names)
+        items = self._http.chunks(request, health)
         try:
             async for item in items:
                 yield item

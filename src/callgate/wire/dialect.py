@@ -1,4 +1,4 @@
-"""What a client is given: a letter to send, the meaning of a server's words, and what is known of the server by others.
+"""What a client is given: a request to send, the meaning of a server's words, and what is known of the server by others.
 
 Nothing here does anything; these are the shapes of what the wires bring along.
 """
@@ -12,7 +12,7 @@ from typing import Protocol
 from callgate.types import JsonObject
 from callgate.wire.failures import Failure, Sent
 
-__all__ = ["Clock", "Dialect", "Letter", "Pressure", "Reader", "Response", "Turn"]
+__all__ = ["Clock", "Dialect", "EndpointHealth", "HttpRequest", "Permit", "Reader", "Response"]
 
 
 class Clock(Protocol):
@@ -23,7 +23,7 @@ class Clock(Protocol):
         ...
 
 
-class Turn(Protocol):
+class Permit(Protocol):
     """One attempt, as all callers of the server know of it."""
 
     def succeeded(self) -> None:
@@ -47,7 +47,7 @@ class Turn(Protocol):
         ...
 
 
-class Pressure(Protocol):
+class EndpointHealth(Protocol):
     """What all callers of one server know together."""
 
     @property
@@ -60,7 +60,7 @@ class Pressure(Protocol):
         """Whether the server is left alone at the moment."""
         ...
 
-    async def enter(self, *, patience: int) -> Turn:
+    async def enter(self, *, patience: int) -> Permit:
         """Waits until an attempt may be made."""
         ...
 
@@ -145,7 +145,7 @@ class Dialect(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Letter:
+class HttpRequest:
     """What is sent, and where."""
 
     url: str

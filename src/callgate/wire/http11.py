@@ -1,8 +1,7 @@
 """HTTP/1.1 by the shortest way: one body out, one answer in, over connections that are kept.
 
-What stands on the wire is the business of `connection.py`. Redirects, cookies, other protocols and proxies are left out:
-the first three are never wanted here, and where a proxy is to be used `proxied.py` asks in the usual way. This file knows
-nothing of what a body says, and tries nothing again.
+What stands on the wire is the business of `connection.py`. Redirects, cookies and other protocols are never wanted here;
+proxies are the business of `httpx_transport.py`. This file knows nothing of what a body says, and tries nothing again.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ class Connections:
         self._connect_s = connect_s
         self._kept_max = kept
         self._kept_s = kept_s
-        self._room = _Room(at_once)
+        self._limit = ConnectionLimit(at_once)
         self._idle: list[Connection] = []
         """Those that wait for a request, the one that was used last at the end."""
 
@@ -158,7 +157,7 @@ class Connections:
         """
         sending.is_stale = False
         lines = address.lines(more)
-        has_place = self._room.take_free()
+        has_place = self._limit.take_free()
         connection = self._kept_one(address.origin) if has_place else None
         if connection is None:
             async with asyncio.timeout_at(until):
@@ -175,7 +174,7 @@ class Connections:
 
     def take_back(self, connection: Connection) -> Connection | None:
         """Keeps a connection for the next request; the one that is to be closed instead, if there is one."""
-        self._room.leave()
+        self._limit.leave()
         if not connection.can_be_kept:
             return connection
         connection.keep(time.monotonic() + self._kept_s)
@@ -201,7 +200,7 @@ class Connections:
     async def _waited_for(self, origin: Origin, *, has_place: bool) -> Connection:
         """A connection to the origin as soon as there is room for it, mostly a new one."""
         if not has_place:
-            await self._room.wait()
+            await self._limit.wait()
         try:
             if (kept := self._kept_one(origin)) is not None:
                 return kept
@@ -209,11 +208,11 @@ class Connections:
             trust = self._trust if scheme == b"https" else None
             return Connection(origin, await connect(host, port, trust=trust, timeout_s=self._connect_s))
         except BaseException:
-            self._room.leave()
+            self._limit.leave()
             raise
 
 
-class _Room:
+class ConnectionLimit:
     """Places for so many at once. Who finds none free waits until somebody hands one on, first come first."""
 
     def __init__(self, places: int) -> None:

@@ -51,8 +51,8 @@ class _Inbox(asyncio.BufferedProtocol):
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # No isinstance: the transports of uvloop are no subclasses of asyncio's.
+        self._transport = cast("asyncio.Transport", transport)
 
     def moved_to(self, transport: asyncio.Transport) -> None:
         """What was a plain connection is an encrypted one from now on."""

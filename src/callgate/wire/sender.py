@@ -1,7 +1,7 @@
 """Letters out: each with its headers and credentials, over the connections of the event loop that sends it.
 
-A letter comes in; the head of its answer goes out, with the bytes of it to come. Whether an answer is a good one, and what
-becomes of a letter that got none, is not looked at here.
+A request comes in; the head of its answer goes out, with the bytes of it to come. Whether an answer is a good one, and what
+becomes of a request that got none, is not looked at here.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 from callgate import __version__
 from callgate.errors import ProtocolError
 from callgate.telemetry import inject
-from callgate.wire.address import masked
-from callgate.wire.dialect import Letter, Response
+from callgate.wire.credentials import redact
+from callgate.wire.dialect import HttpRequest, Response
 
 if TYPE_CHECKING:
     from callgate.wire.http11 import Address, Connections
-    from callgate.wire.proxied import Proxied
+    from callgate.wire.httpx_transport import Proxied
 
 __all__ = ["CONNECTIONS_KEPT", "HEADERS", "Credentials", "Pool", "Sender", "Sending", "connections_max", "secrets_of"]
 
@@ -53,9 +53,9 @@ def connections_max() -> int:
 
 
 class Sending(Protocol):
-    """What a sender tells of a letter on its way, and is told of it."""
+    """What a sender tells of a request on its way, and is told of it."""
 
-    letter: Letter
+    request: HttpRequest
     auth: Mapping[str, str]
     """The credentials that were sent."""
     is_watched: bool
@@ -95,7 +95,7 @@ class Sender:
     def _new_pool(self) -> Pool:
         import httpx2
 
-        from callgate.wire.proxied import has_proxies
+        from callgate.wire.httpx_transport import has_proxies
 
         if self._ssl is None:
             # Reading the trusted certificates takes longer than everything else here.
@@ -112,7 +112,7 @@ class Sender:
         return auth if isinstance(auth, dict) else await auth
 
     def send(self, pool: Pool, sending: Sending, *, until: float) -> Awaitable[Response]:
-        """Sends a letter; the answer is there as soon as its head is, `until` a time of the event loop at the latest.
+        """Sends a request; the answer is there as soon as its head is, `until` a time of the event loop at the latest.
 
         Raises:
             ModelError: there are no credentials, or they cannot be sent.
@@ -134,18 +134,18 @@ class Sender:
 
     def _posted(self, pool: Pool, sending: Sending, auth: dict[str, str], *, until: float) -> Awaitable[Response]:
         sending.auth = auth
-        letter = sending.letter
-        address = self._address(letter.url)
+        request = sending.request
+        address = self._address(request.url)
         if address.auth != auth:
             address.carries(_head(address.host, auth), auth)
         carried: dict[str, str] = {}
         inject(carried)
         more = [(name.encode(), value.encode()) for name, value in carried.items()] if carried else []
         if logger.isEnabledFor(logging.DEBUG):
-            told = f"POST {letter.url} {letter.body.decode('utf-8', 'replace')}"
-            logger.debug("request: %s", masked(told, secrets_of(auth)))
+            told = f"POST {request.url} {request.body.decode('utf-8', 'replace')}"
+            logger.debug("request: %s", redact(told, secrets_of(auth)))
         connections = pool.proxied() if pool.has_proxies else pool.direct()
-        return connections.post(address, more, letter.body, sending, until=until)
+        return connections.post(address, more, request.body, sending, until=until)
 
     def _address(self, url: str) -> Address:
         known = self._addresses.get(url)
@@ -189,7 +189,7 @@ class Pool:
     def proxied(self) -> Proxied:
         """Connections through proxies, and for whatever is not a request of a conversation."""
         if self._proxied is None:
-            from callgate.wire.proxied import Proxied
+            from callgate.wire.httpx_transport import Proxied
 
             self._proxied = Proxied(
                 self.trust, connect_s=self.connect_s, at_once=connections_max(), kept=CONNECTIONS_KEPT, kept_s=KEPT_FOR_S

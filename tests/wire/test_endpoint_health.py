@@ -17,8 +17,16 @@ from typing import Any
 import pytest
 
 from callgate.errors import RateLimited, ServerUnavailable
-from callgate.wire import pressure
-from callgate.wire.pressure import ENDPOINTS_MAX, PAUSE_MAX_S, SPREAD_S, Pressure, SystemClock, Turn, pressure_for
+from callgate.wire import endpoint_health
+from callgate.wire.endpoint_health import (
+    ENDPOINTS_MAX,
+    PAUSE_MAX_S,
+    SPREAD_S,
+    EndpointHealth,
+    Permit,
+    SystemClock,
+    health_for,
+)
 
 
 class Timeline:
@@ -64,44 +72,44 @@ class Jumping:
         self.time += seconds
 
 
-def play(story: Callable[[Timeline, Pressure], Awaitable[Any]]) -> None:
+def play(story: Callable[[Timeline, EndpointHealth], Awaitable[Any]]) -> None:
     async def scene() -> None:
         timeline = Timeline()
         async with asyncio.timeout(20):
-            (outcome,) = await timeline.run(story(timeline, Pressure(timeline, dice=random.Random(3))))
+            (outcome,) = await timeline.run(story(timeline, EndpointHealth(timeline, dice=random.Random(3))))
         if isinstance(outcome, BaseException):
             raise outcome
 
     asyncio.run(scene())
 
 
-async def enter(pressure: Pressure, patience: int = 4) -> Turn:
-    return await pressure.enter(patience=patience)
+async def enter(health: EndpointHealth, patience: int = 4) -> Permit:
+    return await health.enter(patience=patience)
 
 
 # The pause ---------------------------------------------------------------------------------------------------------------
 
 
 def test_nobody_waits_while_all_is_well() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
         for _ in range(10):
-            (await enter(pressure)).succeeded()
+            (await enter(health)).succeeded()
         assert time.now() == 0
-        assert pressure.pause_left_s == 0
+        assert health.pause_left_s == 0
 
     play(story)
 
 
 def test_after_a_push_back_one_goes_first_and_the_others_follow_spread_out() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        assert (await enter(pressure)).pushed_back(3.0, 1.0) == 3.0
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        assert (await enter(health)).pushed_back(3.0, 1.0) == 3.0
         entered: list[float] = []
 
         async def caller() -> None:
-            turn = await enter(pressure)
+            permit = await enter(health)
             entered.append(time.now())
             await time.sleep(0.5)
-            turn.succeeded()
+            permit.succeeded()
 
         await asyncio.gather(*[caller() for _ in range(40)])
         scout, *others = sorted(entered)
@@ -113,8 +121,8 @@ def test_after_a_push_back_one_goes_first_and_the_others_follow_spread_out() -> 
 
 
 def test_a_scout_that_is_pushed_back_doubles_the_pause_up_to_a_limit() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        pauses = [(await enter(pressure, 99)).pushed_back(None, 1.0) for _ in range(9)]
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        pauses = [(await enter(health, 99)).pushed_back(None, 1.0) for _ in range(9)]
         assert pauses == [1, 2, 4, 8, 16, 32, PAUSE_MAX_S, PAUSE_MAX_S, PAUSE_MAX_S]
         assert time.now() == sum(pauses[:-1])
 
@@ -122,64 +130,64 @@ def test_a_scout_that_is_pushed_back_doubles_the_pause_up_to_a_limit() -> None:
 
 
 def test_a_server_that_says_how_long_is_taken_at_its_word() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        assert (await enter(pressure)).pushed_back(2.5, 1.0) == 2.5
-        assert (await enter(pressure)).pushed_back(2.5, 2.0) == 2.5
-        assert (await enter(pressure)).pushed_back(0.0, 4.0) == 0.0
-        (await enter(pressure)).succeeded()
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        assert (await enter(health)).pushed_back(2.5, 1.0) == 2.5
+        assert (await enter(health)).pushed_back(2.5, 2.0) == 2.5
+        assert (await enter(health)).pushed_back(0.0, 4.0) == 0.0
+        (await enter(health)).succeeded()
         assert time.now() == 5
 
     play(story)
 
 
 def test_an_answer_to_a_request_from_before_the_pause_does_not_end_it() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        early, late = await enter(pressure), await enter(pressure)
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        early, late = await enter(health), await enter(health)
         late.pushed_back(5.0, 1.0)
         early.succeeded()
-        assert pressure.pause_left_s == 5
+        assert health.pause_left_s == 5
 
     play(story)
 
 
 def test_a_scout_that_vanishes_is_replaced_by_one_of_those_who_wait() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        (await enter(pressure)).pushed_back(1.0, 1.0)
-        scout = await enter(pressure)
-        waiting = asyncio.ensure_future(enter(pressure))
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        (await enter(health)).pushed_back(1.0, 1.0)
+        scout = await enter(health)
+        waiting = asyncio.ensure_future(enter(health))
         await time.sleep(1)
         assert not waiting.done()
         scout.over()
         (await waiting).succeeded()
-        assert pressure.pause_left_s == 0
+        assert health.pause_left_s == 0
 
     play(story)
 
 
 def test_a_caller_that_is_cancelled_while_it_waits_leaves_nothing_behind() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        (await enter(pressure)).pushed_back(1.0, 1.0)
-        waiting = asyncio.ensure_future(enter(pressure))
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        (await enter(health)).pushed_back(1.0, 1.0)
+        waiting = asyncio.ensure_future(enter(health))
         await asyncio.sleep(0)
         waiting.cancel()
         await asyncio.wait({waiting})
-        (await enter(pressure)).succeeded()
-        (await enter(pressure)).succeeded()
+        (await enter(health)).succeeded()
+        (await enter(health)).succeeded()
 
     play(story)
 
 
 def test_callers_give_up_after_as_many_pauses_as_they_would_have_tried() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
         async def caller() -> int:
             tries = 0
             while True:
-                turn = await enter(pressure, 4 - tries)
+                permit = await enter(health, 4 - tries)
                 tries += 1
                 if tries == 5:
-                    turn.over()
+                    permit.over()
                     return tries
-                turn.pushed_back(None, 1.0)
+                permit.pushed_back(None, 1.0)
 
         outcomes = await asyncio.gather(*[caller() for _ in range(20)], return_exceptions=True)
         assert all(isinstance(outcome, (RateLimited, int)) for outcome in outcomes)
@@ -192,88 +200,88 @@ def test_callers_give_up_after_as_many_pauses_as_they_would_have_tried() -> None
 # The circuit -------------------------------------------------------------------------------------------------------------
 
 
-async def fail(pressure: Pressure, times: int) -> None:
+async def fail(health: EndpointHealth, times: int) -> None:
     for _ in range(times):
-        (await enter(pressure)).failed()
+        (await enter(health)).failed()
 
 
 def test_five_failures_within_half_a_minute_open_the_circuit_for_half_a_minute() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        await fail(pressure, 4)
-        assert not pressure.is_open
-        await fail(pressure, 1)
-        assert pressure.is_open
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        await fail(health, 4)
+        assert not health.is_open
+        await fail(health, 1)
+        assert health.is_open
         with pytest.raises(ServerUnavailable, match="another 30 s"):
-            await enter(pressure)
+            await enter(health)
         await time.sleep(29.9)
         with pytest.raises(ServerUnavailable):
-            await enter(pressure)
+            await enter(health)
         await time.sleep(0.1)
-        (await enter(pressure)).succeeded()
-        assert not pressure.is_open
-        await fail(pressure, 4)
-        assert not pressure.is_open
+        (await enter(health)).succeeded()
+        assert not health.is_open
+        await fail(health, 4)
+        assert not health.is_open
 
     play(story)
 
 
 def test_failures_that_are_far_apart_do_not_open_the_circuit() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
         for _ in range(20):
-            await fail(pressure, 1)
+            await fail(health, 1)
             await time.sleep(8)
-        assert not pressure.is_open
+        assert not health.is_open
 
     play(story)
 
 
 def test_a_success_in_between_starts_the_count_anew() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
         for _ in range(10):
-            await fail(pressure, 4)
-            (await enter(pressure)).succeeded()
-        assert not pressure.is_open
+            await fail(health, 4)
+            (await enter(health)).succeeded()
+        assert not health.is_open
 
     play(story)
 
 
 def test_only_one_caller_tries_a_server_that_was_left_alone() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        await fail(pressure, 5)
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        await fail(health, 5)
         await time.sleep(30)
-        trial = await enter(pressure)
+        trial = await enter(health)
         with pytest.raises(ServerUnavailable, match="trying it out"):
-            await enter(pressure)
+            await enter(health)
         trial.failed()
         with pytest.raises(ServerUnavailable, match="another 30 s"):
-            await enter(pressure)
+            await enter(health)
 
     play(story)
 
 
 @pytest.mark.parametrize("told", ["over", "refused", "pushed_back"])
 def test_a_trial_that_ends_otherwise_lets_the_next_one_in(told: str) -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        await fail(pressure, 5)
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        await fail(health, 5)
         await time.sleep(30)
-        trial = await enter(pressure)
+        trial = await enter(health)
         if told == "pushed_back":
             trial.pushed_back(1.0, 1.0)
         else:
             getattr(trial, told)()
-        (await enter(pressure)).succeeded()
+        (await enter(health)).succeeded()
 
     play(story)
 
 
 def test_requests_that_were_on_their_way_do_not_prolong_the_outage() -> None:
-    async def story(time: Timeline, pressure: Pressure) -> None:
-        late = await enter(pressure)
-        await fail(pressure, 5)
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        late = await enter(health)
+        await fail(health, 5)
         await time.sleep(20)
         late.failed()
         await time.sleep(10)
-        (await enter(pressure)).succeeded()
+        (await enter(health)).succeeded()
 
     play(story)
 
@@ -284,40 +292,40 @@ def test_requests_that_were_on_their_way_do_not_prolong_the_outage() -> None:
 def test_callers_of_one_endpoint_and_clock_share_their_pressure() -> None:
     async def scene() -> None:
         clock = SystemClock()
-        assert pressure_for("a") is pressure_for("a")
-        assert pressure_for("a") is not pressure_for("b")
-        assert pressure_for("a", clock) is pressure_for("a", clock)
-        assert pressure_for("a", clock) is not pressure_for("a")
+        assert health_for("a") is health_for("a")
+        assert health_for("a") is not health_for("b")
+        assert health_for("a", clock) is health_for("a", clock)
+        assert health_for("a", clock) is not health_for("a")
 
     asyncio.run(scene())
 
 
 def test_all_event_loops_of_the_process_share_their_pressure() -> None:
-    async def one() -> Pressure:
-        return pressure_for("a")
+    async def one() -> EndpointHealth:
+        return health_for("a")
 
     assert asyncio.run(one()) is asyncio.run(one())
 
 
 def test_a_thousand_endpoints_at_rest_do_not_stay_for_ever() -> None:
     for number in range(10 * ENDPOINTS_MAX):
-        pressure_for(number)
-    assert len(pressure._endpoints) <= ENDPOINTS_MAX
+        health_for(number)
+    assert len(endpoint_health._endpoints) <= ENDPOINTS_MAX
     gc.collect()
-    assert len(pressure._endpoints._in_use) <= ENDPOINTS_MAX
+    assert len(endpoint_health._endpoints._in_use) <= ENDPOINTS_MAX
 
 
 def test_an_endpoint_in_trouble_is_remembered_while_others_come_and_go() -> None:
     async def scene() -> None:
         clock = Jumping()
         for trouble in ("slow", "down"):
-            turn = await enter(pressure_for(trouble, clock))
-            turn.pushed_back(30.0, 1.0) if trouble == "slow" else turn.over()
-        await fail(pressure_for("down", clock), 5)
+            permit = await enter(health_for(trouble, clock))
+            permit.pushed_back(30.0, 1.0) if trouble == "slow" else permit.over()
+        await fail(health_for("down", clock), 5)
         for number in range(3 * ENDPOINTS_MAX):
-            pressure_for(number, clock)
-        assert pressure_for("slow", clock).pause_left_s == 30
-        assert pressure_for("down", clock).is_open
+            health_for(number, clock)
+        assert health_for("slow", clock).pause_left_s == 30
+        assert health_for("down", clock).is_open
 
     asyncio.run(scene())
 
@@ -326,27 +334,27 @@ def test_endless_endpoints_in_trouble_do_not_stay_for_ever_either() -> None:
     async def scene() -> None:
         clock = Jumping()
         for number in range(2 * ENDPOINTS_MAX):
-            (await enter(pressure_for(number, clock))).pushed_back(30.0, 1.0)
-        assert len(pressure._endpoints) <= ENDPOINTS_MAX
-        assert pressure_for(2 * ENDPOINTS_MAX - 1, clock).pause_left_s == 30
+            (await enter(health_for(number, clock))).pushed_back(30.0, 1.0)
+        assert len(endpoint_health._endpoints) <= ENDPOINTS_MAX
+        assert health_for(2 * ENDPOINTS_MAX - 1, clock).pause_left_s == 30
 
     asyncio.run(scene())
 
 
 def test_a_pressure_that_somebody_holds_stays_the_same_for_everybody() -> None:
-    held = pressure_for("held")
+    held = health_for("held")
     for number in range(3 * ENDPOINTS_MAX):
-        pressure_for(number)
-    assert pressure_for("held") is held
+        health_for(number)
+    assert health_for("held") is held
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
 def test_a_child_process_starts_anew_even_if_a_lock_was_held_when_it_began() -> None:
-    held = pressure_for("a")
+    held = health_for("a")
     locked, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with held._lock, pressure._endpoints._lock:
+        with held._lock, endpoint_health._endpoints._lock:
             locked.set()
             done.wait(20)
 
@@ -358,7 +366,7 @@ def test_a_child_process_starts_anew_even_if_a_lock_was_held_when_it_began() -> 
         child = os.fork()
     if child == 0:
         signal.alarm(20)
-        os._exit(0 if pressure_for("a") is not held and asyncio.run(enter(pressure_for("a"))) else 1)
+        os._exit(0 if health_for("a") is not held and asyncio.run(enter(health_for("a"))) else 1)
     done.set()
     holder.join(20)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

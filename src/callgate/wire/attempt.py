@@ -1,6 +1,6 @@
-"""One letter and its answer: each step within its time, every error understood, chunks as soon as somebody may have them.
+"""One request and its answer: each step within its time, every error understood, chunks as soon as somebody may have them.
 
-A letter comes in, response chunks go out in the groups in which they arrived. Chunks that say nothing wait for one that
+A request comes in, response chunks go out in the groups in which they arrived. Chunks that say nothing wait for one that
 does: up to then nobody has seen anything of the answer, so that it can be asked for again. Whether it is, others decide.
 """
 
@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 
 from callgate.errors import LimitExceeded, ModelError, ProtocolError, RequestTimeout
 from callgate.types import JsonObject, Limits
-from callgate.wire.address import masked
-from callgate.wire.dialect import Dialect, Letter, Response
+from callgate.wire.credentials import redact
+from callgate.wire.dialect import Dialect, HttpRequest, Response
 from callgate.wire.failures import Failure, failure_of_exception
 from callgate.wire.sender import Pool, Sender, secrets_of
 
-__all__ = ["Exchange"]
+__all__ = ["Attempt"]
 
 logger = logging.getLogger("callgate.wire")
 
@@ -27,20 +27,20 @@ ERROR_BYTES_MAX = 256 * 1024
 
 
 class _Failed(Exception):
-    """The exchange failed in a way that is understood."""
+    """The attempt failed in a way that is understood."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(type(failure.error).__name__)
         self.failure = failure
 
 
-class Exchange:
+class Attempt:
     """One request on its way and what comes back. `aclose` ends it, whatever became of it."""
 
     def __init__(
-        self, letter: Letter, *, dialect: Dialect, sender: Sender, limits: Limits, is_watched: bool = False
+        self, request: HttpRequest, *, dialect: Dialect, sender: Sender, limits: Limits, is_watched: bool = False
     ) -> None:
-        self.letter = letter
+        self.request = request
         self.auth: Mapping[str, str] = {}
         self.is_watched = is_watched
         """Whether it must be known for sure if a connection is new: after one broke that may have been old."""
@@ -52,7 +52,7 @@ class Exchange:
         self._sender = sender
         self._limits = limits
         # There is only one event in a whole answer, so it may be as large as the answer.
-        event_bytes = limits.event_bytes if letter.stream else limits.body_bytes
+        event_bytes = limits.event_bytes if request.stream else limits.body_bytes
         self._reader = dialect.reader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._deadline = 0.0
@@ -69,10 +69,10 @@ class Exchange:
     async def chunks(self) -> list[JsonObject] | Failure:
         """The next chunks that the caller may have; none at the end; what is wrong if there is no answer or it broke off.
 
-        The letter is sent when the first are asked for.
+        The request is sent when the first are asked for.
         """
         try:
-            if not self.letter.stream and not self.is_over:
+            if not self.request.stream and not self.is_over:
                 return await self._whole()
             while self._trouble is None and not self.is_over:
                 if self._behind is not None:
@@ -124,7 +124,7 @@ class Exchange:
         body = await self._body(await self._begun(self._limits.total_s))
         if logger.isEnabledFor(logging.DEBUG):
             # A streamed answer is logged when it has been put together: no log could mask a secret in pieces.
-            logger.debug("answer: %s", masked(body.decode("utf-8", "replace"), secrets_of(self.auth)))
+            logger.debug("answer: %s", redact(body.decode("utf-8", "replace"), secrets_of(self.auth)))
         chunks = self._reader.read_whole(body)
         if self._reader.is_behind:
             for more in self._reader.catch_up():
@@ -216,12 +216,12 @@ class Exchange:
         return ready
 
     def _told_of(self, error: JsonObject) -> _Failed:
-        return _Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.letter.sent))
+        return _Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.request.sent))
 
     # How it begins --------------------------------------------------------------------------------------------------------
 
     async def _begun(self, within_s: float) -> Response:
-        """Sends the letter and looks at the head of its answer."""
+        """Sends the request and looks at the head of its answer."""
         loop = self._loop = asyncio.get_running_loop()
         pool = self._pool = self._sender.pool(loop)
         limits = self._limits
@@ -255,7 +255,7 @@ class Exchange:
                 while len(data) < ERROR_BYTES_MAX and (piece := await response.piece()) is not None:
                     data += piece
         error = self._error_object(data[:ERROR_BYTES_MAX], status)
-        return self._dialect.failure_of(status, error, response.headers, now=time.time(), sent=self.letter.sent)
+        return self._dialect.failure_of(status, error, response.headers, now=time.time(), sent=self.request.sent)
 
     def _error_object(self, data: bytes, status: int) -> JsonObject:
         """The error that a body tells of, in whatever form: JSON, an array of it, a web page, or nothing."""
@@ -288,7 +288,7 @@ class Exchange:
 
     def _hide_secrets(self, error: ModelError) -> None:
         """Takes out of the error what the server echoed."""
-        error.args = tuple(masked(text, secrets_of(self.auth)) if isinstance(text, str) else text for text in error.args)
+        error.args = tuple(redact(text, secrets_of(self.auth)) if isinstance(text, str) else text for text in error.args)
 
 
 def _silent(seconds: float) -> _Failed:

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from callgate.errors import UsageError
 
-__all__ = ["checked_base_url", "checked_key", "masked"]
+__all__ = ["checked_base_url", "checked_key", "redact"]
 
 _BASE_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
@@ -41,7 +41,7 @@ def checked_key(key: str, whose: str) -> str:
     return key
 
 
-def masked(text: str, secrets: Iterable[str]) -> str:
+def redact(text: str, secrets: Iterable[str]) -> str:
     """The text without the secrets, and without the beginning of one at its very end, where the text was cut off."""
     for secret in secrets:
         text = text.replace(secret, "[key]") if len(secret) >= _SECRET_CHARS_MIN else text
