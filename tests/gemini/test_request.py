@@ -269,6 +269,15 @@ CASES: dict[str, Case] = {
         ),
         surfaces=("vertex",),
     ),
+    "a cached content that brings its own tools and instruction": Case(
+        tools=(wx,), gate={"system": "Be brief.", "settings": {"cached_content": "cachedContents/1"}},
+        holds={"cachedContent": "cachedContents/1", "tools": None, "toolConfig": None, "systemInstruction": None},
+    ),
+    "a level of thinking for a model that knows numbers": Case(
+        model="gemini-2.5-flash", gate={"settings": {"thinking": "high"}},
+        holds={"generationConfig.thinkingConfig": {"thinkingBudget": 24_576}},
+    ),
+    "headers of one gate": Case(gate={"settings": {"headers": {"X-Gateway": "y"}}}, holds={"headers": None}),
     "computer use beside a function": Case(
         tools=(wx, {"computerUse": {"environment": "ENVIRONMENT_BROWSER"}}),
         model="gemini-2.5-computer-use-preview",
@@ -559,6 +568,7 @@ def test_streamed_arguments_are_asked_for_only_where_they_exist(surface_of: Surf
         ({"safety": "none"}, "use a mapping"),
         ({"labels": {"a": "b"}}, "vertex surface only"),
         ({"extra_body": ["x"]}, "use a mapping"),
+        ({"thinking": "deep"}, "use one of"),
         ({"extra_body": {"contents": []}}, "cannot hold 'contents'"),
         ({"extra_body": {"tools": []}}, "cannot hold 'tools'"),
     ],

@@ -20,8 +20,14 @@ from callgate.errors import RateLimited, ServerUnavailable
 from callgate.wire import endpoint_health
 from callgate.wire.endpoint_health import (
     ENDPOINTS_MAX,
+    FAIL_FAST_S,
     PAUSE_MAX_S,
+    PROBE_JITTER_S,
+    PROBE_MAX_S,
+    PROBE_S,
+    REQUESTS_TO_OPEN,
     SPREAD_S,
+    WINDOW_S,
     EndpointHealth,
     Permit,
     SystemClock,
@@ -112,15 +118,15 @@ def test_after_a_push_back_one_goes_first_and_the_others_follow_spread_out() -> 
             permit.succeeded()
 
         await asyncio.gather(*[caller() for _ in range(40)])
-        scout, *others = sorted(entered)
-        assert scout == 3.0
+        probe, *others = sorted(entered)
+        assert probe == 3.0
         assert min(others) >= 3.5
         assert SPREAD_S >= max(others) - 3.5 >= 1
 
     play(story)
 
 
-def test_a_scout_that_is_pushed_back_doubles_the_pause_up_to_a_limit() -> None:
+def test_a_probe_that_is_pushed_back_doubles_the_pause_up_to_a_limit() -> None:
     async def story(time: Timeline, health: EndpointHealth) -> None:
         pauses = [(await enter(health, 99)).pushed_back(None, 1.0) for _ in range(9)]
         assert pauses == [1, 2, 4, 8, 16, 32, PAUSE_MAX_S, PAUSE_MAX_S, PAUSE_MAX_S]
@@ -150,14 +156,14 @@ def test_an_answer_to_a_request_from_before_the_pause_does_not_end_it() -> None:
     play(story)
 
 
-def test_a_scout_that_vanishes_is_replaced_by_one_of_those_who_wait() -> None:
+def test_a_probe_that_vanishes_is_replaced_by_one_of_those_who_wait() -> None:
     async def story(time: Timeline, health: EndpointHealth) -> None:
         (await enter(health)).pushed_back(1.0, 1.0)
-        scout = await enter(health)
+        probe = await enter(health)
         waiting = asyncio.ensure_future(enter(health))
         await time.sleep(1)
         assert not waiting.done()
-        scout.over()
+        probe.over()
         (await waiting).succeeded()
         assert health.pause_left_s == 0
 
@@ -200,88 +206,200 @@ def test_callers_give_up_after_as_many_pauses_as_they_would_have_tried() -> None
 # The circuit -------------------------------------------------------------------------------------------------------------
 
 
-async def fail(health: EndpointHealth, times: int) -> None:
-    for _ in range(times):
-        (await enter(health)).failed()
+async def fail(health: EndpointHealth, requests: int) -> None:
+    """So many requests fail, each in its one attempt."""
+    for _ in range(requests):
+        (await enter(health)).failed(object())
 
 
-def test_five_failures_within_half_a_minute_open_the_circuit_for_half_a_minute() -> None:
+async def down(health: EndpointHealth) -> None:
+    await fail(health, REQUESTS_TO_OPEN)
+    assert health.is_down
+
+
+def test_ten_requests_that_fail_take_the_endpoint_down_and_the_head_of_an_answer_brings_it_up() -> None:
     async def story(time: Timeline, health: EndpointHealth) -> None:
-        await fail(health, 4)
-        assert not health.is_open
+        await fail(health, REQUESTS_TO_OPEN - 1)
+        assert not health.is_down
         await fail(health, 1)
-        assert health.is_open
-        with pytest.raises(ServerUnavailable, match="another 30 s"):
-            await enter(health)
-        await time.sleep(29.9)
-        with pytest.raises(ServerUnavailable):
-            await enter(health)
-        await time.sleep(0.1)
+        assert health.is_down
+        probe = await enter(health)
+        assert PROBE_S <= time.now() <= PROBE_S + PROBE_JITTER_S
+        probe.succeeded()
+        assert not health.is_down
         (await enter(health)).succeeded()
-        assert not health.is_open
-        await fail(health, 4)
-        assert not health.is_open
+        assert time.now() <= PROBE_S + PROBE_JITTER_S
 
     play(story)
 
 
-def test_failures_that_are_far_apart_do_not_open_the_circuit() -> None:
+def test_one_request_counts_once_however_often_it_is_sent() -> None:
     async def story(time: Timeline, health: EndpointHealth) -> None:
-        for _ in range(20):
+        for _ in range(100):
+            (await enter(health)).failed("the same body")
+        assert not health.is_down
+
+    play(story)
+
+
+def test_failures_that_are_far_apart_take_nothing_down() -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        for _ in range(50):
             await fail(health, 1)
-            await time.sleep(8)
-        assert not health.is_open
+            await time.sleep(WINDOW_S / REQUESTS_TO_OPEN + 0.2)
+        assert not health.is_down
 
     play(story)
 
 
-def test_a_success_in_between_starts_the_count_anew() -> None:
+def test_an_endpoint_that_answers_every_third_request_is_not_down() -> None:
     async def story(time: Timeline, health: EndpointHealth) -> None:
-        for _ in range(10):
-            await fail(health, 4)
+        for _ in range(100):
+            await fail(health, 2)
             (await enter(health)).succeeded()
-        assert not health.is_open
+        assert not health.is_down
 
     play(story)
 
 
-def test_only_one_caller_tries_a_server_that_was_left_alone() -> None:
+def test_a_request_that_succeeds_in_the_end_does_not_count_as_failed() -> None:
     async def story(time: Timeline, health: EndpointHealth) -> None:
-        await fail(health, 5)
-        await time.sleep(30)
-        trial = await enter(health)
-        with pytest.raises(ServerUnavailable, match="trying it out"):
-            await enter(health)
-        trial.failed()
-        with pytest.raises(ServerUnavailable, match="another 30 s"):
-            await enter(health)
+        for _ in range(100):
+            votes: set[Any] = set()
+            for told in ("failed", "succeeded"):
+                permit = await health.enter(patience=4, votes=votes)
+                permit.failed(object()) if told == "failed" else permit.succeeded()
+        assert not health.is_down
 
     play(story)
 
 
-@pytest.mark.parametrize("told", ["over", "refused", "pushed_back"])
-def test_a_trial_that_ends_otherwise_lets_the_next_one_in(told: str) -> None:
+def test_one_caller_probes_and_the_others_wait_for_its_word() -> None:
     async def story(time: Timeline, health: EndpointHealth) -> None:
-        await fail(health, 5)
-        await time.sleep(30)
-        trial = await enter(health)
-        if told == "pushed_back":
-            trial.pushed_back(1.0, 1.0)
-        else:
-            getattr(trial, told)()
+        await down(health)
+        entered: list[float] = []
+
+        async def caller() -> None:
+            permit = await enter(health)
+            entered.append(time.now())
+            await time.sleep(0.1)
+            permit.succeeded()
+
+        await asyncio.gather(*[caller() for _ in range(40)])
+        probe, *others = sorted(entered)
+        assert probe <= PROBE_S + PROBE_JITTER_S
+        assert min(others) >= probe + 0.1
+        assert max(others) <= probe + 0.1 + PROBE_MAX_S + PROBE_JITTER_S + SPREAD_S
+        assert not health.is_down
+
+    play(story)
+
+
+def test_probes_that_take_long_and_do_not_fail_let_more_and_more_others_in() -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        await down(health)
+        entered: list[float] = []
+
+        async def caller() -> None:
+            permit = await enter(health)
+            entered.append(time.now())
+            await time.sleep(120)
+            permit.succeeded()
+
+        await asyncio.gather(*[caller() for _ in range(100)])
+        assert max(entered) < 10
+
+    play(story)
+
+
+def test_who_has_seen_as_many_probes_fail_as_it_would_have_made_attempts_gives_up() -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        await down(health)
+        outcomes: list[str] = []
+
+        async def caller() -> None:
+            votes: set[Any] = set()
+            for attempt in range(5):
+                try:
+                    permit = await health.enter(patience=4 - attempt, votes=votes, is_new=attempt == 0)
+                except ServerUnavailable as error:
+                    outcomes.append(str(error))
+                    return
+                permit.failed("x")
+            outcomes.append("attempts")
+
+        await asyncio.gather(*[caller() for _ in range(30)])
+        assert set(outcomes) <= {"attempts", "the server kept failing, whoever tried it"}
+        assert time.now() < 15 * PROBE_MAX_S
+
+    play(story)
+
+
+def test_requests_that_begin_in_a_long_outage_fail_at_once_and_one_in_a_while_probes() -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        await down(health)
+        await time.sleep(FAIL_FAST_S + 1)
+        probes, told = 0, set[str]()
+        for _ in range(200):
+            began = time.now()
+            try:
+                (await enter(health)).failed(object())
+                probes += 1
+            except ServerUnavailable as error:
+                told.add(str(error)[:31])
+            assert time.now() == began
+            await time.sleep(0.1)
+        assert told == {"the server has been failing for"}
+        assert 20 / PROBE_MAX_S - 1 <= probes <= 20 / PROBE_MAX_S + 3
+
+    play(story)
+
+
+def test_a_request_that_has_no_time_left_does_not_wait() -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        await down(health)
+        with pytest.raises(ServerUnavailable, match="no time left"):
+            await health.enter(patience=4, until=time.now() + 0.1)
+        (await enter(health)).pushed_back(30.0, 1.0)
+        with pytest.raises(RateLimited, match="longer than there is time"):
+            await health.enter(patience=4, until=time.now() + 10)
+
+    play(story)
+
+
+@pytest.mark.parametrize("told", ["refused", "pushed_back"])
+def test_a_probe_that_is_answered_in_whatever_way_ends_the_outage(told: str) -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        await down(health)
+        probe = await enter(health)
+        probe.pushed_back(1.0, 1.0) if told == "pushed_back" else probe.refused()
+        assert not health.is_down
+
+    play(story)
+
+
+def test_a_probe_that_vanishes_is_replaced() -> None:
+    async def story(time: Timeline, health: EndpointHealth) -> None:
+        await down(health)
+        (await enter(health)).over()
+        began = time.now()
         (await enter(health)).succeeded()
+        assert time.now() == began
 
     play(story)
 
 
-def test_requests_that_were_on_their_way_do_not_prolong_the_outage() -> None:
+def test_requests_that_were_on_their_way_neither_prolong_the_outage_nor_end_it() -> None:
     async def story(time: Timeline, health: EndpointHealth) -> None:
-        late = await enter(health)
-        await fail(health, 5)
-        await time.sleep(20)
-        late.failed()
-        await time.sleep(10)
-        (await enter(health)).succeeded()
+        late, lucky = await enter(health), await enter(health)
+        await down(health)
+        late.failed(object())
+        lucky.succeeded()
+        assert health.is_down
+        probe = await enter(health)
+        assert time.now() <= PROBE_S + PROBE_JITTER_S
+        probe.succeeded()
+        assert not health.is_down
 
     play(story)
 
@@ -321,11 +439,11 @@ def test_an_endpoint_in_trouble_is_remembered_while_others_come_and_go() -> None
         for trouble in ("slow", "down"):
             permit = await enter(health_for(trouble, clock))
             permit.pushed_back(30.0, 1.0) if trouble == "slow" else permit.over()
-        await fail(health_for("down", clock), 5)
+        await down(health_for("down", clock))
         for number in range(3 * ENDPOINTS_MAX):
             health_for(number, clock)
         assert health_for("slow", clock).pause_left_s == 30
-        assert health_for("down", clock).is_open
+        assert health_for("down", clock).is_down
 
     asyncio.run(scene())
 

@@ -7,7 +7,6 @@ import gc
 import random
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +21,7 @@ from callgate.gemini.surface import Surface
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.faults import fault
 from callgate.wire import endpoint_health as health_module
-from callgate.wire.endpoint_health import OPEN_S, STANDSTILL_S, EndpointHealth, Permit, health_for
+from callgate.wire.endpoint_health import FAIL_FAST_S, REQUESTS_TO_OPEN, EndpointHealth, Permit, health_for
 
 WAIT_S = 20
 """For a machine that is busy with something else; nothing here takes long."""
@@ -135,8 +134,8 @@ async def paused(health: EndpointHealth, seconds: float = 3.0) -> None:
 
 
 async def broken(health: EndpointHealth) -> None:
-    for _ in range(5):
-        (await enter(health)).failed()
+    for _ in range(REQUESTS_TO_OPEN):
+        (await enter(health)).failed(object())
 
 
 async def pass_through(health: EndpointHealth) -> None:
@@ -165,15 +164,15 @@ def test_a_push_back_on_one_loop_delays_callers_on_another(loops: Callable[[], L
     assert clock.slept == [3.0]
 
 
-def test_callers_on_other_loops_wait_for_the_scout_and_follow_it(loops: Callable[[], Loop], clock: SharedClock) -> None:
+def test_callers_on_other_loops_wait_for_the_probe_and_follow_it(loops: Callable[[], Loop], clock: SharedClock) -> None:
     health = EndpointHealth(clock)
     first, *others = [loops() for _ in range(4)]
     first.run(paused(health))
-    scout = first.run(enter(health))
+    probe = first.run(enter(health))
     waiting = [other.start(enter(health)) for other in others for _ in range(5)]
     until(lambda: len(health._waiting) == len(waiting))
     assert not any(permit.done() for permit in waiting)
-    scout.succeeded()
+    probe.succeeded()
     for permit in waiting:
         permit.result(WAIT_S).succeeded()
     assert health._waiting == {}
@@ -184,31 +183,26 @@ def test_patience_ends_for_callers_on_all_loops(loops: Callable[[], Loop], clock
     health = EndpointHealth(clock)
     first, other = loops(), loops()
     first.run(paused(health))
-    scout = first.run(enter(health))
+    probe = first.run(enter(health))
     waiting = other.start(enter(health, 0))
     until(lambda: bool(health._waiting))
-    scout.pushed_back(None, 1.0)
+    probe.pushed_back(None, 1.0)
     with pytest.raises(RateLimited):
         waiting.result(WAIT_S)
 
 
 def test_a_circuit_that_one_loop_opened_refuses_on_another(loops: Callable[[], Loop], clock: SharedClock) -> None:
     loops().run(broken(health_for("a", clock)))
-    with pytest.raises(ServerUnavailable, match="another 30 s"):
+    clock.time += FAIL_FAST_S + 1
+    probe = loops().run(enter(health_for("a", clock)))
+    with pytest.raises(ServerUnavailable, match="has been failing for 11 s"):
         loops().run(enter(health_for("a", clock)))
+    probe.succeeded()
+    loops().run(pass_through(health_for("a", clock)))
 
 
-def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(
-    clock: SharedClock, scale: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_eight_threads_exactly_one_probes_an_endpoint_that_is_down(clock: SharedClock, scale: int) -> None:
     together = threading.Barrier(8)
-    take = health_module._Post.take
-
-    def hesitant(post: Any, permit: Permit, now: float) -> None:
-        time.sleep(0.002)  # whoever could come in between does
-        take(post, permit, now)
-
-    monkeypatch.setattr(health_module._Post, "take", hesitant)
 
     def contend(health: EndpointHealth) -> Permit | None:
         async def one() -> Permit | None:
@@ -225,10 +219,8 @@ def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(
         for _ in range(20 * scale):
             health = EndpointHealth(clock)
             asyncio.run(broken(health))
-            clock.time += OPEN_S
-            # The probes stay out until all have asked; a loop of `asyncio.run` that has ended would have lost its probe.
-            with pytest.MonkeyPatch.context() as patch, restless():
-                patch.setattr(Permit, "is_lost", lambda permit, out_s: False)
+            clock.time += FAIL_FAST_S + 1
+            with restless():
                 let_in = [permit for permit in threads.map(contend, [health] * 8) if permit is not None]
             assert len(let_in) == 1
 
@@ -242,102 +234,68 @@ def test_a_loop_that_closes_while_it_waits_is_no_burden_to_the_others(loops: Cal
     health = EndpointHealth(clock)
     first, doomed, other = loops(), loops(), loops()
     first.run(paused(health))
-    scout = first.run(enter(health))
+    probe = first.run(enter(health))
     doomed.start(enter(health))
     until(lambda: len(health._waiting) == 1)
     waiting = other.start(enter(health))
     until(lambda: len(health._waiting) == 2)
     doomed.die()
-    scout.succeeded()
+    probe.succeeded()
     waiting.result(WAIT_S).succeeded()
     assert health._waiting == {}
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_scout_that_dies_with_its_loop_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
+def test_a_probe_that_dies_with_its_loop_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
     health = EndpointHealth(clock)
     doomed, other = loops(), loops()
     doomed.run(paused(health))
-    scout = doomed.run(enter(health))
+    probe = doomed.run(enter(health))
     waiting = other.start(enter(health))
     until(lambda: bool(health._waiting))
     assert not waiting.done()
     doomed.die()
     waiting.result(WAIT_S).succeeded()
     assert health.pause_left_s == 0
-    scout.succeeded()
+    probe.succeeded()
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_scout_that_was_forgotten_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
+def test_a_probe_that_was_forgotten_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
     health = EndpointHealth(clock)
     loop = loops()
     loop.run(paused(health))
-    scout = loop.run(enter(health))
+    probe = loop.run(enter(health))
     waiting = loop.start(enter(health))
     until(lambda: bool(health._waiting))
-    del scout
+    del probe
     gc.collect()
     waiting.result(WAIT_S).succeeded()
 
 
-def test_a_trial_that_dies_with_its_loop_does_not_leave_the_circuit_open(
-    loops: Callable[[], Loop], clock: SharedClock
-) -> None:
+def test_a_probe_that_dies_with_its_loop_keeps_nobody_from_probing(loops: Callable[[], Loop], clock: SharedClock) -> None:
     health = EndpointHealth(clock)
     doomed, other = loops(), loops()
     doomed.run(broken(health))
-    clock.time += OPEN_S
-    trial = doomed.run(enter(health))
-    with pytest.raises(ServerUnavailable, match="trying it out"):
-        other.run(enter(health))
+    lost = doomed.run(enter(health))
     doomed.die()
     other.run(enter(health)).succeeded()
-    assert not health.is_open
-    trial.failed()
-    assert not health.is_open, "its word counts as one failure, not as that of a trial"
-
-
-def test_a_loop_that_stands_still_is_waited_for_no_longer_than_a_minute(
-    loops: Callable[[], Loop], clock: SharedClock
-) -> None:
-    health = EndpointHealth(clock)
-    still, other = loops(), loops()
-    still.run(broken(health))
-    clock.time += OPEN_S
-    trial = still.run(enter(health))
-    still.stop()
-    clock.time += STANDSTILL_S
-    with pytest.raises(ServerUnavailable, match="trying it out"):
-        other.run(enter(health))
-    clock.time += 1
-    other.run(enter(health)).succeeded()
-    trial.over()
-
-
-def test_a_trial_on_a_loop_that_runs_may_take_as_long_as_it_likes(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    health = EndpointHealth(clock)
-    slow, other = loops(), loops()
-    slow.run(broken(health))
-    clock.time += OPEN_S
-    trial = slow.run(enter(health))
-    clock.time += 100 * STANDSTILL_S
-    with pytest.raises(ServerUnavailable, match="trying it out"):
-        other.run(enter(health))
-    trial.over()
+    assert not health.is_down
+    lost.failed(object())
+    assert not health.is_down, "its word counts as one failure, not as that of a probe"
 
 
 def test_cancelled_waiters_leave_their_places_and_the_others_go_on(loops: Callable[[], Loop], clock: SharedClock) -> None:
     health = EndpointHealth(clock)
     first, other = loops(), loops()
     first.run(paused(health))
-    scout = first.run(enter(health))
+    probe = first.run(enter(health))
     waiting = [(first, other)[number % 2].start(pass_through(health)) for number in range(20)]
     until(lambda: len(health._waiting) == 20)
     for permit in waiting[:15]:
         permit.cancel()
     until(lambda: len(health._waiting) == 5)
-    scout.over()
+    probe.over()
     for permit in waiting[15:]:
         permit.result(WAIT_S)
     assert health._waiting == {}
@@ -386,13 +344,14 @@ class Moody:
             finally:
                 if mood == "pushed_back":
                     permit.pushed_back(0.5, 1.0)
+                elif mood == "failed":
+                    permit.failed(object())
                 elif mood != "none":
                     getattr(permit, mood)()
                 permit.over()
 
     async def hold_posts(self, permit: Permit) -> None:
-        posts = {"scout": self.health._scout, "trial": self.health._trial}
-        held = {(name, permit) for name, post in posts.items() if post.is_held_by(permit)}
+        held = {("probe", permit)} if self.health._probe.is_held_by(permit) else set()
         self.wrong += [name for name, _ in held if name in [taken for taken, _ in list(self.out)]]
         self.out |= held
         try:
@@ -432,7 +391,7 @@ def test_nobody_is_lost_whatever_happens_on_however_many_loops(loops: Callable[[
 
 def test_clients_on_two_loops_slow_down_and_give_up_together(loops: Callable[[], Loop], clock: SharedClock) -> None:
     server, one, two = loops(), loops(), loops()
-    fake = FakeGemini([fault("W01", times=1), "Hello.", *[fault("W08", times=1)] * 5], api_key="k")
+    fake = FakeGemini([fault("W01", times=1), "Hello.", fault("W08")], api_key="k")
 
     async def ask(attempts: int) -> list[str]:
         surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
@@ -450,11 +409,15 @@ def test_clients_on_two_loops_slow_down_and_give_up_together(loops: Callable[[],
         told = two.run(ask(5))
         assert told[0].startswith("Waiting 2.5 s, because the server asked everybody to")
         assert told[-1] == "answer"
-        with pytest.raises(ServerUnavailable):
-            one.run(ask(5))
+        for _ in range(REQUESTS_TO_OPEN):
+            with pytest.raises(ServerUnavailable, match="503"):
+                one.run(ask(1))
+        clock.time += FAIL_FAST_S + 1
+        with pytest.raises(ServerUnavailable, match="503"):
+            two.run(ask(1))
         seen = len(fake.requests)
-        with pytest.raises(ServerUnavailable, match="left alone"):
-            two.run(ask(5))
+        with pytest.raises(ServerUnavailable, match="has been failing for"):
+            two.run(ask(1))
         assert len(fake.requests) == seen
     finally:
         server.run(fake.__aexit__(None, None, None))
