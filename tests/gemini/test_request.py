@@ -322,6 +322,11 @@ def test_every_body_is_one_that_google_takes(case: Case, kind: str, streamed: bo
     bounded(main())
 
 
+def test_a_level_of_thinking_that_a_large_model_does_not_have_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(UsageError, match="use 'low'"):
+        body_of(BodyBuilder("gemini-3.1-pro-preview", "developer"), settings={"thinking": "minimal"})
+
+
 def test_the_table_holds_every_setting() -> None:
     used = {name for case in CASES.values() for name in case.gate.get("settings", {})}
     with pytest.raises(UsageError) as unknown:
