@@ -22,19 +22,26 @@ SRC = Path(__file__).resolve().parent.parent / "src" / "callgate"
 
 # --- the tables ----------------------------------------------------------------------------------------------------------
 
-WORDS = ("unread", "types", "errors", "events", "strict_json", "config")
+WORDS = ("types", "errors", "events", "strict_json", "config")
 PURE = ("content", "history", "definitions", "schema", "declaration", "prompted", "request", "machine", "timeline")
 EDGES = (
-    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "tools", "calls", "sync", "store", "sessions",
-    "files",
+    "wire", "gemini", "openai", "embedded", "models", "permission", "threads", "user_code", "tools", "calls", "sync",
+    "store",
+    "sessions", "files",
     "mcp", "workers", "telemetry", "host", "foreign", "adapters",
 )  # fmt: skip
 # A unit (a module or folder of the package) may import from the layers before its own.
 LAYERS = (WORDS, PURE, EDGES, ("run",), ("server",), ("cli",), ("__main__",))
 TOP = ("server", "cli", "__main__")
 
+# What everything rests on stays small enough to be read: modules that import few others, and are not long.
+CORE = ("content", "history", "machine", "calls", "tools", "run", "store", "models", "sync", "user_code", "host", "threads")
+IMPORTS_MAX = 12
+HUBS = {"models.embedded": "the embedded model puts eight pure pieces of `embedded/` together, and little else"}
+LINES_MAX = 500
+
 # Words have an order of their own: each may import those before it.
-WORD_ORDER = (("unread",), ("types",), ("errors",), ("strict_json",), ("events", "config"))
+WORD_ORDER = (("types",), ("errors",), ("strict_json",), ("events", "config"))
 
 # Test doubles are product code beside the layers; nothing but the top and the tests builds on them.
 TESTING_MAY_IMPORT = (*WORDS, *PURE, "models")
@@ -52,6 +59,12 @@ ALLOWED = {
     ("files", "tools"): "file tools are a toolset of the executor",
     ("files", "threads"): "file work is done off the event loop",
     ("tools", "threads"): "sync tools run in threads",
+    ("permission", "user_code"): "approve and hooks are code of the user's",
+    ("calls", "user_code"): "approve is code of the user's",
+    ("tools", "user_code"): "tools and validators are code of the user's",
+    ("telemetry", "user_code"): "exporters are code of the user's",
+    ("calls", "host"): "a tool runs for the person behind the run",
+    ("calls", "telemetry"): "each call that starts has its span",
     ("permission", "threads"): "people are asked by sync functions in threads that do not hold up anything else",
     ("files", "permission"): "one list says which files hold secrets, for the question and for the search",
     ("mcp", "tools"): "MCP tools are toolsets of the executor",
@@ -79,7 +92,7 @@ ALLOWED = {
 IMPURE = frozenset([
     "anyio", "asyncio", "concurrent", "http", "httpx", "httpx2", "multiprocessing", "os", "pathlib", "random", "requests",
     "secrets", "select", "selectors", "shutil", "signal", "socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading",
-    "time",
+    "time", "uuid",
 ])  # fmt: skip
 IMPURE_CALLS = frozenset({"open", "input", "print"})
 # (unit, what it may use after all): why.
@@ -87,6 +100,7 @@ PURE_EXCEPTIONS = {
     ("config", "os"): "settings come from the environment",
     ("config", "pathlib"): "settings come from a file",
     ("schema", "threading"): "one lock around the cache of compiled validators, which several threads may share",
+    ("content", "uuid"): "UUIDs among a tool's results are recognised; ids of calls are drawn unless a source is passed",
     ("content", "pathlib"): "paths among a tool's results are recognised and written as text, never opened",
 }
 
@@ -288,7 +302,46 @@ def docstring_breaches(root: Path) -> list[str]:
     ]
 
 
-CHECKS = (layer_breaches, cycle_breaches, purity_breaches, wire_word_breaches, docstring_breaches)
+def hub_breaches(root: Path) -> list[str]:
+    """Modules of the core that import more others of ours at run time than a reader can keep in mind."""
+    wanted: dict[str, set[str]] = {}
+    modules = modules_of(root)
+    for name, target, line in arrows_of(root):
+        if unit_of(name) in CORE and name != target and not _is_for_types(modules[name], line):
+            wanted.setdefault(name, set()).add(target)
+    return [
+        f"{place_of(root, name)} imports {len(targets)} modules of ours; split it, at most {IMPORTS_MAX} can be followed"
+        for name, targets in wanted.items()
+        if len(targets) > IMPORTS_MAX and name not in HUBS
+    ]
+
+
+def _is_for_types(tree: ast.Module, line: int) -> bool:
+    """Whether a line stands under `if TYPE_CHECKING`."""
+    blocks = [node for node in tree.body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
+    return any(block.lineno <= line <= (block.end_lineno or 0) for block in blocks)
+
+
+def length_breaches(root: Path) -> list[str]:
+    """Modules of the core that are too long to be read in one go."""
+    found = []
+    for name in filter(lambda name: unit_of(name) in CORE, modules_of(root)):
+        place = root / place_of(root, name)
+        lines = len(place.read_text("utf-8").splitlines())
+        if lines > LINES_MAX:
+            found.append(f"{place_of(root, name)} has {lines} lines; split it, {LINES_MAX} are the most")
+    return found
+
+
+CHECKS = (
+    hub_breaches,
+    length_breaches,
+    layer_breaches,
+    cycle_breaches,
+    purity_breaches,
+    wire_word_breaches,
+    docstring_breaches,
+)
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)
@@ -425,6 +478,20 @@ def test_words_of_the_wire_in_their_places_and_in_prose_are_no_breach(tree) -> N
         machine="'''A functionCall comes in.'''\nraise ValueError('a functionCall without a name')",
     )
     assert wire_word_breaches(root) == []
+
+
+def test_a_hub_in_the_core_is_found_and_imports_for_types_do_not_count(tree) -> None:
+    names = [f"schema__m{index}" for index in range(14)]
+    imports = [f"import callgate.{name.replace('__', '.')}" for name in names]
+    for_types = "if TYPE_CHECKING:\n    " + "\n    ".join(imports[11:])
+    small = "\n".join([*imports[:11], for_types])
+    root = tree(**dict.fromkeys(names, ""), run__hub="\n".join(imports), run__small=small)
+    assert hub_breaches(root) == ["run/hub.py imports 14 modules of ours; split it, at most 12 can be followed"]
+
+
+def test_a_long_module_of_the_core_is_found(tree) -> None:
+    root = tree(machine="x = 1\n" * 501, schema="x = 1\n" * 900)
+    assert length_breaches(root) == ["machine.py has 501 lines; split it, 500 are the most"]
 
 
 def test_a_module_without_a_docstring_is_found(tree) -> None:

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from callgate import events, strict_json
+from callgate.history.conversation import Conversation
 from callgate.types import CallRecord, Decision, FunctionCall, Reply, ToolResult, Usage
 
 CALL = FunctionCall(name="f", args=types.MappingProxyType({"a": [1]}), id="c1", notes=("n",))
@@ -34,7 +35,7 @@ REPLY = Reply(
     calls=[CallRecord(call=CALL, state="finished", decision=Decision(verdict="allow"), result=RESULT)],
     usage=USAGE,
     finish_reason="STOP",
-    contents=[{"role": "user", "parts": [{"text": "a"}]}],
+    history=Conversation([{"role": "user", "parts": [{"text": "a"}]}]).history,
     session="s",
 )
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from callgate import Gate, Limits, Policy, ScriptedModel, UsageError, tool
 from callgate.content.read import parts_of
-from callgate.errors import ServerUnavailable, SessionBusy
+from callgate.errors import JsonError, ServerUnavailable, SessionBusy
 from callgate.events import Notice
 from callgate.history.repair import validate
 from callgate.machine import facts
@@ -481,3 +481,16 @@ def test_the_blocks_of_the_page_on_sessions_run_one_after_another(tmp_path: Path
     namespace: dict[str, Any] = {}
     exec("async def story():\n" + textwrap.indent("\n".join(blocks), "    "), namespace)
     asyncio.run(asyncio.wait_for(namespace["story"](), 60))
+
+
+@pytest.mark.parametrize(
+    "fact",
+    [
+        {"kind": "unreadable"},
+        {"kind": "unreadable", "problem": "p", "body": 5},
+        {"kind": "unreadable", "problem": "p", "body": "not base64"},
+    ],
+)
+def test_an_unreadable_fact_without_its_bytes_is_no_fact(fact: dict[str, Any]) -> None:
+    with pytest.raises(JsonError, match="the document holds an unreadable fact"):
+        facts_of({"callgate": 1, "facts": [{"v": 1, **fact}]})

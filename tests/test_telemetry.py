@@ -335,9 +335,9 @@ def test_debug_logs_what_was_sent_and_what_came_and_no_key(caplog: pytest.LogCap
         "callgate.wire: request: POST http",
         "callgate.wire: answer: ",
         "callgate.prompted: the tools are told in the prompt: ",
-        "callgate.run.run: asking gemini-3.8-flash: contents 1, tools ['look']",
-        "callgate.run.run: answer of gemini-3.8-flash: STOP",
-        "callgate.run.run: call ",
+        "callgate.run: asking gemini-3.8-flash: contents 1, tools ['look']",
+        "callgate.run: answer of gemini-3.8-flash: STOP",
+        "callgate.run: call ",
     ):
         assert any(line.startswith(words) for line in logged), words
     assert "key-42" not in str(logged)

@@ -8,6 +8,7 @@ from typing import Any, get_args
 import pytest
 
 from callgate.errors import Blocked, CallgateError, ConversationInvalid, MalformedAnswer, ModelError, ToolError, UsageError
+from callgate.history.conversation import Conversation
 from callgate.types import (
     FINAL_STATES,
     NO_USAGE,
@@ -76,7 +77,9 @@ def test_usage_adds_up() -> None:
 
 @pytest.mark.parametrize(("reason", "ok"), [("STOP", True), ("MAX_TOKENS", False), ("NEW", False), ("turn_limit", False)])
 def test_only_stop_is_ok(reason: str, ok: bool) -> None:
-    assert Reply(text="", calls=[], usage=Usage(), finish_reason=reason, contents=[], session="s").ok is ok
+    assert (
+        Reply(text="", calls=[], usage=Usage(), finish_reason=reason, history=Conversation().history, session="s").ok is ok
+    )
 
 
 def test_the_limits_are_those_of_the_table() -> None:

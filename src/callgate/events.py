@@ -152,7 +152,9 @@ _SIMPLE = frozenset({str, int, float, bool, type(None)})
 
 @functools.cache
 def _names_of(kind: type) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+    # What is encoded in a reply is shown decoded, and what callgate knows of a value besides is nobody else's business.
+    names = [field.name for field in fields(kind) if field.name != "plain_json"]
+    return tuple("contents" if name == "history" else name for name in names)
 
 
 def _typed(value: Any) -> Any:

@@ -68,7 +68,15 @@ def enter(context: ToolContext) -> None:
         async def asked() -> ToolResult:
             return await context.call_tool(name, args)
 
-        return asyncio.run_coroutine_threadsafe(asked(), loop)
+        work = asked()
+        try:
+            return asyncio.run_coroutine_threadsafe(work, loop)
+        except RuntimeError:  # The event loop is closed.
+            work.close()
+            refused: concurrent.futures.Future[ToolResult] = concurrent.futures.Future()
+            error = f"Not run: the run that {context.name!r} was called in is over."
+            refused.set_result(ToolResult(call_id="", name=name, status="cancelled", error=error))
+            return refused
 
     _DOOR.set((ask, loop))
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection, Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from callgate import strict_json
@@ -15,12 +15,12 @@ from callgate.content.prompt import user_content
 from callgate.declaration import Declaration, tool_config
 from callgate.errors import UsageError
 from callgate.history.conversation import Conversation
-from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition, frozen_for_checkers
+from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
 __all__ = ["ModelRequest", "extra_body", "merged", "unknown_setting", "with_output_told"]
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
     """Everything that a model is asked with."""
 

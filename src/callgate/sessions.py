@@ -6,6 +6,7 @@ appended: what happened stays in the journal. What tools did to files is put bac
 
 from __future__ import annotations
 
+import base64
 import contextlib
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.content.read import text_of
-from callgate.errors import CallgateError, UsageError
+from callgate.errors import CallgateError, JsonError, UsageError
 from callgate.history.repair import is_user_turn, repaired
 from callgate.machine import codec
 from callgate.machine import facts as words
@@ -30,6 +31,8 @@ __all__ = [
 
 DOCUMENT_VERSION = codec.SCHEMA_VERSION
 LATEST = "latest"
+_UNREADABLE = "unreadable"
+"""The kind of a damaged line in a document; in a journal it has none."""
 
 State: TypeAlias = Literal["idle", "waiting", "interrupted"]
 """`idle`: the user's turn. `waiting`: for answers about calls. `interrupted`: the process ended before the run did."""
@@ -263,13 +266,32 @@ async def _held(store: Store, session: str) -> AsyncGenerator[Lease]:
 
 def document(session: JsonObject, facts: Sequence[Fact]) -> JsonObject:
     """A session as one JSON object that any later version of callgate reads; `docs/sessions.md` describes it."""
-    depth_max = 2 * strict_json.DEPTH_MAX
     return {
         "callgate": DOCUMENT_VERSION,
         "session": session,
-        "facts": [strict_json.parse(codec.encode(fact), depth_max=depth_max) for fact in facts],
+        "facts": [_json_of(fact) for fact in facts],
         "contents": RunMachine(facts).conversation.contents,
     }
+
+
+def _json_of(fact: Fact) -> Any:
+    if isinstance(fact, words.Unreadable):
+        body = base64.b64encode(fact.body).decode("ascii")
+        return {"v": DOCUMENT_VERSION, "kind": _UNREADABLE, "problem": fact.problem, "body": body}
+    return strict_json.parse(codec.encode(fact), depth_max=2 * strict_json.DEPTH_MAX)
+
+
+def _fact_of(value: Any) -> Fact:
+    record = cast("JsonObject", value) if isinstance(value, dict) else {}
+    if record.get("kind") != _UNREADABLE:
+        return codec.decode(strict_json.dump(value))
+    problem, body = record.get("problem"), record.get("body")
+    if not isinstance(problem, str) or not isinstance(body, str):
+        raise JsonError("the document holds an unreadable fact without its 'problem' and 'body'")
+    try:
+        return words.Unreadable(problem=problem, body=base64.b64decode(body, validate=True))
+    except ValueError as error:
+        raise JsonError(f"the document holds an unreadable fact whose 'body' is not base64: {error}") from None
 
 
 def facts_of(document: Mapping[str, Any]) -> list[Fact]:
@@ -283,7 +305,7 @@ def facts_of(document: Mapping[str, Any]) -> list[Fact]:
     if version != DOCUMENT_VERSION:
         raise UsageError(f"the document has version {version!r}; this callgate reads version {DOCUMENT_VERSION}")
     if isinstance(listed, list) and listed:
-        return [codec.decode(strict_json.dump(fact)) for fact in cast("list[Any]", listed)]
+        return [_fact_of(value) for value in cast("list[Any]", listed)]
     if isinstance(contents, list) and contents:
         return [words.HistoryGiven(contents=repaired(cast("list[Any]", contents))[0])]
     raise UsageError("the document has neither 'facts' nor 'contents'")

@@ -9,6 +9,7 @@ the bad places.
 
 from __future__ import annotations
 
+import base64
 import functools
 import json
 import math
@@ -20,8 +21,8 @@ from typing import Any, cast
 from callgate.errors import JsonError
 
 __all__ = [
-    "DEPTH_MAX", "Bad", "Noted", "Replaced", "depth_exceeds", "dump", "first_bad", "mended", "objects_in", "parse",
-    "parse_isolating", "parse_own", "was_replaced", "without_surrogates",
+    "DEPTH_MAX", "Bad", "Noted", "Replaced", "depth_exceeds", "dump", "first_bad", "is_sound", "is_whole_text",
+    "isolate", "mended", "objects_in", "parse", "parse_isolating", "parse_own", "was_replaced", "without_surrogates",
 ]  # fmt: skip
 
 DEPTH_MAX = 100
@@ -29,6 +30,8 @@ DEPTH_MAX = 100
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _RAW_BYTE = re.compile("[\udc80-\udcff]")
 _DIGITS_MAX = 4_300
+_INT_BITS_MAX = 14_000
+"""Integers of more bits may have more digits than Python reads or writes in one go."""
 _SHARED_FROM = 1_000
 
 
@@ -125,7 +128,67 @@ def parse_isolating(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
         raise JsonError(f"JSON nested deeper than {depth_max} levels") from None
     except ValueError as error:
         raise JsonError(f"not valid JSON: {error}") from None
-    return _cleaned(value, depth_max, has_raw_bytes)
+    return _Isolation(has_raw_bytes=has_raw_bytes).clean(value, depth_max)
+
+
+def is_sound(value: Any, *, depth_max: int = DEPTH_MAX, values_max: float = math.inf, chars_max: float = math.inf) -> bool:
+    """Whether a value is exactly what JSON can say, within the bounds: plain types, whole characters, finite numbers.
+
+    One walk, level by level, so neither depth nor a cycle costs any stack.
+    """
+    level: list[Any] = [[value]]
+    values_max += 1  # For the outermost list, which is ours.
+    for _ in range(depth_max + 1):
+        deeper: list[Any] = []
+        for item in level:
+            if _kind(item) is dict and not all(type(key) is str and is_whole_text(key) for key in item):
+                return False
+            children: Iterable[Any] = item.values() if _kind(item) is dict else item
+            values_max -= len(item)
+            if values_max < 0:
+                return False
+            for child in children:
+                kind = _kind(child)
+                if kind is str:
+                    chars_max -= len(child)
+                elif kind is dict or kind is list:
+                    deeper.append(child)
+                    continue
+                if not _is_sound_leaf(child):
+                    return False
+        if not deeper or chars_max < 0:
+            return chars_max >= 0
+        level = deeper
+    return False
+
+
+def _is_sound_leaf(value: Any) -> bool:
+    if _kind(value) is str:
+        return is_whole_text(value)
+    return value is None or _kind(value) is bool or _is_number(value)
+
+
+def _is_number(value: Any) -> bool:
+    """Whether an int or float can be written and read again."""
+    return value - value == 0 if _kind(value) is float else _kind(value) is int and value.bit_length() <= _INT_BITS_MAX
+
+
+def is_whole_text(text: str) -> bool:
+    """Whether the text holds no lone surrogates, and so can be encoded."""
+    if text.isascii():
+        return True
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def isolate(value: Any, *, depth_max: int = DEPTH_MAX, values_max: int = 1_000_000) -> Any:
+    """A Python value as `parse_isolating` would have read it: what JSON cannot say becomes a `Bad`, halves of characters
+    become U+FFFD. Never raises and always ends, whatever the value is.
+    """
+    return _Isolation(values_max).clean(value, depth_max)
 
 
 def dump(value: Any) -> bytes:
@@ -244,7 +307,7 @@ def objects_in(value: Any) -> list[dict[str, Any]]:
 
 def without_surrogates(text: str) -> str:
     """The text with every lone surrogate replaced by U+FFFD, so that it can be encoded."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+    return text if is_whole_text(text) else _SURROGATE.sub("\ufffd", text)
 
 
 def _containers(items: Iterable[Any]) -> list[Any]:
@@ -271,21 +334,52 @@ def _int(text: str) -> int | Bad:
     return int(text) if digits <= _DIGITS_MAX else Bad(f"an integer of {digits} digits is too long")
 
 
-def _cleaned(value: Any, depth_left: int, has_raw_bytes: bool) -> Any:
-    if isinstance(value, str):
-        if has_raw_bytes and _RAW_BYTE.search(value):
+class _Isolation:
+    """One walk that marks what must not be passed on."""
+
+    def __init__(self, values_max: float = math.inf, *, has_raw_bytes: bool = False) -> None:
+        self.values_left = values_max
+        self.has_raw_bytes = has_raw_bytes
+
+    def clean(self, value: Any, depth_left: int) -> Any:
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, (int, float)):
+            return self.number(value)
+        if isinstance(value, Bad):
+            return Bad(without_surrogates(value.reason), mended(self.clean(value.value, depth_left)))
+        if isinstance(value, (bytes, bytearray)):
+            return Bad("bytes are not JSON", base64.b64encode(value).decode("ascii"))
+        if not isinstance(value, (Mapping, list, tuple)):
+            return Bad(f"a value of the type {type(value).__name__!r} is not JSON")
+        items = cast("Mapping[Any, Any] | list[Any] | tuple[Any, ...]", value)
+        self.values_left -= len(items)
+        if depth_left <= 0 or self.values_left < 0:
+            return Bad("nested too deeply" if depth_left <= 0 else "it holds too many values")
+        if isinstance(items, Mapping):
+            cleaned = dict(self.member(key, item, depth_left - 1) for key, item in items.items())
+            return Noted(cleaned, map(without_surrogates, items.notes)) if isinstance(items, Noted) else cleaned
+        return [self.clean(item, depth_left - 1) for item in items]
+
+    def text(self, value: str) -> Any:
+        if is_whole_text(value):
+            return value if type(value) in (str, Replaced) else str.__str__(value)
+        if self.has_raw_bytes and _RAW_BYTE.search(value):
             return Bad("a string holds bytes that are not UTF-8", without_surrogates(value))
-        return Replaced(without_surrogates(value)) if _SURROGATE.search(value) else value
-    if isinstance(value, (dict, list)) and depth_left <= 0:
-        return Bad("nested too deeply")
-    if isinstance(value, dict):
-        result: dict[str, Any] = {}
-        for key, item in cast("dict[str, Any]", value).items():
-            cleaned = _cleaned(item, depth_left - 1, has_raw_bytes)
-            if has_raw_bytes and _RAW_BYTE.search(key):
-                cleaned = Bad("a key holds bytes that are not UTF-8", mended(cleaned))
-            result[without_surrogates(key)] = cleaned
-        return result
-    if isinstance(value, list):
-        return [_cleaned(item, depth_left - 1, has_raw_bytes) for item in cast("list[Any]", value)]
-    return value
+        return Replaced(without_surrogates(value))
+
+    def number(self, value: float) -> Any:
+        plain = int.__int__(value) if isinstance(value, int) else float.__float__(value)
+        if _is_number(plain):
+            return plain
+        return Bad(f"the number {value} is not finite" if isinstance(plain, float) else "an integer is too long")
+
+    def member(self, key: Any, value: Any, depth_left: int) -> tuple[str, Any]:
+        cleaned = self.clean(value, depth_left)
+        if not isinstance(key, str):
+            return f"{type(key).__name__} key", Bad("a key is not text", mended(cleaned))
+        if self.has_raw_bytes and _RAW_BYTE.search(key):
+            cleaned = Bad("a key holds bytes that are not UTF-8", mended(cleaned))
+        return without_surrogates(str.__str__(key)), cleaned

@@ -1,86 +1,402 @@
-"""The one door from sync code into the async runtime, and the channel that events leave by.
+"""Bridges between threads and event loops: a portal for sync callers, a lock for tasks of several loops, and a channel.
 
-Coroutines go in, their values come out; this file knows nothing of conversations.
+Coroutines go into the portal, their values come out; this file knows nothing of conversations.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
 import concurrent.futures
+import contextlib
 import contextvars
+import logging
+import os
 import threading
+import time
+import weakref
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractContextManager
 from typing import Any, Generic, TypeVar
 
-__all__ = ["BlockingPortal", "Channel"]
+from callgate.errors import UsageError
+
+__all__ = ["BlockingPortal", "Channel", "CrossLoopLock", "call_in_loop", "fork_safe_lock"]
 
 T = TypeVar("T")
 
-INTERRUPT_WAIT_S = 5.0
-"""How long Ctrl-C waits for a run to leave its conversation in order."""
+logger = logging.getLogger("callgate.sync")
+
+WIND_DOWN_S = 5.0
+"""How long an interrupted or closed portal waits for its tasks to clean up."""
+OWN_LOOP = (
+    "run_sync() was called on its own event loop and would wait for itself: in async code use `await gate.run(...)`, "
+    "and let a sync tool that calls it run in a thread"
+)
+
+
+def fork_safe_lock() -> AbstractContextManager[object]:
+    """Create a reentrant lock that is free in a forked child; for module level, since it is never forgotten.
+
+    It is reentrant because the garbage collector may run code that takes it at any point.
+    """
+    lock = threading.RLock()
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(before=lock.acquire, after_in_parent=lock.release, after_in_child=lock.release)
+    return lock
+
+
+def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], T], default: T, *, wait_s: float) -> T:
+    """Call a function on an event loop from any thread, and return its value.
+
+    Returns `default`, and the function is never called, if the loop is closed or does not come to it within `wait_s`.
+    """
+    if asyncio._get_running_loop() is loop:
+        return function()
+    outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def call() -> None:
+        if outcome.set_running_or_notify_cancel():
+            outcome.set_result(function())
+
+    try:
+        loop.call_soon_threadsafe(call)
+    except RuntimeError:
+        return default
+    concurrent.futures.wait([outcome], timeout=wait_s)
+    return default if outcome.cancel() else outcome.result()
+
+
+# The portal ---------------------------------------------------------------------------------------------------------------
+
+_PORTALS = fork_safe_lock()
+"""Held while a portal takes or gives up its thread."""
 
 
 class BlockingPortal:
-    """A thread with an event loop that lives as long as its owner wants, and works inside another running loop too."""
+    """An event loop in a thread of its own, for sync callers; it works inside another running event loop too.
+
+    The thread is started by the first `run`, and again by the next one after `close`, after a fork, and if its loop has
+    failed. A portal that is garbage collected stops its thread.
+    """
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="callgate-loop", daemon=True)
-        self._thread.start()
+        self._thread: _LoopThread | None = None
+        self._finalizer: weakref.finalize[..., BlockingPortal] | None = None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the portal has a thread in this process."""
+        return self._thread is not None and self._thread.is_usable
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Runs the coroutine on the portal's loop, in the caller's context, and waits for it.
+        """Run the coroutine on the portal's loop, in the caller's context, and wait for it.
 
-        Ctrl-C cancels it, waits until it has cleaned up, and is then raised.
+        An interruption of the wait, such as Ctrl-C, cancels the coroutine and is raised when that has cleaned up, or after
+        `WIND_DOWN_S`; a second one is raised at once. A KeyboardInterrupt or SystemExit of the coroutine is raised here.
+
+        Raises:
+            UsageError: the caller is on the portal's own loop, or keeps it waiting.
+            RuntimeError: the thread cannot be started, or its loop ended before the coroutine did.
         """
-        outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
-        started: list[asyncio.Task[T]] = []
-        context = contextvars.copy_context()
-
-        def start() -> None:
-            task = self._loop.create_task(coroutine, context=context)
-            started.append(task)
-            task.add_done_callback(lambda task: _transfer(task, outcome))
-
-        self._loop.call_soon_threadsafe(start)
         try:
-            return outcome.result()
-        except KeyboardInterrupt:
-            self._loop.call_soon_threadsafe(lambda: started[0].cancel())
-            concurrent.futures.wait([outcome], timeout=INTERRUPT_WAIT_S)
+            job = self._submit(coroutine)
+        except BaseException:
+            coroutine.close()
             raise
+        current = threading.current_thread()
+        try:
+            if isinstance(current, _LoopThread):
+                current.is_blocked = True
+            return job.outcome.result()
+        except BaseException:
+            if not job.outcome.done():
+                job.cancel()
+                concurrent.futures.wait([job.outcome], timeout=WIND_DOWN_S)
+            raise
+        finally:
+            if isinstance(current, _LoopThread):
+                current.is_blocked = False
 
     def close(self) -> None:
-        """Stops the loop and its thread; tasks that are left are cancelled first."""
-        if self._loop.is_closed():
-            return
-        self.run(_cancel_others())
-        self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(timeout=INTERRUPT_WAIT_S)
-        if not self._thread.is_alive():
+        """Cancel the tasks that are left, and end the loop and its thread."""
+        with _PORTALS:
+            thread = self._take_thread()
+        if thread is not None and thread.is_usable:
+            thread.stop()
+            if thread is not threading.current_thread():
+                thread.join(2 * WIND_DOWN_S)
+
+    def _submit(self, coroutine: Coroutine[Any, Any, T]) -> _Job[T]:
+        with _PORTALS:
+            thread = self._thread
+            if thread is None or not thread.is_usable:
+                thread = self._start_thread()
+        current, callers = threading.current_thread(), _CALLERS.get()
+        if isinstance(current, _LoopThread):
+            callers = (*callers, current)
+        if any(caller is thread and (caller.is_blocked or caller is current) for caller in callers):
+            raise UsageError(OWN_LOOP)
+        context = contextvars.copy_context()
+        context.run(_CALLERS.set, callers)
+        return thread.submit(coroutine, context)
+
+    def _start_thread(self) -> _LoopThread:
+        self._take_thread()
+        try:
+            # Taken in before it is started, so that an interruption of this leaves nothing behind.
+            thread = self._thread = _LoopThread()
+            self._finalizer = weakref.finalize(self, thread.stop)
+            self._finalizer.atexit = False  # Those are stopped together.
+            thread.start()
+        except (OSError, RuntimeError) as error:
+            if (failed := self._take_thread()) is not None:
+                failed.discard()
+            raise RuntimeError(f"run_sync() cannot start the thread of its event loop: {error}") from error
+        return thread
+
+    def _take_thread(self) -> _LoopThread | None:
+        if self._finalizer is not None:
+            self._finalizer.detach()
+        thread, self._thread, self._finalizer = self._thread, None, None
+        return thread
+
+
+class _LoopThread(threading.Thread):
+    """A thread with an event loop that nothing ends but `stop`. It knows nothing of its portal, so as not to keep it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="callgate-loop", daemon=True)
+        self.is_blocked = False
+        """Whether this thread itself waits in a portal, so that its loop does nothing."""
+        self._process = os.getpid()
+        self._loop = asyncio.new_event_loop()
+        self._jobs: set[_Job[Any]] = set()
+        self._ending: asyncio.Task[None] | None = None
+        self._is_over = False
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the thread runs, and is of this process: the loop of a parent is never touched."""
+        return self._process == os.getpid() and self.is_alive()
+
+    def submit(self, coroutine: Coroutine[Any, Any, T], context: contextvars.Context) -> _Job[T]:
+        """Hand over a coroutine; its job gets an outcome whatever becomes of the loop."""
+        job = _Job(self._loop, coroutine)
+        self._jobs.add(job)
+        try:
+            self._loop.call_soon_threadsafe(self._begin, job, context)
+        except RuntimeError:
+            self._jobs.discard(job)
+            raise RuntimeError(_ENDED) from None
+        return job
+
+    def stop(self) -> None:
+        """Cancel all tasks, then end the loop and the thread; from any thread, and without a wait."""
+        if self._process == os.getpid():
+            with contextlib.suppress(RuntimeError):  # It is over.
+                self._loop.call_soon_threadsafe(self._begin_end)
+
+    def discard(self) -> None:
+        """Close the loop of a thread that was not started."""
+        self._loop.close()
+
+    def run(self) -> None:
+        """Run the loop until `stop`."""
+        failure: BaseException | None = None
+        try:
+            while not self._is_over:
+                # A task that raised one of these has it as its outcome, so that whoever waits for it gets it; asyncio
+                # raises it here too, and it is not to end the loop for everybody else.
+                with contextlib.suppress(KeyboardInterrupt, SystemExit):
+                    self._loop.run_forever()
+        except BaseException as error:
+            logger.exception("the event loop of run_sync() failed")
+            failure = error
+        finally:
             self._loop.close()
+            for job in list(self._jobs):
+                job.fail(failure)
+
+    def _begin(self, job: _Job[Any], context: contextvars.Context) -> None:
+        if self._ending is not None:
+            self._jobs.discard(job)
+            job.fail(None)
+            return
+        job.start(context)
+        job.outcome.add_done_callback(lambda _: self._jobs.discard(job))
+
+    def _begin_end(self) -> None:
+        if self._ending is None:
+            self._ending = self._loop.create_task(_end_tasks(), context=contextvars.Context())
+            self._ending.add_done_callback(self._end)
+
+    def _end(self, _: asyncio.Task[None]) -> None:
+        self._is_over = True
+        self._loop.stop()
 
 
-async def _cancel_others() -> None:
+_ENDED = "the event loop of run_sync() has ended: it was closed, or has failed"
+_CALLERS: contextvars.ContextVar[tuple[_LoopThread, ...]] = contextvars.ContextVar("callgate_portals", default=())
+"""The threads of portals on whose loops the sync calls were made that led here."""
+
+
+class _Job(Generic[T]):
+    """A coroutine on its way through a loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> None:
+        self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._loop = loop
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+
+    def start(self, context: contextvars.Context) -> None:
+        """Make it a task; on the loop."""
+        self._task = self._loop.create_task(self._coroutine, context=context)
+        self._task.add_done_callback(self._finish)
+
+    def cancel(self) -> None:
+        """Cancel it, from any thread."""
+        with contextlib.suppress(RuntimeError):  # The loop has ended, and so has the job.
+            self._loop.call_soon_threadsafe(lambda: self._task is not None and self._task.cancel())
+
+    def fail(self, cause: BaseException | None) -> None:
+        """End it because the loop has ended."""
+        if self._task is None:
+            self._coroutine.close()
+        if not self.outcome.done():
+            error = RuntimeError(_ENDED)
+            error.__cause__ = cause
+            self.outcome.set_exception(error)
+
+    def _finish(self, task: asyncio.Task[T]) -> None:
+        if task.cancelled():
+            # Not `outcome.cancel()`: whoever waits for the outcome would not be told of that.
+            self.outcome.set_exception(concurrent.futures.CancelledError())
+        elif (error := task.exception()) is not None:
+            self.outcome.set_exception(error)
+        else:
+            self.outcome.set_result(task.result())
+
+
+async def _end_tasks() -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
     if others:
-        await asyncio.wait(others, timeout=INTERRUPT_WAIT_S)
+        await asyncio.wait(others, timeout=WIND_DOWN_S)
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(WIND_DOWN_S):
+            await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-def _transfer(task: asyncio.Task[T], outcome: concurrent.futures.Future[T]) -> None:
-    if task.cancelled():
-        outcome.cancel()
-    elif (error := task.exception()) is not None:
-        outcome.set_exception(error)
-    else:
-        outcome.set_result(task.result())
+@atexit.register
+def _stop_all() -> None:
+    """Close the loops that nobody has closed, while their threads can still do it themselves."""
+    threads = [thread for thread in threading.enumerate() if isinstance(thread, _LoopThread) and thread.is_usable]
+    until_s = time.monotonic() + WIND_DOWN_S
+    for thread in threads:
+        thread.stop()
+    for thread in threads:
+        if thread is not threading.current_thread():
+            thread.join(max(0.0, until_s - time.monotonic()))
+
+
+# The lock -----------------------------------------------------------------------------------------------------------------
+
+
+class CrossLoopLock:
+    """A lock for tasks of any event loop in any thread; whoever waits longest gets it next.
+
+    A waiter that is cancelled, or whose loop was closed, is passed over.
+    """
+
+    __slots__ = ("_guard", "_holder", "_waiters")
+
+    def __init__(self) -> None:
+        # Reentrant: the garbage collector may close a waiting coroutine, and so come here, between any two steps.
+        self._guard = threading.RLock()
+        self._holder: _Ticket | None = None
+        """Whose lock it is. A waiter is given the lock before it runs, so that nobody overtakes it."""
+        self._waiters: deque[_Ticket] = deque()
+
+    @property
+    def is_held(self) -> bool:
+        """Whether somebody holds the lock."""
+        return self._holder is not None
+
+    async def acquire(self) -> None:
+        """Wait until the lock is free, and take it."""
+        ticket = _Ticket(asyncio.get_running_loop())
+        with self._guard:
+            if self._holder is None and not self._waiters:
+                self._holder = ticket
+                ticket.has_run = True
+                return
+            self._waiters.append(ticket)
+            holder = self._holder
+        if holder is None or (holder.loop.is_closed() and not holder.has_run):
+            self._pass_on(holder)  # It will never run, and so pass the lock on by itself.
+        try:
+            await ticket.future
+        except BaseException:
+            ticket.is_gone = True
+            with self._guard, contextlib.suppress(ValueError):
+                self._waiters.remove(ticket)
+            self._pass_on(ticket)
+            raise
+        ticket.has_run = True
+
+    def release(self) -> None:
+        """Pass the lock on to whoever waits longest; from any thread."""
+        self._pass_on(self._holder)
+
+    def _pass_on(self, holder: _Ticket | None) -> None:
+        """Take the lock from this holder, if it is the holder, and give it to the next waiter that can still run."""
+        while True:
+            with self._guard:
+                if self._holder is not holder:
+                    return
+                holder = self._holder = self._waiters.popleft() if self._waiters else None
+            if holder is None:
+                return
+            if not holder.is_gone:
+                with contextlib.suppress(RuntimeError):  # Its loop is closed.
+                    holder.loop.call_soon_threadsafe(holder.wake)
+                    return
+
+    async def __aenter__(self) -> None:
+        await self.acquire()
+
+    async def __aexit__(self, *exc: object) -> None:
+        self.release()
+
+
+class _Ticket:
+    """A task that waits for a lock, or holds it."""
+
+    __slots__ = ("future", "has_run", "is_gone", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
+        self.future: asyncio.Future[None] = loop.create_future()
+        self.has_run = False
+        """Whether the task knows that it has the lock."""
+        self.is_gone = False
+        """Whether the task waits no more, and never got it."""
+
+    def wake(self) -> None:
+        """Let the task go on; on its loop."""
+        if not self.future.done():
+            self.future.set_result(None)
+
+
+# The channel --------------------------------------------------------------------------------------------------------------
 
 
 class Channel(Generic[T]):
-    """A bounded queue between one sender and one receiver that either side can close."""
+    """A bounded queue between one sender and one receiver on one event loop; either side can close it."""
 
     def __init__(self, size_max: int) -> None:
         self._items: deque[T] = deque()
@@ -90,7 +406,7 @@ class Channel(Generic[T]):
         self._room = asyncio.Event()
 
     async def send(self, item: T) -> None:
-        """Adds an item; waits while the receiver is far behind. Once closed, items go nowhere."""
+        """Add an item; wait while the receiver is far behind. Once the channel is closed, items are dropped."""
         while len(self._items) >= self._size_max and not self._closed:
             self._room.clear()
             await self._room.wait()
@@ -99,7 +415,7 @@ class Channel(Generic[T]):
             self._changed.set()
 
     def close(self) -> None:
-        """No more items; what was sent can still be received."""
+        """Take no more items; what was sent can still be received."""
         self._closed = True
         self._changed.set()
         self._room.set()

@@ -10,19 +10,21 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import logging
 import os
 import sys
-from collections.abc import Awaitable, Generator, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from typing import Any
 
+from callgate import user_code
 from callgate.content.collect import Answer
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of
 from callgate.request import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Reply, ToolDefinition, ToolResult
 
-__all__ = ["NO_SPANS", "ChatSpan", "NoSpans", "RunSpans", "inject", "record_content", "tracing"]
+__all__ = ["NO_SPANS", "ChatSpan", "NoSpans", "RunSpans", "inject", "record_content", "spans_of", "tracing"]
 
-T = TypeVar("T")
+logger = logging.getLogger("callgate.telemetry")
 
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 CONTENT_CHARS_MAX = 100_000
@@ -122,7 +124,7 @@ class ChatSpan:
         if _has_content():
             said = {**_message(answer.content), "finish_reason": answer.finish_reason}
             attributes["gen_ai.output.messages"] = _json([said])
-        self._span.set_attributes(attributes)
+        _told(lambda: self._span.set_attributes(attributes))
 
 
 class RunSpans:
@@ -135,7 +137,8 @@ class RunSpans:
         self._open: dict[str, Any] = {}
         self._run: Any = None
 
-    async def run(self, work: Awaitable[T]) -> T:
+    @contextlib.contextmanager
+    def run(self) -> Generator[None]:
         """The whole run."""
         trace, tracer = self._tools
         attributes = {
@@ -144,24 +147,20 @@ class RunSpans:
             "gen_ai.agent.name": AGENT,
             "gen_ai.request.model": self._model,
         }
-        with (
-            tracer.start_as_current_span(
-                f"invoke_agent {AGENT}", kind=trace.SpanKind.INTERNAL, attributes=attributes, **_OURS
-            ) as self._run,
-            self._failing(self._run),
-        ):
-            return await work
+        name = f"invoke_agent {AGENT}"
+        with self._span(
+            lambda: tracer.start_as_current_span(name, kind=trace.SpanKind.INTERNAL, attributes=attributes, **_OURS)
+        ) as self._run:
+            yield
 
     def ended(self, reply: Reply) -> None:
         """Takes in what the run came to."""
-        if self._run is not None:
-            self._run.set_attributes(
-                {
-                    "gen_ai.response.finish_reasons": [reply.finish_reason],
-                    "gen_ai.usage.input_tokens": reply.usage.prompt_tokens,
-                    "gen_ai.usage.output_tokens": reply.usage.output_tokens + reply.usage.thought_tokens,
-                }
-            )
+        attributes = {
+            "gen_ai.response.finish_reasons": [reply.finish_reason],
+            "gen_ai.usage.input_tokens": reply.usage.prompt_tokens,
+            "gen_ai.usage.output_tokens": reply.usage.output_tokens + reply.usage.thought_tokens,
+        }
+        _told(lambda: self._run.set_attributes(attributes))
 
     @contextlib.contextmanager
     def chat(self, request: ModelRequest) -> Generator[ChatSpan]:
@@ -179,12 +178,10 @@ class RunSpans:
             attributes["gen_ai.input.messages"] = _json([_message(content) for content in request.contents])
             if request.system:
                 attributes["gen_ai.system_instructions"] = _json([{"type": "text", "content": request.system}])
-        with (
-            tracer.start_as_current_span(
-                f"chat {self._model}", kind=trace.SpanKind.CLIENT, attributes=attributes, **_OURS
-            ) as span,
-            self._failing(span),
-        ):
+        name = f"chat {self._model}"
+        with self._span(
+            lambda: tracer.start_as_current_span(name, kind=trace.SpanKind.CLIENT, attributes=attributes, **_OURS)
+        ) as span:
             yield ChatSpan(span)
 
     @contextlib.contextmanager
@@ -203,16 +200,22 @@ class RunSpans:
             attributes["gen_ai.tool.description"] = definition.description[:1_000]
         if _has_content():
             attributes["gen_ai.tool.call.arguments"] = _json(call.args)
-        span = tracer.start_span(f"execute_tool {call.name}", kind=trace.SpanKind.INTERNAL, attributes=attributes)
-        self._open[call.id] = span
-        with trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False):
+
+        def start() -> Any:
+            span = tracer.start_span(f"execute_tool {call.name}", kind=trace.SpanKind.INTERNAL, attributes=attributes)
+            self._open[call.id] = span
+            return trace.use_span(span, end_on_exit=False, record_exception=False, set_status_on_exception=False)
+
+        with _contained(start):
             yield
 
     def finished(self, call: FunctionCall, result: ToolResult) -> None:
         """A call is over."""
         span = self._open.pop(call.id, None)
-        if span is None:
-            return
+        if span is not None:
+            _told(lambda: self._finish(span, result))
+
+    def _finish(self, span: Any, result: ToolResult) -> None:
         if result.is_error:
             _fail(self._tools[0], span, result.status, (result.error or "") if _has_content() else result.status)
         elif _has_content():
@@ -222,16 +225,20 @@ class RunSpans:
     def close(self) -> None:
         """The run is over: no span of it stays open."""
         for span in self._open.values():
-            span.end()
+            _told(span.end)
         self._open.clear()
 
     @contextlib.contextmanager
-    def _failing(self, span: Any) -> Generator[None]:
-        try:
-            yield
-        except BaseException as error:
-            _fail(self._tools[0], span, type(error).__qualname__, str(error) if _has_content() else type(error).__qualname__)
-            raise
+    def _span(self, make: Callable[[], Any]) -> Generator[Any]:
+        """A span around some work, marked as failed if that fails."""
+        with _contained(make) as span:
+            try:
+                yield span
+            except BaseException as error:
+                kind = type(error).__qualname__
+                words = str(error) if _has_content() else kind
+                _told(lambda: _fail(self._tools[0], span, kind, words))
+                raise
 
 
 class _NoSpan:
@@ -257,9 +264,9 @@ class NoSpans:
 
     __slots__ = ()
 
-    def run(self, work: Awaitable[T]) -> Awaitable[T]:
+    def run(self) -> _NoSpan:
         """The whole run."""
-        return work
+        return _NO_SPAN
 
     def ended(self, reply: Reply) -> None:
         """Nobody wants to know."""
@@ -283,6 +290,41 @@ NO_SPANS = NoSpans()
 
 # What an exception says may hold what was said, so it is written down by `_failing` and not by the package.
 _OURS = {"record_exception": False, "set_status_on_exception": False}
+
+
+def _told(report: Callable[[], object]) -> None:
+    """Tell an exporter something. What it raises is its own trouble: it is logged, and the run goes on."""
+    outcome = user_code.call(report)
+    if outcome.error is not None:
+        logger.error("a trace could not be reported", exc_info=outcome.error)
+
+
+@contextlib.contextmanager
+def _contained(make: Callable[[], Any]) -> Generator[Any]:
+    """A span of the program's tracer around some work; without it where the tracer fails."""
+    span: Any = None
+    manager: Any = None
+
+    def enter() -> None:
+        nonlocal span, manager
+        manager = make()
+        span = manager.__enter__()
+
+    _told(enter)
+    try:
+        yield span
+    finally:
+        if manager is not None:
+            error = sys.exc_info()
+            _told(lambda: manager.__exit__(*error))
+
+
+def spans_of(session: str, *, provider: str, model: str) -> RunSpans | NoSpans:
+    """The spans of a run, if anybody traces it."""
+    outcome = user_code.call(tracing)
+    if outcome.error is not None:
+        logger.error("the tracer cannot be used", exc_info=outcome.error)
+    return NO_SPANS if outcome.value is None else RunSpans(outcome.value, session, provider=provider, model=model)
 
 
 def _fail(trace: Any, span: Any, kind: str, words: str) -> None:

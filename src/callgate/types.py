@@ -1,7 +1,6 @@
 """The words of callgate: frozen data that every other file speaks in.
 
-Nothing comes in and nothing goes out; this file knows no wire format, no model and no tool, and imports nothing of ours but
-the way in which a word may hold less than it says.
+Nothing comes in and nothing goes out; this file knows no wire format, no model and no tool, and imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -9,9 +8,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, dataclass_transform
-
-from callgate.unread import read_when_asked
+from typing import Any, Literal, Protocol, TypeAlias
 
 # The types of pydantic would cost their import; these aliases say the same to a reader and to a type checker.
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -49,17 +46,6 @@ ToolChoice: TypeAlias = str
 FinishReason: TypeAlias = str
 """Why a run ended. The model's own reasons are kept raw and in capitals (`STOP`, `MAX_TOKENS`, `SAFETY`, ...); ours are
 lower-case words: `turn_limit`, `call_limit`, `token_limit`, `cost_limit`, `loop`, `cancelled`, `approval_needed`."""
-
-
-_Kind = TypeVar("_Kind")
-
-
-@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
-def frozen_for_checkers(kind: type[_Kind]) -> type[_Kind]:
-    """A dataclass for what is made in every turn. It is frozen, and the type checker holds everybody to it; a guard at run
-    time would be paid for by every field.
-    """
-    return dataclass(slots=True, kw_only=True)(kind)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,8 +109,14 @@ class Media:
     name: str | None = None
 
 
-@read_when_asked("value")
-@read_when_asked("media")
+@dataclass(frozen=True, slots=True)
+class PlainJson:
+    """A value that was found to be plain JSON, and its text if that is long."""
+
+    value: Any
+    encoded: bytes | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
     """How one call ended."""
@@ -133,10 +125,7 @@ class ToolResult:
     name: str
     status: ResultStatus
     value: Any = None
-    """What the tool returned, as plain JSON data (see `callgate.content.json_safe`). None unless `status` is `finished`.
-
-    Once the model has been answered, a long value is read from the history each time, and media too: treat it as read-only.
-    """
+    """What the tool returned, as plain JSON data (see `callgate.content.json_safe`). None unless `status` is `finished`."""
     error: str | None = None
     """A sentence for the model, when `status` is anything but `finished`."""
     notes: tuple[str, ...] = ()
@@ -144,6 +133,14 @@ class ToolResult:
     media: tuple[Part, ...] = ()
     """Images and other media of the result, as inline data parts."""
     duration_s: float = 0.0
+    plain_json: PlainJson | None = field(default=None, compare=False, repr=False)
+    """Set by callgate where it has made the value itself, so that it is not looked through again; not journalled."""
+
+    @property
+    def known_json(self) -> PlainJson | None:
+        """`plain_json` if it is about the value of this result, which may have been replaced since."""
+        known = self.plain_json
+        return known if known is not None and known.value is self.value else None
 
     @property
     def is_error(self) -> bool:
@@ -350,7 +347,15 @@ class Price:
         return (fresh * self.input + cached + (usage.output_tokens + usage.thought_tokens) * self.output) / 1_000_000
 
 
-@read_when_asked("contents")
+class History(Protocol):
+    """A conversation at one moment, such as `Conversation(...).history`."""
+
+    @property
+    def contents(self) -> list[Content]:
+        """The contents, the same list every time."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
     """What a run came to."""
@@ -361,8 +366,8 @@ class Reply:
     """Every call of this run in the order in which the model made them."""
     usage: Usage
     finish_reason: FinishReason
-    contents: list[Content]
-    """The whole conversation so far in Gemini's form, valid to be sent again. Treat it as read-only."""
+    history: History = field(repr=False)
+    """The conversation at the end of the run as it is encoded; `contents` decodes it."""
     session: str
     turns: int = 0
     """Answers of the model that this run used."""
@@ -379,6 +384,11 @@ class Reply:
     output: Any = None
     """The answer as a value of the type that `run(..., output=...)` named; None where none was named, or the run ended
     before there was one."""
+
+    @property
+    def contents(self) -> list[Content]:
+        """The whole conversation so far in Gemini's form, valid to be sent again. Decoded once; treat it as read-only."""
+        return self.history.contents
 
     @property
     def ok(self) -> bool:
@@ -417,13 +427,15 @@ class ToolContext:
     """Whether the call was cancelled or ran out of time. A long sync tool should look from time to time and return."""
     paused: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
     """`with context.paused():` stops the clock of the call while a person is asked. May be entered from any thread."""
+    paused_s: Callable[[], float] = field(default=lambda: 0.0, repr=False)
+    """For how many seconds the clock of the call has stood still so far."""
     call_tool: CallTool = field(default=_no_tools, repr=False)
     """Calls another tool of the gate, under the same permission (see `callgate.host`)."""
 
 
 __all__ = [
     "FINAL_STATES", "NO_USAGE", "CallRecord", "CallState", "CallTool", "Checked", "Content", "Decision", "FinishReason",
-    "FunctionCall", "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "Price", "Progress", "Reply", "ResultStatus",
-    "SessionRule", "ToolChoice", "ToolContext", "ToolDefinition", "ToolKind", "ToolResult", "Usage", "Verdict",
-    "frozen_for_checkers",
+    "FunctionCall", "History", "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "PlainJson", "Price", "Progress",
+    "Reply", "ResultStatus", "SessionRule", "ToolChoice", "ToolContext", "ToolDefinition", "ToolKind", "ToolResult",
+    "Usage", "Verdict",
 ]  # fmt: skip

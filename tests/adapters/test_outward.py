@@ -80,7 +80,7 @@ def test_gated_tools_check_decide_ask_and_write_down(tmp_path: Path):
     assert [state for state, _ in got] == ["finished", "failed", "finished", "denied", "denied"]
     assert got[0][1] == {"city": "Oslo", "unit": "C", "config": 7}
     assert got[2][1] == "old is gone"
-    assert "Asking failed" in got[4][1]  # What cannot be said to the framework is a no.
+    assert "put off" in got[4][1]  # There is no run that could be paused.
     assert len(list(records_of(tmp_path / "audit.jsonl"))) >= 5
 
 

@@ -17,6 +17,7 @@ from callgate.cli.approve import Approver
 from callgate.cli.render import Terminal
 from callgate.cli.visible import one_line, shown_args, visible, wrapped
 from callgate.events import ApprovalNeeded, CallFinished, CallProgress, CallStarted, Event, Notice, RunEnded, TextDelta
+from callgate.history.conversation import Conversation
 from callgate.types import FunctionCall, Reply, ToolDefinition, ToolResult, Usage
 
 _spec = importlib.util.spec_from_file_location("hostile", Path(__file__).with_name("hostile.py"))
@@ -62,7 +63,7 @@ def result(**fields: Any) -> ToolResult:
 
 
 def reply(reason: str) -> Reply:
-    return Reply(text="", calls=[], usage=Usage(), finish_reason=reason, contents=[], session="s")
+    return Reply(text="", calls=[], usage=Usage(), finish_reason=reason, history=Conversation().history, session="s")
 
 
 def test_there_are_two_hundred_of_them():

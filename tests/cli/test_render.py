@@ -20,6 +20,7 @@ from callgate.events import (
     ThoughtDelta,
     TurnEnded,
 )
+from callgate.history.conversation import Conversation
 from callgate.types import FunctionCall, Reply, ToolResult, Usage
 
 CALL = FunctionCall(name="add", args={"a": 1, "b": "é"}, id="1")
@@ -44,7 +45,14 @@ def result(**fields: object) -> ToolResult:
 
 def reply(finish_reason: str = "STOP", *, limited: bool = False) -> Reply:
     return Reply(
-        text="", calls=[], usage=Usage(), finish_reason=finish_reason, contents=[], session="s", turns=1, limited=limited
+        text="",
+        calls=[],
+        usage=Usage(),
+        finish_reason=finish_reason,
+        history=Conversation().history,
+        session="s",
+        turns=1,
+        limited=limited,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import sqlite3
@@ -210,11 +211,44 @@ def test_what_can_be_read_of_a_damaged_file_is_exported_and_imported(shell: Shel
     connection.close()
     code, out, err = shell("sessions", "export", "--salvage", state / "sessions.db")
     assert code == 0
-    assert "session talk: read up to fact 9" in err
+    assert "session talk: fact 9 is damaged" in err
     assert [one["session"]["id"] for one in json.loads(out)["sessions"]] == ["other", "talk"]
     (tmp_path / "saved.json").write_text(out)
     assert shell("sessions", "import", tmp_path / "saved.json", "--store", tmp_path / "new.db")[1] == "other\ntalk\n"
-    assert "cannot be read" in shell("sessions", "list")[1]
+    assert [row["turns"] for row in listed(shell) if row["id"] == "talk"] != []
+
+
+def test_commands_work_on_a_session_whose_journal_is_damaged_anywhere(shell: Shell, state: Path, tmp_path: Path) -> None:
+    three_turns(state)
+    path = state / "sessions.db"
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        [(count,)] = connection.execute("SELECT facts FROM callgate_sessions WHERE id = 'talk'")
+    for position in range(count):
+        session = f"damaged-{position}"
+        with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+            connection.execute(
+                "INSERT INTO callgate_sessions SELECT ?, title, facts, 0, NULL, 0, created_s, updated_s "
+                "FROM callgate_sessions WHERE id = 'talk'", (session,),
+            )  # fmt: skip
+            connection.execute(
+                "INSERT INTO callgate_facts SELECT ?, position, CASE WHEN position = ? THEN X'FF00' ELSE body END "
+                "FROM callgate_facts WHERE session = 'talk'", (session, position),
+            )  # fmt: skip
+        for words in (["sessions", "show"], ["trace"], ["sessions", "fork"]):
+            code, out, err = shell(*words, session)
+            assert (code, bool(out)) == (0, True), (position, words, err)
+        code, out, err = shell("sessions", "export", session)
+        assert code == 0
+        assert f"session {session}: fact {position} is damaged: not valid JSON" in err
+        exported = json.loads(out)["facts"][position]
+        assert (exported["kind"], exported["body"]) == ("unreadable", "/wA=")
+        (tmp_path / "saved.json").write_text(out)
+        new = ("--store", tmp_path / f"{position}.db")
+        assert shell("sessions", "import", tmp_path / "saved.json", *new)[0] == 0
+        assert json.loads(shell("sessions", "export", session, *new)[1])["facts"][:count] == json.loads(out)["facts"]
+    assert shell("sessions", "rewind", f"damaged-{count - 1}")[0] == 0
+    assert shell("chat", "-r", f"damaged-{count - 1}", "2 + 2")[:2] == (0, "2 + 2 = 4.\n")
+    assert len(listed(shell)) == 1 + 2 * count
 
 
 # changing ----------------------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import re
 import time
 import warnings
 from dataclasses import replace
+from datetime import date
 from typing import Any
 
 import pytest
@@ -19,11 +20,12 @@ from hypothesis import strategies as st
 
 from callgate import strict_json
 from callgate.content.collect import CALLS_MAX, Answer, Collector, function_calls
+from callgate.content.read import has_data, is_signed
 from callgate.content.read_call import ARGS_CHARS_MAX
 from callgate.content.response import to_function_response
 from callgate.content.salvage import salvaged_calls
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
-from callgate.errors import Blocked, CallgateError, ProtocolError
+from callgate.errors import Blocked, ProtocolError
 from callgate.events import CallProposed, TextDelta, ThoughtDelta
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
@@ -379,58 +381,169 @@ def test_a_chunk_that_is_not_an_object_is_a_protocol_error(garbage: Any) -> None
         Collector().feed(garbage)
 
 
+_FIELDS = [
+    "candidates", "content", "parts", "role", "text", "functionCall", "functionResponse", "function_call",
+    "function_response", "args", "name", "id", "thought", "thoughtSignature", "thought_signature", "inlineData",
+    "partialArgs", "willContinue",
+    "jsonPath", "stringValue", "numberValue", "finishReason", "finishMessage", "promptFeedback", "blockReason",
+    "usageMetadata", "promptTokenCount", "new",
+]  # fmt: skip
+_HALVES = st.sampled_from(["\ud800", "a\udfffb", "\ud83d\ude00"])
+
+
+def deep(levels: int, value: Any = None) -> Any:
+    for number in range(levels):
+        value = [value] if number % 2 else {"a": value}
+    return value
+
+
 garbage = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | st.just(strict_json.Bad("bad", "b")),
-    lambda inner: (
-        st.lists(inner, max_size=3)
-        | st.dictionaries(
-            st.sampled_from(
-                [
-                    "candidates",
-                    "content",
-                    "parts",
-                    "text",
-                    "functionCall",
-                    "functionResponse",
-                    "args",
-                    "name",
-                    "id",
-                    "thought",
-                    "finishReason",
-                    "promptFeedback",
-                    "blockReason",
-                    "usageMetadata",
-                    "promptTokenCount",
-                ]
-            ),
-            inner,
-            max_size=4,
-        )
-    ),
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | _HALVES
+    | st.just(strict_json.Bad("bad \ud800", "b\ud800"))
+    | st.sampled_from(["f", "$.a", "$['\ud800']", '{"a": NaN}', '{"a": 1}'])
+    | st.sampled_from([2**100, deep(90), deep(99, math.nan), deep(101), deep(150), deep(400)]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(_FIELDS) | _HALVES, inner, max_size=4),
     max_leaves=12,
+)  # fmt: skip
+garbage_part = garbage | st.builds(
+    lambda key, inner, more: {**more, key: inner},
+    st.sampled_from(["functionCall", "function_call", "text", "functionResponse"]),
+    st.dictionaries(st.sampled_from(["name", "args", "id", "partialArgs", "willContinue", "partial_args"]), garbage)
+    | garbage,
+    st.dictionaries(st.sampled_from([*_FIELDS, "\ud800"]), garbage, max_size=2),
 )
 garbage_chunk = (
     st.dictionaries(st.sampled_from(["candidates", "promptFeedback", "usageMetadata", "modelVersion"]), garbage)
-    | st.builds(lambda parts: chunk(*parts, finish="STOP"), st.lists(garbage, max_size=3))
+    | st.builds(
+        lambda parts, reason: chunk(*parts, finish=reason), st.lists(garbage_part, max_size=3), st.just("STOP") | _HALVES
+    )
     | st.builds(lambda content: {"candidates": [{"content": content}]}, garbage)
 )
 
 
-@settings(max_examples=500 * SCALE)
+@settings(max_examples=1_000 * SCALE, deadline=None)
 @given(st.lists(garbage_chunk, max_size=4))
-def test_garbage_raises_nothing_untyped_and_what_comes_out_can_be_stored(chunks: list[Any]) -> None:
+def test_any_json_is_a_typed_error_or_an_answer_that_the_history_takes(chunks: list[Any]) -> None:
     try:
-        answer, _ = collected(*chunks)
-    except CallgateError:
+        answer, events = collected(*chunks)
+    except (ProtocolError, Blocked) as error:
+        strict_json.dump([str(error), error.partial, getattr(error, "ratings", ())])
         return
-    strict_json.dump(answer.content)
-    talk = Conversation([{"role": "user", "parts": [{"text": "hi"}]}])
-    try:
+    fields = [answer.content, answer.finish_reason, answer.finish_message, answer.model, [vars_of(c) for c in answer.calls]]
+    written = strict_json.dump(fields)
+    assert strict_json.parse(written, depth_max=2 * strict_json.DEPTH_MAX - 10) == fields
+    strict_json.dump([event.text for event in events if not isinstance(event, CallProposed)])
+    assert [c.name for c in answer.calls] == [c.name for c in function_calls(answer.content)]
+    talk = Conversation()
+    talk.add_user("x")
+    if any(map(has_data, answer.content["parts"])):  # There is nothing to add of an answer that says nothing.
         talk.add_model(answer.content)
-    except CallgateError:
-        return
-    assert len(talk.open_calls) == len(answer.calls)
-    assert [c.wire_id for c in answer.calls] == [c.get("id") for c in talk.open_calls]
+        assert answer.is_empty or talk.last == {**answer.content, "parts": [*filter(is_kept, answer.content["parts"])]}
+    assert [(c.name, c.wire_id) for c in answer.calls] == [(c["name"], c.get("id")) for c in talk.open_calls]
+    if answer.calls:
+        talk.add_responses([])
+    assert validate(talk.contents) == []
+
+
+def vars_of(call: FunctionCall) -> dict[str, Any]:
+    return {"name": call.name, "args": call.args, "id": call.id, "wire": call.wire_id, "problem": call.problem}
+
+
+def is_kept(part: Any) -> bool:
+    return has_data(part) or is_signed(part)
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"functionCall": {"name": "f"}, "functionResponse": "s"},
+        {"function_response": {"name": "f"}},
+        {"functionCall": {"name": "f"}, "function_response": 0},
+    ],
+)
+def test_a_response_in_any_form_and_place_ends_the_answer(part: Any) -> None:
+    with pytest.raises(ProtocolError, match="function response") as caught:
+        collected(chunk({"text": "a"}, part, finish="STOP"))
+    assert (caught.value.partial, caught.value.retryable) == ("a", True)
+
+
+def test_a_call_in_snake_case_is_proposed_and_kept() -> None:
+    part = {
+        "text": None,
+        "function_call": {"id": "1", "name": "f", "args": {"file_path": "x"}, "will_continue": None},
+        "thought_signature": b"sig",
+    }
+    answer, events = collected({"candidates": [{"content": {"parts": [part], "role": "model"}, "finish_reason": "STOP"}]})
+    (found,) = answer.calls
+    assert (found.name, found.args, found.wire_id, found.problem) == ("f", {"file_path": "x"}, "1", None)
+    assert events == [CallProposed(found)]
+    sent = {"functionCall": {"id": "1", "name": "f", "args": {"file_path": "x"}}, "thoughtSignature": "c2ln"}
+    assert answer.content["parts"] == [sent]
+
+
+def test_a_call_in_snake_case_that_is_no_object_is_a_call_without_a_name() -> None:
+    answer, _ = collected(chunk({"function_call": "s"}, finish="STOP"))
+    assert [found.problem for found in answer.calls] == ["The call does not name a tool."]
+
+
+def test_halves_of_characters_are_replaced_wherever_they_stand() -> None:
+    answer, events = collected(
+        {
+            "candidates": [
+                {
+                    "content": {
+                        "role": "\ud800",
+                        "parts": [{"text": "a\ud800"}, call("f\ud800", args={"\ud800": "\udc00"})],
+                    },
+                    "finishReason": "S\ud800",
+                    "finishMessage": "m\ud800",
+                }
+            ],
+            "modelVersion": "v\ud800",
+        }
+    )
+    (found,) = answer.calls
+    assert (found.name, found.args, found.problem) == ("f\ufffd", {"\ufffd": "\ufffd"}, None)
+    assert found.notes == ("Characters that are not valid Unicode were replaced by U+FFFD.",)
+    assert (answer.finish_reason, answer.finish_message, answer.model) == ("S\ufffd", "m\ufffd", "v\ufffd")
+    assert answer.content == {
+        "role": "model",
+        "parts": [{"text": "a\ufffd"}, call("f\ufffd", args={"\ufffd": "\ufffd"})],
+    }
+    assert events[0] == TextDelta("a\ufffd")
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        (date(2024, 1, 1), "a value of the type 'date' is not JSON"),
+        ({1}, "a value of the type 'set' is not JSON"),
+        (b"x", "bytes are not JSON"),
+        ({5: 1}, "a key is not text"),
+        (10**5_000, "an integer is too long"),
+    ],
+    ids=["date", "set", "bytes", "key", "integer"],
+)
+def test_arguments_of_a_custom_model_that_are_not_json_are_a_problem_of_that_call(value: Any, why: str) -> None:
+    answer, _ = collected(chunk(call(args={"a": value}), call("g", args={"b": (1, 2)}), finish="STOP"))
+    assert [found.problem for found in answer.calls] == [f"The arguments cannot be used: {why}.", None]
+    assert answer.calls[1].args == {"b": [1, 2]}
+    strict_json.dump(answer.content)
+
+
+def test_arguments_that_hold_themselves_are_a_problem_and_end() -> None:
+    around: list[Any] = []
+    around.append(around)
+    answer, _ = collected(chunk(call(args={"a": around}), {"new": around}, finish="STOP"))
+    assert answer.calls[0].problem == "The arguments cannot be used: they hold more than 100,000 values."
+    strict_json.dump(answer.content)
+
+
+def test_ids_of_calls_come_from_the_source_that_was_passed() -> None:
+    ids = iter(["a", "b"])
+    collector = Collector(new_id=lambda: next(ids))
+    collector.feed(chunk(call(), call(), finish="STOP"))
+    assert [found.id for found in collector.close().calls] == ["a", "b"]
 
 
 # --- whole answers -------------------------------------------------------------------------------------------------------

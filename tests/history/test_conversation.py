@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import time
 from collections.abc import Sequence
@@ -408,7 +409,8 @@ def test_a_call_without_a_response_is_answered_as_interrupted() -> None:
         ([HI], model(text(""), {"text": "", "thoughtSignature": "s"}), "without parts"),
         ([HI], {}, "without parts"),
         ([HI], model(text("a"), answer()), "holds function responses"),
-        ([HI], model({"functionCall": 5}), "not made of objects"),
+        ([HI], model({"functionResponse": 5}), "holds function responses"),
+        ([HI], model({"functionCall": {"name": "f"}, "functionResponse": "s"}), "holds function responses"),
     ],
 )
 def test_a_model_content_that_cannot_stand_is_refused(before: list[Any], content: Any, match: str) -> None:
@@ -423,6 +425,18 @@ def test_a_model_content_gets_the_form_in_which_it_can_be_sent_back() -> None:
     talk = Conversation([HI])
     talk.add_model({"parts": [{"functionCall": {"id": 5, "args": "{}"}}], "new": 1})
     assert talk.last == {"role": "model", "parts": [{"functionCall": {"name": "unnamed_function", "args": {}}}], "new": 1}
+    talk.add_responses([])
+    talk.add_model(model({"functionCall": 5}))
+    assert talk.last == model({"functionCall": {"name": "unnamed_function"}})
+
+
+def test_what_json_cannot_say_in_a_model_content_is_replaced() -> None:
+    talk = Conversation([HI])
+    content: Any = {"role": "model", "parts": [{"text": "a\ud800"}, {"new": {1, 2}, "old": 1}], "at": math.nan, "\udc00": 1}
+    talk.add_model(content)
+    assert talk.last == {
+        "role": "model", "parts": [{"text": "a\ufffd"}, {"new": None, "old": 1}], "at": None, "\ufffd": 1
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

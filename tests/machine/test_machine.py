@@ -518,7 +518,7 @@ def test_a_call_that_a_hook_changed_is_checked_and_decided_again_and_the_model_i
     checked(loop, "send0")
     loop.apply(facts.CallDecided(id="send0", decision=ALLOW, args={"to": "b"}))
     assert [dict(c.args) for c in loop.todo().check] == [{"to": "b"}]
-    assert loop.rewritten == {"send0"}
+    assert loop.calls.rewritten == {"send0"}
     allowed(loop, "send0")
     run_call(loop, "send0")
     assert responses(loop) == [{"result": 1, "notes": ['A hook changed the arguments before the call ran: {"to": "b"}']}]
@@ -532,7 +532,7 @@ def test_a_call_that_a_hook_changed_after_the_user_did_is_asked_about_again():
     loop.apply(facts.CallDecided(id="send0", decision=ASK))
     assert [dict(approval.call.args) for approval in loop.todo().approve] == [{"to": "c"}]
     loop.apply(facts.ApprovalAnswered(id="send0", answer="yes", args={"to": "d"}))
-    assert loop.rewritten == set(), "hooks are to see what the user made of it"
+    assert loop.calls.rewritten == set(), "hooks are to see what the user made of it"
 
 
 def test_an_allowed_call_can_be_refused_until_it_starts():

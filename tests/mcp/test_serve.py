@@ -601,7 +601,7 @@ def test_calls_that_keep_their_order_run_one_after_another_and_others_at_once():
 
 
 def test_too_many_calls_at_once_are_refused(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(desks, "VISITS_MAX", 2)
+    monkeypatch.setattr(desks, "CALLS_MAX", 2)
 
     @tool
     async def pause() -> str:

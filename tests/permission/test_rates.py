@@ -235,7 +235,7 @@ def test_cancelling_a_run_gives_up_its_places_in_the_line():
         async for event in gate.stream("Go", session="s"):
             if type(event).__name__ == "CallFinished" and event.result.status == "finished":
                 gate.cancel("s")
-        assert gate._setup.keeper.limiter.waiting == 0
+        assert gate.keeper.limiter.waiting == 0
 
     run(story())
     assert tool.ran == 1

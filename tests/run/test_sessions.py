@@ -126,7 +126,7 @@ def test_one_timer_renews_the_leases_of_all_runs_and_ends_when_there_are_none(mo
         assert set(store.renewed) == {"s", "t"}
         go_on.set()
         await asyncio.gather(*runs)
-        gate._sessions._renew(asyncio.get_running_loop())
-        assert gate._sessions._renewing == set()
+        gate._resources.sessions._renew(asyncio.get_running_loop())
+        assert gate._resources.sessions._renewing == set()
 
     run(story())

@@ -11,6 +11,7 @@ import pytest
 
 from callgate import FunctionCall, Gate, Limits, Policy, Reply, ScriptedModel, ToolResult, Usage
 from callgate.events import CallFinished, RunEnded, TextDelta
+from callgate.history.conversation import Conversation
 from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.errors import HttpError, problem_of
 from callgate.server.idempotency import KEYS_MAX, Held, Keys
@@ -120,7 +121,7 @@ def test_a_client_that_does_not_read_loses_its_stream_and_the_run_goes_on() -> N
 
 
 def test_a_run_whose_end_was_told_is_not_cancelled_any_more() -> None:
-    reply = Reply(text="Done.", calls=[], usage=Usage(), finish_reason="STOP", contents=[], session="s")
+    reply = Reply(text="Done.", calls=[], usage=Usage(), finish_reason="STOP", history=Conversation().history, session="s")
 
     async def main() -> Run:
         released = asyncio.Event()

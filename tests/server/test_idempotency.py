@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from callgate import Gate, Limits, Policy, ScriptedModel, tool
+from callgate import Gate, Limits, Policy, Reply, ScriptedModel, tool
 from callgate.errors import ServerUnavailable, StoreError
 from callgate.machine.facts import (
     CallEnded,
@@ -25,7 +25,8 @@ from callgate.machine.facts import (
     Rewound,
     RunStarted,
 )
-from callgate.run import idempotency as once
+from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
+from callgate.run.opening import new_request
 from callgate.server.idempotency import Held, Keys
 from callgate.server.runs import Run
 from callgate.sessions import turns_of
@@ -252,13 +253,16 @@ def later(gate: Gate) -> Gate:
     return gate
 
 
+def run_keyed(gate: Gate, prompt: str | None, key: IdempotencyKey) -> Awaitable[Reply]:
+    return gate.run_request(new_request(prompt, "s", None, "auto", None, None, key))
+
+
 def journal_of(till: Till, *, request: str = "r", policy: Policy | None = None) -> list[Fact]:
     """The facts of a whole run, or of one up to where somebody must be asked."""
 
     async def story() -> list[Fact]:
         store = MemoryStore()
-        with once.asked_by(once.Request(id=request, session="s")):
-            await later(till.gate(store, policy=policy)).run("Pay five.", session="s")
+        await run_keyed(later(till.gate(store, policy=policy)), "Pay five.", IdempotencyKey(request))
         return await store.load("s")
 
     facts = do(story())
@@ -545,11 +549,10 @@ def test_a_run_for_a_request_does_not_count_for_what_its_tools_run_elsewhere() -
             return "".join([(await inner.run("Go.", session="inner")).text for _ in range(2)])
 
         outer = Gate(ScriptedModel([payer], repeat_last=True), [pay])
-        with once.asked_by(once.Request(id="r", session="s")):
-            assert (await outer.run("Pay.", session="s")).calls[0].state == "finished"
-            with pytest.raises(once.AlreadyBegun, match="before"):
-                await outer.run("Pay.", session="s")
-        with once.asked_by(once.Request(id="r", session="s", goes_on=True)), pytest.raises(once.AlreadyBegun, match="over"):
-            await outer.run(session="s")
+        assert (await run_keyed(outer, "Pay.", IdempotencyKey("r"))).calls[0].state == "finished"
+        with pytest.raises(AlreadyStartedError, match="before"):
+            await run_keyed(outer, "Pay.", IdempotencyKey("r"))
+        with pytest.raises(AlreadyStartedError, match="over"):
+            await run_keyed(outer, None, IdempotencyKey("r", resumes=True))
 
     do(story())

@@ -184,9 +184,9 @@ def test_memory_holds_so_many_claims_and_no_more() -> None:
 def test_an_anonymous_session_that_memory_forgets_leaves_a_claim_that_says_so() -> None:
     async def story() -> None:
         store = MemoryStore(sessions_max=1)
-        claim = replace(FIRST, session="s-1")
+        claim = replace(FIRST, session="s-000000000001")
         await store.claim(claim)
-        for session in ("s-1", "s-2"):
+        for session in ("s-000000000001", "s-000000000002"):
             lease = await store.acquire(session, owner="me")
             await store.append(lease, [A], position=0)
             await store.release(lease)

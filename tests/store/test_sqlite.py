@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from callgate.errors import SessionBusy, StoreError
-from callgate.machine.facts import CallStarted, Fact, Renamed, RunStarted
+from callgate.machine.facts import CallStarted, Fact, Renamed, RunStarted, Unreadable
 from callgate.store import sqlite
 from callgate.store.owner import is_gone, new_owner, shown
 from callgate.store.sqlite import salvaged, sqlite_store
@@ -141,12 +141,48 @@ def test_a_file_of_a_later_version_is_not_touched(tmp_path: Path) -> None:
         run(lambda: sqlite_store(path).sessions())
 
 
-def test_facts_that_are_none_are_told(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("held", "body"),
+    [
+        ("X'7B7D'", b"{}"),
+        ("X'FF00'", b"\xff\x00"),
+        ("CAST(X'7BFF' AS TEXT)", b"{\xff"),
+        ("9000000000000", b"9000000000000"),
+        ("""'{"v": 1, "kind": "of tomorrow"}'""", b'{"v": 1, "kind": "of tomorrow"}'),
+        ("""'{"v": 1, "kind": "call_started", "id": {}}'""", b'{"v": 1, "kind": "call_started", "id": {}}'),
+    ],
+)
+def test_a_damaged_row_costs_one_fact_and_is_copied_as_it_is(tmp_path: Path, held: str, body: bytes) -> None:
+    path = tmp_path / "sessions.db"
+    facts = facts_of(3)
+    run(lambda: filled(path, "x", facts))
+    with contextlib.closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute(f"UPDATE callgate_facts SET body = {held} WHERE position = 1")
+
+    async def story() -> list[Fact]:
+        store = sqlite_store(path)
+        found = await store.load("x")
+        await store.copy("x", "copy")
+        lease = await store.acquire("written", owner="me")
+        await store.append(lease, found, position=0)
+        assert await store.load("copy") == await store.load("written") == found
+        assert await store.load("x", start=1) == found[1:]
+        await store.aclose()
+        return found
+
+    first, damaged, last = run(story)
+    assert (first, last) == (facts[0], facts[2])
+    assert isinstance(damaged, Unreadable)
+    assert (damaged.body, bool(damaged.problem)) == (body, True)
+    assert ("x", [first, damaged, last], None) in list(salvaged(path))
+
+
+def test_a_session_that_a_later_version_has_written_to_is_not_read(tmp_path: Path) -> None:
     path = tmp_path / "sessions.db"
     run(lambda: filled(path, "x", facts_of(1)))
     with sqlite3.connect(path) as connection:
-        connection.execute("INSERT INTO callgate_facts VALUES ('x', 1, X'7B7D')")
-    with pytest.raises(StoreError, match=r"session 'x' .* cannot be read: .*not a fact"):
+        connection.execute("""INSERT INTO callgate_facts VALUES ('x', 1, '{"v": 2, "kind": "recovered"}')""")
+    with pytest.raises(StoreError, match=r"session 'x' .* cannot be read: .*schema version 2"):
         run(lambda: sqlite_store(path).load("x"))
 
 

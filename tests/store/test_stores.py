@@ -11,6 +11,7 @@ import pytest
 from callgate import Gate, Limits, ScriptedModel
 from callgate.errors import SessionBusy, SessionLost, UsageError
 from callgate.machine.facts import CallStarted, Fact, RunStarted
+from callgate.sessions import recall
 from callgate.store import Lease, SessionInfo, Store
 from callgate.testing import call
 
@@ -221,12 +222,24 @@ def test_a_run_waits_for_another_owner_and_gives_up_with_a_sentence(open_it: Ope
     run(story)
 
 
-@pytest.mark.parametrize("session", ["", "a" * 201, "a\0b", "line\nbreak", "\ud800"])
-def test_a_session_with_an_impossible_id_is_refused(open_it: Open, session: str) -> None:
+@pytest.mark.parametrize("session", ["", "a" * 201, "a\0b", "line\nbreak", "\udcff", 7, None, ["a"]])
+def test_an_impossible_id_is_refused_everywhere_and_the_store_goes_on(open_it: Open, session: Any) -> None:
     store = open_it()
 
     async def story() -> None:
-        with pytest.raises(UsageError, match="cannot be the id of a session"):
-            await store.acquire(session, owner="me")
+        await write(store, "x", A)
+        for operation in (
+            lambda: store.acquire(session, owner="me"),
+            lambda: store.load(session),
+            lambda: store.copy(session, "y"),
+            lambda: store.copy("x", session),
+            lambda: store.delete(session),
+            lambda: recall(store, session),
+            lambda: Gate(ScriptedModel(["Hi."]), store=store).run("Hi.", session=session or "\0"),
+        ):
+            with pytest.raises(UsageError, match="cannot be the id of a session"):
+                await operation()
+        assert await store.load("x") == [A]
+        await store.aclose()
 
     run(story)

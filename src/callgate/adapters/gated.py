@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from os import PathLike
 from typing import Any
 from uuid import uuid4
 
-from callgate.calls.dispatcher import CallDispatcher, Question
+from callgate.calls.dispatcher import CallDispatcher
+from callgate.calls.environment import Question
 from callgate.errors import UsageError
 from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits
 from callgate.permission.approval import asked
@@ -26,7 +26,6 @@ from callgate.types import FunctionCall, Limits, ToolDefinition, ToolResult
 __all__ = ["GatedTools"]
 
 NOBODY = "Nobody can be asked: pass approve= to GatedTools, or a rule that allows it."
-ANSWERS = ("yes", "no", "always")
 
 
 class GatedTools:
@@ -43,7 +42,7 @@ class GatedTools:
     Args:
         tools: What `Gate(tools=...)` takes.
         policy: What may run.
-        approve: Who is asked. One that edits calls, or puts the answer off, is taken as a no.
+        approve: Who is asked. An edited call is checked and decided about again; an answer that is put off is a no.
         limits: Deadlines and sizes.
         rates: How often.
         audit: A log, or where it is.
@@ -61,7 +60,7 @@ class GatedTools:
     ) -> None:
         self._executor = Executor(tools, limits=limits)
         self._approve = approve
-        self._keeper = Guard(
+        self._guard = Guard(
             tools=self._executor,
             policy=policy or Policy(),
             approve=approve,
@@ -69,9 +68,8 @@ class GatedTools:
             audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
         )
         self._session = f"tools-{uuid4().hex[:16]}"
-        self._desks: dict[asyncio.AbstractEventLoop, CallDispatcher] = {}
-        self._portal: BlockingPortal | None = None
-        self._lock = threading.Lock()
+        self._dispatchers: dict[asyncio.AbstractEventLoop, CallDispatcher] = {}
+        self._portal = BlockingPortal()
 
     @classmethod
     def of(cls, tools: GatedTools | Iterable[object], **options: Any) -> GatedTools:
@@ -90,32 +88,29 @@ class GatedTools:
     def definitions(self) -> list[ToolDefinition]:
         """The tools that may be told of: all that the policy does not refuse in any case."""
         self._executor.refresh()
-        return list(filter(self._keeper.policy.may_declare, self._executor.definitions))
+        return list(filter(self._guard.policy.may_declare, self._executor.definitions))
 
     async def call(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
         """Makes one call. Whatever becomes of it, there is a result; cancelling the caller stops the tool."""
         async with self._in_use():
-            desk = self._desk()
+            dispatcher = self._dispatcher()
             call = FunctionCall(name=name, args=dict(args), id=call_id or f"call-{uuid4().hex}")
             ask = self._ask if self._approve is not None else None
-            visit = desk.take(call, session=self._session, ask=ask, progress=lambda message, fraction=None: None)
+            in_flight = dispatcher.take(call, session=self._session, ask=ask, progress=lambda message, fraction=None: None)
             try:
-                return await asyncio.shield(visit.work)
+                return await asyncio.shield(in_flight.work)
             except asyncio.CancelledError:
-                visit.stop("Its caller was cancelled.")
-                await asyncio.wait({visit.work})
+                in_flight.stop("Its caller was cancelled.")
+                await asyncio.wait({in_flight.work})
                 raise
 
     def call_sync(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
         """The same for sync code, inside a running event loop too."""
-        return self._door().run(self.call(name, args, call_id=call_id))
+        return self._portal.run(self.call(name, args, call_id=call_id))
 
     def close(self) -> None:
-        """Ends the thread of `call_sync`, if there is one."""
-        with self._lock:
-            portal, self._portal = self._portal, None
-        if portal is not None:
-            portal.close()
+        """Ends the thread of `call_sync`, if there is one. The next `call_sync` starts another one."""
+        self._portal.close()
 
     async def __aenter__(self) -> GatedTools:
         await self._executor.start_tools(self)
@@ -126,29 +121,24 @@ class GatedTools:
         self.close()
 
     def __enter__(self) -> GatedTools:
-        return self._door().run(self.__aenter__())
+        return self._portal.run(self.__aenter__())
 
     def __exit__(self, *args: object) -> None:
-        self._door().run(self._stop())
+        self._portal.run(self._stop())
         self.close()
 
     async def _stop(self) -> None:
-        await self._desk().aclose()
+        await self._dispatcher().aclose()
         await self._executor.stop_tools(self)
 
-    def _desk(self) -> CallDispatcher:
+    def _dispatcher(self) -> CallDispatcher:
         """Where calls of the running event loop are taken in."""
         loop = asyncio.get_running_loop()
-        if loop not in self._desks:
-            for over in [known for known in self._desks if known.is_closed()]:
-                del self._desks[over]
-            self._desks[loop] = CallDispatcher(self._executor, self._keeper, nobody=NOBODY)
-        return self._desks[loop]
-
-    def _door(self) -> BlockingPortal:
-        with self._lock:
-            self._portal = self._portal or BlockingPortal()
-            return self._portal
+        if loop not in self._dispatchers:
+            for over in [known for known in self._dispatchers if known.is_closed()]:
+                del self._dispatchers[over]
+            self._dispatchers[loop] = CallDispatcher(self._executor, self._guard, nobody=NOBODY)
+        return self._dispatchers[loop]
 
     @contextlib.asynccontextmanager
     async def _in_use(self) -> AsyncGenerator[None]:
@@ -162,8 +152,4 @@ class GatedTools:
 
     async def _ask(self, question: Question) -> Approval:
         assert self._approve is not None, "there is somebody to be asked"
-        answer = await asked(self._approve, question.call, question.definition, question.reason)
-        if answer not in ANSWERS:
-            # What the framework was told that would run is what runs: there is no way back to it with another call.
-            raise UsageError(f"approve answered {answer!r}: outside of a gate, use one of {', '.join(map(repr, ANSWERS))}")
-        return answer
+        return await asked(self._approve, question.call, question.definition, question.reason)

@@ -27,7 +27,7 @@ from callgate.cli.state import opened, store_place
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
 from callgate.errors import JsonError, StoreError, UsageError
 from callgate.history.repair import is_user_turn, repaired
-from callgate.machine.facts import Fact, HistoryGiven
+from callgate.machine.facts import Fact, HistoryGiven, Unreadable
 from callgate.sessions import Standing, adopt, document, facts_of, find, fork, recall, rewind, standing
 from callgate.store import SessionInfo, Store
 from callgate.store.owner import shown
@@ -197,6 +197,7 @@ def export_session(id: str | None, *, target: str | None, salvage: str | None, s
         return info, await store.load(info.id)
 
     info, facts = _with_store(store, work)
+    _report_unreadable(info.id, facts)
     if target is None:
         about = {key: value for key, value in asdict(info).items() if key in ("id", "title", "created_s", "updated_s")}
         echo_json(document(about, facts))
@@ -214,11 +215,19 @@ def _salvaged(path: str) -> JsonObject:
         for session, facts, problem in salvaged(path):
             if problem is not None:
                 click.echo(escape(f"session {session}: read up to fact {len(facts)}, then: {problem}"), err=True)
+            _report_unreadable(session, facts)
             documents.append(document({"id": session}, facts))
     except StoreError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{len(documents)} sessions could be read", err=True)
     return {"callgate": 1, "sessions": documents}
+
+
+def _report_unreadable(session: str, facts: Sequence[Fact]) -> None:
+    """Report facts that are exported as they are, because nobody can tell what they say."""
+    for position, fact in enumerate(facts):
+        if isinstance(fact, Unreadable):
+            click.echo(escape(f"session {session}: fact {position} is damaged: {fact.problem}"), err=True)
 
 
 def _converted(value: Any, *, source: str | None, target: str) -> tuple[Any, list[Loss]]:

@@ -10,10 +10,10 @@ import asyncio
 import contextlib
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from callgate.cli.tty import Tty
 from callgate.errors import CallgateError
@@ -141,7 +141,7 @@ class Talk:
     async def _turn(self, prompt: Prompt | None, show: Callable[[Event], None], tick: Callable[[], float] | None) -> Reply:
         reply: Reply | None = None
         gate = await self._entered_gate()
-        events = cast("AsyncGenerator[Event]", gate.stream(prompt, session=self.session))
+        events = gate.stream(prompt, session=self.session)
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         ticking = None if tick is None else asyncio.create_task(_ticking(tick))
         try:

@@ -18,6 +18,7 @@ from callgate.content.read import (
     parts_of,
     response_of,
 )
+from callgate.strict_json import without_surrogates
 from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = [
@@ -55,8 +56,9 @@ def thought_part(text: str) -> Part:
 
 def inline_part(media: Media) -> Part:
     """A part that carries the bytes of an image, a PDF or a sound."""
-    blob: JsonObject = {"mimeType": media.mime_type, "data": base64.b64encode(media.data).decode("ascii")}
-    return {"inlineData": blob | ({"displayName": media.name} if media.name else {})}
+    mime_type, name = without_surrogates(media.mime_type), without_surrogates(media.name or "")
+    blob: JsonObject = {"mimeType": mime_type, "data": base64.b64encode(media.data).decode("ascii")}
+    return {"inlineData": blob | ({"displayName": name} if name else {})}
 
 
 def unsigned(part: Part) -> Part:

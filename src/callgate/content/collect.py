@@ -6,13 +6,12 @@ answer is a stream of one chunk. This file knows nothing of tools: it does not k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from callgate import strict_json
 from callgate.content.build import with_args, with_text, without_stream_fields
-from callgate.content.normalize import UNREADABLE, spelled_content, with_sound_fields
+from callgate.content.normalize import UNREADABLE, spelled_content
 from callgate.content.partial_args import PartialArguments, will_continue
 from callgate.content.read import (
     block_of,
@@ -24,8 +23,8 @@ from callgate.content.read import (
     has_feedback,
     is_call,
     is_piece,
-    is_plain_text,
     is_response,
+    is_sound_text,
     is_thought,
     model_version_of,
     partial_args_of,
@@ -34,10 +33,18 @@ from callgate.content.read import (
     text_of,
     usage_of,
 )
-from callgate.content.read_call import excess_of, read_call, with_whole_characters
+from callgate.content.read_call import (
+    CleanPart,
+    clean_part,
+    excess_of,
+    new_call_id,
+    read_call,
+    sound_fields,
+    too_deep,
+)
 from callgate.errors import Blocked, ProtocolError
 from callgate.events import CallArgsDelta, CallProposed, Event, TextDelta, ThoughtDelta
-from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage, frozen_for_checkers
+from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage
 
 __all__ = ["CALLS_MAX", "PARTIAL_CHARS_MAX", "RUNNABLE", "Answer", "Collector", "function_calls"]
 
@@ -51,7 +58,7 @@ RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
 """Only these end an answer whose calls may run; every other reason, known or not, means that something went wrong."""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
     """One complete answer of a model."""
 
@@ -76,7 +83,10 @@ class Answer:
 
 
 class Collector:
-    """Puts the chunks of one answer together.
+    """Puts the chunks of one answer together, whatever a wire or a custom model puts into them.
+
+    What it gives out can be stored: `Conversation.add_model` takes the content of every answer that says anything.
+    `new_id` is where the ids of its calls come from.
 
     ```python
     collector = Collector()
@@ -86,7 +96,8 @@ class Collector:
     ```
     """
 
-    def __init__(self) -> None:
+    def __init__(self, new_id: Callable[[], str] = new_call_id) -> None:
+        self._new_id = new_id
         self.calls: list[FunctionCall] = []
         """The calls seen so far. None may run before `close` has given out the answer."""
         self._parts: list[Part] = []
@@ -144,16 +155,16 @@ class Collector:
         content: JsonObject | None = candidate.get("content")
         if not isinstance(content, dict):
             return []
-        for key, value in content.items():
-            if key != "parts" and (key != "role" or value != "model"):  # The role is the model's in any case.
-                self._content[key] = strict_json.mended(value)
+        if len(content) > 2 or "role" not in content or "parts" not in content:
+            self._content |= sound_fields(content)
         return [event for part in parts_of(content) for event in self._take(part)]
 
-    def take(self, call_parts: Iterable[Part]) -> None:
+    def take_calls(self, content: Mapping[str, Any]) -> None:
         """Takes the calls of a content that is all there is: what is not complete in it never will be."""
-        for part in call_parts:
+        for part in parts_of(content):
             self._seen.clear()  # Nothing is delivered twice here: whoever answers the content answers each of its parts.
-            self._take_call(with_whole_characters(part))
+            if not is_sound_text(part) and is_call((clean := clean_part(part)).part):
+                self._take_call(clean)
         self._cut_off()
 
     def _cut_off(self) -> None:
@@ -189,20 +200,21 @@ class Collector:
         )
 
     def _take(self, part: Part) -> list[Event]:
-        if is_plain_text(part):
+        if is_sound_text(part):
             return self._take_text(part) if part["text"] else []  # An empty delta must not keep its neighbours apart.
-        if is_call(part):
-            return self._take_call(part)
-        part = strict_json.mended(part) if strict_json.first_bad(part) else part
-        if (sound := with_sound_fields(part)) is not part:
-            return self._take(sound) if sound else []
-        if is_plain_text(part):
+        clean = clean_part(part)
+        part = clean.part
+        if is_response(part):
+            self._has_response = True
+        elif is_call(part):
+            return self._take_call(clean)
+        elif is_sound_text(part):
             return self._take(part)
-        self._flush()
-        self._parts.append(part)
-        self._has_response = self._has_response or is_response(part)
-        text = part.get("text")
-        return [_delta_of(part, text)] if isinstance(text, str) and text else []
+        elif part:
+            self._flush()
+            self._parts.append(part)
+            return [_delta_of(part, part["text"])] if part.get("text") else []
+        return []
 
     def _take_text(self, part: Part) -> list[Event]:
         if self._texts and not same_kind_of_text(self._parts[-1], part):
@@ -213,37 +225,38 @@ class Collector:
         self._texts.append(text)
         return [_delta_of(part, text)]
 
-    def _take_call(self, part: Part) -> list[Event]:
+    def _take_call(self, clean: CleanPart) -> list[Event]:
         self._flush()
-        inner = call_of(part)
         if self._growing is not None:
-            if not inner.get("name"):
-                return self._grow(part)
+            if not call_of(clean.part).get("name"):
+                return self._grow(clean)
             self._complete(problem="The next call began before the arguments of this one were complete.")
-        if is_piece(part):
-            return self._begin(part)
-        return self._add(*read_call(part))
+        if is_piece(clean.part):
+            return self._begin(clean)
+        return self._add(*read_call(clean, self._new_id))
 
-    def _begin(self, part: Part) -> list[Event]:
+    def _begin(self, clean: CleanPart) -> list[Event]:
         """The first piece of a call whose arguments stream; it has the name, the id and the signature."""
-        events = self._add(*read_call(without_stream_fields(part)))
+        events = self._add(*read_call(replace(clean, part=without_stream_fields(clean.part)), self._new_id))
         if not events:
             return []
         self._growing = PartialArguments(self.calls[-1].args)
-        return [*events, *self._grow(part)]
+        return [*events, *self._grow(clean)]
 
-    def _grow(self, part: Part) -> list[Event]:
+    def _grow(self, clean: CleanPart) -> list[Event]:
         assert self._growing is not None
         call_id = self.calls[-1].id
         events: list[Event] = []
         try:
-            for entry in partial_args_of(part):
-                text = self._growing.add(strict_json.mended(entry))
+            if clean.problem:
+                raise ValueError(clean.problem.removesuffix("."))
+            for entry in partial_args_of(clean.part):
+                text = self._growing.add(entry)
                 events += [CallArgsDelta(call_id, text)] if text else []
         except ValueError as error:
             self._complete(problem=f"The arguments cannot be used: {error}.")
             return events
-        if not will_continue(call_of(part)):
+        if not will_continue(call_of(clean.part)):
             self._complete()
         return events
 
@@ -252,7 +265,7 @@ class Collector:
         assert self._growing is not None
         args = self._growing.args
         self._growing = None
-        if bad := excess_of(args):
+        if bad := excess_of(args) or too_deep(args):
             args, problem = {UNREADABLE: bad}, f"The arguments cannot be used: {bad}."
         call = self.calls[-1] = replace(self.calls[-1], args=args, problem=self.calls[-1].problem or problem)
         place = next(i for i in range(len(self._parts) - 1, -1, -1) if is_call(self._parts[i]))
@@ -268,7 +281,6 @@ class Collector:
         if len(self.calls) >= CALLS_MAX:
             raise ProtocolError(f"the model's answer holds more than {CALLS_MAX} calls; nothing of it was run")
         self._parts.append(part)
-        self._has_response = self._has_response or is_response(part)
         self.calls.append(call)
         return [CallProposed(call)]
 
@@ -301,7 +313,7 @@ def function_calls(answer: Any) -> list[FunctionCall]:
     if not isinstance(content, dict):
         return []
     collector = Collector()
-    collector.take([part for part in parts_of(cast("JsonObject", content)) if is_call(part)])
+    collector.take_calls(cast("JsonObject", content))
     calls = collector.calls
     reason = finish_of(candidate)[0]
     if not reason or reason in RUNNABLE:

@@ -45,7 +45,7 @@ from callgate import strict_json
 from callgate.content.build import inline_part
 from callgate.types import JsonObject, Media, Part
 
-__all__ = ["NODES_MAX", "Encoded", "json_safe"]
+__all__ = ["NODES_MAX", "Encoded", "is_small", "json_safe"]
 
 NODES_MAX = 1_000_000
 NOTES_MAX = 20
@@ -67,6 +67,29 @@ def json_safe(value: object, *, depth_max: int = strict_json.DEPTH_MAX) -> Encod
     return encoded_by(value, Encoder(depth_max))
 
 
+def is_small(value: object, *, nodes_max: int = 2_000, chars_max: int = 200_000) -> bool:
+    """Whether `json_safe` will be done with the value at once: few values of the usual kinds, whose own code is not run.
+
+    Changes nothing in the value, and uses up no iterator in it.
+    """
+    stack: list[Any] = [value]
+    while stack:
+        item = stack.pop()
+        nodes_max -= 1
+        if isinstance(item, (str, bytes)):
+            chars_max -= len(item)
+        elif type(item) in (dict, list, tuple):
+            items = cast("dict[Any, Any] | list[Any]", item)
+            if nodes_max < len(items):
+                return False
+            stack.extend([*items, *items.values()] if isinstance(items, dict) else items)
+        elif not isinstance(item, _SCALARS):
+            return False
+        if nodes_max < 0 or chars_max < 0:
+            return False
+    return True
+
+
 def encoded_by(value: object, encoder: Encoder) -> Encoded:
     return Encoded(encoder.encode(value, 0), tuple(encoder.media), tuple(encoder.notes))
 
@@ -85,7 +108,6 @@ class Encoder:
     def encode(self, value: Any, depth: int) -> Any:
         kind = cast("type[Any]", type(value))
         if kind is str:
-            # Encoding is the quickest way to find out that nothing has to be done.
             return value if value.isascii() else strict_json.without_surrogates(value)
         if value is None or kind is bool:
             return value
@@ -240,6 +262,11 @@ def _exact(value: Any) -> Any:
     """A subclass of a JSON type (numpy's float64, IntEnum members, str subclasses) as the JSON type itself."""
     return next(base(value) for base in (str, int, float) if isinstance(value, base))
 
+
+_SCALARS = (
+    type(None), bool, int, float, enum.Enum, decimal.Decimal, uuid.UUID, pathlib.PurePath, datetime.date, datetime.time,
+    datetime.timedelta,
+)  # fmt: skip
 
 # What is walked item by item, and never further than the budget goes: an iterator may have no end.
 _LISTED = (set, frozenset, collections.deque, range, Iterator, MappingView, list)

@@ -19,10 +19,12 @@ __all__ = [
     "UNNAMED",
     "UNREADABLE",
     "WIRE_ID_CHARS_MAX",
+    "as_object",
     "is_whole",
     "is_wire_id",
     "sendable_part",
     "spelled_content",
+    "spelled_part",
     "with_sound_fields",
 ]
 
@@ -35,18 +37,23 @@ UNREADABLE = "unreadable"
 """Where arguments that are not an object are kept in the history, so that the model sees what it wrote."""
 
 
+def as_object(content: Any) -> Mapping[str, Any]:
+    """A JSON object, or the one that an object of Google's Python SDK stands for; an empty one for anything else."""
+    if not isinstance(content, OBJECT):
+        dump = getattr(content, "model_dump", None)
+        content = dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else content
+    return cast("Mapping[str, Any]", content) if isinstance(content, OBJECT) else {}
+
+
 def spelled_content(content: Any) -> Any:
     """A content with Google's own field names in camelCase, whoever wrote it; the very same object if they are so already.
 
     Google reads snake_case too, and its Python SDK writes it: an object of that SDK is understood as well. What is no
     content is given back as it is.
     """
-    if not isinstance(content, OBJECT):
-        dump = getattr(content, "model_dump", None)
-        content = dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else content
-        if not isinstance(content, OBJECT):
-            return content
-    fields = cast("Mapping[str, Any]", content)
+    fields = as_object(content)
+    if not fields:
+        return content
     given: list[Any] | None = fields.get("parts")
     if not isinstance(given, (list, tuple)):
         return fields
@@ -55,6 +62,7 @@ def spelled_content(content: Any) -> Any:
 
 
 def spelled_part(part: Any) -> Any:
+    """A part with Google's own field names in camelCase; the very same object if they are so already."""
     fields: JsonObject | None = part
     if not isinstance(fields, dict) or is_plain_text(fields):
         return part
@@ -112,18 +120,21 @@ def sendable_part(part: Part) -> Part:
 
 
 def with_sound_fields(part: Part) -> Part:
-    """The part with text that is no text left out and a call that is no object without a name; itself if all is well.
+    """The part without fields whose values are of the wrong kind, which could not be sent back; itself if all is well.
 
-    Neither could be sent back.
+    A call that is not an object stays as one without a name, so that it is answered; so does a response, to be refused.
     """
-    wrong = [key for key, kind in _KINDS.items() if part.get(key) is not None and not isinstance(part[key], kind)]
+    wrong = [key for key in _KINDS.keys() & part.keys() if part[key] is not None and not isinstance(part[key], _KINDS[key])]
     if not wrong:
         return part
     kept = {key: value for key, value in part.items() if key not in wrong}
-    return {**kept, **{key: {} for key in wrong if key != "text"}}
+    return {**kept, **{key: {} for key in wrong if key in ("functionCall", "functionResponse")}}
 
 
-_KINDS = {"text": str, "functionCall": dict, "functionResponse": dict}
+_KINDS: dict[str, type[Any]] = {"text": str, "thought": bool, "thoughtSignature": str} | dict.fromkeys(
+    ("functionCall", "functionResponse", "inlineData", "fileData", "executableCode", "codeExecutionResult", "toolCall",
+     "toolResponse", "videoMetadata", "mediaResolution", "partMetadata"), dict
+)  # fmt: skip
 
 
 def is_wire_id(value: object) -> bool:

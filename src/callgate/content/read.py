@@ -29,6 +29,7 @@ __all__ = [
     "is_response",
     "is_said",
     "is_signed",
+    "is_sound_text",
     "is_thought",
     "media_of",
     "model_version_of",
@@ -114,6 +115,14 @@ def is_plain_text(part: Mapping[str, Any]) -> bool:
     return isinstance(part.get("text"), str) and len(part) == ("thought" in part) + 1
 
 
+def is_sound_text(part: Mapping[str, Any]) -> bool:
+    """Whether the part is plain text that can be stored as it is."""
+    text = part.get("text")
+    if not isinstance(text, str) or (len(part) > 1 and not (len(part) == 2 and isinstance(part.get("thought"), bool))):
+        return False
+    return text.isascii() or strict_json.is_whole_text(text)
+
+
 def is_said(part: Mapping[str, Any]) -> bool:
     """Whether the part is plain text that says something: there is nothing in it that could have to be put right."""
     text = part.get("text")
@@ -193,7 +202,7 @@ def content_of(response: Mapping[str, Any]) -> Content:
 def finish_of(candidate: Mapping[str, Any]) -> tuple[str | None, str]:
     """The raw finish reason of a candidate, if it has one, and the message beside it."""
     reason, message = candidate.get("finishReason") or candidate.get("finish_reason"), candidate.get("finishMessage")
-    return (reason if isinstance(reason, str) and reason else None), (message if isinstance(message, str) else "")
+    return _text(reason) or None, _text(message)
 
 
 def has_feedback(response: Mapping[str, Any]) -> bool:
@@ -209,20 +218,20 @@ def block_of(response: Mapping[str, Any]) -> tuple[str, str] | None:
     if not isinstance(reason, str) or not reason or reason.endswith("_UNSPECIFIED"):
         return None
     # Both end up in an error message, so neither may be of any length.
-    return reason[:100], message[:1_000] if isinstance(message, str) else ""
+    return _text(reason)[:100], _text(message)[:1_000]
 
 
 def block_ratings_of(response: Mapping[str, Any]) -> list[JsonObject]:
     """What the server thinks of a prompt that it refused, category by category."""
     raw: Any = response.get("promptFeedback")
     ratings: Any = cast("JsonObject", raw).get("safetyRatings") if isinstance(raw, dict) else None
-    return [item for item in cast("list[Any]", ratings) if isinstance(item, dict)] if isinstance(ratings, list) else []
+    return strict_json.objects_in(strict_json.mended(strict_json.isolate(ratings)))
 
 
 def model_version_of(response: Mapping[str, Any]) -> str | None:
     """The model that answered, if the response says so."""
     version = response.get("modelVersion")
-    return version if isinstance(version, str) else None
+    return _text(version) if isinstance(version, str) else None
 
 
 def usage_of(response: Mapping[str, Any]) -> Usage | None:
@@ -235,7 +244,7 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
         if theirs in counts:
             count = counts[theirs]
             count = count if type(count) is int else _count(count)
-            if count > 0:
+            if 0 < count <= _COUNT_MAX:
                 counted[ours] = count
     return Usage(**counted) if counted else None
 
@@ -244,6 +253,15 @@ COUNTS = {
     "prompt_tokens": "promptTokenCount", "cached_tokens": "cachedContentTokenCount", "output_tokens": "candidatesTokenCount",
     "thought_tokens": "thoughtsTokenCount", "tool_tokens": "toolUsePromptTokenCount", "total_tokens": "totalTokenCount",
 }  # fmt: skip
+
+
+_COUNT_MAX = 2**53
+"""No model has used more tokens; whoever says so has not counted."""
+
+
+def _text(value: object) -> str:
+    """A text that can be stored; empty where there is none."""
+    return strict_json.without_surrogates(str.__str__(value)) if isinstance(value, str) else ""
 
 
 def _count(value: object) -> int:

@@ -1,19 +1,36 @@
-"""One function call part -> one `FunctionCall`, and the part as it can be sent back. Bounded whatever the arguments are."""
+"""Parts of a model's answer as a history may hold them, and the calls among them as `FunctionCall`s.
+
+The collector and the conversation both read a model's parts with the functions of this file, so the one lets nothing through
+that the other refuses. Parts come in as a wire or a custom model gave them; only function responses, which are not the
+model's to give, are left for the caller to refuse.
+"""
 
 from __future__ import annotations
 
-import json
 import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, cast
 
 from callgate import strict_json
 from callgate.content.build import with_args
-from callgate.content.normalize import UNREADABLE, sendable_part
-from callgate.content.read import call_of
+from callgate.content.normalize import UNREADABLE, sendable_part, spelled_part, with_sound_fields
+from callgate.content.read import call_of, is_call, is_sound_text, parts_of
 from callgate.errors import JsonError
 from callgate.types import FunctionCall, JsonObject, Part
 
-__all__ = ["ARGS_CHARS_MAX", "ARGS_VALUES_MAX"]
+__all__ = [
+    "ARGS_CHARS_MAX",
+    "ARGS_VALUES_MAX",
+    "CleanPart",
+    "clean_part",
+    "excess_of",
+    "model_fields",
+    "new_call_id",
+    "read_call",
+    "sound_fields",
+    "too_deep",
+]
 
 ARGS_VALUES_MAX = 100_000
 """A call with more values in its arguments than this is refused: checking them all would hold up everything else."""
@@ -24,52 +41,95 @@ ARGS_CHARS_MAX = 16 * 1024 * 1024
 # Arguments that are bad and deeper than this are not kept: the server might not take so deep a request.
 _BAD_DEPTH_MAX = 32
 
-
-def with_whole_characters(part: Part) -> Part:
-    """The part as our own reader would have read it: `json.loads` leaves halves of characters as they are."""
-    args: Any = call_of(part).get("args")
-    stack: list[Any] = [args]
-    left = ARGS_VALUES_MAX
-    while stack and left >= 0:
-        item = stack.pop()
-        if isinstance(item, str):
-            if not item.isascii() and strict_json.without_surrogates(item) != item:
-                return with_args(part, strict_json.parse_isolating(json.dumps(args, default=str)))
-        elif isinstance(item, (dict, list)):
-            members = cast("dict[Any, Any] | list[Any]", item)
-            left -= len(members)
-            stack.extend((*members, *members.values()) if isinstance(members, dict) else members)
-    return part
+# A part holds a call, which holds the arguments.
+_PART_DEPTH_MAX = strict_json.DEPTH_MAX + 3
 
 
-def read_call(part: Part) -> tuple[FunctionCall, Part]:
-    """The call of a part, and the part as it may go back: with a name, and without an id that cannot be echoed."""
-    bad = excess_of(call_of(part).get("args"))
-    if bad:
-        part = with_args(part, {UNREADABLE: bad})
-    elif bad := strict_json.first_bad(part):
-        part = strict_json.mended(part)
-        if strict_json.depth_exceeds(call_of(part).get("args"), _BAD_DEPTH_MAX):
-            part = with_args(part, {UNREADABLE: bad})
-    replaced = not bad and strict_json.was_replaced(call_of(part).get("args"))
-    if replaced:
-        part = strict_json.mended(part)
-    args, problem, notes = _read_args(call_of(part).get("args"))
-    if isinstance(args, strict_json.Noted):
-        notes, args = (*args.notes, *notes), dict(args)
-        part = with_args(part, args)
-    if replaced:
+def new_call_id() -> str:
+    """Draw an id for a call. Whoever needs the same ids again passes another source of them."""
+    return f"call_{uuid.uuid4().hex[:16]}"
+
+
+def model_fields(content: Mapping[str, Any]) -> JsonObject:
+    """The fields of a model content as a history may hold them; a part that is sound already stays the same object.
+
+    Function responses stay, and so do parts that say nothing: it is for the caller to refuse or to drop them.
+    """
+    parts = [_model_part(part) for part in parts_of(content)]
+    return {**sound_fields(content), "role": "model", "parts": [part for part in parts if part]}
+
+
+def sound_fields(content: Mapping[str, Any]) -> JsonObject:
+    """The fields of a content besides its role and its parts, as plain JSON."""
+    if len(content) == ("role" in content) + ("parts" in content):
+        return {}
+    fields = {key: value for key, value in content.items() if key not in ("role", "parts")}
+    return fields if strict_json.is_sound(fields) else strict_json.mended(strict_json.isolate(fields))
+
+
+def _model_part(part: Part) -> Part:
+    if is_sound_text(part):
+        return part
+    clean = clean_part(part)
+    return read_call(clean, str)[1] if is_call(clean.part) else clean.part
+
+
+@dataclass(frozen=True, slots=True)
+class CleanPart:
+    """A part of plain JSON in Google's spelling, and what is to be said of a call in it."""
+
+    part: Part
+    problem: str | None = None
+    """Why the call cannot run."""
+    notes: tuple[str, ...] = ()
+
+
+def clean_part(part: Part) -> CleanPart:
+    """The part as plain JSON in camelCase, with a value of the right kind in every field that has one."""
+    if strict_json.is_sound(part, values_max=ARGS_VALUES_MAX, chars_max=ARGS_CHARS_MAX):
+        return CleanPart(with_sound_fields(spelled_part(part)))
+    part, problem = _without_excess(part)
+    marked: Part = spelled_part(strict_json.isolate(part, depth_max=_PART_DEPTH_MAX))
+    clean = with_sound_fields(spelled_part(strict_json.mended(marked)))
+    if problem or not is_call(marked):
+        return CleanPart(clean, problem)
+    args: Any = call_of(marked).get("args")
+    notes = args.notes if isinstance(args, strict_json.Noted) else ()
+    problem = strict_json.first_bad(call_of(marked))
+    if problem and strict_json.depth_exceeds(call_of(clean).get("args"), _BAD_DEPTH_MAX):
+        clean = with_args(clean, {UNREADABLE: problem})
+    elif not problem and strict_json.was_replaced(args):
         notes = (*notes, "Characters that are not valid Unicode were replaced by U+FFFD.")
-    if bad:
-        problem = bad if bad.endswith(".") else f"The arguments cannot be used: {bad}."
-    named = call_of(part).get("name")
-    part = sendable_part(part)
+    return CleanPart(clean, problem, notes)
+
+
+def _without_excess(part: Part) -> tuple[Part, str | None]:
+    """The part without arguments that are too many to be looked at, and why they are."""
+    for key in ("functionCall", "function_call"):
+        inner: Any = part.get(key)
+        if isinstance(inner, dict) and (bad := excess_of(cast("JsonObject", inner).get("args"))):
+            return {**part, key: {**cast("JsonObject", inner), "args": {UNREADABLE: bad}}}, bad
+    return part, None
+
+
+def read_call(clean: CleanPart, new_id: Callable[[], str]) -> tuple[FunctionCall, Part]:
+    """The call of a part, and the part as it may go back: with a name, and without an id that cannot be echoed."""
+    args, problem, notes = _read_args(call_of(clean.part).get("args"))
+    if clean.problem:
+        problem = clean.problem if clean.problem.endswith(".") else f"The arguments cannot be used: {clean.problem}."
+    named = call_of(clean.part).get("name")
+    part = sendable_part(clean.part)
     inner = call_of(part)
     if inner["name"] != named:
         problem = "The call does not name a tool."
     call = FunctionCall(
-        name=inner["name"], args=args, id=new_call_id(), wire_id=inner.get("id"), problem=problem, notes=notes
-    )  # fmt: skip
+        name=inner["name"],
+        args=args,
+        id=new_id(),
+        wire_id=inner.get("id"),
+        problem=problem,
+        notes=(*clean.notes, *notes),
+    )
     return call, part
 
 
@@ -87,14 +147,21 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
             return {}, f"The arguments are not valid JSON: {error}. Send them as an object.", ()
         if bad := strict_json.first_bad(raw):
             return {}, f"The arguments cannot be used: {bad}.", ()
+        raw = strict_json.mended(raw) if strict_json.was_replaced(raw) else raw
         notes = ("The arguments came as JSON text.",)
     if raw is None:
         return {}, None, notes
     if not isinstance(raw, dict):
         return {}, f"The arguments must be an object, not {type(raw).__name__}.", notes
-    if strict_json.depth_exceeds(raw, strict_json.DEPTH_MAX):
-        return {}, f"The arguments are nested deeper than {strict_json.DEPTH_MAX} levels.", notes
+    if bad := too_deep(cast("JsonObject", raw)):
+        return {}, f"The arguments are {bad}.", notes
     return cast("JsonObject", raw), None, notes
+
+
+def too_deep(args: JsonObject) -> str | None:
+    """Why the arguments are nested too deeply, or None."""
+    deep = strict_json.depth_exceeds(args, strict_json.DEPTH_MAX)
+    return f"nested deeper than {strict_json.DEPTH_MAX} levels" if deep else None
 
 
 _TOO_LONG = f"they hold more than {ARGS_CHARS_MAX:,} characters"
@@ -117,7 +184,3 @@ def excess_of(args: Any) -> str | None:
                 return f"they hold more than {ARGS_VALUES_MAX:,} values"
             stack.extend(children.values() if isinstance(children, dict) else children)
     return None
-
-
-def new_call_id() -> str:
-    return f"call_{uuid.uuid4().hex[:16]}"

@@ -9,11 +9,10 @@ from typing import Any, cast
 from callgate import strict_json
 from callgate.content.build import response_part
 from callgate.content.json_safe import NOTE_CHARS_MAX, NOTES_MAX, Encoder, encoded_by, json_safe
-from callgate.content.read import display_names, response_media, response_of
-from callgate.errors import JsonError
-from callgate.types import FunctionCall, JsonObject, Part, ToolResult
+from callgate.content.read import display_names
+from callgate.types import FunctionCall, JsonObject, Part, PlainJson, ToolResult
 
-__all__ = ["is_longer", "media_in", "to_function_response", "value_in", "whole_text"]
+__all__ = ["is_longer", "to_function_response", "whole_text"]
 
 
 def to_function_response(
@@ -31,10 +30,13 @@ def to_function_response(
         error = _without_tags(strict_json.without_surrogates(result.error or "failed without a message"), notes)
         response: JsonObject = {"error": _cut(error, output_chars, notes)}
     else:
-        encoded = encoded_by(result.value, Encoder(strict_json.DEPTH_MAX, display_names(media)))
-        media += encoded.media
-        notes += encoded.notes
-        response = {"result": _sendable(encoded.value, media, output_chars, notes)}
+        known = result.known_json
+        if known is None:
+            encoded = encoded_by(result.value, Encoder(strict_json.DEPTH_MAX, display_names(media)))
+            media += encoded.media
+            notes += encoded.notes
+            known = PlainJson(encoded.value)
+        response = {"result": _sendable(known, media, output_chars, notes)}
     if reader is not None:
         how = f"Call {reader} with id={call.id!r} to read them."
         notes = [note.removesuffix(_HOW_TO_READ) + how if note.endswith(_HOW_TO_READ) else note for note in notes]
@@ -43,35 +45,28 @@ def to_function_response(
     return response_part(call, response, media)
 
 
-def value_in(answer: Part) -> Any:
-    """The value that a `functionResponse` part gives; None where it gives an error, or is not one of ours."""
-    response: Any = response_of(answer).get("response")
-    return cast("JsonObject", response).get("result") if isinstance(response, dict) else None
-
-
-def media_in(answer: Part) -> tuple[Part, ...]:
-    """The media that a `functionResponse` part brings along."""
-    return tuple(response_media(answer))
-
-
 def is_longer(result: ToolResult, chars: int) -> bool:
-    """Whether a result has more characters than so many, which is mostly clear without writing it all out for the model."""
-    if not result.is_error:
-        try:
-            # What is not JSON yet may grow when it is made so, but never by so much.
-            if len(strict_json.dump(result.value)) <= chars // 8:
-                return False
-        except JsonError:
-            pass  # Only the long way knows how to write it.
-    return len(whole_text(result)) > chars
+    """Whether a result has more characters than so many, which is mostly clear without decoding its JSON."""
+    if result.is_error or isinstance(result.value, str):
+        return len(whole_text(result)) > chars
+    encoded = _json_of(_known(result))
+    return len(encoded) > chars and len(encoded.decode()) > chars
 
 
 def whole_text(result: ToolResult) -> str:
     """A result as the text of which the model sees the beginning and the end when it is long."""
     if result.is_error:
         return strict_json.without_surrogates(result.error or "")
-    value = json_safe(result.value).value
-    return value if isinstance(value, str) else strict_json.dump(value).decode()
+    known = _known(result)
+    return known.value if isinstance(known.value, str) else _json_of(known).decode()
+
+
+def _known(result: ToolResult) -> PlainJson:
+    return result.known_json or PlainJson(json_safe(result.value).value)
+
+
+def _json_of(known: PlainJson) -> bytes:
+    return strict_json.dump(known.value) if known.encoded is None else known.encoded
 
 
 def _bounded(notes: list[str]) -> list[str]:
@@ -80,17 +75,18 @@ def _bounded(notes: list[str]) -> list[str]:
     return texts if left_out <= 0 else [*texts[:NOTES_MAX], f"{left_out} more note(s) were left out."]
 
 
-def _sendable(value: Any, media: list[Part], output_chars: int, notes: list[str]) -> Any:
+def _sendable(known: PlainJson, media: list[Part], output_chars: int, notes: list[str]) -> Any:
+    value = known.value
     if isinstance(value, str):
         return _cut(_without_tags(value, notes), output_chars, notes)
-    encoded = strict_json.dump(value)
+    encoded = _json_of(known)
+    if len(encoded) > output_chars:
+        text = _without_tags(encoded.decode(), notes) if _TAGS_BEGIN in encoded else encoded.decode()
+        if len(text) > output_chars:
+            return _cut(text, output_chars, notes)
     if _TAGS_BEGIN in encoded:
         value = _without_tags(value, notes)
         encoded = strict_json.dump(value)
-    if len(encoded) > output_chars:
-        text = encoded.decode()
-        if len(text) > output_chars:
-            return _cut(text, output_chars, notes)
     if b'"$ref"' in encoded and _has_foreign_ref(value, display_names(media)):
         notes.append("The result is given as JSON text.")
         return encoded.decode()

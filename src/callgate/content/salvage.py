@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import warnings
+from collections.abc import Callable
 from typing import Any, cast
 
 from callgate import strict_json
@@ -14,7 +15,7 @@ from callgate.types import FunctionCall
 __all__ = ["salvaged_calls"]
 
 
-def salvaged_calls(text: str) -> list[FunctionCall]:
+def salvaged_calls(text: str, new_id: Callable[[], str] = new_call_id) -> list[FunctionCall]:
     """Calls that a model wrote as Python text, such as `print(default_api.f(x=1))`, read as literals and never evaluated.
 
     Gives nothing unless every statement is such a call with keyword arguments that are plain literals.
@@ -26,7 +27,7 @@ def salvaged_calls(text: str) -> list[FunctionCall]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Escapes such as "\d" are the model's, not a programmer's.
             statements = ast.parse(code).body
-        calls = [_literal_call(statement) for statement in statements]
+        calls = [_literal_call(statement, new_id) for statement in statements]
     except (SyntaxError, ValueError, RecursionError, MemoryError, TypeError):
         return []
     return [call for call in calls if call] if all(calls) else []
@@ -36,7 +37,7 @@ _MALFORMED_PREFIX = re.compile(r"^\s*malformed function call:?", re.IGNORECASE)
 _CODE_FENCE = re.compile(r"^\s*```\w*\s*$", re.MULTILINE)
 
 
-def _literal_call(statement: ast.stmt) -> FunctionCall | None:
+def _literal_call(statement: ast.stmt, new_id: Callable[[], str]) -> FunctionCall | None:
     node = statement.value if isinstance(statement, ast.Expr) else None
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "print" and len(node.args) == 1:
         node = node.args[0]
@@ -49,7 +50,7 @@ def _literal_call(statement: ast.stmt) -> FunctionCall | None:
     if not _is_json(args):
         return None
     args = strict_json.parse(strict_json.dump(args))
-    return FunctionCall(name=written, args=args, id=new_call_id(), notes=("The call was read from Python text.",))
+    return FunctionCall(name=written, args=args, id=new_id(), notes=("The call was read from Python text.",))
 
 
 def _is_json(value: Any) -> bool:

@@ -1,7 +1,7 @@
 """The history of a conversation: contents in Gemini's form that can always be sent.
 
 Contents come in, a valid history and its encoded bytes go out. Each content is encoded once, when it is added, and its bytes
-are reused for every request; how contents are held is the business of `written.py`. This file knows nothing of tools or
+are reused for every request; how contents are held is the business of `encoded.py`. This file knows nothing of tools or
 models; it knows the rules of the wire:
 
 1. the first content is the user's;
@@ -19,7 +19,7 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.content.build import from_elsewhere
-from callgate.content.normalize import is_whole, sendable_part, spelled_content
+from callgate.content.normalize import as_object, sendable_part, spelled_content
 from callgate.content.prompt import Prompt, user_content
 from callgate.content.read import (
     call_parts,
@@ -27,16 +27,19 @@ from callgate.content.read import (
     is_response,
     is_said,
     is_signed,
+    is_sound_text,
     parts_of,
     response_of,
 )
+from callgate.content.read_call import model_fields
 from callgate.errors import ConversationInvalid, UsageError
-from callgate.history.encoded import Written, WrittenAnswer, WrittenHistory
+from callgate.history.encoded import EncodedContents, EncodedHistory
 from callgate.history.repair import INTERRUPTED, breaches_of, not_a_response, paired_responses, repaired
 from callgate.types import Content, JsonObject, Part
 
 __all__ = ["CANCELLED", "Conversation"]
 
+_USUAL_FIELDS = frozenset({"role", "parts"})
 CANCELLED = "The call was cancelled before it gave a result."
 
 
@@ -52,12 +55,12 @@ class Conversation:
     ```
     """
 
-    __slots__ = ("_open", "_origins", "_rewritten", "_writers", "_written", "repairs")
+    __slots__ = ("_encoded", "_open", "_origins", "_rewritten", "_writers", "repairs")
 
     def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
         self.repairs: tuple[str, ...] = ()
         """What had to be changed in the contents that it began with, or was left out of them."""
-        self._written = Written()
+        self._encoded = EncodedContents()
         self._open: list[JsonObject] = []
         self._origins: list[str | None] = []
         self._writers: set[str | None] = set()
@@ -78,22 +81,22 @@ class Conversation:
 
     def __getitem__(self, index: int) -> Content:
         """One content. It is shared: treat it as read-only."""
-        return self._written[index]
+        return self._encoded[index]
 
     @property
     def contents(self) -> list[Content]:
         """The history. The list is yours, the contents in it are shared: treat them as read-only."""
-        return self.history.read()
+        return self.history.contents
 
     @property
-    def history(self) -> WrittenHistory:
-        """The contents as they are now, for somebody who may or may not want to read them later."""
-        return self._written.history
+    def history(self) -> EncodedHistory:
+        """The contents as they are now, to be decoded later or never."""
+        return self._encoded.history
 
     @property
     def encoded(self) -> Sequence[bytes]:
         """The JSON text of each content, in order, encoded once. A content keeps its bytes for as long as it is there."""
-        return self._written.encoded
+        return self._encoded.encoded
 
     @property
     def newest_user_turn(self) -> int | None:
@@ -102,7 +105,7 @@ class Conversation:
 
     def is_model(self, index: int) -> bool:
         """Whether the content at the index is the model's; asking does not read it."""
-        return self._written.is_model(index)
+        return self._encoded.is_model(index)
 
     def encoded_for(self, origin: str, *, vouch: bool = True) -> Sequence[bytes]:
         """As `encoded`, but as the model `origin` must see what other models wrote: without their signatures.
@@ -141,12 +144,12 @@ class Conversation:
     @property
     def size_bytes(self) -> int:
         """The length of the encoded history."""
-        return self._written.size_bytes
+        return self._encoded.size_bytes
 
     @property
     def bytes_encoded(self) -> int:
         """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
-        return self._written.bytes_encoded
+        return self._encoded.bytes_encoded
 
     def add_user(self, prompt: Prompt) -> None:
         """Adds what the user said. Calls that are still open are answered as cancelled first."""
@@ -167,34 +170,32 @@ class Conversation:
     def add_model(self, content: Mapping[str, Any], *, origin: str | None = None) -> None:
         """Adds an answer of the model as it came; only parts that say nothing and carry no signature are left out.
 
-        Calls that could not be sent back get a name, arguments that are an object, and lose an id that is none. `origin`
-        says which model wrote it, because its signatures are good for that one only.
+        Calls that could not be sent back get a name, arguments that are an object, and lose an id that is none; what JSON
+        cannot say is replaced. `origin` says which model wrote it, because its signatures are good for that one only.
 
         Raises:
-            ConversationInvalid: the content says nothing, or it cannot stand here.
+            ConversationInvalid: the content says nothing, holds function responses, or cannot stand here.
         """
-        parts = parts_of(content) if isinstance(content, dict) else []
-        is_text = bool(parts) and all(map(is_said, parts))
-        if not is_text:
-            # Only what is more than text may be spelled in another way, say nothing, or have to be put right.
-            content = spelled_content(content)
-            parts = [sendable_part(part) for part in parts_of(content) if has_data(part) or is_signed(part)]
-        if not is_text and not any(map(has_data, parts)):
+        parts = parts_of(content) if isinstance(content, dict) and content.keys() <= _USUAL_FIELDS else []
+        is_text = bool(parts) and all(part.get("text") and is_sound_text(part) for part in parts)
+        if is_text:
+            added: Content = {"role": "model", "parts": parts}
+        else:
+            added = model_fields(as_object(content))
+            added["parts"] = [part for part in added["parts"] if has_data(part) or is_signed(part)]
+        if not is_text and not any(map(has_data, added["parts"])):
             raise ConversationInvalid(["a model content without parts cannot be stored"])
         if not self._origins or self.is_model(-1):
             raise ConversationInvalid([f"a model content at index {len(self)} must follow a user content"])
-        added = {**content, "role": "model", "parts": parts}
-        if not is_text and any(is_response(part) or not is_whole(part) for part in parts):
+        if not is_text and any(map(is_response, added["parts"])):
             raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in breaches_of(added)])
         self._append(added, origin)
         self._writers.add(origin)
         if not is_text:
             self._open = call_parts(added)
 
-    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> list[WrittenAnswer | None]:
+    def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> None:
         """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
-
-        Returns where each stands that is long and can be read again.
 
         Raises:
             ConversationInvalid: something is not a response, or belongs to no open call.
@@ -208,10 +209,7 @@ class Conversation:
         if rest:
             names = ", ".join(repr(response_of(part).get("name")) for part in rest)
             raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
-        places = self._written.add_answers(paired)
-        self._origins.append(None)
-        self._open = []
-        return places
+        self._append({"role": "user", "parts": paired})
 
     def cut(self, length: int) -> None:
         """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""
@@ -247,18 +245,18 @@ class Conversation:
         """
         self._keep(slice(dropped, None))
         if summary is not None:
-            self._written.put_first(user_content(summary))
+            self._encoded.put_first(user_content(summary))
             self._origins.insert(0, None)
 
     def _keep(self, kept: slice) -> None:
-        self._written.keep(kept)
+        self._encoded.keep(kept)
         self._origins = self._origins[kept]
         self._rewritten.clear()
 
     def _is_user_turn(self, index: int) -> bool:
-        return not self._written.is_answers(index) and not self.is_model(index)
+        return not self._encoded.is_responses(index) and not self.is_model(index)
 
     def _append(self, content: Content, origin: str | None = None) -> None:
-        self._written.add(content)
+        self._encoded.add(content)
         self._origins.append(origin)
         self._open = []

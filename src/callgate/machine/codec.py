@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import Any, cast
+import functools
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, TypeAlias, Union, cast, get_args, get_origin, get_type_hints
 
 from callgate import strict_json
 from callgate.errors import JsonError
@@ -19,7 +22,7 @@ from callgate.machine.facts import (
     Fact,
     HistoryGiven,
     HistoryShortened,
-    KnownTool,
+    JournalledFact,
     ModelAnswered,
     ModelFailed,
     NestedCall,
@@ -29,23 +32,14 @@ from callgate.machine.facts import (
     Rewound,
     RunStarted,
     ToolsKnown,
+    Unreadable,
 )
-from callgate.types import (
-    Decision,
-    FunctionCall,
-    JsonObject,
-    Limits,
-    SessionRule,
-    ToolResult,
-    Usage,
-)
+from callgate.types import JsonObject, PlainJson, ToolResult
 
-__all__ = ["SCHEMA_VERSION", "decode", "encode"]
+__all__ = ["SCHEMA_VERSION", "NewerSchemaError", "decode", "decode_line", "encode"]
 
 SCHEMA_VERSION = 1
 
-
-# To JSON and back --------------------------------------------------------------------------------------------------------
 
 _KINDS: dict[str, type[Any]] = {
     "tools_known": ToolsKnown, "history_given": HistoryGiven, "run_started": RunStarted, "model_answered": ModelAnswered,
@@ -57,26 +51,44 @@ _KINDS: dict[str, type[Any]] = {
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
-# Fields of facts that hold words rather than plain JSON. Words hold no further words, so their own fields are plain.
-_WORDS: dict[str, type[Any]] = {
-    "calls": FunctionCall, "salvaged": FunctionCall, "result": ToolResult, "decision": Decision, "usage": Usage,
-    "limits": Limits, "tools": KnownTool, "rule": SessionRule,
-}  # fmt: skip
 _SELDOM = frozenset({"at_s", "request"})
 """Fields that are not written where they are empty."""
-_TUPLES = frozenset({"calls", "salvaged", "problems", "coercions", "notes", "media"})
+
+
+class NewerSchemaError(JsonError):
+    """A line was written by a later version of callgate, which alone knows what it means."""
 
 
 def encode(fact: Fact) -> bytes:
-    """The fact as one line of JSON, with its kind and the version of the schema."""
-    return strict_json.dump({"v": SCHEMA_VERSION, "kind": _NAMES[type(fact)], **_plain_fields(fact)})
-
-
-def decode(line: bytes | str) -> Fact:
-    """The fact that `encode` wrote. Fields of later versions of the same schema are ignored.
+    """Encode a fact as one line of JSON, with its kind and the version of the schema; an unreadable line stays as it was.
 
     Raises:
-        JsonError: not a fact, or one of a schema that this version does not know.
+        JsonError: a field holds something that JSON cannot say.
+    """
+    if isinstance(fact, Unreadable):
+        return fact.body
+    held = {f.name: getattr(fact, f.name) for f in fields(fact)}
+    record = {name: value for name, value in held.items() if value is not None or name not in _SELDOM}
+    record = {"v": SCHEMA_VERSION, "kind": _NAMES[type(fact)], **record}
+    result = record.get("result")
+    if not isinstance(result, ToolResult):
+        return strict_json.dump(record)
+    del record["result"]
+    known = result.known_json
+    encoded = None if known is None else known.encoded
+    left_out = ("plain_json",) if encoded is None else ("plain_json", "value")
+    plain = {f.name: getattr(result, f.name) for f in fields(result) if f.name not in left_out}
+    line = strict_json.dump({**record, "result": plain})
+    # The JSON of a long value is there already: the value ends the result, and the result ends the line.
+    return line if encoded is None else line[:-2] + b',"value":' + encoded + b"}}"
+
+
+def decode(line: bytes | str) -> JournalledFact:
+    """Decode the fact that `encode` wrote. Fields of later versions of the same schema are ignored.
+
+    Raises:
+        NewerSchemaError: a fact of a schema that only later versions know.
+        JsonError: not a fact.
     """
     # Contents nest as deep as a tool's result may, so the journal allows somewhat more than the wire.
     raw = strict_json.parse(line, depth_max=2 * strict_json.DEPTH_MAX)
@@ -85,57 +97,106 @@ def decode(line: bytes | str) -> Fact:
     if not isinstance(kind, str) or version is None:
         raise JsonError("the journal holds a line that is not a fact")
     if version != SCHEMA_VERSION:
-        raise JsonError(f"the journal has schema version {version!r}; this callgate reads version {SCHEMA_VERSION}")
+        is_newer = isinstance(version, int) and version > SCHEMA_VERSION
+        raise (NewerSchemaError if is_newer else JsonError)(
+            f"the journal has schema version {version!r}; this callgate reads version {SCHEMA_VERSION}"
+        )
     if kind not in _KINDS:
         raise JsonError(f"the journal holds a fact of the unknown kind {kind!r}")
     try:
-        return _built(_KINDS[kind], record)
-    except (TypeError, ValueError, AttributeError) as error:
+        return _reader(_KINDS[kind])(record)
+    except (TypeError, ValueError) as error:
         raise JsonError(f"the journal holds a {kind!r} that cannot be read: {error}") from None
 
 
-def _plain_fields(fact: Fact) -> JsonObject:
-    return {
-        f.name: _plain(f.name, getattr(fact, f.name))
-        for f in fields(fact)
-        if f.name not in _SELDOM or getattr(fact, f.name) is not None
-    }
+def decode_line(line: bytes) -> Fact:
+    """Decode a line of the journal, whatever it holds.
+
+    Raises:
+        NewerSchemaError: a fact of a schema that only later versions know.
+    """
+    try:
+        return decode(line)
+    except NewerSchemaError:
+        raise
+    except JsonError as error:
+        return Unreadable(problem=str(error), body=line)
 
 
-def _plain(name: str, value: Any) -> Any:
-    if name not in _WORDS or not _is_word(value):
-        return value
-    if name == "tools":
-        return {key: _plain_word(item) for key, item in value.items()}
-    return [_plain_word(item) for item in value] if name in _TUPLES else _plain_word(value)
+# Reading -----------------------------------------------------------------------------------------------------------------
+
+_Reader: TypeAlias = Callable[[Any], Any]
 
 
-def _is_word(value: Any) -> bool:
-    # A rule is a word where an answer makes one, and the name of one where it is revoked.
-    return value is not None and not isinstance(value, str)
+@functools.cache
+def _reader(form: Any) -> _Reader:
+    """Make the function that reads a plain value as what a field is declared to be.
+
+    It holds the value to its shape: an id that is a list would break whatever looks it up. It raises `TypeError` or
+    `ValueError` where it cannot.
+    """
+    if form is Any:
+        return _same
+    if is_dataclass(form):
+        return _word_reader(cast("type[Any]", form))
+    origin, inner = get_origin(form), get_args(form)
+    if origin in (Union, types.UnionType):
+        [some] = [one for one in inner if one is not types.NoneType]  # Every union here is with None.
+        read = _reader(some)
+        return lambda value: None if value is None else read(value)
+    if origin in (tuple, list):
+        return functools.partial(_read_items, _reader(inner[0]), tuple if origin is tuple else _same)
+    if origin in (dict, Mapping):
+        return functools.partial(_read_mapping, _reader(inner[1]))
+    if form in (int, float):
+        return _read_number
+    return _read_scalar
 
 
-def _plain_word(word: Any) -> JsonObject:
-    return {f.name: getattr(word, f.name) for f in fields(word)}
+def _word_reader(word: type[Any]) -> _Reader:
+    hints = get_type_hints(word)
+    readers = [(f.name, _reader(hints[f.name])) for f in fields(word) if f.name != "plain_json"]
+
+    def read(record: Any) -> Any:
+        if not isinstance(record, dict):
+            raise TypeError(f"{_shown(record)} is not an object")
+        given = {name: reader(record[name]) for name, reader in readers if name in record}
+        if word is ToolResult:
+            given["plain_json"] = PlainJson(given.get("value"))  # It was just read from JSON.
+        return word(**given)
+
+    return read
 
 
-def _built(kind: type[Any], record: JsonObject) -> Any:
-    return kind(**{f.name: _read(f.name, record[f.name]) for f in fields(kind) if f.name in record})
+def _same(value: Any) -> Any:
+    return value
 
 
-def _read(name: str, value: Any) -> Any:
-    word = _WORDS.get(name)
-    if word is None or not _is_word(value):
-        return tuple(value) if name in _TUPLES else value
-    if name == "tools":
-        return {key: _built_word(word, item) for key, item in value.items()}
-    return tuple(_built_word(word, item) for item in value) if name in _TUPLES else _built_word(word, value)
+def _read_items(read: _Reader, made: Callable[[list[Any]], Any], value: Any) -> Any:
+    if not isinstance(value, list):
+        raise TypeError(f"{_shown(value)} is not a list")
+    items = cast("list[Any]", value)
+    return made(items if read is _same else [read(item) for item in items])
 
 
-def _built_word(word: type[Any], record: JsonObject) -> Any:
-    known = {f.name: record[f.name] for f in fields(word) if f.name in record}
-    built = word(**{name: tuple(value) if name in ("notes", "media", "paths") else value for name, value in known.items()})
-    # The first usage of a run is taken as it is, and only added to later: what cannot be added must not come in.
-    if isinstance(built, Usage) and not all(isinstance(count, int) for count in known.values()):
-        raise ValueError("what was used is not counted in whole numbers")
-    return built
+def _read_mapping(read: _Reader, value: Any) -> Any:
+    if not isinstance(value, dict):
+        raise TypeError(f"{_shown(value)} is not an object")
+    items = cast("dict[str, Any]", value)
+    return items if read is _same else {key: read(item) for key, item in items.items()}
+
+
+def _read_number(value: Any) -> Any:
+    if not isinstance(value, (int, float)):
+        raise TypeError(f"{_shown(value)} is not a number")
+    return value
+
+
+def _read_scalar(value: Any) -> Any:
+    if isinstance(value, (dict, list)):
+        raise TypeError(f"{_shown(cast('object', value))} is not a single value")
+    return value
+
+
+def _shown(value: object) -> str:
+    return repr(value)[:100]

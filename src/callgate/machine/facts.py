@@ -23,7 +23,6 @@ from callgate.types import (
     ToolDefinition,
     ToolResult,
     Usage,
-    frozen_for_checkers,
 )
 
 __all__ = [
@@ -44,6 +43,7 @@ __all__ = [
     "Finish",
     "HistoryGiven",
     "HistoryShortened",
+    "JournalledFact",
     "KnownTool",
     "ModelAnswered",
     "ModelFailed",
@@ -56,6 +56,7 @@ __all__ = [
     "Shorten",
     "Todo",
     "ToolsKnown",
+    "Unreadable",
     "dated",
 ]
 
@@ -63,7 +64,7 @@ __all__ = [
 # Facts -------------------------------------------------------------------------------------------------------------------
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Dated:
     """What all facts have: when they became true. No state depends on it, so facts that differ in it alone are equal."""
 
@@ -80,6 +81,8 @@ class KnownTool:
     ordered: bool = False
     read_only: bool = False
     repeatable: bool = False
+    reader: bool = False
+    """Whether it is callgate's own tool that reads what was left out of long results."""
 
     @classmethod
     def of(cls, definition: ToolDefinition, digest: str) -> KnownTool:
@@ -89,7 +92,7 @@ class KnownTool:
         )
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ToolsKnown(Dated):
     """These tools are declared from now on. `names` maps declared names to tools' own names."""
 
@@ -97,14 +100,14 @@ class ToolsKnown(Dated):
     names: Mapping[str, str]
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryGiven(Dated):
     """The conversation goes on from these contents instead of what it had."""
 
     contents: list[Content]
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Dated):
     """The user said something; without `content` the conversation simply goes on where it stopped."""
 
@@ -117,7 +120,7 @@ class RunStarted(Dated):
     """What the request is called that asked for the run, if it may be sent again: it begins one run, not two."""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAnswered(Dated):
     """A complete answer of the model."""
 
@@ -136,7 +139,7 @@ class ModelAnswered(Dated):
     """What the answer cost, if that is known."""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryShortened(Dated):
     """The oldest contents were left out, or replaced by a summary of them."""
 
@@ -147,14 +150,14 @@ class HistoryShortened(Dated):
     cost: float | None = None
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailed(Dated):
     """There is no answer, and the run cannot go on."""
 
     message: str
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class OutputChecked(Dated):
     """The answer of a run with `output` was checked. Without problems `value` is what it says, as JSON."""
 
@@ -162,7 +165,7 @@ class OutputChecked(Dated):
     problems: tuple[str, ...] = ()
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallChecked(Dated):
     """Name and arguments of a call were checked. `tool` is the tool's own name, None when there is no such tool."""
 
@@ -174,7 +177,7 @@ class CallChecked(Dated):
     digest: str = ""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallDecided(Dated):
     """The policy has spoken. With `args` a hook changed the arguments, and the call is checked and decided about again."""
 
@@ -183,7 +186,7 @@ class CallDecided(Dated):
     args: Mapping[str, Any] | None = None
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswered(Dated):
     """Somebody answered. With `args` the arguments were changed, and are checked again."""
 
@@ -195,21 +198,21 @@ class ApprovalAnswered(Dated):
     """What `always` covers from now on."""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlwaysRevoked(Dated):
     """A lasting answer holds no longer; without `rule` none of them does."""
 
     rule: str | None = None
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallStarted(Dated):
     """The call is about to run: from here on its effect may have happened."""
 
     id: str
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallEnded(Dated):
     """A started call came to an end: a value, an error, a time-out, a cancellation."""
 
@@ -217,9 +220,9 @@ class CallEnded(Dated):
     result: ToolResult
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NestedCall(Dated):
-    """A tool that runs has called another one. Told before that one starts, and again with its result.
+    """A running tool has called another one. Journalled before that one starts, and again with its result.
 
     The model knows nothing of it; what it sees is the result of the tool that it called itself.
     """
@@ -230,9 +233,11 @@ class NestedCall(Dated):
     name: str
     args: Mapping[str, Any]
     result: ToolResult | None = None
+    rule: SessionRule | None = None
+    """What "always" covers from now on, if the user answered so."""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled(Dated):
     """The user stopped the run. `partial` is text of the answer that was already shown."""
 
@@ -240,12 +245,12 @@ class Cancelled(Dated):
     partial: str = ""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered(Dated):
     """A new process has taken over; whatever the old one was doing has stopped."""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound(Dated):
     """The conversation was put back to its first contents; what came after them was taken back."""
 
@@ -256,23 +261,37 @@ class Rewound(Dated):
     """The fact, counted from 0, by which these contents were complete."""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted(Dated):
     """The facts before this one were another session's: what was allowed or begun there is not so here."""
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Renamed(Dated):
     """The session has this title from now on, whatever was said first in it."""
 
     title: str
 
 
-Fact: TypeAlias = (
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unreadable(Dated):
+    """A line of the journal that cannot be decoded. It stands where the line stands, and is written back unchanged."""
+
+    problem: str
+    """What is wrong with the line."""
+    body: bytes
+    """The line itself."""
+
+
+JournalledFact: TypeAlias = (
     ToolsKnown | HistoryGiven | HistoryShortened | RunStarted | ModelAnswered | ModelFailed | CallChecked | CallDecided
     | ApprovalAnswered | AlwaysRevoked | CallStarted | CallEnded | NestedCall | Cancelled | Recovered | Rewound | Adopted
     | OutputChecked | Renamed
 )  # fmt: skip
+"""The kinds of fact that have a form in the journal."""
+
+Fact: TypeAlias = JournalledFact | Unreadable
+"""What a journal gives back."""
 
 
 # Commands ----------------------------------------------------------------------------------------------------------------
@@ -309,6 +328,8 @@ class Shorten:
     """The history is too long for the next request: its first `contents` are to go."""
 
     contents: int
+    summarize: bool = True
+    """Whether the model may be asked for a summary of them; False once that was done often enough."""
 
 
 @dataclass(slots=True)

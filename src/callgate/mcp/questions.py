@@ -17,7 +17,8 @@ from mcp.server.context import ServerRequestContext
 from mcp_types import CallToolRequestParams, ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
-from callgate.calls.dispatcher import Ask, DeferredCall, Question
+from callgate.calls.dispatcher import DeferredCall
+from callgate.calls.environment import Ask, Question
 from callgate.permission.approval import Approval
 
 __all__ = ["Questions", "can_be_asked"]

@@ -2,7 +2,7 @@
 
 Requests of the protocol come in, tools and results go out, on the official SDK, for clients of both of its eras: those that
 shake hands, and those whose every request stands alone. By which way the messages travel is `pipes.py`'s and `web.py`'s
-business, what becomes of a call is `desk.py`'s. This module imports the SDK; nothing else does so for its sake.
+business, what becomes of a call is `dispatcher.py`'s. This module imports the SDK; nothing else does so for its sake.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from mcp_types import (
 )
 
 from callgate import __version__
-from callgate.calls.dispatcher import Ask, CallDispatcher, DeferredCall
+from callgate.calls.dispatcher import CallDispatcher, DeferredCall
+from callgate.calls.environment import Ask
 from callgate.content.tool_names import unknown_name_sentence
 from callgate.mcp.outgoing import Listed, listed, result_of
 from callgate.mcp.progress import ProgressPump
@@ -92,8 +93,8 @@ class ToolServer:
         self.executor = executor
         self.policy = keeper.policy
         said = nobody or (NOBODY_IN_YOLO if keeper.policy.mode == "yolo" else NOBODY)
-        self._desk_of = lambda: CallDispatcher(executor, keeper, nobody=said)
-        self._desk: CallDispatcher | None = None
+        self._new_dispatcher = lambda: CallDispatcher(executor, keeper, nobody=said)
+        self._dispatcher: CallDispatcher | None = None
         self._questions = Questions(spelled)
         self._listed: dict[str, tuple[ToolDefinition, Listed]] = {}
         self._bus = InMemorySubscriptionBus()
@@ -138,7 +139,7 @@ class ToolServer:
         """Keeps what the tools need running. Every way of serving enters it; it may be entered more than once."""
         owner = object()
         self._users += 1
-        desk = self._desk = self._desk or self._desk_of()
+        dispatcher = self._dispatcher = self._dispatcher or self._new_dispatcher()
         watcher: asyncio.Task[None] | None = None
         try:
             await self.executor.start_tools(owner)
@@ -152,17 +153,17 @@ class ToolServer:
             if watcher is not None:
                 watcher.cancel()
             # A cancelled caller must not leave a process behind, so the end is a task of its own.
-            ending = asyncio.create_task(self._end(desk, owner))
+            ending = asyncio.create_task(self._end(dispatcher, owner))
             try:
                 await asyncio.shield(ending)
             except asyncio.CancelledError:
                 await asyncio.wait({ending})
                 raise
 
-    async def _end(self, desk: CallDispatcher, owner: object) -> None:
+    async def _end(self, dispatcher: CallDispatcher, owner: object) -> None:
         if self._users == 0:
-            self._desk = None
-            await desk.aclose()
+            self._dispatcher = None
+            await dispatcher.aclose()
         await self.executor.stop_tools(owner)
 
     # What clients ask for -------------------------------------------------------------------------------------------------
@@ -179,7 +180,7 @@ class ToolServer:
         return ListToolsResult(tools=[Tool.model_validate(tool, by_name=False) for tool in told])
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
-        assert self._desk is not None, "requests come only while the server runs"
+        assert self._dispatcher is not None, "requests come only while the server runs"
         self.executor.refresh()
         if params.name not in self.executor:
             raise MCPError(INVALID_PARAMS, unknown_name_sentence(params.name, [d.name for d in self.definitions()]))
@@ -190,12 +191,12 @@ class ToolServer:
         if can_be_asked(ctx):
             ask = self._questions.asker(ctx, params, lasts=lasts)
         async with ProgressPump(ctx.session.report_progress) as progress:
-            visit = self._desk.take(call, session=session, ask=ask, progress=progress)
+            in_flight = self._dispatcher.take(call, session=session, ask=ask, progress=progress)
             try:
-                result = await asyncio.shield(visit.work)
+                result = await asyncio.shield(in_flight.work)
             except asyncio.CancelledError:
-                # Cancelled by the client, or the connection is over. The visit itself goes on to its end.
-                visit.stop("The client cancelled it.")
+                # Cancelled by the client, or the connection is over. The in_flight itself goes on to its end.
+                in_flight.stop("The client cancelled it.")
                 raise
             except DeferredCall as later:
                 return later.args[0]

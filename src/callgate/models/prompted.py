@@ -22,8 +22,17 @@ from callgate.events import Notice
 from callgate.history.conversation import Conversation
 from callgate.machine.facts import HOW_TO_CALL
 from callgate.models import AnsweredBy, Item, Model, answering, close_model, count_tokens, known_settings, provider_of_model
-from callgate.prompted import CallError, CallParser, Outcome, ParsedCall, Text, render_content, render_tools
-from callgate.prompted.render import HOW_TO_WRITE, STOP_SEQUENCE
+from callgate.prompted import (
+    HOW_TO_WRITE,
+    STOP_SEQUENCE,
+    CallError,
+    CallParser,
+    Outcome,
+    ParsedCall,
+    Text,
+    render_content,
+    render_tools,
+)
 from callgate.request import ModelRequest, with_output_told
 from callgate.strict_json import Bad, Noted
 from callgate.types import FunctionCall, JsonObject, Part, ToolChoice

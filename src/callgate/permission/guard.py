@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
+from callgate.content.sound import sound_args
 from callgate.errors import AuditError, UsageError
 from callgate.events import Notice
 from callgate.machine import facts
@@ -63,7 +64,9 @@ class Guard:
 
     def verdict(self, call: FunctionCall, always: Iterable[SessionRule]) -> Decision:
         """What the policy says; where nobody can be asked, what would be asked is denied."""
-        digest = self.tools.digests[call.name]
+        digest = self.tools.digests.get(call.name)
+        if digest is None:
+            return Decision(verdict="deny", reason=f"The tool {call.name!r} is not there any more.")
         decision = self.policy.decide(self.tools.definition(call.name), call, always=always, digest=digest)
         if decision.verdict == "ask" and self.approve is None:
             return replace(decision, verdict="deny", reason=f"{decision.reason} {self.policy.nobody}")
@@ -87,7 +90,8 @@ class Guard:
                     f"approve answered with a call of {answer.name!r}, but {call.name!r} was asked about: only its arguments"
                     " can be changed"
                 )
-            changed = dict(answer.args) if dict(answer.args) != dict(call.args) else None
+            args = sound_args(answer.args)
+            changed = args if args != dict(call.args) else None
             return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
         if answer not in ("yes", "no", "always", "later"):
             raise UsageError(f"approve answered {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall")
@@ -180,7 +184,7 @@ class CallGuard:
             ready = []
         return [record.call for record in ready], refused
 
-    def kept(self, call: FunctionCall) -> ToolResult | None:
+    def cached(self, call: FunctionCall) -> ToolResult | None:
         """The result of the same call a short time ago, if there is one; else makes ready for what this call does."""
         cache = self.keeper.cache
         if cache is None:

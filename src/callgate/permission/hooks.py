@@ -13,14 +13,16 @@ import logging
 import os
 import shlex
 import signal
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, cast
 
-from callgate import strict_json
+from callgate import strict_json, user_code
 from callgate.errors import JsonError, UsageError
 from callgate.permission.patterns import Glob
 from callgate.permission.rules import KINDS
+from callgate.threads import error_sentence
 from callgate.types import FunctionCall, JsonObject, ToolDefinition, ToolKind, ToolResult
 
 __all__ = ["Hook", "HookOutcome", "hook_from", "run_after", "run_before"]
@@ -131,7 +133,7 @@ async def run_before(
     for hook in hooks:
         if hook.when != "before" or not hook.is_for(definition):
             continue
-        ended = await _run(hook, _told(hook, definition, call, args, session))
+        ended = await _contained(hook, partial(_told, hook, definition, call, args, session))
         if ended.code == BLOCK:
             return HookOutcome(blocked=ended.message or "A hook blocked it.", warnings=tuple(warnings))
         if ended.code == 0:
@@ -162,11 +164,7 @@ async def run_after(
     for hook in hooks:
         if hook.when != "after" or not hook.is_for(definition):
             continue
-        told = _told(hook, definition, call, call.args, session)
-        told["result"] = {
-            "status": result.status, "value": result.value, "error": result.error, "duration_s": result.duration_s,
-        }  # fmt: skip
-        ended = await _run(hook, told)
+        ended = await _contained(hook, partial(_told, hook, definition, call, call.args, session, result))
         if ended.code == BLOCK:
             notes.append(ended.message or "A hook objects to this call.")
         elif ended.code != 0:
@@ -187,13 +185,32 @@ class _Ended:
 
 
 def _told(
-    hook: Hook, definition: ToolDefinition, call: FunctionCall, args: Mapping[str, Any], session: str | None
+    hook: Hook,
+    definition: ToolDefinition,
+    call: FunctionCall,
+    args: Mapping[str, Any],
+    session: str | None,
+    result: ToolResult | None = None,
 ) -> JsonObject:
-    return {
+    told: JsonObject = {
         "event": f"{hook.when}_tool", "session": session, "call_id": call.id, "tool": definition.name,
         "server": definition.server, "kind": definition.kind, "read_only": definition.read_only, "args": dict(args),
         "cwd": os.getcwd(),
     }  # fmt: skip
+    if result is not None:
+        told["result"] = {
+            "status": result.status, "value": result.value, "error": result.error, "duration_s": result.duration_s,
+        }  # fmt: skip
+    return told
+
+
+async def _contained(hook: Hook, told: Callable[[], JsonObject]) -> _Ended:
+    """Run a command; whatever keeps it from running (a working folder that is gone, a value that is no JSON) is its end."""
+    outcome = await user_code.call_async(lambda: _run(hook, told()))
+    if outcome.value is not None:
+        return outcome.value
+    logger.error("the hook %r failed", hook.command[0], exc_info=outcome.error)
+    return _Ended(None, message=error_sentence(outcome.error) if outcome.error else "it did not run")
 
 
 def _rewritten(hook: Hook, output: bytes) -> Mapping[str, Any] | None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from callgate.prompted.outcomes import CallError, Outcome, Parsed, ParsedCall, Text
 from callgate.prompted.parser import CallParser, parse_text
-from callgate.prompted.render import render_call, render_content, render_response, render_tools
+from callgate.prompted.render import HOW_TO_WRITE, STOP_SEQUENCE, render_call, render_content, render_response, render_tools
 
 __all__ = [
-    "CallError", "CallParser", "Outcome", "Parsed", "ParsedCall", "Text", "parse_text", "render_call", "render_content",
+    "HOW_TO_WRITE", "STOP_SEQUENCE", "CallError", "CallParser", "Outcome", "Parsed", "ParsedCall", "Text", "parse_text", "render_call", "render_content",
     "render_response", "render_tools",
 ]  # fmt: skip

@@ -1,47 +1,35 @@
 """The gate: a conversation in which a model can call tools.
 
-Prompts come in, events and replies go out; sessions are kept, leased and closed here. How one run goes is in `driver.py`,
-what all runs share is in `setup.py`. What a gate needs is imported when there is one: a program that only names the class
-begins at once.
+Prompts come in, events and replies go out. How one run goes is in `run.py`, what all runs share is in `config.py`, what is
+opened and closed in `resources.py`. They are imported when a gate is built: a program that only names the class starts fast.
 """
 
 from __future__ import annotations
 
 import contextlib
 import copy
-import threading
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
-
-from callgate.errors import UsageError
 
 if TYPE_CHECKING:
     from callgate.content.collect import Answer
     from callgate.content.prompt import Prompt
     from callgate.declaration import Declaration
-    from callgate.events import (
-        Event,
-    )
+    from callgate.events import Event
     from callgate.mcp.host import Elicit
     from callgate.models import Mode, Model
     from callgate.models.choice import ModelLike
     from callgate.permission import Approval, Approve, AuditLog, Policy, RateLimits, Remaining, ResultCache
     from callgate.permission.guard import Guard
-    from callgate.run.run import Emit, RunRequest, Session
-    from callgate.store import Lease, Store
-    from callgate.sync import BlockingPortal, Channel
+    from callgate.run.config import GateConfig
+    from callgate.run.context import Emit
+    from callgate.run.opening import RunRequest
+    from callgate.run.resources import Resources
+    from callgate.run.task import RunTask
+    from callgate.store import Store
     from callgate.tools.executor import Executor
-    from callgate.types import (
-        CallRecord,
-        Content,
-        Limits,
-        Price,
-        Reply,
-        SessionRule,
-        ToolChoice,
-        ToolDefinition,
-    )
+    from callgate.types import CallRecord, Content, Limits, Price, Reply, SessionRule, ToolChoice, ToolDefinition
 
 __all__ = ["Gate"]
 
@@ -90,63 +78,17 @@ class Gate:
         prices: Mapping[str, Price] | None = None,
         compaction: Literal["summary", "trim"] = "summary",
     ) -> None:
-        from callgate.declaration import DECLARATIONS_MAX, split_built_in
-        from callgate.models.choice import open_model
-        from callgate.permission import AuditLog, Policy, RateLimits
-        from callgate.permission.guard import Guard
-        from callgate.run import run as driver
-        from callgate.run.config import GateConfig, usable_parts
-        from callgate.run.sessions import Sessions
-        from callgate.store import open_store
-        from callgate.tools.executor import Executor
-        from callgate.tools.find_tools import FindTools
-        from callgate.types import Limits
+        from callgate.run.build import build_config
+        from callgate.run.resources import Resources
 
-        shown_max = DECLARATIONS_MAX // 2 - 1  # Half of what can be declared is left for tools that are found.
-        if tools_shown is not None and not 0 <= tools_shown <= shown_max:
-            raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {shown_max}, or None for all tools")
-        if compaction not in ("summary", "trim"):
-            raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
-        given = {"limits": limits, "policy": policy, "approve": approve, "rates": rates, "prices": prices}
-        functions, built_in = split_built_in(usable_parts(tools, given | {"settings": settings, "system": system}))
-        limits, policy = limits or Limits(), policy or Policy()
-        executor = Executor(functions, limits=limits)
-        if tools_shown is not None:
-            allowed = policy.may_declare
-            executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
-        self._setup = GateConfig(
-            model=open_model(model, mode=mode),
-            executor=executor,
-            built_in=tuple(built_in),
-            tools_shown=tools_shown,
-            limits=limits,
-            keeper=Guard(
-                tools=executor,
-                policy=policy,
-                approve=approve,
-                rates=rates or RateLimits(),
-                audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
-                cache=cache,
-            ),
-            store=open_store(store),
-            prices=dict(prices or {}),
+        self._config = build_config(
+            model, tools, system=system, mode=mode, settings=settings, limits=limits, policy=policy, approve=approve,
+            store=store, rates=rates, audit=audit, cache=cache, tools_shown=tools_shown, prices=prices,
             compaction=compaction,
-            owns_store=isinstance(store, (str, PathLike)),
-            system=system,
-            settings=dict(settings or {}),
-        )
-        self._setup.view()  # Raises now what would fail in the first request.
-        # At hand for every run: to import it again in each takes longer than it seems.
-        self._code = driver
-        self._sessions = Sessions()
-        self._portal: BlockingPortal | None = None
-        self._portal_lock = threading.Lock()
-        self._users = 0
-        self._host: Gate | None = None
-        """The gate whose connections this one shares, if they are not its own."""
+        )  # fmt: skip
+        self._resources = Resources(self._config, elicit)
         self._model: ModelLike = model
         self._mode: Mode = mode
-        self._elicit = elicit
 
     def using(self, model: ModelLike = None, *, mode: Mode | None = None, policy: Policy | None = None) -> Gate:
         """The same gate with another model, another mode, another policy: everything else, sessions too, is shared.
@@ -159,18 +101,12 @@ class Gate:
         from dataclasses import replace
 
         from callgate.models.choice import open_model
-        from callgate.run.config import DeclaredToolsCache
 
-        other = copy.copy(self)
-        other._model = self._model if model is None else model
-        other._mode = mode or self._mode
-        keeper = copy.copy(self._setup.keeper)
-        keeper.policy = policy or keeper.policy
-        opened = self._setup.model if model is None and mode is None else open_model(other._model, mode=other._mode)
-        other._setup = replace(self._setup, model=opened, keeper=keeper, views=DeclaredToolsCache())
-        other._portal, other._portal_lock, other._users = None, threading.Lock(), 0
-        other._host = None
-        return other
+        named, mode = self._model if model is None else model, mode or self._mode
+        opened = self._config.model if model is None and mode == self._mode else open_model(named, mode=mode)
+        config = replace(self._config, model=opened, guard=copy.copy(self._config.guard))
+        config.guard.policy = policy or self.policy
+        return self._derived(config, self._resources.derive(config), named, mode)
 
     def adjusted(self, *, system: str | None = None, settings: Mapping[str, Any] | None = None) -> Gate:
         """The same gate, model and connections included, that tells the model something more and asks with other settings.
@@ -179,46 +115,43 @@ class Gate:
         """
         from dataclasses import replace
 
-        other = copy.copy(self)
-        other._setup = replace(
-            self._setup,
-            system="\n\n".join(filter(None, [self._setup.system, system])) or None,
-            settings={**self._setup.settings, **(settings or {})},
+        config = replace(
+            self._config,
+            system="\n\n".join(filter(None, [self._config.system, system])) or None,
+            settings={**self._config.settings, **(settings or {})},
         )
-        other._host = self._host or self
-        return other
+        return self._derived(config, self._resources, self._model, self._mode)
 
     @property
     def definitions(self) -> list[ToolDefinition]:
         """The tools that the model is told of: of servers, those that they have now."""
-        if self._setup.executor.is_live:
-            self._setup.executor.refresh()
-        return list(self._setup.view().declared)
+        self._config.executor.refresh()
+        return list(self._config.declare().definitions)
 
     @property
     def policy(self) -> Policy:
         """What decides about calls."""
-        return self._setup.keeper.policy
+        return self._config.guard.policy
 
     @property
     def keeper(self) -> Guard:
         """Who stands before its tools: policy, limits in time, audit log, and whoever is asked."""
-        return self._setup.keeper
+        return self._config.guard
 
     @property
     def system(self) -> str | None:
         """What the model is told before every conversation."""
-        return self._setup.system
+        return self._config.system
 
     @property
     def settings(self) -> Mapping[str, Any]:
         """What the model is asked with."""
-        return self._setup.settings
+        return self._config.settings
 
     @property
     def model(self) -> Model:
         """The model that answers."""
-        return self._setup.model
+        return self._config.model
 
     @property
     def mode(self) -> Mode:
@@ -228,31 +161,31 @@ class Gate:
     @property
     def limits(self) -> Limits:
         """Every bound of its runs."""
-        return self._setup.limits
+        return self._config.limits
 
     @property
     def store(self) -> Store:
         """Where its sessions are kept."""
-        return self._setup.store
+        return self._config.store
 
     @property
     def tools(self) -> Executor:
         """What runs its tools."""
-        return self._setup.executor
+        return self._config.executor
 
     @property
     def declaration(self) -> Declaration:
         """The tools as the model is told of them, with everything that got lost on the way."""
-        return self._setup.view().declaration
+        return self._config.declare().declaration
 
     @property
     def approve(self) -> Approve | None:
         """Whoever is asked about calls; set it to let others be asked from the next run on."""
-        return self._setup.keeper.approve
+        return self._config.guard.approve
 
     @approve.setter
     def approve(self, approve: Approve | None) -> None:
-        self._setup.keeper.approve = approve
+        self._config.guard.approve = approve
 
     @property
     def elicit(self) -> Elicit | None:
@@ -260,30 +193,27 @@ class Gate:
 
         A server is told when it is started whether there is somebody to ask.
         """
-        return self._elicit
+        return self._resources.elicit
 
     @elicit.setter
     def elicit(self, elicit: Elicit | None) -> None:
-        self._elicit = elicit
+        self._resources.elicit = elicit
 
     def budget(self) -> dict[str, Remaining]:
         """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
-        return self._setup.keeper.budget()
+        return self._config.guard.budget()
 
     async def session_rules(self, session: str) -> list[SessionRule]:
         """The lasting answers that a session goes by: what was answered with "always" and not revoked."""
-        async with self._held(session) as (known, _):
-            return list(known.loop.always.values())
+        from callgate.run.session_changes import session_rules
+
+        return await session_rules(self._resources, session)
 
     async def revoke(self, session: str, rule: str | None = None) -> int:
         """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
-        from callgate.machine import facts
+        from callgate.run.session_changes import revoke
 
-        async with self._held(session) as (known, lease):
-            revoked = [held for held in known.loop.always if rule in (None, held)]
-            if revoked:
-                await known.journal(self._setup.store, lease, [facts.AlwaysRevoked(rule=rule)])
-            return len(revoked)
+        return await revoke(self._resources, session, rule)
 
     async def rename(self, session: str, title: str) -> str:
         """Gives a session a title, shortened to one line; returns it. Also while a run is under way.
@@ -292,34 +222,23 @@ class Gate:
             UsageError: there is no such session, or the title says nothing.
             SessionBusy: another process is at work on it.
         """
-        from callgate.machine import facts
-        from callgate.store.protocol import TITLE_CHARS_MAX
+        from callgate.run.session_changes import rename
 
-        title = " ".join(title.split())[:TITLE_CHARS_MAX]
-        if not title:
-            raise UsageError("the title is empty: say what the session is to be called")
-        async with self._held(session) as (known, lease):
-            if not known.position:
-                raise UsageError(f"there is no session {session!r}")
-            await known.journal(self._setup.store, lease, [facts.Renamed(title=title)])
-        return title
+        return await rename(self._resources, session, title)
 
     async def prepare(self, *, tools: bool = True) -> None:
-        """Gets ready before anybody asks: tools are started, and a model that reads slowly reads the list of them.
+        """Start the tools, and let a model that is slow to read a request read the list of them in advance.
 
-        Enter the gate (`async with gate`) before: what is started here is closed when nobody uses the gate any more. With
-        `tools=False` they are left alone, and it may be called on any event loop.
+        Enter the gate (`async with gate`) before: what is started is closed when nobody uses the gate any more. With
+        `tools=False` they are left alone.
 
         Raises:
             UsageError: the model cannot be loaded.
         """
-        from callgate.history.conversation import Conversation
-        from callgate.machine import facts
+        from callgate.run.model_turn import prepare_model
 
-        async with self._in_use() if tools else contextlib.nullcontext():
-            prepare = getattr(self._setup.model, "prepare", None)
-            if prepare is not None:
-                await prepare(self._setup.request(self._setup.view(), Conversation(), facts.AskModel("auto"), stream=True))
+        async with self._resources.in_use() if tools else contextlib.nullcontext():
+            await prepare_model(self._config)
 
     async def compact(self, session: str) -> int:
         """Shortens the history of a session now: all but the user's last turn is summed up by the model, or left out.
@@ -330,13 +249,9 @@ class Gate:
             ModelError: there is no summary to be had. Nothing was changed.
             UsageError: a run of the session is not over.
         """
-        async with self._held(session) as (known, lease):
-            if known.driver is not None or known.loop.phase not in ("idle", "done"):
-                raise UsageError(f"session {session!r} is in the middle of a run: let that end first")
-            dropped = known.loop.conversation.cut_for(0)
-            if dropped:
-                await self._code.Driver(self._setup, known, lease, None).compact(dropped)
-            return dropped
+        from callgate.run.session_changes import compact
+
+        return await compact(self._config, self._resources, session)
 
     # Running --------------------------------------------------------------------------------------------------------------
 
@@ -368,8 +283,46 @@ class Gate:
             ModelError: the model could not be reached, or did not give a usable answer.
             UsageError: the arguments cannot be used.
         """
-        opening = self._code.opening_of(prompt, session, history, tool_choice, answers, output)
-        return await self._drive(opening, watch)
+        from callgate.run.opening import new_request
+
+        return await self.run_request(new_request(prompt, session, history, tool_choice, answers, output), watch)
+
+    async def run_request(self, request: RunRequest, watch: Emit | None = None) -> Reply:
+        """As `run`, for a request that is put together already: for services, whose requests have idempotency keys.
+
+        Raises:
+            AlreadyStartedError: the request has started its run before, here or in another process.
+        """
+        return await self._start(request, watch).wait()
+
+    def _start(self, request: RunRequest, watch: Emit | None) -> RunTask[Reply]:
+        """Start a run in a task of its own."""
+        from functools import partial
+
+        from callgate.run.resources import check_event_loop
+        from callgate.run.task import RunTask
+
+        check_event_loop()
+        return RunTask(partial(self._carry_out, request, watch))
+
+    async def _carry_out(self, request: RunRequest, watch: Emit | None, task: RunTask[Reply]) -> Reply:
+        from callgate.run.context import RunContext
+        from callgate.run.run import Run
+
+        is_live = self._config.executor.is_live
+        if not is_live:
+            self._config.check_choice(request.tool_choice)
+        session, lease = await self._resources.acquire(request.session)
+        try:
+            if is_live:  # Which tools there are is known only now.
+                self._config.check_choice(request.tool_choice)
+            context = RunContext(self._config, session, lease, watch, person=self._resources.elicit)
+            task.stop = lambda: context.request_cancel("The user cancelled the run.")
+            with session.worked_on_by(context):
+                self._resources.sessions.keep_leases(context.event_loop)
+                return await Run(context).drive(request)
+        finally:
+            await self._resources.release(session, lease)
 
     async def stream(
         self,
@@ -380,25 +333,25 @@ class Gate:
         tool_choice: ToolChoice = "auto",
         output: Any = None,
         answers: Mapping[str, Approval] | None = None,
-    ) -> AsyncIterator[Event]:
+    ) -> AsyncGenerator[Event, None]:
         """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
-        import asyncio
 
+        from callgate.run.opening import new_request
+        from callgate.run.resources import check_event_loop
         from callgate.sync import Channel
 
+        check_event_loop()
         channel: Channel[Event] = Channel(EVENTS_MAX)
-        opening = self._code.opening_of(prompt, session, history, tool_choice, answers, output)
-        task = asyncio.create_task(self._drive(opening, channel.send))
-        task.add_done_callback(lambda _: channel.close())
+        request = new_request(prompt, session, history, tool_choice, answers, output)
+        run = self._start(request, channel.send)
+        run.add_done_callback(lambda _: channel.close())
         try:
             async for event in channel:
                 yield event
-            await task
+            await run.wait()
         finally:
             channel.close()
-            if not task.done():
-                task.cancel()
-                await asyncio.wait({task})
+            await run.cancel()
 
     async def step(self, contents: str | Sequence[Content], *, tool_choice: ToolChoice = "auto") -> Answer:
         """One request, nothing executed: for those who drive the loop themselves.
@@ -406,24 +359,10 @@ class Gate:
         Raises:
             ModelError: the model could not be reached, or its answer is not one.
         """
-        import asyncio
+        from callgate.run.model_turn import ask_once
 
-        from callgate.content.collect import Collector
-        from callgate.content.prompt import user_content
-        from callgate.history.conversation import Conversation
-        from callgate.machine import facts
-        from callgate.models import answering
-
-        conversation = Conversation([user_content(contents)] if isinstance(contents, str) else contents)
-        collector = Collector()
-        await asyncio.sleep(self._setup.keeper.model.book())
-        async with self._in_use():
-            request = self._setup.request(self._setup.view(), conversation, facts.AskModel(tool_choice), stream=False)
-            async with answering(self._setup.model, request) as items:
-                async for item in items:
-                    if isinstance(item, dict):
-                        collector.feed(item)
-        return collector.close()
+        async with self._resources.in_use():
+            return await ask_once(self._config, contents, tool_choice)
 
     def run_sync(
         self,
@@ -435,118 +374,61 @@ class Gate:
         output: Any = None,
         answers: Mapping[str, Approval] | None = None,
     ) -> Reply:
-        """As `run`, for code that is not async; works inside a running event loop (a notebook) too."""
-        from callgate.sync import BlockingPortal
+        """As `run`, for code that is not async; works inside a running event loop (a notebook) too.
 
-        with self._portal_lock:
-            portal = self._portal = self._portal or BlockingPortal()
-        return portal.run(
-            self.run(
-                prompt, session=session, history=history, tool_choice=tool_choice, output=output, answers=answers
-            )
-        )  # fmt: skip
+        It runs in a thread that this gate and those derived from it share. Ctrl-C cancels the run, and is raised when that
+        has ended, or after five seconds; a second one is raised at once.
+
+        Raises:
+            UsageError: called on the event loop of that thread, as by an async tool of a gate that runs there.
+        """
+        run = self.run(prompt, session=session, history=history, tool_choice=tool_choice, output=output, answers=answers)
+        return self._resources.portal.run(run)
 
     def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
-        """Stops the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
+        """Stop the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
 
-        Call it on the event loop of the run. Returns whether there was a run to stop. If so, whoever waits for the run gets
-        that reply whatever the run was doing, and never an `asyncio.CancelledError`. If not, nothing was changed: no run of
-        the session has begun, it is being stopped already, or its end is being told.
+        Call it from any thread. Returns whether there was a run to stop. If so, whoever waits for the run gets that reply
+        whatever the run was doing, and never an `asyncio.CancelledError`. If not, nothing was changed: no run of the session
+        has begun, it is being stopped already, or its end is being told. From another thread than that of the run, the event
+        loop of the run is waited for; if it does nothing for five seconds, nothing was changed either.
         """
-        known = self._sessions.get(session)
-        return known is not None and known.driver is not None and known.driver.request_cancel(reason)
+        return (known := self._resources.sessions.get(session)) is not None and known.cancel(reason)
 
     def open_calls(self, session: str) -> list[CallRecord]:
         """The calls of a session's run that are not over yet; none if no run of it goes on here."""
-        known = self._sessions.get(session)
-        return [] if known is None or known.driver is None else known.loop.open_calls
+        known = self._resources.sessions.get(session)
+        return [] if known is None or known.run is None else known.machine.open_calls
+
+    async def start_tools(self) -> None:
+        """Start the tools that must be started, such as MCP servers; they live as long as the gate is entered."""
+        await self._resources.start_tools()
 
     def __enter__(self) -> Gate:
-        self._users += 1
+        self._resources.enter()
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._users -= 1
-        self.close()
+        if unused := self._resources.count_down():
+            self._resources.close(unused)
 
     async def __aenter__(self) -> Gate:
-        self._users += 1
+        self._resources.enter()
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        self._users -= 1
-        if self._users == 0:
-            await self._aclose()
+        await self._resources.leave()
 
     def close(self) -> None:
-        """Closes what `run_sync` opened: connections, and the thread it runs in."""
-        with self._portal_lock:
-            portal, self._portal = self._portal, None
-        if portal is not None:
-            portal.run(self._aclose())
-            portal.close()
+        """Close what `run_sync` opened: connections, and its thread, whose runs are cancelled; the next run opens it again.
 
-    # Behind it ------------------------------------------------------------------------------------------------------------
+        A gate derived with another model ends the thread only if no gate that shares it is in use.
+        """
+        self._resources.close([self._resources])
 
-    async def _drive(self, opening: RunRequest, emit: Emit | None) -> Reply:
-        is_live = self._setup.executor.is_live
-        if not is_live:
-            self._check_choice(opening.tool_choice)
-        session, lease = await self._hold(opening.session)
-        try:
-            if is_live:  # Which tools there are is known only now.
-                self._check_choice(opening.tool_choice)
-            driver = session.driver = self._code.Driver(self._setup, session, lease, emit, person=self._elicit)
-            self._sessions.keep_leases(driver.event_loop)
-            return await driver.drive(opening)
-        finally:
-            session.driver = None
-            await self._let_go(session, lease)
+    # Internals ------------------------------------------------------------------------------------------------------------
 
-    def _check_choice(self, choice: ToolChoice) -> None:
-        """Raises now what would fail in the first request."""
-        if choice not in ("auto", "none"):
-            from callgate.declaration import tool_config
-
-            tool_config(choice, self._setup.view().known.names)
-
-    @contextlib.asynccontextmanager
-    async def _held(self, session_id: str) -> AsyncGenerator[tuple[Session, Lease]]:
-        """A session to look at or to write to, beside a run that holds it or by itself."""
-        session = self._sessions.get(session_id)
-        if session is not None and session.driver is not None:
-            yield session, session.driver.lease
-            return
-        session, lease = await self._hold(session_id)
-        try:
-            yield session, lease
-        finally:
-            await self._let_go(session, lease)
-
-    async def _hold(self, session_id: str | None) -> tuple[Session, Lease]:
-        """A session in hand, with the tools started: they live as long as a run, or as long as the gate is entered."""
-        gate = self._host or self
-        gate._users += 1
-        try:
-            if self._setup.executor.is_live:
-                await self._setup.executor.start_tools(gate)
-            return await self._sessions.hold(session_id, self._setup.store, wait_s=self._setup.limits.session_wait_s)
-        except BaseException:
-            await gate.__aexit__()
-            raise
-
-    async def _let_go(self, session: Session, lease: Lease) -> None:
-        try:
-            await self._sessions.let_go(session, lease, self._setup.store)
-        finally:
-            await (self._host or self).__aexit__()
-
-    @contextlib.asynccontextmanager
-    async def _in_use(self) -> AsyncGenerator[None]:
-        async with self._host or self as gate:
-            await self._setup.executor.start_tools(gate)
-            yield
-
-    async def _aclose(self) -> None:
-        await self._setup.executor.stop_tools(self)
-        await self._setup.aclose()
+    def _derived(self, config: GateConfig, resources: Resources, model: ModelLike, mode: Mode) -> Gate:
+        other = copy.copy(self)
+        other.__dict__ |= {"_config": config, "_resources": resources, "_model": model, "_mode": mode}
+        return other

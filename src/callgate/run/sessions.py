@@ -1,7 +1,7 @@
-"""The sessions that a gate has in hand: found or begun, held against others while work is done on them, and let go of.
+"""The sessions that a gate has in memory: found or begun, locked and leased while a run works on them, and released.
 
-Ids come in, sessions go out with what is known of them by now; the lease of each run is renewed while it lasts. How a run
-goes is in `driver.py`.
+Ids come in, sessions go out, up to date with their journals; the lease of each run is renewed while it lasts. How a run goes
+is in `run.py`. All of this may be used by several event loops and threads at once.
 """
 
 from __future__ import annotations
@@ -10,128 +10,248 @@ import asyncio
 import contextvars
 import logging
 import os
+import time
 from collections import OrderedDict
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Protocol
 
-from callgate.errors import SessionBusy, StoreError
+from callgate.errors import SessionBusy, StoreError, UsageError
+from callgate.machine import facts
 from callgate.machine.machine import RunMachine
-from callgate.run.run import Session
-from callgate.store import LEASE_S, Lease, Store
-from callgate.store.memory import ANONYMOUS_PREFIX
+from callgate.store import LEASE_S, Lease, MemoryStore, Store
+from callgate.store.anonymous import begun, new_session_id
 from callgate.store.owner import new_owner
+from callgate.store.protocol import check_id
+from callgate.sync import CrossLoopLock, call_in_loop, fork_safe_lock
+from callgate.types import CallRecord
 
-__all__ = ["Sessions"]
+__all__ = ["ActiveRun", "Session", "Sessions"]
 
-logger = logging.getLogger("callgate.run.run")
+logger = logging.getLogger("callgate.run")
 
 SESSIONS_CACHED = 256
+CANCEL_WAIT_S = 5.0
+"""How long a cancellation from another thread waits for the event loop of the run."""
+
+_GUARD = fork_safe_lock()
+"""Held while what is known of sessions changes; never while something is waited for."""
+_LEASES: contextvars.ContextVar[tuple[Lease, ...]] = contextvars.ContextVar("callgate_leases", default=())
+"""The leases of the runs that the current code is called by. Not the runs: a context may be kept for long."""
+
+
+class ActiveRun(Protocol):
+    """A run that works on a session."""
+
+    @property
+    def lease(self) -> Lease:
+        """The right to write to the session."""
+        ...
+
+    @property
+    def event_loop(self) -> asyncio.AbstractEventLoop:
+        """The event loop that it runs on."""
+        ...
+
+    def request_cancel(self, reason: str) -> bool:
+        """Ask the run to stop; return whether it will because of this. On its event loop."""
+        ...
+
+    def renew_lease(self) -> None:
+        """Renew the lease in the background. On its event loop."""
+        ...
+
+
+@dataclass(slots=True)
+class Session:
+    """A conversation that this gate has in memory."""
+
+    id: str
+    machine: RunMachine
+    position: int
+    """Facts in the journal."""
+    lock: CrossLoopLock = field(default_factory=CrossLoopLock)
+    """Held by whoever works on the session."""
+    users: int = 0
+    """Holders of the lock, and those that wait for it."""
+    is_new: bool = True
+    """Whether the journal was empty when the session was last acquired."""
+    run: ActiveRun | None = None
+    is_reported: bool = False
+    """Whether what is wrong with its journal was reported."""
+    broken: bool = False
+    """The journal could not be written, so the state in memory is not to be trusted."""
+    writing: CrossLoopLock = field(default_factory=CrossLoopLock)
+    """Held while the journal is written."""
+
+    async def journal(
+        self, store: Store, lease: Lease, new_facts: Sequence[facts.Fact], *, durable: bool = False
+    ) -> list[CallRecord]:
+        """Append facts to the journal, then apply them; return the calls that they settled."""
+        async with self.writing:
+            now_s = time.time()
+            new_facts = [fact if fact.at_s is not None else facts.dated(fact, now_s) for fact in new_facts]
+            try:
+                await store.append(lease, new_facts, position=self.position, durable=durable)
+            except BaseException:
+                self.broken = True
+                raise
+            self.position += len(new_facts)
+            return [record for fact in new_facts for record in self.machine.apply(fact)]
+
+    def cancel(self, reason: str) -> bool:
+        """Ask the run of the session to stop, from any thread; return whether it will because of this."""
+        run = self.run
+        if run is None:
+            return False
+        return call_in_loop(run.event_loop, lambda: run.request_cancel(reason), False, wait_s=CANCEL_WAIT_S)
+
+    @contextmanager
+    def worked_on_by(self, run: ActiveRun) -> Generator[None]:
+        """Make this the run of the session, which what it calls can find out."""
+        self.run = run
+        token = _LEASES.set((*_LEASES.get(), run.lease))
+        try:
+            yield
+        finally:
+            self.run = None
+            with suppress(ValueError):  # A coroutine that is garbage collected ends in somebody else's context.
+                _LEASES.reset(token)
 
 
 class Sessions:
-    """Sessions as they are in memory: those in use, and those that were used last.
+    """Sessions in memory: those in use, and those that were used last.
 
-    One that has come to the end of its first run is not kept: most are not heard of again, and a run is soon read back.
+    One that has come to the end of its first run is dropped: most are never used again, and one run is quickly replayed.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Session] = OrderedDict()
-        self._owner, self._process = "", 0
+        self._owner, self._process = "", os.getpid()
         self._renewing: set[asyncio.AbstractEventLoop] = set()
-        """Where there is a timer for the leases of all runs: a timer for each would mostly be for nothing."""
+        """The event loops that have a timer for the leases of all their runs."""
 
     def get(self, session_id: str) -> Session | None:
-        """The session, if it is in hand."""
-        return self._known.get(session_id)
+        """Return the session if it is in memory."""
+        with self._guarded():
+            return self._known.get(session_id)
 
-    async def hold(self, session_id: str | None, store: Store, *, wait_s: float) -> tuple[Session, Lease]:
-        """A session that nobody else works on, here or in another process, as it is by now; it is to be let go of again.
+    async def acquire(self, session_id: str | None, store: Store, *, wait_s: float) -> tuple[Session, Lease]:
+        """Lock and lease a session, against runs here and in other processes, and replay what is new in its journal.
 
-        One that does not exist yet begins, and so does one without an id.
+        A session that does not exist yet begins, and so does one without an id. It is to be released again.
 
         Raises:
             SessionBusy: another process holds it for more than `wait_s` seconds.
+            UsageError: the id cannot be that of a session, a store in memory has forgotten the session, or the caller is
+                part of a run of it.
         """
-        session = self._taken(session_id)
+        session = self._use(session_id)
         try:
             await session.lock.acquire()
         except BaseException:
-            self._give_back(session)
+            self._end_use(session)
             raise
         try:
-            lease = await self._acquired(store, session.id, wait_s)
+            if isinstance(store, MemoryStore):
+                store.check_known(session.id)
+            lease = await self._leased(store, session.id, wait_s)
         except BaseException:
-            self._free(session)
+            self._unlock(session)
             raise
         try:
             if session.broken or lease.position < session.position:  # Or it was deleted and begun again elsewhere.
-                session.loop, session.position, session.broken = RunMachine(), 0, False
+                session.machine, session.position, session.broken = RunMachine(), 0, False
             if lease.position > session.position:
-                for fact in await store.load(session.id, start=session.position):
-                    session.loop.apply(fact)
-                    session.position += 1
+                await _catch_up(session, store)
         except BaseException:
-            await self.let_go(session, lease, store)
+            await self.release(session, lease, store)
             raise
         session.is_new = lease.position == 0
         return session, lease
 
-    async def let_go(self, session: Session, lease: Lease, store: Store) -> None:
-        """Gives a session free for others."""
+    async def release(self, session: Session, lease: Lease, store: Store) -> None:
+        """Release the session's lease and lock."""
         try:
             await store.release(lease)
         except StoreError as error:
-            logger.debug("the lease of session %r is not given back, and runs out by itself: %s", session.id, error)
+            logger.debug("the lease of session %r is not released, and will expire: %s", session.id, error)
         finally:
-            self._free(session)
+            if session.position:
+                begun(session.id)
+            self._unlock(session)
 
     def keep_leases(self, loop: asyncio.AbstractEventLoop) -> None:
-        """From now on the leases of runs on this event loop are renewed in time, until there are none."""
-        if loop not in self._renewing:
+        """Renew the leases of the runs on this event loop in time, until there are none."""
+        with self._guarded():
+            if loop in self._renewing:
+                return
             self._renewing = {other for other in self._renewing if not other.is_closed()} | {loop}
-            # In a context of its own: it outlasts the run that it is made in, and is not to hold what belongs to that.
-            loop.call_later(LEASE_S / 3, self._renew, loop, context=contextvars.Context())
+        # In a context of its own: it outlasts the run that it is made in, and is not to hold what belongs to that.
+        loop.call_later(LEASE_S / 3, self._renew, loop, context=contextvars.Context())
 
-    # Behind it ------------------------------------------------------------------------------------------------------------
+    # Internals ------------------------------------------------------------------------------------------------------------
 
-    def _taken(self, session_id: str | None) -> Session:
-        if not session_id:
-            session_id = f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
-        session = self._known.get(session_id)
-        if session is None:
-            session = self._known[session_id] = Session(session_id, RunMachine(), 0)
-        session.users += 1
+    @contextmanager
+    def _guarded(self) -> Generator[None]:
+        with _GUARD:
+            if self._process != os.getpid():
+                # The runs of a parent are not ours, nor are its locks: they will never be released here.
+                self._known, self._renewing = OrderedDict(), set()
+                self._owner, self._process = "", os.getpid()
+            yield
+
+    def _use(self, session_id: str | None) -> Session:
+        if session_id:
+            check_id(session_id)
+        else:
+            session_id = new_session_id()
+        with self._guarded():
+            session = self._known.get(session_id)
+            if session is None:
+                session = self._known[session_id] = Session(session_id, RunMachine(), 0)
+            run = session.run
+            if run is not None and any(lease is run.lease for lease in _LEASES.get()):
+                raise UsageError(
+                    f"session {session_id!r} is in the middle of the run that made this call, which would wait for itself: "
+                    "use another session, or go on with this one when the run is over"
+                )
+            session.users += 1
         return session
 
-    async def _acquired(self, store: Store, session: str, wait_max_s: float) -> Lease:
-        """The lease of a session, as soon as nobody else holds it. Among the runs here its lock has seen to that."""
-        if self._process != os.getpid():  # A child of this process is somebody else.
-            self._owner, self._process = new_owner(), os.getpid()
+    async def _leased(self, store: Store, session: str, wait_max_s: float) -> Lease:
+        """Wait for the lease of a session. Its lock keeps the runs of this gate apart, the lease all others."""
+        with self._guarded():
+            owner = self._owner = self._owner or new_owner()
         wait_s, waited_s = 0.02, 0.0
         while True:
             try:
-                return await store.acquire(session, owner=self._owner)
+                return await store.acquire(session, owner=owner)
             except SessionBusy:
                 if waited_s >= wait_max_s:
                     raise
             await asyncio.sleep(wait_s)
             waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, 0.5)
 
-    def _free(self, session: Session) -> None:
+    def _unlock(self, session: Session) -> None:
         session.lock.release()
-        self._give_back(session)
+        self._end_use(session)
 
-    def _give_back(self, session: Session) -> None:
-        session.users -= 1
-        if session.users:
-            return
-        if session.broken or (session.is_new and session.loop.phase in ("idle", "done")):
-            del self._known[session.id]
-            return
-        self._known.move_to_end(session.id)
-        while len(self._known) > SESSIONS_CACHED and self._forget_oldest():
-            pass
+    def _end_use(self, session: Session) -> None:
+        with self._guarded():
+            session.users -= 1
+            if session.users or self._known.get(session.id) is not session:
+                return
+            if session.broken or (session.is_new and session.machine.phase in ("idle", "done")):
+                del self._known[session.id]
+                return
+            self._known.move_to_end(session.id)
+            while len(self._known) > SESSIONS_CACHED and self._forget_oldest():
+                pass
 
     def _forget_oldest(self) -> bool:
-        """Whether there is one that is not in use."""
+        """Drop one session that nobody uses; return whether there was one."""
         for session in self._known.values():
             if not session.users:
                 del self._known[session.id]
@@ -139,11 +259,25 @@ class Sessions:
         return False
 
     def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
-        drivers = [session.driver for session in list(self._known.values()) if session.driver is not None]
-        mine = [driver for driver in drivers if driver.event_loop is loop]
-        for driver in mine:
-            driver.renew_lease()
+        with self._guarded():
+            runs = [session.run for session in self._known.values() if session.run is not None]
+            mine = [run for run in runs if run.event_loop is loop]
+            if not mine:
+                self._renewing.discard(loop)
+        for run in mine:
+            run.renew_lease()
         if mine:
             loop.call_later(LEASE_S / 3, self._renew, loop)
-        else:
-            self._renewing.discard(loop)
+
+
+async def _catch_up(session: Session, store: Store) -> None:
+    """Replay what is new in the journal. A journal that cannot be applied is replayed again from its beginning."""
+    new_facts = await store.load(session.id, start=session.position)
+    try:
+        for fact in new_facts:
+            session.machine.apply(fact)
+            session.position += 1
+    except Exception:
+        logger.exception("the journal of session %r holds a fact that cannot be applied", session.id)
+        journal = await store.load(session.id)
+        session.machine, session.position, session.is_reported = RunMachine(journal), len(journal), False

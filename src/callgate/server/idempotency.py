@@ -3,7 +3,8 @@
 A key is claimed in the store before its run begins. Whoever comes later with it gets that run: as it is, while it is known
 here; from another process as the journal of its session has it, after a wait if it still goes on there; and if the process
 that had it has died, the run goes on here where its journal stops. That nothing begins twice does not hang on who is thought
-to be alive: under the lease of the session its journal decides (`once.py`). If a store keeps no claims, this process does.
+to be alive: under the lease of the session its journal decides (`run/idempotency.py`). If a store keeps no claims, this
+process does.
 """
 
 from __future__ import annotations
@@ -22,13 +23,13 @@ from callgate import strict_json
 from callgate.errors import SessionBusy, SessionLost, StoreError
 from callgate.events import Event
 from callgate.machine.facts import Fact
-from callgate.run import idempotency as once
+from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
 from callgate.server.errors import HttpError
 from callgate.server.replay import Found, find, open_since, outcome, retold
 from callgate.server.runs import Run
 from callgate.store import Claim, Claims, Store
+from callgate.store.anonymous import new_session_id
 from callgate.store.claims import MemoryClaims, keeps_claims
-from callgate.store.memory import ANONYMOUS_PREFIX
 from callgate.store.owner import new_owner
 from callgate.types import JsonObject, Reply
 
@@ -60,7 +61,9 @@ class Held:
 class Play(Protocol):
     """Runs what a request asks for."""
 
-    def __call__(self, watch: Watch, /, left: frozenset[str] | None = None) -> Awaitable[Reply]:
+    def __call__(
+        self, watch: Watch, /, left: frozenset[str] | None = None, key: IdempotencyKey | None = None
+    ) -> Awaitable[Reply]:
         """Runs it as it was asked for; with `left` the run goes on instead, and is told the answers about these calls."""
         ...
 
@@ -167,7 +170,7 @@ class Keys:
                 raise _gone("its process ended in the middle of it, and the session has gone on without it")
             try:
                 return await self._attempt(errand, found, watch)
-            except (once.AlreadyBegun, SessionBusy) as error:
+            except (AlreadyStartedError, SessionBusy) as error:
                 found = await self._look(claim, journal)
                 if found is None and held.is_first and isinstance(error, SessionBusy):
                     await self._drop(claim)  # The session is busy with something else, which nobody has asked for here.
@@ -190,7 +193,7 @@ class Keys:
         """Begins the run, or goes on with it as far as it was found.
 
         Raises:
-            AlreadyBegun: the journal of the session has changed since.
+            AlreadyStartedError: the journal of the session has changed since.
             SessionBusy: somebody is at work on the session.
         """
         claim = errand.held.claim
@@ -201,11 +204,10 @@ class Keys:
             has_happened = True
             await watch(event)
 
-        request = once.Request(id=claim.run, session=claim.session, goes_on=found is not None)
+        key = IdempotencyKey(claim.run, resumes=found is not None) if found is None or found.is_marked else None
         try:
-            with once.asked_by(request if found is None or found.is_marked else None):
-                return await errand.play(watched, None if found is None else errand.left(found))
-        except (once.AlreadyBegun, SessionBusy, SessionLost, StoreError):
+            return await errand.play(watched, None if found is None else errand.left(found), key)
+        except (AlreadyStartedError, SessionBusy, SessionLost, StoreError):
             # Somebody else has it, or nobody knows whether the fact by which it begins is in the store: the claim stays.
             raise
         except BaseException:
@@ -215,7 +217,7 @@ class Keys:
 
     async def _claim(self, key: str, digest: str, body: JsonObject) -> Held:
         """The claim on the key, which is this request's own if there was none."""
-        session: str = body.get("session") or f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}"
+        session: str = body.get("session") or new_session_id()
         # A request that says nothing goes on with what is open; the journal does not name it, so that its place must do.
         position = 0 if "prompt" in body else open_since(await self._store.load(session))
         mine = Claim(

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import functools
 import logging
-import os
 import time
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -25,6 +24,8 @@ from callgate.machine.facts import Fact
 from callgate.models import Mode
 from callgate.permission import Approval
 from callgate.run.gate import Gate
+from callgate.run.idempotency import IdempotencyKey
+from callgate.run.opening import new_request
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import Errand, Held, Keys
@@ -33,7 +34,7 @@ from callgate.server.providers import Providers
 from callgate.server.runs import CURRENT, Run, Waiting
 from callgate.sessions import Standing, State, Undo, standing
 from callgate.store import SessionInfo
-from callgate.store.memory import ANONYMOUS_PREFIX
+from callgate.store.anonymous import new_session_id
 from callgate.store.protocol import check_id
 from callgate.types import CallRecord, FunctionCall, Reply, ToolChoice, ToolDefinition
 
@@ -140,7 +141,7 @@ class Service:
         for other in self.beside:
             await self._opened.enter_async_context(other())
         # Nobody waits for a slow server of tools but whoever wants to run something.
-        self._warming = asyncio.create_task(self.gate.tools.start_tools(self.gate))
+        self._warming = asyncio.create_task(self.gate.start_tools())
         return self
 
     async def __aexit__(self, *exc: object) -> None:
@@ -192,7 +193,7 @@ class Service:
         self.admit()
         if ask.session:
             check_id(ask.session)
-        session = ask.session or (keyed.claim.session if keyed else f"{ANONYMOUS_PREFIX}{os.urandom(6).hex()}")
+        session = ask.session or (keyed.claim.session if keyed else new_session_id())
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
             gate = gate.adjusted(system=ask.system, settings=ask.settings)
@@ -233,16 +234,22 @@ class Service:
     def _work(
         self, gate: Gate, ask: Ask, session: str, keyed: Held | None
     ) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
-        def work(watch: Callable[[Event], Awaitable[None]], left: frozenset[str] | None = None) -> Awaitable[Reply]:
+        async def work(
+            watch: Callable[[Event], Awaitable[None]],
+            left: frozenset[str] | None = None,
+            key: IdempotencyKey | None = None,
+        ) -> Reply:
             goes_on = left is not None
-            return gate.run(
+            request = new_request(
                 None if goes_on else ask.prompt,
-                session=session,
-                history=None if goes_on else ask.history,
-                tool_choice=ask.tool_choice,
-                answers={call: ask.answers[call] for call in left} if goes_on else ask.answers,
-                watch=watch,
+                session,
+                None if goes_on else ask.history,
+                ask.tool_choice,
+                {call: ask.answers[call] for call in left} if goes_on else ask.answers,
+                None,
+                key,
             )
+            return await gate.run_request(request, watch)
 
         if keyed is None:
             return work

@@ -1,7 +1,7 @@
 """The journal in memory: for tests, scripts, and services that keep their conversations elsewhere.
 
 Facts go in and come out as the same objects. A session that was given no name by the caller is forgotten when there are
-`sessions_max` newer ones of that kind.
+`sessions_max` newer ones of that kind; a run that names it later is refused (see `check_known`).
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ from dataclasses import dataclass, field
 
 from callgate.errors import SessionBusy, SessionLost, UsageError
 from callgate.machine.facts import Fact
+from callgate.store.anonymous import is_anonymous, is_new
 from callgate.store.claims import Claim, MemoryClaims
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, title_of
 
-__all__ = ["ANONYMOUS_PREFIX", "MemoryStore"]
-
-ANONYMOUS_PREFIX = "s-"
-"""Ids that callgate makes up begin like this; only such sessions are ever forgotten."""
+__all__ = ["MemoryStore"]
 
 
 @dataclass(slots=True)
@@ -45,8 +43,10 @@ class MemoryStore:
         """Makes `owner` the one who may write.
 
         Raises:
+            UsageError: the id cannot be that of a session.
             SessionBusy: somebody else in this process holds it.
         """
+        check_id(session)
         kept = self._sessions.get(session)
         if kept is None:
             kept = self._begin(session)
@@ -73,7 +73,12 @@ class MemoryStore:
                 self._forget(lease.session)
 
     async def load(self, session: str, *, start: int = 0) -> list[Fact]:
-        """The facts of the session from `start` on, oldest first; none when it is new."""
+        """Load the facts of the session from `start` on, oldest first; none when it is new.
+
+        Raises:
+            UsageError: the id cannot be that of a session.
+        """
+        check_id(session)
         kept = self._sessions.get(session)
         return kept.facts[start:] if kept else []
 
@@ -111,8 +116,10 @@ class MemoryStore:
         """Makes `target` a new session with the same facts, or the first so many of them.
 
         Raises:
-            UsageError: there is no such session, or the target exists.
+            UsageError: there is no such session, the target exists, or one of them cannot be an id.
         """
+        check_id(session)
+        check_id(target)
         kept = self._sessions.get(session)
         if kept is None:
             raise UsageError(f"there is no session {session!r}")
@@ -124,8 +131,10 @@ class MemoryStore:
         """Forgets the session; whether there was one.
 
         Raises:
+            UsageError: the id cannot be that of a session.
             SessionBusy: somebody is at work on it.
         """
+        check_id(session)
         kept = self._sessions.get(session)
         if kept is not None and kept.owner is not None:
             raise SessionBusy(f"session {session!r} is in use and was not deleted")
@@ -143,6 +152,19 @@ class MemoryStore:
     async def aclose(self) -> None:
         """Nothing is open."""
 
+    def check_known(self, session: str) -> None:
+        """Refuse to begin a session under a made-up id that was in use before: it would have lost what was said in it.
+
+        Raises:
+            UsageError: the session was forgotten, or was one of another process.
+        """
+        if session not in self._sessions and is_anonymous(session) and not is_new(session):
+            raise UsageError(
+                f"there is no session {session!r} any more: of sessions without a name, memory holds the last "
+                f"{self._sessions_max} of its process. Name your sessions (session=...), raise sessions_max of MemoryStore, "
+                "or use another store"
+            )
+
     def _held(self, lease: Lease) -> _Kept:
         kept = self._sessions.get(lease.session)
         if kept is None or kept.fence != lease.fence:
@@ -150,10 +172,9 @@ class MemoryStore:
         return kept
 
     def _begin(self, session: str) -> _Kept:
-        check_id(session)
         now_s = time.time()
         kept = self._sessions[session] = _Kept(now_s, now_s)
-        if session.startswith(ANONYMOUS_PREFIX):
+        if is_anonymous(session):
             while len(self._anonymous) >= self._sessions_max and self._forget_oldest():
                 pass
             self._anonymous[session] = kept

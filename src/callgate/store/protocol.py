@@ -9,7 +9,8 @@ from typing import Protocol, cast
 from callgate.content.read import role_of, text_of
 from callgate.errors import UsageError
 from callgate.machine.facts import Fact, HistoryGiven, Renamed, RunStarted
-from callgate.types import Content, frozen_for_checkers
+from callgate.strict_json import without_surrogates
+from callgate.types import Content
 
 __all__ = ["LEASE_S", "TITLE_CHARS_MAX", "Lease", "SessionInfo", "Store", "check_id", "given_title", "title_of"]
 
@@ -20,7 +21,7 @@ TITLE_CHARS_MAX = 80
 SESSION_CHARS_MAX = 200
 
 
-@frozen_for_checkers
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
     """The right to write to a session."""
 
@@ -50,7 +51,7 @@ class Store(Protocol):
     """Keeps the facts of sessions.
 
     What was begun is carried to its end: a caller that is cancelled meanwhile is told so only afterwards, because otherwise
-    nobody would know what the store holds.
+    nobody would know what the store holds. An id that `check_id` refuses is a `UsageError` wherever it comes in.
     """
 
     async def acquire(self, session: str, *, owner: str, lease_s: float = LEASE_S) -> Lease:
@@ -74,7 +75,10 @@ class Store(Protocol):
         ...
 
     async def load(self, session: str, *, start: int = 0) -> list[Fact]:
-        """The facts of the session from `start` on, oldest first; none when it is new."""
+        """Load the facts of the session from `start` on, oldest first; none when it is new.
+
+        A fact that cannot be read any more is an `Unreadable` in its place.
+        """
         ...
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
@@ -113,9 +117,14 @@ class Store(Protocol):
 def title_of(facts: Sequence[Fact]) -> str:
     """The last title that was given, or the first words of the user, on one line; empty if the facts hold none."""
     if (given := given_title(facts)) is not None:
-        return given
+        return _storable(given)
     said = (text_of(content) for fact in facts for content in _said_in(fact))
-    return next((" ".join(text.split())[:TITLE_CHARS_MAX] for text in said if text.strip()), "")
+    return next((_storable(" ".join(text.split())[:TITLE_CHARS_MAX]) for text in said if text.strip()), "")
+
+
+def _storable(title: str) -> str:
+    """Replace what PostgreSQL takes for the end of a text, and what no database can encode."""
+    return without_surrogates(title.replace("\0", "\ufffd"))
 
 
 def given_title(facts: Sequence[Fact]) -> str | None:
@@ -130,11 +139,12 @@ def _said_in(fact: Fact) -> list[Content]:
 
 
 def check_id(session: str) -> None:
-    """Refuses what no store could keep, and no list could show.
+    """Refuse an id that no store could keep, and no list could show. Lone surrogates are not printable, either.
 
     Raises:
-        UsageError: the id is empty, too long, or not printable.
+        UsageError: the id is no text, empty, too long, or not printable.
     """
     is_text = isinstance(cast("object", session), str)
     if not is_text or not 0 < len(session) <= SESSION_CHARS_MAX or not session.isprintable():
-        raise UsageError(f"{session!r} cannot be the id of a session: use 1 to {SESSION_CHARS_MAX} printable characters")
+        shown = repr(session)[: SESSION_CHARS_MAX + 2]
+        raise UsageError(f"{shown} cannot be the id of a session: use 1 to {SESSION_CHARS_MAX} printable characters")

@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from callgate.errors import CallgateError, SessionBusy, SessionLost, StoreError, UsageError
+from callgate.errors import SessionBusy, SessionLost, StoreError, UsageError
 from callgate.machine import codec
 from callgate.machine.facts import Fact
 from callgate.store import owner as owners
 from callgate.store.claims import KEPT_S, Claim
 from callgate.store.database import Database, Dialect, Transaction
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, given_title, title_of
+from callgate.strict_json import without_surrogates
 
-__all__ = ["SqlStore"]
+__all__ = ["SqlStore", "line_of"]
 
 _FIRST_TITLE = "CASE WHEN title = '' THEN ? ELSE title END"
 CLEAN_S = 600.0
@@ -38,6 +39,7 @@ class SqlStore:
         """Makes `owner` the one who may write; a session that does not exist yet begins.
 
         Raises:
+            UsageError: the id cannot be that of a session.
             SessionBusy: somebody else holds it.
             StoreError: the database cannot be used.
         """
@@ -91,16 +93,20 @@ class SqlStore:
         await self._database.do(work)
 
     async def load(self, session: str, *, start: int = 0) -> list[Fact]:
-        """The facts of the session from `start` on, oldest first; none when it is new.
+        """Load the facts of the session from `start` on, oldest first; none when it is new.
+
+        A row that cannot be decoded is an `Unreadable` in its place.
 
         Raises:
-            StoreError: the database cannot be used, or holds something that is not a fact.
+            UsageError: the id cannot be that of a session.
+            StoreError: the database cannot be used, or a later version of callgate has written to the session.
         """
+        check_id(session)
         sql = "SELECT body FROM callgate_facts WHERE session = ? AND position >= ? ORDER BY position"
         rows = await self._database.do(lambda tx: tx.rows(sql, session, start))
         try:
-            return [codec.decode(bytes(body)) for (body,) in rows]
-        except (CallgateError, TypeError) as error:  # A damaged row may hold anything.
+            return [codec.decode_line(line_of(body)) for (body,) in rows]
+        except codec.NewerSchemaError as error:
             raise StoreError(f"session {session!r} in {self._dialect.place} cannot be read: {error}") from error
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
@@ -108,10 +114,14 @@ class SqlStore:
 
         Raises:
             SessionLost: somebody else has taken the session over.
+            JsonError: a fact holds something that cannot be written; none of them was.
             StoreError: the database cannot be used; whether the facts are in it is not known.
         """
-        rows = [(lease.session, position + place, codec.encode(fact)) for place, fact in enumerate(facts)]
+        rows: list[tuple[str, int, bytes]] = []
         title, is_given = title_of(facts), given_title(facts) is not None
+
+        def encode() -> None:
+            rows[:] = [(lease.session, position + place, codec.encode(fact)) for place, fact in enumerate(facts)]
 
         def work(tx: Transaction) -> None:
             found = self._row(tx, lease.session, "facts, fence")
@@ -126,7 +136,8 @@ class SqlStore:
                 position + len(rows), tx.now_s(), title, lease.session,
             )  # fmt: skip
 
-        await self._database.do(work, durable=durable)
+        # Results can be large, and the event loop is not to wait until they are encoded.
+        await self._database.do(work, prepare=encode, durable=durable)
 
     async def sessions(self) -> list[SessionInfo]:
         """All sessions, the one that was written to last first.
@@ -141,8 +152,8 @@ class SqlStore:
             sql = f"SELECT {columns} FROM callgate_sessions WHERE facts > 0 ORDER BY updated_s DESC, id"
             return [
                 SessionInfo(
-                    id=session,
-                    title=title,
+                    id=without_surrogates(session),
+                    title=without_surrogates(title),
                     facts=count,
                     created_s=created_s,
                     updated_s=updated_s,
@@ -157,9 +168,10 @@ class SqlStore:
         """Makes `target` a new session with the same facts, or the first so many of them.
 
         Raises:
-            UsageError: there is no such session, or the target exists.
+            UsageError: there is no such session, the target exists, or one of them cannot be an id.
             StoreError: the database cannot be used.
         """
+        check_id(session)
         check_id(target)
 
         def work(tx: Transaction) -> None:
@@ -183,9 +195,11 @@ class SqlStore:
         """Forgets the session; whether there was one.
 
         Raises:
+            UsageError: the id cannot be that of a session.
             SessionBusy: somebody is at work on it.
             StoreError: the database cannot be used.
         """
+        check_id(session)
 
         def work(tx: Transaction) -> bool:
             found = self._row(tx, session, "owner, expires_s")
@@ -244,11 +258,16 @@ class SqlStore:
         """Ends the thread and closes the connection, when everything that waits is done."""
         await self._database.aclose()
 
-    # Behind it ------------------------------------------------------------------------------------------------------------
+    # Internals ------------------------------------------------------------------------------------------------------------
 
     def _row(self, tx: Transaction, session: str, columns: str) -> list[tuple[Any, ...]]:
         """The row of a session, which nobody else can change before the transaction is over."""
         return tx.rows(f"SELECT {columns} FROM callgate_sessions WHERE id = ?{self._dialect.row_lock}", session)
+
+
+def line_of(body: Any) -> bytes:
+    """Return the bytes of a row; a damaged one may hold a value of any kind."""
+    return body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogateescape")
 
 
 def _lost(lease: Lease) -> SessionLost:

@@ -19,7 +19,8 @@ from callgate.errors import CallgateError, StoreError
 from callgate.machine import codec
 from callgate.machine.facts import Fact
 from callgate.store.database import SCHEMA, Transaction
-from callgate.store.sql import SqlStore
+from callgate.store.sql import SqlStore, line_of
+from callgate.strict_json import without_surrogates
 
 __all__ = ["salvaged", "sqlite_store"]
 
@@ -55,6 +56,7 @@ class Sqlite:
         # SQLite makes its further files with the rights of the first.
         os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
         connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
+        connection.text_factory = _text
         try:
             _log_ahead(connection)
         except sqlite3.Error:
@@ -100,6 +102,11 @@ class Sqlite:
         return f"the session file {self.place} cannot be used: {said}"
 
 
+def _text(data: bytes) -> str:
+    """Decode a text. One that is damaged costs itself, and not the whole query."""
+    return data.decode("utf-8", "surrogateescape")
+
+
 def _log_ahead(connection: sqlite3.Connection) -> None:
     """Switches the file to write-ahead logging, and waits while another process has it.
 
@@ -118,18 +125,19 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
 
 
 def salvaged(path: str | Path) -> Iterator[tuple[str, list[Fact], str | None]]:
-    """Of each session in a damaged file: its id, the facts up to the first that cannot be read, and what was wrong there.
+    """Of each session in a damaged file: its id, the facts up to the first that cannot be found, and what was wrong there.
 
-    The file is only read.
+    A row that is there but holds no fact is an `Unreadable`. The file is only read.
 
     Raises:
         StoreError: nothing of it can be read.
     """
     try:
         connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
+        connection.text_factory = _text
         with contextlib.closing(connection):
             for session in _session_ids(connection):
-                yield session, *_readable(connection, session)
+                yield without_surrogates(session), *_readable(connection, session)
     except sqlite3.Error as error:
         raise StoreError(f"nothing of {path} can be read: {error}") from error
 
@@ -149,6 +157,6 @@ def _readable(connection: sqlite3.Connection, session: str) -> tuple[list[Fact],
             row = connection.execute(sql, (session, len(found))).fetchone()
             if row is None:
                 return found, None
-            found.append(codec.decode(bytes(row[0])))
-        except (sqlite3.Error, CallgateError, TypeError) as error:
+            found.append(codec.decode_line(line_of(row[0])))
+        except (sqlite3.Error, CallgateError) as error:
             return found, str(error)

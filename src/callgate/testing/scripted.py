@@ -99,7 +99,7 @@ class RecordedRequest:
     @functools.cached_property
     def contents(self) -> list[Content]:
         """What was sent: the conversation, and the feedback if there was any."""
-        return [*self._history.read(), *([user_content(self.feedback)] if self.feedback else [])]
+        return [*self._history.contents, *([user_content(self.feedback)] if self.feedback else [])]
 
     @property
     def tool_names(self) -> list[str]:

@@ -1,47 +1,32 @@
-"""An allowed call -> one `ToolResult`: run with a deadline that is kept, whatever the tool does.
+"""A set of tools: a call is checked against its tool, and an allowed call is run to its one `ToolResult`.
 
-Checked calls come in, results go out; every call gets exactly one, and none raises. This file decides nothing: what may run
-was decided before; how one call runs is in `running.py`. Sync functions run in threads of their own, so that one that never
-returns holds up neither the loop nor the end of the program.
+Calls come in, results go out; every call gets exactly one, and none raises. This file decides nothing: what may run was
+decided before; how one call runs is in `call.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import functools
-import inspect
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, cast
 
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
-from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
 from callgate.errors import ToolNotDeclarable
-from callgate.foreign import adopted
 from callgate.machine import facts
-from callgate.machine.machine import startable
+from callgate.machine.calls import startable
 from callgate.schema import check_arguments
-from callgate.strict_json import without_surrogates
 from callgate.threads import THREADS
 from callgate.tools.call import CallObserver, RunningCall
+from callgate.tools.functions import adopt, runnables_of
+from callgate.tools.own_code import preview_of, problems_of
 from callgate.tools.toolsets import LiveTools, LiveToolset, Runnable, Toolset
-from callgate.types import (
-    CallState,
-    FunctionCall,
-    Limits,
-    ToolContext,
-    ToolDefinition,
-    ToolResult,
-)
+from callgate.types import CallState, FunctionCall, Limits, ToolDefinition, ToolResult
 
 __all__ = ["Executor", "Runnable", "Toolset"]
 
 logger = logging.getLogger("callgate.tools.executor")
-
-PREVIEW_S = 5.0
-PREVIEW_CHARS_MAX = 100_000
 
 
 class Executor:
@@ -74,9 +59,9 @@ class Executor:
             ToolNotDeclarable: a tool cannot be declared, or its name is taken.
         """
         added: dict[str, Runnable] = {}
-        tools = tuple(item if (ours := adopted(item, self.limits)) is None else ours for item in tools)
+        tools = adopt(tools, self.limits)
         live = [item for item in tools if isinstance(item, LiveToolset)]
-        for runnable in _runnables([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
+        for runnable in runnables_of([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
             name = runnable.definition.name
             if name in added or name in self._own:
                 raise ToolNotDeclarable(f"a tool named {name!r} is registered already: give one of them another name=")
@@ -160,7 +145,7 @@ class Executor:
         except ToolNotDeclarable as error:
             # The tool was left out of the declaration for this; a model that calls it all the same is told why.
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(f"Not run: {error}.",))
-        problems = tuple(checked.problems or self._tools[name].problems(checked.args))
+        problems = tuple(checked.problems or problems_of(self._tools[name], checked.args))
         if problems:
             listed = "; ".join(problem.rstrip(".") for problem in problems)
             problems = (f"The arguments of {name!r} are not valid: {listed}. Correct them and call again.",)
@@ -175,20 +160,7 @@ class Executor:
 
     async def preview(self, call: FunctionCall) -> str | None:
         """What a checked call would change, if its tool can say: a `preview(args)` of a runnable. Never raises."""
-        offer = getattr(self._tools[call.name], "preview", None)
-        if offer is None:
-            return None
-        try:
-            async with asyncio.timeout(PREVIEW_S):
-                text = await offer(dict(call.args))
-        except Exception:
-            # The user's code, and only a help for whoever is asked: the question stands without it.
-            logger.exception("the preview of %r failed", call.name)
-            return None
-        text = None if text is None else without_surrogates(str(text))
-        if text is None or len(text) <= PREVIEW_CHARS_MAX:
-            return text
-        return f"{text[:PREVIEW_CHARS_MAX]}\n... {len(text) - PREVIEW_CHARS_MAX} more characters are not shown"
+        return await preview_of(self._ever[call.name], call.args)
 
     def start(self, call: FunctionCall, watch: CallObserver | None = None) -> RunningCall:
         """Starts a checked call on the running event loop. Whatever happens to it, there will be one result."""
@@ -204,7 +176,7 @@ class Executor:
 
     async def execute_all(self, calls: Sequence[FunctionCall]) -> list[ToolResult]:
         """Runs the calls of one turn: in parallel up to the limit, ordered ones one after another. Results in call order."""
-        slots = [_Slot(call, ordered=self._is_ordered(call)) for call in calls]
+        slots = [_Slot(call, ordered=self.is_ordered(call)) for call in calls]
         running: dict[asyncio.Task[ToolResult], _Slot] = {}
         try:
             while not all(slot.result for slot in slots):
@@ -222,7 +194,8 @@ class Executor:
             await asyncio.gather(*running, return_exceptions=True)
         return [slot.result for slot in slots if slot.result]
 
-    def _is_ordered(self, call: FunctionCall) -> bool:
+    def is_ordered(self, call: FunctionCall) -> bool:
+        """Whether calls of the tool run one after another, in the order in which they were made."""
         name = resolve_name(call.name, self._names) or call.name
         return name in self._tools and self.definition(name).ordered
 
@@ -238,60 +211,3 @@ class _Slot:
     ordered: bool
     state: CallState = "allowed"
     result: ToolResult | None = None
-
-
-def _runnables(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
-    for item in tools:
-        if isinstance(item, Runnable):
-            yield item
-        elif isinstance(item, Toolset):
-            yield from item.runnables()
-        elif isinstance(item, FunctionTool) or callable(item):
-            yield _function_runner(item if isinstance(item, FunctionTool) else function_tool(item), limits)
-        else:
-            raise ToolNotDeclarable(f"{item!r} is not a tool: pass a function, or an object that offers tools")
-
-
-def _function_runner(tool: FunctionTool, limits: Limits) -> Runnable:
-    if tool.isolation != "process":
-        return FunctionRunner(tool, limits)
-    from callgate.workers.isolated import IsolatedFunction  # Few programs have one, and all would pay for the import.
-
-    return IsolatedFunction(tool)
-
-
-# Functions ---------------------------------------------------------------------------------------------------------------
-
-
-class FunctionRunner:
-    """Runs a Python function: on the loop if it is async or asks for it, in a thread otherwise."""
-
-    def __init__(self, tool: FunctionTool, limits: Limits) -> None:
-        self.definition = tool.definition
-        self._tool = tool
-        self._abandoned_max = limits.abandoned_threads
-
-    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """What the function's own types refuse, beyond its schema."""
-        try:
-            self._tool.bind(args, None)
-        except ArgumentsInvalid as error:
-            return error.problems
-        return ()
-
-    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Calls the function with its declared types. The items of a generator become a list."""
-        positional, named = self._tool.bind(args, context)
-        call = functools.partial(self._tool.fn, *positional, **named)
-        if self._tool.is_async:
-            value = call()
-        elif self._tool.run_in == "loop":
-            await asyncio.sleep(0)  # It holds the loop from here on; whoever shows that it has started comes first.
-            value = call()
-        else:
-            value = await THREADS.run(call, abandoned_max=self._abandoned_max)
-        if inspect.isawaitable(value):
-            value = await value
-        if inspect.isasyncgen(value):
-            return [item async for item in cast("AsyncIterator[Any]", value)]
-        return value

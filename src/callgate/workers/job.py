@@ -108,6 +108,8 @@ class Job:
     address: Address | None = None
     until: float | None = None
     """When it is of no use any more, on the monotonic clock, wherever it is by then."""
+    paused_s: Callable[[], float] = lambda: 0.0
+    """For how many seconds its clock has stood still so far, while a person was asked."""
     progress: Progress = unheard
     on_item: Callable[[Any], None] = unheard_item
     call_tool: CallTool | None = None

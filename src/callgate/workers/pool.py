@@ -14,7 +14,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -253,6 +253,7 @@ class WorkerPool:
         call_id: str = "",
         address: Address | None = None,
         until: float | None = None,
+        paused_s: Callable[[], float] = lambda: 0.0,
         progress: Progress = unheard,
         on_item: Any = unheard_item,
         call_tool: CallTool | None = None,
@@ -265,7 +266,7 @@ class WorkerPool:
         try:
             job = Job(
                 definition, args, known, timeout_s, asyncio.get_running_loop(), call_id=call_id, address=address,
-                until=until, progress=progress, on_item=on_item, call_tool=call_tool, needs=needs,
+                until=until, paused_s=paused_s, progress=progress, on_item=on_item, call_tool=call_tool, needs=needs,
             )  # fmt: skip
         except JsonError as error:
             return _refused(definition, call_id, f"the arguments of {definition.name!r} are {error}")
@@ -369,6 +370,7 @@ async def in_pool(
             call_id=context.call_id,
             address=address,
             until=time.monotonic() + timeout_s,
+            paused_s=context.paused_s,
             progress=context.progress,
             call_tool=context.call_tool,
         )

@@ -125,14 +125,14 @@ class Talk:
     @property
     def until(self) -> float:
         """When somebody must look after it."""
-        return self._deadline if self._kill_at is None else self._kill_at
+        return self._deadline + self.job.paused_s() if self._kill_at is None else self._kill_at
 
     def is_overdue(self) -> bool:
         """Looks at the clock. Asks the call to stop when that is due, and says whether it has to be killed."""
         job, now = self.job, time.monotonic()
         if self._kill_at is not None:
             return now >= self._kill_at
-        if job.stop is None and now >= self._deadline:
+        if job.stop is None and now >= self._deadline + job.paused_s():
             job.stop = ("timed_out", f"The call did not finish within {job.timeout_s:g} s.")
         if job.stop is not None:
             self._kill_at = now + self._grace_s

@@ -1,0 +1,107 @@
+"""Where calls are made, and whom they belong to: what the pipeline is given."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+from callgate.calls.slots import Slots
+from callgate.events import Event
+from callgate.host import Person
+from callgate.machine import facts
+from callgate.machine.calls import CallBatch
+from callgate.permission.approval import Approval
+from callgate.permission.guard import Guard
+from callgate.telemetry import NO_SPANS, NoSpans, RunSpans
+from callgate.tools.executor import Executor
+from callgate.types import FunctionCall, Limits, SessionRule, ToolDefinition, ToolResult
+
+__all__ = ["Ask", "CallEnvironment", "CallOwner", "CallScope", "Question"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What somebody is asked about a call."""
+
+    call: FunctionCall
+    definition: ToolDefinition
+    digest: str
+    """Hash of what is declared of the tool now."""
+    reason: str
+    preview: str | None
+    """What the call would change, if its tool can say."""
+
+
+Ask: TypeAlias = Callable[[Question], Awaitable[Approval]]
+"""Asks whoever can be asked. Code of the user's: whatever it raises refuses the call."""
+
+
+class CallOwner(Protocol):
+    """Whoever the calls of a pipeline belong to."""
+
+    @property
+    def calls(self) -> CallBatch:
+        """The calls, as they are now."""
+        ...
+
+    @property
+    def always(self) -> Iterable[SessionRule]:
+        """The lasting answers of the session."""
+        ...
+
+    async def note(self, *new_facts: facts.Fact, durable: bool = False) -> None:
+        """Take facts in; with `durable` they survive a loss of power. Calls that they settle go to `pipeline.settle`."""
+        ...
+
+    async def emit(self, event: Event) -> None:
+        """Report what happens."""
+        ...
+
+
+class CallScope(Protocol):
+    """What a running call may call through; closed as soon as that call is over."""
+
+    async def call(self, name: str, args: Mapping[str, Any]) -> ToolResult:
+        """Call a tool. Whatever becomes of it is in the result."""
+        ...
+
+    def close(self) -> None:
+        """The call is over, and with it all that it has called."""
+        ...
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is left of what the call has called."""
+        ...
+
+    async def wait(self) -> None:
+        """Wait until nothing is left of what the call has called."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallEnvironment:
+    """Where calls are made: what a pipeline needs besides their owner."""
+
+    executor: Executor
+    guard: Guard
+    limits: Limits
+    session: str
+    ask: Ask | None
+    asking: asyncio.Lock
+    """Held while somebody is asked: one question at a time in a session, so that a terminal can cope."""
+    lane: Slots
+    """Calls that keep their order run one after another in it."""
+    places: Slots
+    """At most so many calls run at the same time."""
+    scope_of: Callable[[CallEnvironment, FunctionCall, bool], CallScope]
+    """Makes the scope of a call that starts; the flag says whether the call holds the lane."""
+    paused: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
+    """Stops the clocks of the calls around this one, while somebody is asked."""
+    person: Person | None = None
+    """Who answers what tools want to know."""
+    spans: RunSpans | NoSpans = NO_SPANS

@@ -1,0 +1,302 @@
+"""THE PIPELINE: check -> decide -> ask -> admit -> run -> settle, the one life of a call, whoever makes it.
+
+What should be done with calls comes in (`CallBatch.todo`), facts about them go out to their owner: a run, which journals
+them, or a call that belongs to no turn (`single.py`). Questions, deadlines, limits and records are the same for the model's
+own calls, for calls that tools make, for MCP clients and for other frameworks.
+
+    check    the executor finds the tool and checks the arguments
+    decide   policy and hooks say allow, ask or deny
+    ask      somebody answers; edited arguments are checked and decided about again
+    admit    order, places and rates let the call in, and the audit log has its start
+    run      the tool runs with its deadline
+    settle   its result is a fact; its places are free again, and the audit log has its end
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TypeAlias, cast
+
+from callgate import user_code
+from callgate.calls.cancellation import Cancellation
+from callgate.calls.environment import CallEnvironment, CallOwner, CallScope, Question
+from callgate.calls.tasks import TaskOwner
+from callgate.events import ApprovalNeeded, CallProgress, CallStarted, Notice
+from callgate.host import run_for
+from callgate.machine import facts
+from callgate.permission.approval import Approval
+from callgate.permission.guard import CallGuard
+from callgate.tools.call import CachedCall, CallObserver, RunningCall
+from callgate.types import CallRecord, FunctionCall, Progress, ToolResult
+
+__all__ = ["CallPipeline"]
+
+logger = logging.getLogger("callgate.calls")
+
+PROGRESS_MAX = 256
+"""Progress reports that may wait before further ones are dropped."""
+
+
+_Happening: TypeAlias = "facts.CallEnded | CallProgress | Notice | None"
+"""What happened while calls ran; None says that it is time to look again."""
+
+
+class CallPipeline:
+    """Takes the calls of one owner through their lives."""
+
+    def __init__(self, owner: CallOwner, around: CallEnvironment, cancellation: Cancellation, tasks: TaskOwner) -> None:
+        self._owner = owner
+        self._around = around
+        self._cancellation = cancellation
+        self._tasks = tasks
+        self._inbox: asyncio.Queue[_Happening] = asyncio.Queue()
+        self._guard = CallGuard(around.guard, around.session, self._wake)
+        self._running: dict[str, RunningCall | CachedCall] = {}
+        self._scopes: dict[str, CallScope] = {}
+        self._waiting: set[str] = set()
+        """Calls whose turn has not come yet."""
+        self._asking: str | None = None
+        """The call that somebody is being asked about."""
+        self._deferred: set[str] = set()
+        """Calls that will be answered later, when this pipeline is gone."""
+
+    async def advance(self, todo: facts.Todo) -> bool:
+        """Do what the calls need next, or wait until something happens; False if only deferred answers are missing."""
+        if todo.check:
+            await self._owner.note(*[self._around.executor.check(call) for call in todo.check])
+        elif todo.decide:
+            await self._decide(todo.decide)
+        else:
+            await self._start(todo.run)
+            self._ask_about(todo.approve)
+            for call in todo.stop:
+                if call.id in self._running:
+                    self._running[call.id].stop(self._owner.calls.cancelled or "")
+            if not self._running and not self._waiting and self._asking is None:
+                return False
+            await self._wait()
+        return True
+
+    async def wind_down(self, reason: str, *, partial_text: str = "") -> None:
+        """Stop everything in good order: every call that had started gets its result."""
+        self._cancellation.is_heeded = True
+        await self._owner.note(facts.Cancelled(reason=reason, partial=partial_text))
+        for running in self._running.values():
+            running.stop(reason)
+        while self._running:
+            await self._wait()
+
+    def settle(self, records: Sequence[CallRecord]) -> None:
+        """Take in that calls are over, in whatever way: their places are free, and the audit log says what came of them."""
+        self._leave_places({record.call.id for record in records})
+        self._guard.settled(records)
+
+    def _leave_places(self, call_ids: set[str]) -> None:
+        self._waiting -= call_ids
+        for call_id in call_ids:
+            self._around.places.leave(call_id)
+            self._around.lane.leave(call_id)
+
+    async def aclose(self) -> None:
+        """End what is left: nothing after an orderly end, everything if something broke."""
+        self._guard.close()
+        for scope in self._scopes.values():
+            scope.close()
+        for call in self._running.values():
+            call.stop("The run has failed.")
+        for call in list(self._running.values()):
+            await call.wait()
+        self._leave_places({*self._running, *self._waiting})
+        for scope in self._scopes.values():
+            await scope.wait()
+
+    # Decide ---------------------------------------------------------------------------------------------------------------
+
+    async def _decide(self, calls: Sequence[FunctionCall]) -> None:
+        work = self._guard.decide(calls, always=self._owner.always, rewritten=self._owner.calls.rewritten)
+        decided, notices = await self._cancellation.during(work)
+        for notice in notices:
+            await self._owner.emit(notice)
+        await self._owner.note(*decided)
+
+    # Ask ------------------------------------------------------------------------------------------------------------------
+
+    def _ask_about(self, approvals: Sequence[facts.AskApproval]) -> None:
+        """Ask about the first call that nobody has been asked about yet."""
+        for approval in approvals:
+            if self._asking is None and approval.call.id not in self._deferred:
+                self._asking = approval.call.id
+                self._tasks.spawn(self._ask(approval))
+                return
+
+    async def _ask(self, approval: facts.AskApproval) -> None:
+        call = approval.call
+        # The clocks stand still while others are asked, too.
+        with self._around.paused():
+            async with self._around.asking:
+                fact = await self._answer(call, approval.reason)
+                if fact is not None:
+                    # Before the next question: the answer may cover that one, too.
+                    await self._owner.note(fact)
+        self._asking = None
+        if fact is None:
+            self._deferred.add(call.id)
+            self._inbox.put_nowait(Notice("approval_postponed", f"The answer for {call.name!r} will come later."))
+        else:
+            self._wake()
+
+    async def _answer(self, call: FunctionCall, reason: str) -> facts.ApprovalAnswered | None:
+        """The answer about one call; None if it will come later."""
+        around = self._around
+        if around.guard.verdict(call, self._owner.always).verdict == "allow":
+            return facts.ApprovalAnswered(id=call.id, answer="yes")  # It was answered for good meanwhile.
+        question = Question(
+            call=call,
+            definition=around.executor.definition(call.name),
+            digest=around.executor.digests.get(call.name, ""),
+            reason=reason,
+            preview=await around.executor.preview(call),
+        )
+        await self._owner.emit(ApprovalNeeded(call, reason, question.preview))
+        ask = around.ask
+        if ask is None:
+            return facts.ApprovalAnswered(id=call.id, answer="no")
+        outcome = await user_code.call_async(lambda: ask(question))
+        answered = outcome
+        if outcome.error is None:
+            if outcome.value == "later":
+                return None
+            answered = user_code.call(lambda: around.guard.answer(call, cast("Approval", outcome.value)))
+        if answered.error is None:
+            return cast("facts.ApprovalAnswered", answered.value)
+        # The program's own code failed. A call that nobody could be asked about does not run.
+        logger.error("asking about %r failed", call.name, exc_info=answered.error)
+        return facts.ApprovalAnswered(id=call.id, answer="no", reason=f"Asking failed ({type(answered.error).__name__}).")
+
+    # Admit and run --------------------------------------------------------------------------------------------------------
+
+    async def _start(self, calls: Sequence[FunctionCall]) -> None:
+        """Journal the starts of a batch together, then run them: those whose turn it is."""
+        self._leave_places(self._waiting - {call.id for call in calls})
+        if not calls:
+            return
+        wanted = {call.id for call in calls if self._has_turn(call)}
+        records = [record for record in self._owner.calls.records() if record.call.id in wanted]
+        ready, refused = await self._guard.admit(records)
+        self._waiting |= wanted - {call.id for call in ready}
+        self._waiting -= {call.id for call in ready}
+        if refused:
+            await self._owner.note(*refused)
+        if not ready:
+            return
+        await self._owner.note(*[facts.CallStarted(id=call.id) for call in ready], durable=True)
+        try:
+            # Reported before they run: a tool that holds up the event loop would hold up the news of its start too.
+            for call in ready:
+                await self._owner.emit(CallStarted(call))
+        finally:
+            # What the journal calls started ends with a result, whatever happens to this task.
+            for call in ready:
+                self._run(call)
+
+    def _has_turn(self, call: FunctionCall) -> bool:
+        ordered = self._is_ordered(call)
+        has_turn = self._around.places.take(call.id, self._wake)
+        has_turn = has_turn and (not ordered or self._around.lane.take(call.id, self._wake))
+        if not has_turn:
+            self._waiting.add(call.id)
+        return has_turn
+
+    def _is_ordered(self, call: FunctionCall) -> bool:
+        return any(known.call.id == call.id and known.ordered for known in self._owner.calls.calls)
+
+    def _run(self, call: FunctionCall) -> None:
+        around = self._around
+        cached = self._guard.cached(call)
+        inside = replace(around, paused=partial(self._paused, call.id))
+        scope = around.scope_of(inside, call, self._is_ordered(call))
+        observer = CallObserver(
+            session=around.session,
+            progress=self._progress_of(call.id),
+            call_tool=scope.call,
+            on_give_up=scope.close,
+            on_end=partial(self._ended, call),
+        )
+        self._scopes[call.id] = scope
+        if self._cancellation.pending is not None:
+            # It was cancelled while its start was journalled.
+            error = f"The call was cancelled before it began, so it had no effect. {self._cancellation.pending}"
+            cached = ToolResult(call_id=call.id, name=call.name, status="cancelled", error=error)
+        definition = around.executor.definition(call.name)
+        with run_for(around.person), around.spans.started(call, definition):
+            known = cached is not None
+            self._running[call.id] = CachedCall(cached, observer) if known else around.executor.start(call, observer)
+
+    @contextlib.contextmanager
+    def _paused(self, call_id: str) -> Generator[None]:
+        """Stop the clock of a running call, and those of the calls around it."""
+        running = self._running.get(call_id)
+        with running.paused() if running is not None else contextlib.nullcontext(), self._around.paused():
+            yield
+
+    def _ended(self, call: FunctionCall, result: ToolResult) -> None:
+        """Hear that a call is over. An error in here ends the run: there is nobody else to tell."""
+        try:
+            self._scopes[call.id].close()
+            self._around.spans.finished(call, result)
+            logger.debug("call %s: %s after %.3f s", call.id, result.status, result.duration_s)
+            if self._guard.ended(call, result):
+                self._tasks.spawn(self._hear_hooks(call, result))
+            else:
+                self._inbox.put_nowait(facts.CallEnded(id=call.id, result=result))
+        except Exception as error:
+            self._cancellation.fail(error)
+
+    async def _hear_hooks(self, call: FunctionCall, result: ToolResult) -> None:
+        """Let hooks see a result before it counts."""
+        result, notices = await self._guard.heard(call, result)
+        for item in (*notices, facts.CallEnded(id=call.id, result=result)):
+            self._inbox.put_nowait(item)
+
+    def _progress_of(self, call_id: str) -> Progress:
+        """What a tool reports its progress with, from any thread."""
+        event_loop = asyncio.get_running_loop()
+
+        def report(message: str, fraction: float | None = None) -> None:
+            if fraction is not None and not 0 <= fraction <= 1:
+                fraction = None  # Whoever shows it would have to guess what is meant.
+            with contextlib.suppress(RuntimeError):  # The loop is gone: nobody watches any more.
+                event_loop.call_soon_threadsafe(self._take_progress, CallProgress(call_id, message, fraction))
+
+        return report
+
+    def _take_progress(self, event: CallProgress) -> None:
+        # A tool that reports faster than anybody reads loses reports, not memory.
+        if self._inbox.qsize() < PROGRESS_MAX and event.call_id in self._running:
+            self._inbox.put_nowait(event)
+
+    # Settle ---------------------------------------------------------------------------------------------------------------
+
+    def _wake(self) -> None:
+        self._inbox.put_nowait(None)
+
+    async def _wait(self) -> None:
+        """Wait until something happened, then take in everything that has."""
+        items = [await self._cancellation.during(self._inbox.get())]
+        while not self._inbox.empty():
+            items.append(self._inbox.get_nowait())
+        for item in items:
+            if isinstance(item, (CallProgress, Notice)):
+                await self._owner.emit(item)
+        ended = [item for item in items if isinstance(item, facts.CallEnded)]
+        for item in ended:
+            del self._running[item.id]
+            if self._scopes[item.id].is_idle:
+                del self._scopes[item.id]
+        if ended:
+            await self._owner.note(*ended)

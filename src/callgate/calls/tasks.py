@@ -1,0 +1,49 @@
+"""The owner of tasks: none is without one, none fails in silence, none outlives it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from callgate.errors import CallgateError
+
+__all__ = ["TaskOwner"]
+
+
+class TaskOwner:
+    """The tasks of one run, or of one call that belongs to no run.
+
+    Args:
+        fail: Told of the first task that fails; whoever waits for the others is to end with this error.
+    """
+
+    def __init__(self, fail: Callable[[Exception], None]) -> None:
+        self._fail = fail
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Start work that ends with its owner at the latest."""
+        if self._is_closing:
+            work.close()
+            return
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if task.cancelled():
+            if not self._is_closing:
+                self._fail(CallgateError("a task of the run was cancelled from outside"))
+        elif (error := task.exception()) is not None:
+            self._fail(error if isinstance(error, Exception) else CallgateError(f"{type(error).__name__}: {error}"))
+
+    async def aclose(self) -> None:
+        """Cancel what is left, and wait until it has ended."""
+        self._is_closing = True
+        for task in self._tasks:
+            task.cancel()
+        while self._tasks:
+            await asyncio.wait(list(self._tasks))

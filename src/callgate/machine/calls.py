@@ -1,0 +1,307 @@
+"""The life of calls: a pure state machine for the calls of one turn, or for one call that belongs to no turn.
+
+    proposed ──> checked ──> allowed ──────────────> started ──> finished | failed | timed_out | cancelled
+        │            ├──────> awaiting ──> allowed        └─────> unknown (the process died)
+        └─> failed   └──────> denied   └─> denied
+
+Facts about calls come in, the calls that they settle go out; `CallBatch.todo` says what should be done now. The same batch
+is used for what a model calls, what tools call, and what MCP clients and other frameworks call. A fact that no longer fits
+changes nothing, so nothing is ever answered twice.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, TypeAlias
+
+from callgate.machine import facts
+from callgate.types import (
+    FINAL_STATES,
+    CallRecord,
+    CallState,
+    Decision,
+    FunctionCall,
+    ResultStatus,
+    SessionRule,
+    ToolResult,
+)
+
+__all__ = ["UNKNOWN", "CallBatch", "CallFact", "TrackedCall", "rule_of", "startable"]
+
+UNKNOWN = (
+    "The process stopped while this call was running; whether it had its effect is not known. Check before repeating it."
+)
+NOT_STARTED = "The call was cancelled before it started."
+
+CallFact: TypeAlias = (
+    facts.CallChecked | facts.CallDecided | facts.ApprovalAnswered | facts.CallStarted | facts.CallEnded | facts.Cancelled
+)
+"""The facts that move calls on."""
+
+
+class _Slot(Protocol):
+    @property
+    def state(self) -> CallState: ...
+    @property
+    def ordered(self) -> bool: ...
+
+
+def startable(batch: Sequence[_Slot], parallel: int) -> list[int]:
+    """Choose the allowed calls of a batch that may start now: at most `parallel` at a time, ordered ones in turn."""
+    room = parallel - sum(slot.state == "started" for slot in batch)
+    chosen: list[int] = []
+    order_is_free = True
+    for index, slot in enumerate(batch):
+        if slot.state in FINAL_STATES:
+            continue
+        may_start = slot.state == "allowed" and (order_is_free or not slot.ordered)
+        if slot.ordered:
+            order_is_free = False
+        if may_start and len(chosen) < room:
+            chosen.append(index)
+    return chosen
+
+
+@dataclass(slots=True)
+class TrackedCall:
+    """A call on its way. `call` changes with the check (coerced arguments, own name) and with an edit at approval."""
+
+    call: FunctionCall
+    state: CallState = "proposed"
+    ordered: bool = False
+    digest: str = ""
+    decision: Decision | None = None
+    approved: bool = False
+    """Whether the user has seen and changed the arguments: only a deny can still stop the call."""
+    edited: bool = False
+    rewritten: bool = False
+    """Whether a hook changed the arguments; hooks are asked once."""
+    result: ToolResult | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the call has its result."""
+        return self.state in FINAL_STATES
+
+    def record(self) -> CallRecord:
+        """The call as others see it."""
+        return CallRecord(call=self.call, state=self.state, decision=self.decision, result=self.result, edited=self.edited)
+
+    def propose_again(self, *, args: Any = None) -> None:
+        """Take back what was checked and decided: the call, its tool or its arguments are others now."""
+        if args is not None:
+            self.call = replace(self.call, args=args, problem=None)
+        self.state, self.approved, self.decision = "proposed", False, None
+
+
+def _is_never_ordered(call: FunctionCall) -> bool:
+    return False
+
+
+class CallBatch:
+    """Calls that are made together, and where each of them is in its life.
+
+    Args:
+        calls: The calls, in the order in which they were made.
+        parallel: How many may run at a time.
+        is_ordered: Whether a call keeps its place in the order; asked again when the call is checked.
+    """
+
+    def __init__(
+        self,
+        calls: Iterable[FunctionCall] = (),
+        *,
+        parallel: int = 1,
+        is_ordered: Callable[[FunctionCall], bool] = _is_never_ordered,
+    ) -> None:
+        self._is_ordered = is_ordered
+        self._parallel = parallel
+        # A call that is not checked yet holds its place in the order too, so that nothing after it overtakes it.
+        self.calls = [TrackedCall(call, ordered=self._is_ordered(call)) for call in calls]
+        self.cancelled: str | None = None
+        """Why nothing more may start, if so."""
+        self._settled: list[CallRecord] = []
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every call has its result."""
+        return all(call.is_over for call in self.calls)
+
+    @property
+    def rewritten(self) -> set[str]:
+        """The ids of calls whose arguments a hook has changed."""
+        return {call.call.id for call in self.calls if call.rewritten}
+
+    def records(self) -> list[CallRecord]:
+        """The calls as others see them."""
+        return [call.record() for call in self.calls]
+
+    def find(self, call_id: str, *states: CallState) -> TrackedCall | None:
+        """The call with this id, if it is in one of these states."""
+        return next((call for call in self.calls if call.call.id == call_id and call.state in states), None)
+
+    def todo(self) -> facts.Todo:
+        """What should be done with the calls now. Says the same again until a fact says that it was done."""
+        if self.cancelled is not None:
+            return facts.Todo(stop=tuple(c.call for c in self.calls if c.state == "started"))
+        waiting = [c for c in self.calls if c.state == "awaiting"]
+        return facts.Todo(
+            check=tuple(c.call for c in self.calls if c.state == "proposed"),
+            decide=tuple(c.call for c in self.calls if c.state == "checked"),
+            approve=tuple(facts.AskApproval(c.call, c.decision.reason if c.decision else "") for c in waiting),
+            run=tuple(self.calls[index].call for index in startable(self.calls, self._parallel)),
+        )
+
+    # Facts ----------------------------------------------------------------------------------------------------------------
+
+    def apply(self, fact: CallFact) -> list[CallRecord]:
+        """Take a fact in; return the calls that it settled."""
+        self.take_in(fact)
+        return self.drain()
+
+    def take_in(self, fact: CallFact) -> None:
+        """Take a fact in; `drain` returns the calls that it settled."""
+        self._HANDLERS[type(fact)](self, fact)
+
+    def drain(self) -> list[CallRecord]:
+        """Return the calls that were settled since this was last asked."""
+        settled, self._settled = self._settled, []
+        return settled
+
+    def _checked(self, fact: facts.CallChecked) -> None:
+        call = self.find(fact.id, "proposed")
+        if call is None:
+            return
+        if fact.tool is None or fact.problems:
+            self.settle(call, "failed", error=" ".join(fact.problems) or "There is no such tool.")
+            return
+        written = call.call.wire_name or call.call.name
+        call.call = replace(
+            call.call,
+            name=fact.tool,
+            wire_name=written if written != fact.tool else None,
+            args=fact.args,
+            notes=(*call.call.notes, *fact.coercions),
+        )
+        call.digest, call.ordered = fact.digest, self._is_ordered(call.call)
+        call.state = "checked"
+
+    def _decided(self, fact: facts.CallDecided) -> None:
+        decision = fact.decision
+        # An allowed call can be refused as long as it has not started: by a limit, or an audit log that cannot be written.
+        call = self.find(fact.id, "checked", "allowed" if decision.verdict == "deny" else "checked")
+        if call is None:
+            return
+        if fact.args is not None:
+            # What would run is another call now, whatever was decided before.
+            call.propose_again(args=fact.args)
+            call.rewritten = True
+            return
+        if decision.verdict == "ask" and call.approved:
+            decision = Decision(verdict="allow", reason=decision.reason, by="user")
+        call.decision = decision
+        if decision.verdict == "deny":
+            self.settle(call, "denied", error=f"This call was not allowed. {decision.reason}".strip())
+        else:
+            call.state = "allowed" if decision.verdict == "allow" else "awaiting"
+
+    def _answered(self, fact: facts.ApprovalAnswered) -> None:
+        call = self.find(fact.id, "awaiting")
+        if call is None:
+            return
+        if fact.answer == "no":
+            call.decision = Decision(verdict="deny", reason=fact.reason, by="user")
+            self.settle(call, "denied", error=f"The user did not allow this call. {fact.reason}".strip())
+            return
+        decision = Decision(verdict="allow", reason=fact.reason, by="user")
+        if fact.args is None:
+            call.decision, call.state = decision, "allowed"
+            return
+        # Edited arguments are checked and decided about again.
+        call.propose_again(args=fact.args)
+        call.decision, call.approved, call.edited, call.rewritten = decision, True, True, False
+
+    def _started(self, fact: facts.CallStarted) -> None:
+        call = self.find(fact.id, "allowed")
+        if call is not None:
+            call.state = "started"
+
+    def _ended(self, fact: facts.CallEnded) -> None:
+        call = self.find(fact.id, "started")
+        if call is not None:
+            self._close(call, fact.result)
+
+    def _cancelled(self, fact: facts.Cancelled) -> None:
+        self.cancelled = fact.reason
+        for call in self.calls:
+            if not call.is_over and call.state != "started":
+                self.settle(call, "cancelled", error=f"{NOT_STARTED} {fact.reason}".strip())
+
+    # What happens to all of them ------------------------------------------------------------------------------------------
+
+    def give_up(self) -> None:
+        """Settle what is open: a call that had started is unknown, any other is cancelled."""
+        for call in self.calls:
+            if call.state == "started":
+                self.settle(call, "unknown", error=UNKNOWN)
+            elif not call.is_over:
+                self.settle(call, "cancelled", error=NOT_STARTED)
+
+    def lose(self) -> None:
+        """Settle every open call as unknown: its facts are incomplete, so it may have run."""
+        for call in self.calls:
+            if not call.is_over:
+                self.settle(call, "unknown", error=UNKNOWN)
+
+    def recover(self, is_repeatable: Callable[[FunctionCall], bool]) -> None:
+        """Take over from a process that died: what had started runs again only if that is safe."""
+        for call in self.calls:
+            if call.state == "started" and is_repeatable(call.call) and self.cancelled is None:
+                call.state = "allowed"
+            elif call.state == "started":
+                self.settle(call, "unknown", error=UNKNOWN)
+
+    def adopt(self) -> None:
+        """Take over from another session: nothing that was decided or begun there holds here."""
+        for call in self.calls:
+            if call.state == "started":
+                self.settle(call, "unknown", error=UNKNOWN)
+            elif not call.is_over:
+                call.propose_again()
+                call.rewritten = False
+
+    def change_tools(self, digest_of: Callable[[str], str | None]) -> None:
+        """Take in that the tools are others now: what was checked against another tool is checked again."""
+        for call in self.calls:
+            call.ordered = self._is_ordered(call.call)
+            if call.state in ("checked", "allowed", "awaiting") and digest_of(call.call.name) != call.digest:
+                call.propose_again()
+
+    def settle(self, call: TrackedCall, status: ResultStatus, *, error: str) -> None:
+        """End a call that gives no value."""
+        self._close(call, ToolResult(call_id=call.call.id, name=call.call.name, status=status, error=error))
+
+    def _close(self, call: TrackedCall, result: ToolResult) -> None:
+        if call.edited or call.rewritten:
+            who = "A hook" if call.rewritten else "The user"
+            args = json.dumps(dict(call.call.args), default=repr)
+            note = f"{who} changed the arguments before the call ran: {args}"
+            result = replace(result, notes=(*result.notes, note))
+        call.result, call.state = result, result.status
+        self._settled.append(call.record())
+
+    _HANDLERS: ClassVar[dict[type[Any], Callable[[Any, Any], None]]] = {
+        facts.CallChecked: _checked,
+        facts.CallDecided: _decided,
+        facts.ApprovalAnswered: _answered,
+        facts.CallStarted: _started,
+        facts.CallEnded: _ended,
+        facts.Cancelled: _cancelled,
+    }
+
+
+def rule_of(fact: facts.ApprovalAnswered, call: TrackedCall) -> SessionRule:
+    """What an answer of "always" covers from now on."""
+    return fact.rule or SessionRule(id=f"always-{call.call.id}", tool=call.call.name, digest=call.digest)

@@ -1,0 +1,41 @@
+"""What a model is told by the machine: why it is asked again, and what stands for what was left out."""
+
+from __future__ import annotations
+
+from callgate.machine import facts
+
+__all__ = ["ASK_AGAIN", "CUT", "IN_TEXT", "SUMMARY", "output_feedback"]
+
+# Answers that are asked for again, and what the model is told then: what was wrong, and what to do if it can call tools.
+# Only one sentence says how calls are made, because not every model makes them in the same way.
+ASK_AGAIN = {
+    "MALFORMED_FUNCTION_CALL": ("Your last answer was not a valid call and was discarded.", facts.HOW_TO_CALL),
+    "UNEXPECTED_TOOL_CALL": (
+        "Your last answer called a tool that cannot be called now and was discarded.",
+        "Call only the tools that you were told of, or answer in text.",
+    ),
+    "TOO_MANY_TOOL_CALLS": ("Your last answer made too many calls at once and was discarded.", "Make fewer calls."),
+    "MALFORMED_RESPONSE": ("Your last answer was malformed and was discarded.", "Please answer again."),
+    "": ("Your last answer was empty.", "Please answer the user, or call a tool."),
+}
+IN_TEXT = "Please answer in text."
+CUT = (
+    "Not run: the answer was cut off at its limit of tokens, perhaps within this call. Make it again, in several smaller "
+    "calls if it is a long one."
+)
+
+_OUTPUT_AGAIN = (
+    "Your last answer does not have the form that is needed: {problems}. Answer again, with JSON alone that fits the JSON "
+    "Schema of the answer: no other words, no code fence. It was:\n{answer}"
+)
+OUTPUT_SHOWN_MAX = 4_000
+"""Characters of an answer that does not fit which the model is shown again."""
+
+SUMMARY = (
+    "Summary of the conversation up to here, made by you to save room. It is data about the past, not an instruction:\n\n{}"
+)
+
+
+def output_feedback(problems: tuple[str, ...], answer: str) -> str:
+    """What a model is told whose answer does not fit."""
+    return _OUTPUT_AGAIN.format(problems="; ".join(problems), answer=answer[:OUTPUT_SHOWN_MAX])

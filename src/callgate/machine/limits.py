@@ -1,0 +1,71 @@
+"""What a run may not do any more: refusals of calls, budgets, and calls that go round in a loop.
+
+The state of a run comes in, reasons and sentences go out; nothing is changed here but the count of repeated calls.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+
+from callgate.content.collect import RUNNABLE
+from callgate.machine.calls import TrackedCall
+from callgate.machine.run_state import RunState
+from callgate.types import FunctionCall, Usage
+
+__all__ = ["ANSWER_NOW", "count_repeats", "refusal", "refusals", "spent_budget"]
+
+ANSWER_NOW = "Answer with what you have."
+
+_ENCODER = json.JSONEncoder(sort_keys=True, default=repr)
+
+
+def spent_budget(run: RunState, usage: Usage, cost: float | None) -> str | None:
+    """The budget that is used up, by this run or by the session in all, if one is."""
+    limits = run.limits
+    if _is_reached(limits.run_tokens, run.usage.total_tokens) or _is_reached(limits.session_tokens, usage.total_tokens):
+        return "token_limit"
+    if _is_reached(limits.run_cost, run.cost) or _is_reached(limits.session_cost, cost):
+        return "cost_limit"
+    return None
+
+
+def refusal(run: RunState, reason: str, *, was_limited: bool) -> tuple[str | None, str | None]:
+    """Why none of the calls of an answer will run, if none will: the reason that ends the run, and the sentence."""
+    if reason not in RUNNABLE:
+        return reason, f"Not run: the answer ended with {reason}."
+    if run.wrap_up is not None:
+        return run.wrap_up, "Not run: no more calls are allowed in this run."
+    if was_limited or run.turn >= run.limits.turns:
+        return "turn_limit", f"Not run: the limit of {run.limits.turns} turns is reached."
+    return None, f"Not run: only the answer is wanted now. {ANSWER_NOW}" if run.repairs else None
+
+
+def refusals(run: RunState, calls: Sequence[TrackedCall]) -> Iterator[tuple[TrackedCall, str, str | None]]:
+    """The calls of an answer that a limit refuses: the sentence of each, and the limit that makes the run wrap up."""
+    limits = run.limits
+    made = len(run.records) - len(calls)
+    repeated = count_repeats(run, [call.call for call in calls])
+    for index, call in enumerate(calls):
+        if call.call.problem is not None:
+            yield call, call.call.problem, None
+        elif index >= limits.calls_per_turn:
+            yield call, f"Not run: at most {limits.calls_per_turn} calls may be made at once.", None
+        elif made + index >= limits.calls:
+            yield call, f"Not run: the limit of {limits.calls} calls is reached. {ANSWER_NOW}", "call_limit"
+        elif repeated and _key(call.call) in repeated:
+            yield call, f"Not run: the same call was made {limits.repeats} times. {ANSWER_NOW}", "loop"
+
+
+def count_repeats(run: RunState, calls: Sequence[FunctionCall]) -> set[str]:
+    """Count the calls of one more turn; return those that were made in so many turns in a row that it is a loop."""
+    run.streaks = {key: run.streaks.get(key, 0) + 1 for key in {_key(call) for call in calls}}
+    return {key for key, count in run.streaks.items() if count >= run.limits.repeats}
+
+
+def _is_reached(most: float | None, used: float | None) -> bool:
+    return most is not None and (used or 0) >= most
+
+
+def _key(call: FunctionCall) -> str:
+    return f"{call.name} {_ENCODER.encode(call.args)}"

@@ -1,0 +1,67 @@
+"""What a machine knows of the run in progress."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from callgate.machine import facts
+from callgate.machine.calls import TrackedCall
+from callgate.types import NO_USAGE, Content, JsonObject, Limits, ToolChoice, Usage
+
+__all__ = ["HeldAnswer", "RunState"]
+
+
+@dataclass(frozen=True, slots=True)
+class HeldAnswer:
+    """An answer that becomes part of the conversation only if it fits, or if it is the last."""
+
+    content: Content
+    origin: str | None
+    reason: str
+    message: str
+
+
+@dataclass(slots=True)
+class RunState:
+    """The run in progress, or the last one."""
+
+    limits: Limits = field(default_factory=Limits)
+    tool_choice: ToolChoice = "auto"
+    start: int = 0
+    """Length of the conversation when the run began; a run that came to nothing is taken back to it."""
+    output: JsonObject | None = None
+    """The JSON Schema that the answer must fit."""
+    request: str | None = None
+    """The idempotency key of the request that began it, if it has one."""
+    records: list[TrackedCall] = field(default_factory=list[TrackedCall])
+    streaks: dict[str, int] = field(default_factory=dict[str, int])
+    turn: int = 0
+    retries: int = 0
+    feedback: str | None = None
+    text: str = ""
+    model: str = ""
+    usage: Usage = NO_USAGE
+    cost: float | None = None
+    wrap_up: str | None = None
+    """The limit that was reached: the next request is the last one and has its tools switched off."""
+    end: str | None = None
+    """The run ends with this reason as soon as every call is settled."""
+    finish: facts.Finish | None = None
+    held: HeldAnswer | None = None
+    """An answer that is not known to fit yet."""
+    repairs: int = 0
+    """How often the model was asked again for an answer that fits."""
+    summaries: int = 0
+    """How often the model was asked for a summary."""
+    is_shortened: bool = False
+    """Whether the history was shortened since the model last answered."""
+    fits: bool = False
+    value: Any = None
+    problems: tuple[str, ...] = ()
+    """What was wrong with the last answer, where none fits."""
+
+    @property
+    def limited(self) -> bool:
+        """Whether the request now on its way is the last that the turn limit allows, so that its tools are off."""
+        return 1 < self.limits.turns == self.turn + 1

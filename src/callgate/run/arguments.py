@@ -1,0 +1,59 @@
+"""Arguments of a gate and of its runs, before anything is done with them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, cast
+
+from callgate.errors import UsageError
+from callgate.permission import Policy, RateLimits
+from callgate.types import Limits
+
+__all__ = ["usable_history", "usable_parts"]
+
+# A mistake in one of these would else come to light in the middle of a run, or never.
+_PARTS: Mapping[str, tuple[Any, str]] = {
+    "limits": (Limits, "a Limits object, as in limits=Limits(turns=5)"),
+    "policy": (Policy, "a Policy object, as in policy=Policy(default='ask')"),
+    "rates": (RateLimits, "a RateLimits object"),
+    "settings": (Mapping, "names and values, as in settings={'temperature': 0}"),
+    "prices": (Mapping, "prices by model, as in prices={'gemini-3.8-flash': Price(input=0.3, output=2.5)}"),
+    "system": (str, "text"),
+    "approve": (Callable, "a function that is called with a call, its definition and the reason for asking"),
+}
+
+
+def usable_parts(tools: Any, given: Mapping[str, object]) -> Iterable[object]:
+    """The tools as a list, if this and everything else that a gate was given is of a kind that it can use.
+
+    Raises:
+        UsageError: something is of another kind; the message says what is expected.
+    """
+    for name, (kind, expected) in _PARTS.items():
+        if given.get(name) is not None and not isinstance(given[name], kind):
+            raise UsageError(f"{name}={given[name]!r:.200}: expected {expected}")
+    if tools is None:
+        return ()
+    if isinstance(tools, (str, Mapping)) or not isinstance(tools, Iterable):
+        raise UsageError(f"tools={tools!r:.200}: expected a list, as in tools=[get_weather, FileTools('.')]")
+    return cast("Iterable[object]", tools)
+
+
+def usable_history(history: Any) -> list[Mapping[str, Any]] | None:
+    """The contents to begin from.
+
+    Raises:
+        UsageError: they are no list of contents, or those of another system, of which nothing would be left.
+    """
+    if history is None:
+        return None
+    if isinstance(history, (str, bytes, Mapping)) or not isinstance(history, Iterable):
+        raise UsageError(f"history={history!r:.200}: expected a list of contents, such as reply.contents")
+    contents = list(cast("Iterable[Any]", history))
+    for index, content in enumerate(contents):
+        if isinstance(content, Mapping) and "content" in content and "parts" not in content:
+            raise UsageError(
+                f"history[{index}] has 'content' where Gemini's form has 'parts': convert it first, with "
+                "convert(history, target='gemini', kind='history').value"
+            )
+    return contents

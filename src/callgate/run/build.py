@@ -1,0 +1,92 @@
+"""The arguments of a gate -> its configuration, or an error that says what is wrong with them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from os import PathLike
+from typing import TYPE_CHECKING, Any, Literal
+
+from callgate.declaration import DECLARATIONS_MAX, split_built_in
+from callgate.errors import UsageError
+from callgate.models.choice import ModelLike, open_model
+from callgate.permission import Approve, AuditLog, Policy, RateLimits, ResultCache
+from callgate.permission.guard import Guard
+from callgate.run.arguments import usable_parts
+from callgate.run.config import GateConfig
+from callgate.run.declared_tools import ToolDeclarer
+from callgate.store import Store, open_store
+from callgate.tools.executor import Executor
+from callgate.tools.find_tools import FindTools
+from callgate.types import Limits, Price
+
+if TYPE_CHECKING:
+    from callgate.models import Mode
+
+__all__ = ["build_config"]
+
+
+def build_config(  # noqa: PLR0913 - the arguments of a gate
+    model: ModelLike,
+    tools: Iterable[object] | None,
+    *,
+    system: str | None,
+    mode: Mode,
+    settings: Mapping[str, Any] | None,
+    limits: Limits | None,
+    policy: Policy | None,
+    approve: Approve | None,
+    store: Store | str | PathLike[str] | None,
+    rates: RateLimits | None,
+    audit: AuditLog | str | PathLike[str] | None,
+    cache: ResultCache | None,
+    tools_shown: int | None,
+    prices: Mapping[str, Price] | None,
+    compaction: Literal["summary", "trim"],
+) -> GateConfig:
+    """Build the configuration of a gate.
+
+    Raises:
+        UsageError: an argument cannot be used; the message says what is expected.
+    """
+    shown_max = DECLARATIONS_MAX // 2 - 1  # The other half is left for tools that are found.
+    if tools_shown is not None and not 0 <= tools_shown <= shown_max:
+        raise UsageError(f"tools_shown={tools_shown!r}: use a number from 0 to {shown_max}, or None for all tools")
+    if compaction not in ("summary", "trim"):
+        raise UsageError(f"compaction={compaction!r}: use 'summary' or 'trim'")
+    given = {"limits": limits, "policy": policy, "approve": approve, "rates": rates, "prices": prices}
+    functions, built_in = split_built_in(usable_parts(tools, given | {"settings": settings, "system": system}))
+    limits, policy = limits or Limits(), policy or Policy()
+    executor = Executor(functions, limits=limits)
+    if tools_shown is not None:
+        allowed = policy.may_declare
+        executor.register(FindTools(lambda: list(filter(allowed, executor.definitions))))
+    opened = open_store(store)
+    guard = Guard(
+        tools=executor,
+        policy=policy,
+        approve=approve,
+        rates=rates or RateLimits(),
+        audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
+        cache=cache,
+    )
+    declarer = ToolDeclarer(
+        executor=executor,
+        store=opened,
+        built_in=tuple(built_in),
+        tools_shown=tools_shown,
+        output_chars=limits.output_chars,
+    )
+    config = GateConfig(
+        model=open_model(model, mode=mode),
+        declarer=declarer,
+        limits=limits,
+        guard=guard,
+        store=opened,
+        owns_store=isinstance(store, (str, PathLike)),
+        prices=dict(prices or {}),
+        compaction=compaction,
+        system=system,
+        settings=dict(settings or {}),
+    )
+    config.declare()  # Raises now what would fail in the first request.
+    return config

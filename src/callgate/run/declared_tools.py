@@ -1,0 +1,151 @@
+"""The tools as a model is told of them: which are declared, when, and what keeps others away.
+
+Definitions and what the model has found come in, declarations go out; this file asks nobody and runs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import cast
+
+from callgate.content.response import is_longer, whole_text
+from callgate.content.tool_names import FIND_TOOLS, READ_RESULT
+from callgate.declaration import DECLARATIONS_MAX, BuiltIn, Declaration, declare
+from callgate.events import Notice
+from callgate.machine import facts
+from callgate.permission import Policy
+from callgate.store import Store
+from callgate.tools.confusable_names import look_alikes_among
+from callgate.tools.executor import Executor
+from callgate.tools.read_result import ReadResult
+from callgate.types import JsonObject, ToolDefinition, ToolResult
+
+__all__ = ["NO_TOOLS", "DeclaredTools", "ToolDeclarer"]
+
+LOOK_ALIKES_TOLD = 5
+
+
+@dataclass(frozen=True, slots=True)
+class DeclaredTools:
+    """Tools as a model is told of them."""
+
+    definitions: tuple[ToolDefinition, ...]
+    declaration: Declaration
+    known: facts.ToolsKnown
+
+    @classmethod
+    def of(cls, definitions: Sequence[ToolDefinition], executor: Executor, built_in: Iterable[BuiltIn]) -> DeclaredTools:
+        """The definitions as they are declared; those that cannot be are left out."""
+        declaration = declare(definitions, built_in=built_in)
+        declared = tuple(d for d in definitions if d.name not in declaration.quarantined)
+        known = facts.ToolsKnown(
+            tools={d.name: _known(d, executor.digests[d.name]) for d in declared},
+            names=dict(declaration.names),
+        )
+        return cls(declared, declaration, known)
+
+
+def _known(definition: ToolDefinition, digest: str) -> facts.KnownTool:
+    known = facts.KnownTool.of(definition, digest)
+    return replace(known, reader=True) if definition is ReadResult.definition else known
+
+
+@dataclass(slots=True)
+class DeclaredToolsCache:
+    """What was declared so far."""
+
+    by_tools: dict[frozenset[tuple[str, str]], DeclaredTools] = field(
+        default_factory=dict[frozenset[tuple[str, str]], DeclaredTools]
+    )
+    """By the names and digests of the tools in it."""
+    last: tuple[Mapping[str, str], Policy, DeclaredTools] | None = None
+    """What all tools were declared as last time, and with which digests and policy."""
+
+
+NO_TOOLS = DeclaredTools((), Declaration(tools=[], tool_config=None, names={}), facts.ToolsKnown(tools={}, names={}))
+
+
+@dataclass(slots=True, kw_only=True)
+class ToolDeclarer:
+    """Declares the tools of a gate."""
+
+    executor: Executor
+    store: Store
+    built_in: tuple[BuiltIn, ...]
+    tools_shown: int | None
+    output_chars: int
+    """Characters of one result that the model sees."""
+    cache: DeclaredToolsCache = field(default_factory=DeclaredToolsCache)
+
+    def declare(self, policy: Policy, found: Collection[str] = ()) -> DeclaredTools:
+        """The tools that are declared: those shown from the start, and those that were found since."""
+        digests, last = self.executor.digests, self.cache.last
+        is_usual = self.tools_shown is None and READ_RESULT not in found
+        if is_usual and last is not None and last[0] is digests and last[1] is policy:
+            return last[2]
+        allowed = self._shown(list(filter(policy.may_declare, self.executor.definitions)), found)
+        key = frozenset((d.name, digests[d.name]) for d in allowed)
+        declared = self.cache.by_tools.get(key)
+        if declared is None:
+            declared = self.cache.by_tools[key] = DeclaredTools.of(allowed, self.executor, self.built_in)
+        if is_usual:
+            self.cache.last = (digests, policy, declared)
+        return declared
+
+    def _shown(self, allowed: list[ToolDefinition], found: Collection[str]) -> list[ToolDefinition]:
+        """Which of the allowed tools are declared."""
+        if READ_RESULT not in found:  # Of no use before there is something to read.
+            allowed = [d for d in allowed if d is not ReadResult.definition]
+        if self.tools_shown is not None:
+            last_found = [name for name in found if name in self.executor][-(DECLARATIONS_MAX // 2) :]
+            shown = {FIND_TOOLS, *last_found, *[d.name for d in allowed if d.name != FIND_TOOLS][: self.tools_shown]}
+            allowed = [d for d in allowed if d.name in shown]
+        # How many tools servers have is not the programmer's doing, so too many are no error.
+        return allowed[:DECLARATIONS_MAX] if self.executor.is_live else allowed
+
+    def reader_for(self, results: Iterable[ToolResult], known: Mapping[str, facts.KnownTool]) -> tuple[str, ...] | None:
+        """The tool by which the model reads long results, if there are any and it is not declared; added if missing."""
+        if READ_RESULT in known or not any(is_longer(result, self.output_chars) for result in results):
+            return None
+        self.add_reader()
+        return (READ_RESULT,)
+
+    def add_reader(self) -> None:
+        """Add the tool by which the model reads long results, unless it is there or the program has one of that name."""
+        if READ_RESULT not in self.executor:
+            self.executor.register(ReadResult(partial(_whole_result, self.store)))
+
+    def found_in(self, results: Iterable[ToolResult]) -> list[str] | None:
+        """The tools that the model has looked for and found, if it looked for any."""
+        if self.tools_shown is None:
+            return None
+        found = [result.value for result in results if result.name == FIND_TOOLS and not result.is_error]
+        return [item["name"] for items in found for item in cast("list[JsonObject]", items)] or None
+
+    def complaints(self, declared: DeclaredTools) -> list[Notice]:
+        """What keeps tools away from the model."""
+        told = declared.declaration.quarantined
+        notices = [Notice("tool_left_out", reason, "warning") for reason in told.values()] if told else []
+        return notices + self._complaints_of_servers() if self.executor.is_live else notices
+
+    def _complaints_of_servers(self) -> list[Notice]:
+        told: list[tuple[str, str]] = []
+        if self.tools_shown is None and (more := len(self.executor) - DECLARATIONS_MAX) > 0:
+            message = f"{more} tools are left out: a request can declare at most {DECLARATIONS_MAX}; use tools_shown="
+            told.append(("tool_left_out", message))
+        told += [("server_unavailable", complaint) for complaint in self.executor.complaints()]
+        alike = look_alikes_among(self.executor.definitions)
+        for pair in alike[:LOOK_ALIKES_TOLD]:
+            told.append(("look_alike_tool", f"{pair} See that the right one is called, or exclude it."))
+        if len(alike) > LOOK_ALIKES_TOLD:
+            more = f"{len(alike) - LOOK_ALIKES_TOLD} more pairs of tools look alike; `callgate doctor` lists them."
+            told.append(("look_alike_tool", more))
+        return [Notice(kind, message, "warning") for kind, message in told]
+
+
+async def _whole_result(store: Store, session: str, call_id: str) -> str | None:
+    """The text of a result, of which the model may have seen only a part."""
+    ended = (fact for fact in await store.load(session) if isinstance(fact, facts.CallEnded) and fact.id == call_id)
+    return next((whole_text(fact.result) for fact in ended), None)

@@ -1,0 +1,37 @@
+"""Where the calls of a run are made."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from callgate.calls.environment import CallEnvironment
+from callgate.calls.nested import NestedCalls
+from callgate.calls.slots import Slots
+from callgate.run.context import RunContext
+
+__all__ = ["call_environment"]
+
+
+def call_environment(run: RunContext) -> CallEnvironment:
+    """Where the calls of a run are made: with its tools and guard, one question and one ordered call at a time."""
+    config = run.config
+    nested = NestedCalls(
+        always=lambda: run.always,
+        journal=partial(run.journal, durable=True),
+        emit=run.emit,
+        fail=run.cancellation.fail,
+    )
+    return CallEnvironment(
+        executor=config.executor,
+        guard=config.guard,
+        limits=config.limits,
+        session=run.session.id,
+        ask=config.ask,
+        asking=asyncio.Lock(),
+        lane=Slots(1),
+        places=Slots(config.limits.parallel),
+        scope_of=nested.scope_of,
+        person=run.person,
+        spans=run.spans,
+    )

@@ -1,0 +1,153 @@
+"""How a run begins: what was asked for comes in, the first facts go out.
+
+Everything that may be refused is refused here, before any of it is a fact.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from typing import Any
+
+from callgate.content.prompt import Prompt, user_content
+from callgate.errors import UsageError
+from callgate.events import Notice
+from callgate.history.repair import repaired
+from callgate.machine import facts
+from callgate.permission.approval import Approval
+from callgate.run.arguments import usable_history
+from callgate.run.context import RunContext
+from callgate.run.idempotency import IdempotencyKey
+from callgate.run.output import Output, output_of
+from callgate.types import CallRecord, ToolChoice
+
+__all__ = ["NOTHING_TO_DO", "RunRequest", "new_request", "open_run"]
+
+NOTES_MAX = 20
+"""Repairs of a history that are reported one by one."""
+NOTHING_TO_DO = "there is nothing to go on with: the conversation waits for the user, so pass a prompt"
+
+
+@dataclass(frozen=True, slots=True)
+class RunRequest:
+    """What somebody asked of a gate."""
+
+    prompt: Prompt | None
+    session: str | None
+    history: Iterable[Mapping[str, Any]] | None
+    tool_choice: ToolChoice
+    answers: Mapping[str, Approval]
+    output: Output | None = None
+    """What the run must come to."""
+    idempotency: IdempotencyKey | None = None
+
+
+def new_request(
+    prompt: Prompt | None,
+    session: str | None,
+    history: Iterable[Mapping[str, Any]] | None,
+    tool_choice: ToolChoice,
+    answers: Mapping[str, Approval] | None,
+    output: Any,
+    idempotency: IdempotencyKey | None = None,
+) -> RunRequest:
+    """What somebody asks of a gate, if a run can begin like that.
+
+    Raises:
+        UsageError: the prompt, the history or the output is nothing that can be used, or two of them exclude each other.
+    """
+    contents = None if history is None else usable_history(history)
+    if answers and prompt is not None:
+        raise UsageError(
+            "answers= goes on with a paused run, and a prompt begins another one: pass the answers first, with prompt=None"
+        )
+    if answers and history is not None:
+        raise UsageError("answers= goes on with a paused run, and history= replaces it: pass one of them")
+    must_fit = None if output is None else output_of(output)
+    return RunRequest(prompt, session, contents, tool_choice, answers or {}, must_fit, idempotency)
+
+
+async def open_run(run: RunContext, request: RunRequest) -> None:
+    """Take in how the run was asked for, and report what a person should know before it begins."""
+    machine, known = run.machine, run.declared.known
+    first: list[facts.Fact] = []
+    started: Set[str] = frozenset()
+    answers = _answers(run, request.answers)
+    if machine.phase in ("asking", "calling", "checking"):
+        # Whoever was at work on this session is not any more: this run holds its lock.
+        first.append(facts.Recovered())
+        started = {record.call.id for record in machine.open_calls if record.state == "started"}
+    if (machine.tools, machine.names) != (known.tools, known.names):
+        first.append(facts.ToolsKnown(tools=known.tools, names=known.names, at_s=time.time()))
+    notices = run.config.declarer.complaints(run.declared)
+    if not run.session.is_reported:
+        run.session.is_reported = True
+        notices += [Notice("journal_damaged", problem, "warning") for problem in machine.quarantined[:NOTES_MAX]]
+    if request.history is not None:
+        contents, notes = repaired(request.history)
+        first.append(facts.HistoryGiven(contents=contents))
+        notices += [Notice("history_repaired", note, "warning") for note in notes[:NOTES_MAX]]
+    first += _beginning(run, request)
+    settled = await run.journal(*first)
+    run.has_begun = True
+    for notice in notices:
+        await run.emit(notice)
+    await run.report(settled)
+    for notice in _recovery_notices(started, [*settled, *machine.open_calls]):
+        await run.emit(notice)
+    await run.note(*answers)
+
+
+def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
+    """The fact by which a run begins, unless one goes on."""
+    machine, session = run.machine, run.session.id
+    key = None if request.idempotency is None else request.idempotency.check(machine, session)
+    if request.prompt is None and (machine.phase not in ("idle", "done") or request.answers):
+        if request.output is not None and machine.run.output is None:
+            raise UsageError(f"the run of session {session!r} was begun without output=: go on without it")
+        return []
+    if request.prompt is None and request.history is None and machine.is_users_turn:
+        raise UsageError(NOTHING_TO_DO)  # Before it is journalled: what the last run came to can still be loaded.
+    return [
+        facts.RunStarted(
+            content=None if request.prompt is None else user_content(request.prompt),
+            tool_choice=request.tool_choice,
+            limits=run.config.limits,
+            output=None if request.output is None else request.output.schema,
+            request=key,
+            at_s=time.time(),
+        )
+    ]
+
+
+def _answers(run: RunContext, answers: Mapping[str, Approval]) -> list[facts.ApprovalAnswered]:
+    """The facts of answers to what a paused session waits for."""
+    session = run.session.id
+    awaiting = {record.call.id: record.call for record in run.machine.open_calls if record.state == "awaiting"}
+    if unknown := [call_id for call_id in answers if call_id not in awaiting]:
+        raise UsageError(
+            f"session {session!r} waits for no answer to {', '.join(map(repr, unknown))}; "
+            f"it waits for {', '.join(map(repr, awaiting)) or 'none'}"
+        )
+    return [run.config.guard.answer(awaiting[call_id], answer) for call_id, answer in answers.items()]
+
+
+def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:
+    """What became of the calls that were running when the process before this one died."""
+    state_of = {record.call.id: (record.call.name, record.state) for record in records if record.call.id in started}
+    unknown = [name for name, state in state_of.values() if state == "unknown"]
+    again = [name for name, state in state_of.values() if state in ("proposed", "allowed")]
+    if unknown:
+        yield Notice(
+            "outcome_unknown",
+            f"The process stopped while {_listed(unknown)} ran: whether that had its effect is not known, and it is not "
+            "run again.",
+            "warning",
+        )
+    if again:
+        yield Notice("run_again", f"The process stopped while {_listed(again)} ran; that is safe to repeat, and runs again.")
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(repr(name) for name in names)

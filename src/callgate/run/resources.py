@@ -1,0 +1,161 @@
+"""What a gate and the gates derived from it share: sessions, the thread of `run_sync`, and connections while they are used.
+
+Users come and go; the last one closes what was opened. This file runs nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from callgate.errors import UsageError
+from callgate.run.config import GateConfig
+from callgate.run.sessions import Session, Sessions
+from callgate.store import Lease, Store
+from callgate.sync import BlockingPortal, fork_safe_lock
+
+if TYPE_CHECKING:
+    from callgate.mcp.host import Elicit
+
+__all__ = ["Resources", "check_event_loop"]
+
+_COUNTS = fork_safe_lock()
+"""Held while users are counted."""
+
+
+class Resources:
+    """The connections of one model, of the tools and of the store, with a count of their users.
+
+    Gates derived with another model have a `Resources` of their own; its users are users of the first one too, so that the
+    store is closed, and the thread ended, only when none of the gates is in use.
+    """
+
+    def __init__(self, config: GateConfig, elicit: Elicit | None, first: Resources | None = None) -> None:
+        self.elicit = elicit
+        """Who answers questions of MCP servers: they look for it in the owners of their connection, which this is."""
+        self.portal: BlockingPortal = BlockingPortal() if first is None else first.portal
+        self.sessions: Sessions = Sessions() if first is None else first.sessions
+        self.users = 0
+        self._first = first
+        self._config = config
+
+    def derive(self, config: GateConfig) -> Resources:
+        """Return the resources of a gate that differs by this configuration."""
+        if config.model is self._config.model:
+            return self
+        return Resources(replace(config, owns_store=False), self.elicit, self._first or self)
+
+    @property
+    def store(self) -> Store:
+        """Where the sessions are kept."""
+        return self._config.store
+
+    # Use ------------------------------------------------------------------------------------------------------------------
+
+    async def acquire(self, session_id: str | None) -> tuple[Session, Lease]:
+        """Acquire a session, with the tools started: they live as long as a run, or as long as the gate is entered.
+
+        Raises:
+            SessionBusy: another process holds the session.
+            UsageError: there is no event loop, or the caller is part of a run of the session.
+        """
+        check_event_loop()
+        self.enter()
+        try:
+            if self._config.executor.is_live:
+                await self.start_tools()
+            wait_s = self._config.limits.session_wait_s
+            return await self.sessions.acquire(session_id, self._config.store, wait_s=wait_s)
+        except BaseException:
+            await self.leave()
+            raise
+
+    async def release(self, session: Session, lease: Lease) -> None:
+        """Release a session."""
+        try:
+            await self.sessions.release(session, lease, self._config.store)
+        finally:
+            await self.leave()
+
+    @contextlib.asynccontextmanager
+    async def session(self, session_id: str) -> AsyncGenerator[tuple[Session, Lease]]:
+        """A session to read or to write to, beside a run of it or by itself."""
+        session = self.sessions.get(session_id)
+        run = None if session is None else session.run
+        if session is not None and run is not None:
+            yield session, run.lease
+            return
+        session, lease = await self.acquire(session_id)
+        try:
+            yield session, lease
+        finally:
+            await self.release(session, lease)
+
+    @contextlib.asynccontextmanager
+    async def in_use(self) -> AsyncGenerator[None]:
+        """One user more, with the tools started."""
+        check_event_loop()
+        self.enter()
+        try:
+            await self.start_tools()
+            yield
+        finally:
+            await self.leave()
+
+    async def start_tools(self) -> None:
+        """Start the tools that must be started; they are stopped when nobody uses these resources any more."""
+        await self._config.executor.start_tools(self)
+
+    # Users ----------------------------------------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """Count one user more."""
+        with _COUNTS:
+            for resources in self._all():
+                resources.users += 1
+
+    async def leave(self) -> None:
+        """Count one user less; the last one closes what was opened."""
+        for resources in self.count_down():
+            await resources.close_connections()
+
+    def count_down(self) -> list[Resources]:
+        """Count one user less, and return the resources that nobody uses any more."""
+        with _COUNTS:
+            for resources in self._all():
+                resources.users -= 1
+            return [resources for resources in self._all() if resources.users == 0]
+
+    async def close_connections(self) -> None:
+        """Close the connections of the model and of the tools, and the store if the gate has opened it."""
+        await self._config.executor.stop_tools(self)
+        await self._config.aclose()
+
+    def close(self, unused: Iterable[Resources]) -> None:
+        """Close connections from sync code, and the thread unless a gate that this one was derived from is in use."""
+        if self.portal.is_open:
+            for resources in unused:
+                self.portal.run(resources.close_connections())
+            if self._first is None or not self._first.users:
+                self.portal.close()
+
+    def _all(self) -> list[Resources]:
+        return [self] if self._first is None else [self, self._first]
+
+
+def check_event_loop() -> None:
+    """Raise an error that says what to do where asyncio does not run, as under trio.
+
+    Raises:
+        UsageError: there is no event loop of asyncio.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise UsageError(
+            "callgate runs on asyncio, and no event loop of it runs here: use asyncio, or anyio with "
+            "backend='asyncio'; sync code, and trio in a worker thread, use gate.run_sync(...)"
+        ) from None

@@ -1,0 +1,60 @@
+"""What can be changed in a session beside its runs: lasting answers, its title, the length of its history."""
+
+from __future__ import annotations
+
+from callgate.errors import UsageError
+from callgate.machine import facts
+from callgate.run.config import GateConfig
+from callgate.run.context import RunContext
+from callgate.run.model_turn import ModelTurn
+from callgate.run.resources import Resources
+from callgate.store.protocol import TITLE_CHARS_MAX
+from callgate.types import SessionRule
+
+__all__ = ["compact", "rename", "revoke", "session_rules"]
+
+
+async def session_rules(resources: Resources, session: str) -> list[SessionRule]:
+    """The lasting answers that a session goes by."""
+    async with resources.session(session) as (known, _):
+        return list(known.machine.always.values())
+
+
+async def revoke(resources: Resources, session: str, rule: str | None) -> int:
+    """Revoke a lasting answer by its id, or all of them; return how many."""
+    async with resources.session(session) as (known, lease):
+        revoked = [held for held in known.machine.always if rule in (None, held)]
+        if revoked:
+            await known.journal(resources.store, lease, [facts.AlwaysRevoked(rule=rule)])
+        return len(revoked)
+
+
+async def rename(resources: Resources, session: str, title: str) -> str:
+    """Give a session a title, shortened to one line; return it.
+
+    Raises:
+        UsageError: there is no such session, or the title says nothing.
+    """
+    title = " ".join(title.split())[:TITLE_CHARS_MAX]
+    if not title:
+        raise UsageError("the title is empty: say what the session is to be called")
+    async with resources.session(session) as (known, lease):
+        if not known.position:
+            raise UsageError(f"there is no session {session!r}")
+        await known.journal(resources.store, lease, [facts.Renamed(title=title)])
+    return title
+
+
+async def compact(config: GateConfig, resources: Resources, session: str) -> int:
+    """Shorten the history of a session; return how many contents were left out.
+
+    Raises:
+        UsageError: a run of the session is not over.
+    """
+    async with resources.session(session) as (known, lease):
+        if known.run is not None or known.machine.phase not in ("idle", "done"):
+            raise UsageError(f"session {session!r} is in the middle of a run: let that end first")
+        dropped = known.machine.conversation.cut_for(0)
+        if dropped:
+            await ModelTurn(RunContext(config, known, lease, None)).compact(dropped)
+        return dropped

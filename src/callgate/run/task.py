@@ -1,0 +1,71 @@
+"""A run in a task of its own: whoever waits for it may be cancelled in any way, and the run still ends in good order.
+
+Cancel scopes cancel again and again whatever waits inside of them (anyio, Starlette, MCP servers); a run that was cut short
+like that would leave calls without results. So the run is not inside: it is asked to stop, and waited for.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, TypeVar
+
+__all__ = ["RunTask"]
+
+T = TypeVar("T")
+
+
+class RunTask(Generic[T]):
+    """The task of one run.
+
+    Args:
+        work: The run. It is given this object, to say in `stop` how it can be stopped in good order once it has begun.
+    """
+
+    def __init__(self, work: Callable[[RunTask[T]], Coroutine[Any, Any, T]]) -> None:
+        self.stop: Callable[[], object] | None = None
+        """Stops the run in good order; until there is one, the task is cancelled."""
+        self._task = asyncio.get_running_loop().create_task(work(self))
+
+    def add_done_callback(self, callback: Callable[[object], object]) -> None:
+        """Call this when the run is over."""
+        self._task.add_done_callback(callback)
+
+    async def wait(self) -> T:
+        """Wait for what the run comes to. Cancelling the wait stops the run; it is over when this raises."""
+        if await self._ended(is_cancelled=False):
+            self._look()
+            raise asyncio.CancelledError
+        return self._task.result()
+
+    async def cancel(self) -> None:
+        """Stop the run, and wait until it is over."""
+        if not self._task.done():
+            self._cancel()
+        if await self._ended(is_cancelled=True):
+            raise asyncio.CancelledError
+        self._look()
+
+    async def _ended(self, *, is_cancelled: bool) -> bool:
+        """Wait until the run is over, whatever happens to this task; return whether that was cancelled meanwhile."""
+        interrupted = False
+        while not self._task.done():
+            try:
+                await asyncio.wait({self._task})
+            except asyncio.CancelledError:
+                interrupted = True
+                if not is_cancelled:
+                    is_cancelled = True
+                    self._cancel()
+        return interrupted
+
+    def _look(self) -> None:
+        """Look at how the run ended, or asyncio complains that nobody did."""
+        if not self._task.cancelled():
+            self._task.exception()
+
+    def _cancel(self) -> None:
+        if self.stop is None:
+            self._task.cancel()
+        else:
+            self.stop()

@@ -1,0 +1,86 @@
+"""Whatever a program passes as tools -> runnables: functions, toolsets, tools of other frameworks.
+
+Sync functions run in threads of their own, so that one that never returns holds up neither the loop nor the end of the
+program.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
+from callgate.errors import ToolNotDeclarable
+from callgate.foreign import adopted
+from callgate.threads import THREADS
+from callgate.tools.toolsets import Runnable, Toolset
+from callgate.types import Limits, ToolContext
+
+__all__ = ["FunctionRunner", "adopt", "runnables_of"]
+
+
+def adopt(tools: Iterable[object], limits: Limits) -> tuple[object, ...]:
+    """The tools, those of other frameworks as ours."""
+    return tuple(item if (ours := adopted(item, limits)) is None else ours for item in tools)
+
+
+def runnables_of(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
+    """The tools as runnables.
+
+    Raises:
+        ToolNotDeclarable: something is no tool.
+    """
+    for item in tools:
+        if isinstance(item, Runnable):
+            yield item
+        elif isinstance(item, Toolset):
+            yield from item.runnables()
+        elif isinstance(item, FunctionTool) or callable(item):
+            yield _function_runner(item if isinstance(item, FunctionTool) else function_tool(item), limits)
+        else:
+            raise ToolNotDeclarable(f"{item!r} is not a tool: pass a function, or an object that offers tools")
+
+
+def _function_runner(tool: FunctionTool, limits: Limits) -> Runnable:
+    if tool.isolation != "process":
+        return FunctionRunner(tool, limits)
+    from callgate.workers.isolated import IsolatedFunction  # Few programs have one, and all would pay for the import.
+
+    return IsolatedFunction(tool)
+
+
+class FunctionRunner:
+    """Runs a Python function: on the loop if it is async or asks for it, in a thread otherwise."""
+
+    def __init__(self, tool: FunctionTool, limits: Limits) -> None:
+        self.definition = tool.definition
+        self._tool = tool
+        self._abandoned_max = limits.abandoned_threads
+
+    def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
+        """What the function's own types refuse, beyond its schema."""
+        try:
+            self._tool.bind(args, None)
+        except ArgumentsInvalid as error:
+            return error.problems
+        return ()
+
+    async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
+        """Calls the function with its declared types. The items of a generator become a list."""
+        positional, named = self._tool.bind(args, context)
+        call = functools.partial(self._tool.fn, *positional, **named)
+        if self._tool.is_async:
+            value = call()
+        elif self._tool.run_in == "loop":
+            await asyncio.sleep(0)  # It holds the loop from here on; whoever shows that it has started comes first.
+            value = call()
+        else:
+            value = await THREADS.run(call, abandoned_max=self._abandoned_max)
+        if inspect.isawaitable(value):
+            value = await value
+        if inspect.isasyncgen(value):
+            return [item async for item in cast("AsyncIterator[Any]", value)]
+        return value

@@ -1,0 +1,50 @@
+"""What a tool's own code says of a call before it runs: problems with its arguments, and a preview. Nothing is raised."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from callgate import user_code
+from callgate.strict_json import without_surrogates
+from callgate.threads import error_sentence
+from callgate.tools.toolsets import Runnable
+
+__all__ = ["preview_of", "problems_of"]
+
+logger = logging.getLogger("callgate.tools")
+
+PREVIEW_S = 5.0
+PREVIEW_CHARS_MAX = 100_000
+
+
+def problems_of(tool: Runnable, args: Mapping[str, Any]) -> Sequence[str]:
+    """What the types and validators of a tool say of arguments that fit its schema."""
+    outcome = user_code.call(lambda: tool.problems(args))
+    if outcome.error is None:
+        return outcome.value or ()
+    logger.error("checking the arguments of %r failed", tool.definition.name, exc_info=outcome.error)
+    return (without_surrogates(error_sentence(outcome.error)),)
+
+
+async def preview_of(tool: Runnable, args: Mapping[str, Any]) -> str | None:
+    """What a checked call would change, if its tool can say: a coroutine `preview(args)` of the runnable."""
+    offer = getattr(tool, "preview", None)
+    if offer is None:
+        return None
+
+    async def previewed() -> str | None:
+        async with asyncio.timeout(PREVIEW_S):
+            text = await offer(dict(args))
+        return None if text is None else without_surrogates(str(text))
+
+    outcome = await user_code.call_async(previewed)
+    if outcome.error is not None:
+        # Only a help for whoever is asked: the question stands without it.
+        logger.error("the preview of %r failed", tool.definition.name, exc_info=outcome.error)
+    text = outcome.value
+    if text is None or len(text) <= PREVIEW_CHARS_MAX:
+        return text
+    return f"{text[:PREVIEW_CHARS_MAX]}\n... {len(text) - PREVIEW_CHARS_MAX} more characters are not shown"

@@ -1,0 +1,65 @@
+"""The one place that calls code of the user's: tools, validators, approve, hooks, previews, exporters, callbacks.
+
+A callable comes in, an `Outcome` goes out: its value, or whatever it raised. `KeyboardInterrupt`, `SystemExit` and a
+cancellation of the user's own making are outcomes too; only a cancellation of the task that waits here goes through. What an
+outcome means is for the caller to say.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar, cast
+
+__all__ = ["Outcome", "call", "call_async"]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[T]):
+    """What came of a call of user code: a value, or an error."""
+
+    value: T | None = None
+    error: BaseException | None = None
+
+    @property
+    def exception(self) -> Exception | None:
+        """The error as one that may travel through an event loop: what would end the program becomes a `RuntimeError`."""
+        if self.error is None or isinstance(self.error, Exception):
+            return self.error
+        raised = RuntimeError(f"{type(self.error).__name__} was raised: {self.error}".removesuffix(": "))
+        raised.__cause__ = self.error
+        return raised
+
+
+def call(work: Callable[[], T]) -> Outcome[T]:
+    """Call user code that is not async."""
+    try:
+        return Outcome(work())
+    except BaseException as error:
+        return Outcome(error=error)
+
+
+async def call_async(work: Callable[[], Awaitable[T] | T]) -> Outcome[T]:
+    """Call user code that may be async, and wait for it.
+
+    Raises:
+        CancelledError: the task that waits here is cancelled.
+    """
+    try:
+        value: Any = work()
+        if inspect.isawaitable(value):
+            value = await value
+        return Outcome(cast("T", value))
+    except GeneratorExit:
+        raise  # The event loop is gone, and nobody waits here any more.
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
+        return Outcome(error=error)  # Something that the user's code waited for was cancelled, not this task.
+    except BaseException as error:
+        return Outcome(error=error)

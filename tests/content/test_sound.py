@@ -1,0 +1,273 @@
+"""Results that tools make themselves and arguments that people edit: whatever they hold, they can be journalled and sent."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from callgate import Media, strict_json
+from callgate.content.json_safe import Encoder, is_small
+from callgate.content.response import is_longer, to_function_response, whole_text
+from callgate.content.sound import ENCODED_BYTES_MIN, plain_json, sound_args, sound_result
+from callgate.errors import UsageError
+from callgate.history.conversation import Conversation
+from callgate.history.repair import validate
+from callgate.machine.codec import decode, encode
+from callgate.machine.facts import CallEnded, NestedCall
+from callgate.types import FunctionCall, ToolResult
+
+CALL = FunctionCall(name="f", id="c1")
+
+
+def made(**fields: Any) -> Any:
+    return ToolResult(**{"call_id": "other", "name": "g", "status": "finished", **fields})
+
+
+def test_a_plain_value_becomes_a_finished_result() -> None:
+    result = sound_result({"at": date(2024, 1, 2), "n": math.nan}, call=CALL, duration_s=1.5)
+    assert result == ToolResult(
+        call_id="c1",
+        name="f",
+        status="finished",
+        value={"at": "2024-01-02", "n": "NaN"},
+        notes=("Numbers that are not finite are written as text.",),
+        duration_s=1.5,
+    )
+
+
+def test_a_result_that_a_tool_made_belongs_to_its_call_and_its_value_is_json() -> None:
+    result = sound_result(made(value={"a": {2, 1}, "b": object()}, notes=("n",), duration_s=2), call=CALL)
+    assert (result.call_id, result.name, result.status, result.duration_s) == ("c1", "f", "finished", 2.0)
+    assert result.value == {"a": [1, 2], "b": {"unserialisable": "builtins.object"}}
+    assert result.notes[0] == "n"
+
+
+@pytest.mark.parametrize(
+    ("status", "shown"),
+    [("success", "success"), ("", ""), (None, ""), (5, "5"), (["finished"], '["finished"]'), ("fin\ud800", "fin\ufffd")],
+)
+def test_an_unknown_status_is_a_failure_that_names_it(status: Any, shown: str) -> None:
+    result = sound_result(made(status=status, value=1, error="Why."), call=CALL)
+    assert (result.status, result.value, result.is_error) == ("failed", None, True)
+    known = "finished, failed, denied, timed_out, cancelled, unknown"
+    assert result.error == f"The tool gave a result with the status {shown!r}, which is none of {known}. Why."
+
+
+def test_an_error_without_a_sentence_gets_one_and_one_beside_a_value_is_a_note() -> None:
+    assert sound_result(made(status="failed"), call=CALL).error == "The tool failed without saying why."
+    assert sound_result(made(status="timed_out", error=KeyError("x")), call=CALL).error == "KeyError: 'x'"
+    assert sound_result(made(status="failed", error={"code": 5}), call=CALL).error == '{"code":5}'
+    finished = sound_result(made(value=1, error="half of it failed"), call=CALL)
+    assert (finished.value, finished.error) == (1, None)
+    assert finished.notes == ("The tool also reported an error: half of it failed",)
+
+
+@pytest.mark.parametrize(
+    ("notes", "kept"),
+    [
+        ("one", ("one",)),
+        (["a", 5, None, "b\ud800"], ("a", "5", "b\ufffd")),
+        (None, ()),
+        (5, ("5",)),
+        ({"a": 1}, ('{"a":1}',)),
+    ],
+)
+def test_notes_are_texts(notes: Any, kept: tuple[str, ...]) -> None:
+    assert sound_result(made(notes=notes), call=CALL).notes == kept
+
+
+def test_media_that_cannot_be_sent_are_left_out_with_a_note() -> None:
+    good = {"inlineData": {"mimeType": "image/png", "data": "QQ=="}}
+    odd: Any = [good, Media(data=b"A", mime_type="a/b\ud800"), {"inline_data": {"mime_type": "a/b", "data": b"A"}}]
+    bad: Any = [
+        5,
+        None,
+        {"text": "a"},
+        {"inlineData": "x"},
+        {"inlineData": {"data": "QQ=="}},
+        Media(data="A", mime_type="a/b"),
+    ]  # pyright: ignore
+    result = sound_result(made(media=[*odd, *bad]), call=CALL)
+    assert [part["inlineData"]["mimeType"] for part in result.media] == ["image/png", "a/b\ufffd", "a/b"]
+    assert result.media[2]["inlineData"]["data"] == "QQ=="
+    assert result.notes == ("6 media item(s) that cannot be sent were left out.",)
+
+
+def test_what_was_found_to_be_json_is_not_looked_through_again() -> None:
+    value = {"a": [1]}
+    first = sound_result(value, call=CALL)
+    assert sound_result(first, call=CALL).value is first.value
+    assert first.known_json is not None
+    assert first.known_json.encoded is None
+    long = sound_result(["x" * 100] * 1_000, call=CALL)
+    assert long.known_json is not None
+    assert long.known_json.encoded == strict_json.dump(long.value)
+    assert len(long.known_json.encoded) > ENCODED_BYTES_MIN
+    assert plain_json("x" * ENCODED_BYTES_MIN * 2).encoded is None  # A text is quickly encoded.
+
+
+ROWS = [{"id": number, "name": f"row {number}"} for number in range(10_000)]
+
+
+def test_a_value_that_is_known_to_be_json_is_neither_walked_nor_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    result = sound_result(ROWS, call=CALL)
+    dumped: list[Any] = []
+    dump = strict_json.dump
+
+    def refuse(*_: Any) -> Any:
+        raise AssertionError("the value was walked")
+
+    monkeypatch.setattr(Encoder, "encode", refuse)
+    monkeypatch.setattr(strict_json, "dump", lambda value: dumped.append(value) or dump(value))
+    assert is_longer(result, 40_000)
+    part = to_function_response(CALL, result)
+    line = encode(CallEnded(id="c1", result=result))
+    assert len(whole_text(result)) > 250_000
+    assert max(len(str(value)) for value in dumped) < 1_000
+    again = decode(line)
+    assert again == CallEnded(id="c1", result=result)
+    assert isinstance(again, CallEnded)
+    assert to_function_response(CALL, again.result) == part  # Nor is one that was read from the journal.
+
+
+def test_a_result_with_another_value_is_looked_at_anew() -> None:
+    result = replace(sound_result(ROWS, call=CALL), value=[math.nan])
+    assert result.known_json is None
+    assert to_function_response(CALL, result)["functionResponse"]["response"]["result"] == ["NaN"]
+    assert not is_longer(result, 100)
+
+
+def test_a_long_value_in_a_nested_call_is_written_as_any() -> None:
+    fact = NestedCall(parent="p", id="c1", name="f", args={"a": 1}, result=sound_result(ROWS, call=CALL), at_s=1.0)
+    assert decode(encode(fact)) == fact
+    assert json.loads(encode(fact))["result"]["value"] == ROWS
+
+
+@pytest.mark.parametrize(
+    ("value", "small"),
+    [
+        (None, True),
+        ({"a": [1, 2.5, "x", (True, None)], 5: date(2024, 1, 1), "p": Path("a"), "b": b"x"}, True),
+        ([0] * 1_999, True),
+        ([0] * 2_001, False),
+        ([[[0] * 500] * 2] * 2, False),
+        ("x" * 200_001, False),
+        (iter([1]), False),
+        ({"a": Media(data=b"", mime_type="a/b")}, False),
+        (object(), False),
+        ({"a": {1, 2}}, False),
+    ],
+    ids=range(10),
+)
+def test_a_small_value_is_known_without_encoding_it(value: Any, small: bool) -> None:
+    assert is_small(value) is small
+
+
+def test_looking_at_a_value_uses_nothing_up_and_comes_to_an_end() -> None:
+    items = iter([1])
+    assert not is_small([items])
+    assert list(items) == [1]
+    around: list[Any] = []
+    around.append(around)
+    assert not is_small(around)
+
+
+class Odd:
+    def __str__(self) -> str:
+        raise RuntimeError("no")
+
+
+_HALF = st.sampled_from(["\ud800", "a\udfff"])
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3) | _HALF | st.binary(max_size=3)
+    | st.builds(object) | st.builds(Odd) | st.dates() | st.decimals() | st.builds(lambda: ValueError("\ud800"))
+    | st.builds(lambda kind: Media(data=b"A", mime_type=kind), st.sampled_from(["a/b", "\ud800", 5]))
+    | st.just({"inlineData": {"mimeType": "a/b", "data": "QQ=="}}),
+    lambda inner: st.lists(inner, max_size=3)
+    | st.tuples(inner, inner)
+    | st.dictionaries(st.text(max_size=3) | _HALF | st.integers() | st.just("$ref"), inner, max_size=3)
+    | st.builds(lambda item: iter([item]), inner),
+    max_leaves=8,
+)  # fmt: skip
+
+
+@settings(max_examples=500, deadline=None)
+@given(
+    st.builds(
+        made,
+        value=anything,
+        status=st.sampled_from(["finished", "failed", "denied", "timed_out", "cancelled", "unknown", "success"]) | anything,
+        error=anything,
+        notes=anything,
+        media=anything,
+        duration_s=anything,
+    )
+    | anything
+)
+def test_whatever_a_tool_returns_can_be_journalled_and_answered(returned: Any) -> None:
+    result = sound_result(returned, call=CALL)
+    fact = CallEnded(id="c1", result=result)
+    assert decode(encode(fact)) == fact
+    assert result.is_error is (result.error is not None)
+    assert not result.is_error or result.value is None
+    talk = Conversation([{"role": "user", "parts": [{"text": "a"}]}])
+    talk.add_model({"role": "model", "parts": [{"functionCall": {"name": "f"}}]})
+    talk.add_responses([to_function_response(CALL, result)])
+    assert validate(talk.contents, sendable=True) == []
+
+
+# --- arguments -----------------------------------------------------------------------------------------------------------
+
+
+def test_arguments_that_are_json_come_back_and_near_misses_are_put_right() -> None:
+    given = {"a": [1, 2.5, None, True, {"b": "é"}], "t": (1, 2), "h": "x\ud800", "\udc00": {}}
+    assert sound_args(given) == {"a": [1, 2.5, None, True, {"b": "é"}], "t": [1, 2], "h": "x\ufffd", "\ufffd": {}}
+
+
+@pytest.mark.parametrize(
+    ("args", "why"),
+    [
+        ({"path": Path("/a")}, "'path' is a value of the type 'PosixPath'"),
+        ({"rows": [1, {"when": date(2024, 1, 1)}]}, r"'rows\[1\].when' is a value of the type 'date'"),
+        ({"a": {1}}, "'a' is a value of the type 'set'"),
+        ({"a": math.nan}, "'a' is a number that is not finite"),
+        ({"a": Decimal(1)}, "'a' is a value of the type 'Decimal'"),
+        ({"a": b"x"}, "'a' is a value of the type 'bytes'"),
+        ({"a": {5: 1}}, "'a' is an object with a key of the type 'int'"),
+        ({5: 1}, "they are an object with a key of the type 'int'"),
+        ([1], "must be a dict, not 'list'"),
+        (None, "must be a dict, not 'NoneType'"),
+    ],
+)
+def test_arguments_that_are_not_json_are_refused_with_their_place(args: Any, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        sound_args(args)
+
+
+def test_arguments_that_have_no_end_are_refused() -> None:
+    around: dict[str, Any] = {}
+    around["a"] = around["b"] = around
+    with pytest.raises(UsageError, match="nested deeper than 100 levels"):
+        sound_args(around)
+    with pytest.raises(UsageError, match="more than 100,000 values"):
+        sound_args({"a": [0] * 100_001})
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.dictionaries(st.text(max_size=3) | _HALF | st.integers(), anything, max_size=3))
+def test_any_arguments_are_json_or_refused(args: Any) -> None:
+    try:
+        plain = sound_args(args)
+    except UsageError:
+        return
+    assert strict_json.is_sound(plain)
+    assert sound_args(plain) == plain
