@@ -283,3 +283,22 @@ def test_an_error_of_a_gateway_that_is_a_sentence_is_told(status: int, kind: typ
             await gate.run("Go.")
 
     asyncio.run(story())
+
+
+def test_runs_of_a_gate_that_is_not_entered_share_a_connection_and_the_loop_closes_it_in_the_end() -> None:
+    closed: list[bool] = []
+
+    async def story() -> None:
+        async with FakeGemini(["Hello."] * 5) as fake:
+            surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
+            model = GeminiModel(MODEL, surface=surface)
+            gate = Gate(model)
+            for _ in range(5):
+                assert (await gate.run("Go.")).text == "Hello."
+            assert fake.connections == 1
+            (pool,) = model._client._http.sender._pools.values()
+            (connection,) = pool.direct()._idle
+            connection.socket._inbox.closed.add_done_callback(lambda _: closed.append(True))
+
+    asyncio.run(story())
+    assert closed == [True]

@@ -291,13 +291,11 @@ class Attempt:
             async with asyncio.timeout_at(min(self._loop.time() + within_s, self._deadline)):
                 return await auth
         except TimeoutError:
-            is_late = self._loop.time() >= self._deadline
-            raise (self._late() if is_late else _too_late(f"no credentials came within {within_s:g} s")) from None
+            raise (self._late() if self._is_late else _too_late(f"no credentials came within {within_s:g} s")) from None
 
     def _not_begun(self, error: TimeoutError, within_s: float) -> _Failed:
         """What was late before an answer began."""
-        assert self._loop is not None
-        if self._loop.time() >= self._deadline:
+        if self._is_late:
             return self._late()
         if isinstance(error, SendTimeout):
             return _too_late(f"the server took nothing of the request for {self._limits.idle_s:g} s")
@@ -332,6 +330,11 @@ class Attempt:
             (error for error in map(self._dialect.error_in, chunks) if error is not None), {"message": f"HTTP {status}"}
         )
 
+    @property
+    def _is_late(self) -> bool:
+        # Timers may ring a little early, and uvloop counts milliseconds.
+        return self._loop is not None and self._loop.time() >= self._deadline - 0.01
+
     def _late(self) -> _Failed:
         return _too_late(f"the answer was not complete within {self._limits.total_s:g} s")
 
@@ -342,7 +345,7 @@ class Attempt:
         if isinstance(error, _Failed):
             return error.failure
         if isinstance(error, TimeoutError) or type(error).__name__ in ("ReadTimeout", "WriteTimeout"):
-            if self._loop is not None and self._loop.time() >= self._deadline:
+            if self._is_late:
                 return self._late().failure
             waited_s = self._response.idle_s if self._response is not None else None
             return _silent(waited_s or self._limits.idle_s).failure
