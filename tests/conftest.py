@@ -155,8 +155,8 @@ def home() -> ModuleType:
 @pytest.fixture(autouse=True)
 def no_server_is_remembered() -> None:
     """All callers of a process slow down together; its tests are not to: the servers of two of them may get one port."""
-    if (pressure := sys.modules.get("callgate.wire.pressure")) is not None:
-        pressure.forget_all()
+    if (health := sys.modules.get("callgate.wire.endpoint_health")) is not None:
+        health.forget_all()
 
 
 # --- a PostgreSQL server: its own folder, its own port, and its own user where the tests run as root ---------------------

@@ -36,7 +36,9 @@ class Client:
         self.read: list[int] = []
         self.written_bytes = self.read_bytes = 0
 
-    async def chunks(self, model: str, body: bytes, *, stream: bool, tools: list[str]) -> AsyncGenerator[Any, None]:
+    async def chunks(
+        self, model: str, body: bytes, *, stream: bool, tools: list[str], **more: Any
+    ) -> AsyncGenerator[Any, None]:
         self.bodies.append(len(body))
         self.encoded.append(self.written_bytes)
         self.read.append(self.read_bytes)
@@ -168,7 +170,7 @@ def test_a_small_request_leaves_at_once_and_a_large_body_is_not_copied(size: int
     head, body = b"POST / HTTP/1.1\r\n\r\n", b"x" * size
     transport = Transport()
     inbox = SimpleNamespace(pieces=[], has_ended=True, error=None)
-    socket = Socket(transport, inbox)  # pyright: ignore[reportArgumentType]
+    socket = Socket(transport, inbox, None)  # pyright: ignore[reportArgumentType]
     socket.write(head, body)
     assert transport.written == []
     assert asyncio.run(socket.read()) == b""

@@ -295,6 +295,25 @@ def test_a_provider_that_does_nothing_costs_no_spans(monkeypatch: pytest.MonkeyP
     assert telemetry.tracing() is None
 
 
+def test_nothing_but_the_context_of_the_trace_leaves_with_a_request(spans: Callable[[], list[Any]]) -> None:
+    from opentelemetry import baggage, context
+
+    async def story() -> dict[str, str]:
+        async with FakeGemini(["Hello."]) as fake:
+            surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
+            await Gate(GeminiModel("gemini-3.8-flash", surface=surface)).run("Go.")
+            return dict(fake.requests[0].headers)
+
+    token = context.attach(baggage.set_baggage("user.email", "ada@example.com"))
+    try:
+        headers = asyncio.run(story())
+    finally:
+        context.detach(token)
+    assert "traceparent" in headers
+    assert "baggage" not in headers
+    assert "ada" not in str(headers)
+
+
 def test_the_variable_of_opentelemetry_asks_for_content_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(telemetry.CONTENT_VARIABLE, "True")
     assert telemetry._has_content()

@@ -92,9 +92,14 @@ def _tracer_of(trace: Any, provider: Any) -> tuple[Any, Any] | None:
 
 
 def inject(headers: dict[str, str]) -> None:
-    """Adds the context of the current span to the headers of a request, if there is one."""
+    """Adds the context of the current span to the headers of a request, if there is one.
+
+    Nothing but `traceparent` and `tracestate`, whatever the program hands on between its own services: baggage may hold
+    what is nobody else's business.
+    """
     if tracing() is not None:
-        importlib.import_module("opentelemetry.propagate").inject(headers)
+        module = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
+        module.TraceContextTextMapPropagator().inject(headers)
 
 
 class ChatSpan:

@@ -28,7 +28,7 @@ from callgate.run.gate import Gate
 from callgate.testing.fake_gemini import FakeGemini, answer, calls, text, thought
 from callgate.testing.faults import CHAOS_ROWS, FaultStep, chaos
 from callgate.types import Limits, Reply, ToolContext
-from callgate.wire.pressure import Pressure
+from callgate.wire.endpoint_health import EndpointHealth
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 ONE_SEED = os.environ.get("CALLGATE_SEED")
@@ -108,7 +108,7 @@ class Conversation:
                 surface_of(fake),
                 limits=self.limits,
                 clock=clock,
-                pressure=Pressure(clock, dice=random.Random(self.seed)),
+                health=EndpointHealth(clock, dice=random.Random(self.seed)),
                 dice=random.Random(self.seed),
             )
             gate = Gate(GeminiModel("gemini-3.8-flash", client=client), tools=[self.work], limits=self.limits)

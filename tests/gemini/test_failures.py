@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import email.utils
+import errno
+import socket
 import ssl
 from typing import Any
 
@@ -21,7 +23,7 @@ from callgate.errors import (
     ServerUnavailable,
 )
 from callgate.gemini.failures import error_in, failure_of_body
-from callgate.wire.failures import Failure, Sent, failure_of_exception
+from callgate.wire.failures import Failure, Sent, StaleConnection, failure_of_exception
 
 NOW = 1_800_000_000.0
 SENT = Sent(model="gemini-3.8-flash", tools=["git status", "read_file"], size_bytes=12_345)
@@ -86,9 +88,10 @@ def test_the_code_in_the_body_beats_the_status_of_the_response() -> None:
     assert type(of_body(500, code=429).error) is RateLimited
 
 
-def test_only_an_object_under_error_is_an_error() -> None:
+def test_an_object_or_a_sentence_under_error_is_an_error() -> None:
     assert error_in({"error": {"code": 1}}) == {"code": 1}
-    for chunk in ({}, {"error": None}, {"error": "x"}, {"error": []}):
+    assert error_in({"error": "no such route"}) == {"message": "no such route"}
+    for chunk in ({}, {"error": None}, {"error": ""}, {"error": []}):
         assert error_in(chunk) is None
 
 
@@ -226,7 +229,9 @@ def test_messages_are_bounded_and_without_control_characters() -> None:
         (httpx2.LocalProtocolError("Illegal header value"), ProtocolError, False),
         (httpx2.DecodingError("incorrect header check"), ProtocolError, False),
         (httpx2.UnsupportedProtocol("ftp"), ProtocolError, False), (httpx2.InvalidURL("no"), ProtocolError, False),
-        (httpx2.ProxyError("407"), ConnectionLost, True), (ConnectionResetError("reset"), ConnectionLost, True),
+        (httpx2.ProxyError("407 No"), AuthError, False), (httpx2.ProxyError("502 No"), ConnectionLost, True),
+        (StaleConnection("closed"), ConnectionLost, True), (ssl.SSLError(1, "[SSL] bad record mac"), ConnectionLost, True),
+        (ConnectionResetError("reset"), ConnectionLost, True),
         (ssl.SSLCertVerificationError("expired"), ConnectionLost, False), (ssl.SSLEOFError("eof"), ConnectionLost, True),
         (AuthError("no"), AuthError, False), (ProtocolError("cut", retryable=True), ProtocolError, True),
     ],
@@ -239,11 +244,35 @@ def test_every_exception_of_the_network_is_one_error(error: Exception, kind: typ
     assert failure.error.retryable is retry
 
 
-def test_only_a_connection_that_broke_counts_as_perhaps_stale() -> None:
-    assert failure_of_exception(httpx2.ReadError("")).is_broken
-    assert failure_of_exception(httpx2.RemoteProtocolError("Server disconnected without sending a response.")).is_broken
-    assert not failure_of_exception(httpx2.ConnectError("")).is_broken
-    assert not failure_of_exception(httpx2.RemoteProtocolError("illegal chunk header")).is_broken
+def test_exceptions_of_httpx_are_the_same_errors_as_those_of_httpx2() -> None:
+    httpx = pytest.importorskip("httpx")
+    for name in ("ConnectError", "ReadError", "RemoteProtocolError", "ProxyError", "ConnectTimeout", "DecodingError"):
+        ours, theirs = (failure_of_exception(getattr(module, name)("x")) for module in (httpx2, httpx))
+        assert (type(ours.error), ours.retry, ours.is_outage) == (type(theirs.error), theirs.retry, theirs.is_outage)
+
+
+@pytest.mark.parametrize(
+    ("cause", "is_outage"),
+    [
+        (socket.gaierror(-2, "Name or service not known"), False),
+        (OSError(errno.ENETUNREACH, "Network is unreachable"), False),
+        (ConnectionRefusedError(errno.ECONNREFUSED, "Connection refused"), True),
+    ],
+)
+def test_what_is_wrong_with_the_network_here_is_no_outage_of_the_server(cause: OSError, is_outage: bool) -> None:
+    error = httpx2.ConnectError("no")
+    error.__cause__ = cause
+    failure = failure_of_exception(error)
+    assert failure.retry
+    assert failure.is_outage is is_outage
+
+
+def test_a_damaged_record_in_the_middle_of_an_answer_is_a_broken_connection_and_tried_again() -> None:
+    error = httpx2.ReadError("no")
+    error.__cause__ = ssl.SSLError(1, "[SSL: DECRYPTION_FAILED_OR_BAD_RECORD_MAC] decryption failed or bad record mac")
+    failure = failure_of_exception(error)
+    assert "the connection broke" in str(failure.error)
+    assert failure.retry
 
 
 def test_a_certificate_that_is_not_trusted_is_found_behind_other_errors() -> None:

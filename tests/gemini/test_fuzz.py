@@ -38,7 +38,7 @@ from callgate.testing.exchange import JSON_TYPE, SSE_TYPE, Body, Exchange
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fault_row import FaultStep, row
 from callgate.types import Limits
-from callgate.wire.pressure import Pressure
+from callgate.wire.endpoint_health import EndpointHealth
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 ONE_SEED = os.environ.get("CALLGATE_SEED")
@@ -339,7 +339,7 @@ def test_whatever_bytes_come_a_run_ends_and_its_history_is_valid(surface_of: Cal
         step = FaultStep(fault=row("FUZZ", "fuzz", "", partial(send, data)), variant="usual", times=None)
         async with FakeGemini([step], strict=False) as fake:
             client = GeminiClient(
-                surface_of(fake), limits=limits, clock=clock, pressure=Pressure(clock), dice=random.Random(seed)
+                surface_of(fake), limits=limits, clock=clock, health=EndpointHealth(clock), dice=random.Random(seed)
             )
             gate = Gate(GeminiModel("gemini-3.8-flash", client=client), tools=[wx], limits=limits)
             try:

@@ -269,6 +269,15 @@ CASES: dict[str, Case] = {
         ),
         surfaces=("vertex",),
     ),
+    "a cached content that brings its own tools and instruction": Case(
+        tools=(wx,), gate={"system": "Be brief.", "settings": {"cached_content": "cachedContents/1"}},
+        holds={"cachedContent": "cachedContents/1", "tools": None, "toolConfig": None, "systemInstruction": None},
+    ),
+    "a level of thinking for a model that knows numbers": Case(
+        model="gemini-2.5-flash", gate={"settings": {"thinking": "high"}},
+        holds={"generationConfig.thinkingConfig": {"thinkingBudget": 24_576}},
+    ),
+    "headers of one gate": Case(gate={"settings": {"headers": {"X-Gateway": "y"}}}, holds={"headers": None}),
     "computer use beside a function": Case(
         tools=(wx, {"computerUse": {"environment": "ENVIRONMENT_BROWSER"}}),
         model="gemini-2.5-computer-use-preview",
@@ -311,6 +320,11 @@ def test_every_body_is_one_that_google_takes(case: Case, kind: str, streamed: bo
                 assert at(fake.requests[0].json, path) == value, path
 
     bounded(main())
+
+
+def test_a_level_of_thinking_that_a_large_model_does_not_have_is_refused_before_anything_is_sent() -> None:
+    with pytest.raises(UsageError, match="use 'low'"):
+        body_of(BodyBuilder("gemini-3.1-pro-preview", "developer"), settings={"thinking": "minimal"})
 
 
 def test_the_table_holds_every_setting() -> None:
@@ -559,6 +573,7 @@ def test_streamed_arguments_are_asked_for_only_where_they_exist(surface_of: Surf
         ({"safety": "none"}, "use a mapping"),
         ({"labels": {"a": "b"}}, "vertex surface only"),
         ({"extra_body": ["x"]}, "use a mapping"),
+        ({"thinking": "deep"}, "use one of"),
         ({"extra_body": {"contents": []}}, "cannot hold 'contents'"),
         ({"extra_body": {"tools": []}}, "cannot hold 'tools'"),
     ],

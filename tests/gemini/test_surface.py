@@ -13,7 +13,7 @@ import pytest
 from callgate.errors import AuthError, UsageError
 from callgate.gemini.surface import GoogleTokens, Surface, surface_from_environment
 from callgate.models.gemini import GeminiModel
-from callgate.wire.address import masked
+from callgate.wire.credentials import redact
 
 MODEL = "gemini-3.8-flash"
 KEY = "AIzaSyA-key-that-nobody-may-ever-see-42"
@@ -128,9 +128,72 @@ def test_express_needs_a_key_and_no_project() -> None:
     assert given.url(MODEL, stream=True) == url
 
 
-def test_vertex_without_project_and_key_says_what_is_missing() -> None:
-    with pytest.raises(UsageError, match="GOOGLE_CLOUD_PROJECT"):
-        surface(GOOGLE_GENAI_USE_VERTEXAI="true")
+def test_vertex_without_a_project_takes_the_one_that_the_credentials_name(credentials: Credentials) -> None:
+    given = surface(GOOGLE_GENAI_USE_VERTEXAI="true")
+    assert not given.is_known
+    assert headers(given) == {"authorization": "Bearer token-1"}
+    assert given.url(MODEL, stream=False) == (
+        f"https://aiplatform.googleapis.com/v1beta1/projects/project/locations/global/publishers/google/models/{MODEL}"
+        ":generateContent"
+    )
+
+
+def test_credentials_that_name_no_project_say_what_to_set(credentials: Credentials) -> None:
+    given = surface(GOOGLE_GENAI_USE_VERTEXAI="true")
+    credentials.project = ""
+    headers(given)
+    with pytest.raises(AuthError, match="set GOOGLE_CLOUD_PROJECT"):
+        given.url(MODEL, stream=False)
+
+
+@pytest.mark.parametrize("name", ["GOOGLE_CLOUD_LOCATION", "GOOGLE_CLOUD_PROJECT"])
+@pytest.mark.parametrize("value", ["evil.example/x", "a b", "x?y", "x#y", "../x", "x@evil.example"])
+def test_a_project_or_a_location_that_would_lead_elsewhere_is_refused(name: str, value: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        surface(GOOGLE_GENAI_USE_VERTEXAI="true", **{"GOOGLE_CLOUD_PROJECT": "p", name: value})
+
+
+def test_a_version_stays_one_step_of_the_path() -> None:
+    given = cloud(GOOGLE_GENAI_API_VERSION="v1/../x?")
+    assert "/v1%2F..%2Fx%3F/projects/" in given.url(MODEL, stream=False)
+
+
+@pytest.mark.parametrize("vertex", [True, False])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gemini-3.8-flash", "publishers/google/models/gemini-3.8-flash", "google/gemini-3.8-flash", "meta/llama-4",
+        "models/42", "projects/p/locations/l/endpoints/123", "tunedModels/mine",
+        "projects/p/locations/l/publishers/anthropic/models/c@1",
+    ],
+)  # fmt: skip
+def test_names_of_models_lead_where_the_sdk_of_google_leads(name: str, vertex: bool) -> None:
+    genai = pytest.importorskip("google.genai")
+    client = genai.Client(vertexai=True, project="p", location="l", credentials=object()) if vertex else None
+    client = client or genai.Client(api_key="k")
+    from google.genai import _transformers
+
+    expected = _transformers.t_model(client._api_client, name)
+    given = cloud(GOOGLE_CLOUD_LOCATION="l") if vertex else surface(GEMINI_API_KEY="k")
+    assert given.resource(name) == expected
+    around = "" if expected.startswith("projects/") or not vertex else "projects/p/locations/l/"
+    assert given.place(name).endswith(f"/{around}{expected}")
+
+
+def test_the_project_that_pays_is_named(credentials: Credentials) -> None:
+    given = cloud()
+    credentials.quota_project_id = "payer"
+    assert headers(given) == {"authorization": "Bearer token-1", "x-goog-user-project": "payer"}
+
+
+def test_a_login_in_the_base_url_becomes_a_header_and_is_not_to_be_seen() -> None:
+    given = surface(GEMINI_API_KEY="k", GOOGLE_GEMINI_BASE_URL="https://ada:s3cret%21@gateway.example/x")
+    assert given.base_url == "https://gateway.example/x"
+    assert headers(given) == {"authorization": "Basic YWRhOnMzY3JldCE=", "x-goog-api-key": "k"}
+    assert "s3cret" not in repr(given)
+    with pytest.raises(UsageError) as caught:
+        surface(GEMINI_API_KEY="k", GOOGLE_GEMINI_BASE_URL="https://ada:s3cret@gateway.example/x?y")
+    assert "s3cret" not in str(caught.value)
 
 
 def test_another_base_url_of_vertex_is_taken() -> None:
@@ -177,10 +240,10 @@ def test_no_key_is_in_the_repr_or_the_url() -> None:
 
 
 def test_keys_are_masked_wherever_they_stand_and_at_a_cut_end_too() -> None:
-    assert masked(f"<{KEY}> and {KEY}!", [KEY]) == "<[key]> and [key]!"
-    assert masked(f"the key is {KEY[:20]}", [KEY]) == "the key is [key]"
-    assert masked("the key is AIza", [KEY]) == "the key is AIza"
-    assert masked("no key here", [KEY, ""]) == "no key here"
+    assert redact(f"<{KEY}> and {KEY}!", [KEY]) == "<[key]> and [key]!"
+    assert redact(f"the key is {KEY[:20]}", [KEY]) == "the key is [key]"
+    assert redact("the key is AIza", [KEY]) == "the key is AIza"
+    assert redact("no key here", [KEY, ""]) == "no key here"
 
 
 # Tokens ------------------------------------------------------------------------------------------------------------------
@@ -193,6 +256,8 @@ class Credentials:
         self.refreshes = 0
         self.threads: set[str] = set()
         self.failure = failure
+        self.project = "project"
+        self.quota_project_id: str | None = None
 
     def refresh(self, request: Any) -> None:
         if self.failure is not None:
@@ -215,7 +280,7 @@ def credentials(monkeypatch: pytest.MonkeyPatch) -> Credentials:
 
     def default(*, scopes: list[str]) -> tuple[Credentials, str]:
         scopes_seen.append(scopes)
-        return found, "project"
+        return found, found.project
 
     auth.default = default
     exceptions: Any = types.ModuleType("google.auth.exceptions")
@@ -236,6 +301,16 @@ def test_a_token_is_fetched_once_and_again_when_it_is_not_valid_any_more(credent
     credentials.valid = False
     assert headers(given) == {"authorization": "Bearer token-2"}
     assert threading.main_thread().name not in credentials.threads
+
+
+def test_a_token_that_the_server_refused_is_not_given_out_again(credentials: Credentials) -> None:
+    given = cloud()
+    assert not given.renew(), "there is none yet"
+    assert headers(given) == {"authorization": "Bearer token-1"}
+    assert given.renew()
+    assert headers(given) == {"authorization": "Bearer token-2"}
+    assert headers(given) == {"authorization": "Bearer token-2"}
+    assert not surface(GEMINI_API_KEY="k").renew()
 
 
 def test_many_callers_share_one_refresh(credentials: Credentials) -> None:
@@ -269,7 +344,10 @@ def test_a_network_failure_while_fetching_a_token_may_be_tried_again(credentials
     assert caught.value.retryable
 
 
-def test_a_missing_auth_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "google.auth", None)
-    with pytest.raises(AuthError, match=r"callgate\[vertex\]"):
+@pytest.mark.parametrize(
+    ("module", "package"), [("google.auth", "google-auth"), ("google.auth.transport.requests", "requests")]
+)
+def test_a_missing_package_is_named_with_what_to_install(module: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(AuthError, match=rf"the package {package},.*callgate\[vertex\]"):
         headers(cloud())

@@ -44,7 +44,10 @@ def test_a_named_provider_that_cannot_work_is_an_error_and_no_switch() -> None:
         ({}, False),
         ({"GEMINI_API_KEY": " "}, False),
         ({"GOOGLE_API_KEY": "k"}, True),
-        ({"GOOGLE_GENAI_USE_VERTEXAI": "1"}, False),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "1"}, True),
+        ({"GOOGLE_GENAI_USE_VERTEXAI": "false", "GOOGLE_CLOUD_PROJECT": "p"}, False),
+        ({"GOOGLE_GENAI_USE_ENTERPRISE": "0", "GOOGLE_GENAI_USE_VERTEXAI": "1", "GOOGLE_CLOUD_PROJECT": "p"}, False),
+        ({"GOOGLE_CLOUD_PROJECT": "p"}, False),
         ({"GOOGLE_GENAI_USE_VERTEXAI": "1", "GOOGLE_CLOUD_PROJECT": "p"}, True),
     ],
 )

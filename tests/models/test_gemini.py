@@ -7,10 +7,11 @@ import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import httpx2
 import pytest
 
 from callgate import Gate, Limits, tool
-from callgate.errors import AuthError, RequestTimeout, UsageError
+from callgate.errors import AuthError, InvalidRequest, RequestTimeout, ServerUnavailable, UsageError
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
@@ -236,3 +237,68 @@ def test_closing_a_model_that_was_never_used_does_nothing() -> None:
         await GeminiModel(MODEL, api_key="k").aclose()
 
     run(story)
+
+
+class _Renewable:
+    """Tokens of which the first is not good any more."""
+
+    project = "p"
+
+    def __init__(self) -> None:
+        self.number = 1
+
+    async def token(self) -> str:
+        return f"token-{self.number}"
+
+    def expire(self) -> bool:
+        self.number += 1
+        return True
+
+
+@pytest.mark.parametrize("good", ["token-2", "token-99"])
+def test_a_refused_token_is_fetched_anew_once(good: str) -> None:
+    async def story() -> None:
+        async with FakeGemini(["Hello."], api_key=good) as fake:
+            cloud: dict[str, Any] = {"kind": "vertex", "version": "v1beta1", "location": "global"}
+            surface = Surface(base_url=fake.base_url, tokens=_Renewable(), **cloud)
+            gate = Gate(GeminiModel("gemini-3.8-flash", surface=surface))
+            if good == "token-2":
+                assert (await gate.run("Go.")).text == "Hello."
+            else:
+                with pytest.raises(AuthError):
+                    await gate.run("Go.")
+            assert len(fake.requests) == 2
+            assert "/projects/p/locations/global/" in fake.requests[0].path
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(("status", "kind"), [(400, InvalidRequest), (200, ServerUnavailable)])
+def test_an_error_of_a_gateway_that_is_a_sentence_is_told(status: int, kind: type[Exception]) -> None:
+    async def story() -> None:
+        answer = httpx2.Response(status, content=b'{"error": "no such route"}')
+        http = httpx2.AsyncClient(transport=httpx2.MockTransport(lambda request: answer))
+        gate = Gate(GeminiModel("gemini-3.8-flash", api_key="k", http=http, limits=Limits(attempts=1)))
+        with pytest.raises(kind, match="no such route"):
+            await gate.run("Go.")
+
+    asyncio.run(story())
+
+
+def test_runs_of_a_gate_that_is_not_entered_share_a_connection_and_the_loop_closes_it_in_the_end() -> None:
+    closed: list[bool] = []
+
+    async def story() -> None:
+        async with FakeGemini(["Hello."] * 5) as fake:
+            surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
+            model = GeminiModel(MODEL, surface=surface)
+            gate = Gate(model)
+            for _ in range(5):
+                assert (await gate.run("Go.")).text == "Hello."
+            assert fake.connections == 1
+            (pool,) = model._client._http.sender._pools.values()
+            (connection,) = pool.direct()._idle
+            connection.socket._inbox.closed.add_done_callback(lambda _: closed.append(True))
+
+    asyncio.run(story())
+    assert closed == [True]

@@ -42,7 +42,7 @@ from callgate.testing.fake_openai import FakeOpenAI
 from callgate.testing.faults import refused_url
 from callgate.testing.scripted import ScriptedModel
 from callgate.types import Reply
-from callgate.wire.pressure import Pressure
+from callgate.wire.endpoint_health import EndpointHealth
 
 KEY = "sk-proj-a-key-that-nobody-may-ever-see-42"
 MODEL = "gpt-4.1"
@@ -106,7 +106,7 @@ async def scene(
     clock = Clock()
     async with asyncio.timeout(30), FakeOpenAI(script, **options) as fake:
         endpoint = Endpoint(base_url=fake.base_url, api_key=key)
-        client = OpenAIClient(endpoint, limits=limits, clock=clock, pressure=Pressure(clock), dice=random.Random(1))
+        client = OpenAIClient(endpoint, limits=limits, clock=clock, health=EndpointHealth(clock), dice=random.Random(1))
         model = OpenAIModel(MODEL, client=client)
         gate = Gate(model, tools=[add], mode="native", limits=limits, **gate_options)
         yield Scene(fake=fake, model=model, gate=gate, clock=clock, stream=stream, ran=ran)
@@ -582,7 +582,7 @@ def test_nothing_at_the_address_is_a_sentence_that_says_what_to_do() -> None:
         clock = Clock()
         with refused_url() as url:
             client = OpenAIClient(
-                Endpoint(base_url=f"{url}/v1"), clock=clock, pressure=Pressure(clock), limits=Limits(attempts=2)
+                Endpoint(base_url=f"{url}/v1"), clock=clock, health=EndpointHealth(clock), limits=Limits(attempts=2)
             )
             client.quirks = QUIRKS["ollama"]
             with pytest.raises(

@@ -417,7 +417,7 @@ EVERY = {
     "temperature": 0.5, "top_p": 0.9, "max_output_tokens": 10, "stop_sequences": ["x"], "seed": 7, "presence_penalty": 0.1,
     "frequency_penalty": 0.2, "service_tier": "auto", "parallel_tool_calls": False, "logit_bias": {"1": 2}, "user": "u",
     "thinking": "LOW", "response_json_schema": {"type": "object"}, "response_mime_type": "application/json",
-    "labels": {"a": "b"}, "extra_body": {"verbosity": "low"},
+    "labels": {"a": "b"}, "extra_body": {"verbosity": "low"}, "headers": {"x-gateway": "y"},
 }  # fmt: skip
 
 

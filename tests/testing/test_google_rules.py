@@ -171,6 +171,27 @@ BAD_CONTENTS = {
 }
 
 
+@pytest.mark.parametrize("field", ["systemInstruction", "tools"])
+def test_a_cached_content_is_refused_beside_what_it_brings_along(field: str) -> None:
+    beside = {"systemInstruction": {"parts": [{"text": "Be brief."}]}, "tools": [{"functionDeclarations": [WX]}]}
+    refusal = judge(body(asked()) | {"cachedContent": "cachedContents/1", field: beside[field]})
+    assert refusal is not None
+    assert "CachedContent can not be used with" in refusal.message
+    assert judge(body(asked(), tools=[]) | {"cachedContent": "cachedContents/1"}) is None
+
+
+@pytest.mark.parametrize(
+    ("model", "level", "is_taken"),
+    [
+        ("gemini-2.5-flash", "HIGH", False), ("gemini-3.8-flash", "HIGH", True), ("gemini-3.8-flash", "MINIMAL", True),
+        ("gemini-3.1-pro-preview", "MINIMAL", False),
+    ],
+)  # fmt: skip
+def test_a_level_of_thinking_is_refused_where_the_model_does_not_have_it(model: str, level: str, is_taken: bool) -> None:
+    request = body(asked()) | {"generationConfig": {"thinkingConfig": {"thinkingLevel": level}}}
+    assert (judge(request, model=model) is None) is is_taken
+
+
 @pytest.mark.parametrize("name", BAD_CONTENTS)
 def test_a_content_that_breaks_a_rule_is_refused_in_googles_words(name: str) -> None:
     request, text = BAD_CONTENTS[name]

@@ -65,14 +65,15 @@ class _Slow:
 
 
 @pytest.mark.parametrize(
-    ("limits", "told"),
+    ("what", "limits", "told"),
     [
-        (Limits(first_byte_s=0.1), "sent nothing for 0.1 s"),
-        (Limits(total_s=0.1, first_byte_s=60), "not complete within 0.1 s"),
+        ("head", Limits(first_byte_s=0.1), "sent nothing for 0.1 s"),
+        ("head", Limits(total_s=0.1, first_byte_s=60), "not complete within 0.1 s"),
+        ("credentials", Limits(first_byte_s=0.1), "no credentials came within 0.1 s"),
+        ("credentials", Limits(total_s=0.1, first_byte_s=60), "not complete within 0.1 s"),
     ],
-    ids=["first_byte", "total"],
+    ids=["head-first_byte", "head-total", "credentials-first_byte", "credentials-total"],
 )
-@pytest.mark.parametrize("what", ["head", "credentials"])
 def test_a_head_or_credentials_that_never_come_are_waited_for_no_longer_than_allowed(
     what: str, limits: Limits, told: str
 ) -> None:

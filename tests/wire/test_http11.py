@@ -6,7 +6,6 @@ import asyncio
 import itertools
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
-from types import SimpleNamespace
 
 import h11
 import httpx2
@@ -35,7 +34,9 @@ class Script:
     def write(self, *pieces: bytes) -> None:
         self.sent += pieces
 
-    async def read(self, timeout_s: float | None = None) -> bytes:
+    has_unsent = False
+
+    async def read(self, until: float | None = None, *, sending: object = None) -> bytes:
         return self.pieces.pop(0) if self.pieces else b""
 
 
@@ -44,7 +45,7 @@ async def body_of(pieces: Sequence[bytes]) -> tuple[Connection, list[bytes], Exc
     connection.send(request_lines(b"/", [(b"host", b"x")]), b"{}")
     got: list[bytes] = []
     try:
-        await connection.answer_head()
+        await connection.answer_head(20, asyncio.get_running_loop().time() + 20, 20)
         while (piece := await connection.piece(None)) is not None:
             got.append(piece)
     except httpx2.HTTPError as error:
@@ -119,7 +120,7 @@ def test_an_answer_with_any_head_is_read_as_h11_reads_it(start: bytes, head: lis
         connection.send(request_lines(b"/", [(b"host", b"x")]), b"{}")
         got = b""
         try:
-            found = await connection.answer_head()
+            found = await connection.answer_head(20, asyncio.get_running_loop().time() + 20, 20)
             while (piece := await connection.piece(None)) is not None:
                 got += piece
         except httpx2.HTTPError:
@@ -249,16 +250,16 @@ async def serving(
 
 async def asked(connections: Connections, address: Address, body: bytes = b"{}") -> tuple[bytes, bool]:
     """The body of an answer, and whether the connection had been used before."""
-    sending = SimpleNamespace(is_stale=False)
     address.carries([(b"host", address.host)], {})
-    answer = await connections.post(address, [], body, sending)
+    answer = await connections.post(address, [], body, within_s=20, until=asyncio.get_running_loop().time() + 20)
+    was_used = answer._connection is not None and answer._connection.is_used
     got = b""
     try:
         while (piece := await answer.piece()) is not None:
             got += piece
     finally:
         await answer.aclose()
-    return got, sending.is_stale
+    return got, was_used
 
 
 async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

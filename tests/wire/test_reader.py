@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from callgate.errors import LimitExceeded, ProtocolError, UsageError
 from callgate.gemini import ResponseReader
 from callgate.strict_json import Bad
-from callgate.wire import forms
+from callgate.wire import stream_framing
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 BOM = b"\xef\xbb\xbf"
@@ -435,7 +435,7 @@ LARGE = compact({"a": 'x"\\' * 10_000 + "é{[" * 10_000, "b": [[{"c": [{}]}]] * 
 )  # fmt: skip
 def test_work_is_linear_however_the_bytes_are_cut(data: bytes, step: int, monkeypatch: pytest.MonkeyPatch):
     for name in ("_lines", "_OUTSIDE_STRING", "_INSIDE_STRING", "_BETWEEN_VALUES", "_BETWEEN_ELEMENTS"):
-        monkeypatch.setattr(forms, name, Counting(getattr(forms, name)))
+        monkeypatch.setattr(stream_framing, name, Counting(getattr(stream_framing, name)))
     Counting.work = 0
     assert chunks_of(*[data[at : at + step] for at in range(0, len(data), step)])
     assert Counting.work <= 2 * len(data) + 100

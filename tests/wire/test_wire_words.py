@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from callgate.errors import ServerUnavailable, UsageError
-from callgate.wire.address import checked_base_url, checked_key, masked
+from callgate.wire.credentials import checked_base_url, checked_key, redact
 from callgate.wire.failures import clean, refusal, seconds_of, wait_of_headers
 
 NOW = 1_760_000_000.0
@@ -67,7 +67,7 @@ def test_a_key_that_no_header_can_hold_is_refused_and_not_shown(key: str) -> Non
 
 
 def test_a_short_secret_stands_in_many_a_word_and_is_left_alone() -> None:
-    assert masked("a key is a key", ["key"]) == "a key is a key"
-    assert masked("the key long-secret-1", ["long-secret-1"]) == "the key [key]"
-    assert masked("cut at long-se", ["long-secret-1"]) == "cut at long-se"
-    assert masked("cut at long-secr", ["long-secret-1"]) == "cut at [key]"
+    assert redact("a key is a key", ["key"]) == "a key is a key"
+    assert redact("the key long-secret-1", ["long-secret-1"]) == "the key [key]"
+    assert redact("cut at long-se", ["long-secret-1"]) == "cut at long-se"
+    assert redact("cut at long-secr", ["long-secret-1"]) == "cut at [key]"

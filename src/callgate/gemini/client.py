@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from callgate.content.read import block_of, candidate_of, finish_of, parts_of
@@ -16,11 +17,12 @@ from callgate.events import Notice
 from callgate.gemini.failures import error_in, failure_of_body
 from callgate.gemini.surface import Surface
 from callgate.types import JsonObject, Limits
-from callgate.wire.client import Asking, HttpClient
-from callgate.wire.dialect import Letter, Response
+from callgate.wire.client import HttpClient, RetryingStream
+from callgate.wire.dialect import HttpRequest, Response
+from callgate.wire.endpoint_health import Clock, EndpointHealth, SystemClock, health_for
 from callgate.wire.failures import Failure, Sent
-from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
 from callgate.wire.reader import ResponseReader
+from callgate.wire.sender import HttpOptions
 
 __all__ = ["GeminiClient"]
 
@@ -28,7 +30,7 @@ _SYSTEM = SystemClock()
 
 
 class GeminiClient:
-    """Sends requests to one surface. Open connections are kept until `aclose`."""
+    """Sends requests to one surface. Open connections are kept for a while, at most until `aclose`."""
 
     def __init__(
         self,
@@ -36,17 +38,30 @@ class GeminiClient:
         *,
         limits: Limits | None = None,
         clock: Clock | None = None,
-        pressure: Pressure | None = None,
+        health: EndpointHealth | None = None,
         dice: random.Random | None = None,
+        options: HttpOptions | None = None,
     ) -> None:
         self.surface = surface
         self._clock = clock or _SYSTEM
-        self._pressure = pressure
+        self._health = health
         self._endpoints: dict[str, tuple[str, int]] = {}
         self._urls: dict[tuple[str, bool], str] = {}
-        self._http = HttpClient(_Google(), headers=surface.credentials, clock=self._clock, limits=limits, dice=dice)
+        self._http = HttpClient(
+            _Google(), auth=surface.credentials, renew=surface.renew, clock=self._clock, limits=limits, dice=dice,
+            options=options,
+        )  # fmt: skip
 
-    def chunks(self, model: str, body: bytes, *, stream: bool, tools: Collection[str]) -> Asking:
+    def chunks(
+        self,
+        model: str,
+        body: bytes,
+        *,
+        stream: bool,
+        tools: Collection[str],
+        headers: Mapping[str, str] | None = None,
+        until: float | None = None,
+    ) -> RetryingStream:
         """Sends the body and gives what comes back. Sent again only as long as nothing was given.
 
         Args:
@@ -54,16 +69,25 @@ class GeminiClient:
             body: The request as JSON.
             stream: Whether the answer is to come in pieces.
             tools: The tools' own names in the order of their declarations, to explain what a refusal means.
+            headers: Headers of this request alone, checked.
+            until: When it must be over, by the client's clock; `total_s` from its beginning on if it is not said.
 
         Raises:
             ModelError: there is no answer, or it broke off.
         """
+        request = HttpRequest(
+            url=self._url(model, stream=stream), body=body, stream=stream, model=model, tools=tools, headers=headers
+        )
+        return self._http.chunks(request, self._health_of(model), until=until)
+
+    def _url(self, model: str, *, stream: bool) -> str | Callable[[], str]:
+        """Where requests go; if that is known with the credentials only, what says so then."""
         url = self._urls.get((model, stream))
         if url is None:
+            if not self.surface.is_known:
+                return partial(self.surface.url, model, stream=stream)
             url = self._urls[model, stream] = self.surface.url(model, stream=stream)
-        return self._http.chunks(
-            Letter(url=url, body=body, stream=stream, model=model, tools=tools), self._pressure_on(model)
-        )
+        return url
 
     async def count_tokens(self, model: str, body: bytes) -> int:
         """How many tokens a request has, as the server counts them. `body` is what `gemini.request.counting` makes.
@@ -71,18 +95,23 @@ class GeminiClient:
         Raises:
             ModelError: there is no answer.
         """
-        letter = Letter(url=f"{self.surface.place(model)}:countTokens", body=body, stream=False, model=model)
-        async with contextlib.aclosing(self._http.chunks(letter, self._pressure_on(model))) as items:
+        request = HttpRequest(
+            url=lambda: f"{self.surface.place(model)}:countTokens", body=body, stream=False, model=model
+        )  # fmt: skip
+        async with contextlib.aclosing(self._http.chunks(request, self._health_of(model))) as items:
             counts = [_count_in(item) async for item in items if not isinstance(item, Notice)]
         return next(filter(None, counts), 0)
 
-    def _pressure_on(self, model: str) -> Pressure:
-        if self._pressure is not None:
-            return self._pressure
+    def _health_of(self, model: str) -> EndpointHealth:
+        if self._health is not None:
+            return self._health
         endpoint = self._endpoints.get(model)
         if endpoint is None:
-            endpoint = self._endpoints[model] = (self.surface.place(model), hash(self.surface.api_key))
-        return pressure_for(endpoint, self._clock)
+            endpoint = self._endpoints[model] = (
+                f"{self.surface.base_url} {self.surface.project} {self.surface.resource(model)}",
+                hash(self.surface.api_key),
+            )
+        return health_for(endpoint, self._clock)
 
     async def aclose(self) -> None:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""

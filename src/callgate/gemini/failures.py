@@ -45,9 +45,11 @@ _PLACE = re.compile(r"tools\[\d+\][\w.\[\]]*?(?:function_declarations|functionDe
 
 
 def error_in(chunk: Mapping[str, Any]) -> JsonObject | None:
-    """The error object of a body or of a chunk of a stream, if it is one."""
+    """The error object of a body or of a chunk of a stream, if it is one. Gateways write `{"error": "sentence"}` too."""
     error: Any = chunk.get("error")
-    return cast("JsonObject", error) if isinstance(error, dict) else None
+    if isinstance(error, dict):
+        return cast("JsonObject", error)
+    return {"message": error} if isinstance(error, str) and error else None
 
 
 def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent) -> Failure:
@@ -66,7 +68,8 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
     if "LOCATION_NOT_SUPPORTED" in reasons or _NOT_SERVED_HERE.search(message):
         return refusal(AuthError(f"the API is not served in this region ({named}): {message}"))
     if code in (401, 403) or "API_KEY_INVALID" in reasons:
-        return refusal(AuthError(f"the server refused the key or its rights ({named}): {message}"))
+        denied = AuthError(f"the server refused the key or its rights ({named}): {message}")
+        return Failure(denied, retry=False, is_answer=True, is_unauthorized=code == 401)
     if code == 413 or (code == 400 and _TOO_LARGE.search(message)):
         size = f"{sent.size_bytes:,} bytes"
         return refusal(LimitExceeded(f"the request of {size} is too large for {sent.model!r} ({named}): {message}"))
@@ -75,9 +78,9 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
     if code == 408 or (code >= 500 and code not in _NEVER_AGAIN):
         kind = RequestTimeout if code in (408, 504) else ServerUnavailable
         wait_s = _asked_wait(details, headers, now)
-        return Failure(
-            kind(f"the server failed ({named}): {message}", retryable=True), retry=True, wait_s=wait_s, is_outage=True
-        )
+        lost = kind(f"the server failed ({named}): {message}", retryable=True)
+        # Some inputs get a 500 whenever they are sent.
+        return Failure(lost, retry=True, wait_s=wait_s, is_outage=True, is_of_body=code == 500)
     if code == 400 and sent.tools and _NO_TOOLS.search(message):
         sentence = f"{sent.model!r} has no function calling of its own ({named}): {message} Use mode='prompted'."
         return refusal(ToolsUnsupported(sentence, status=word))

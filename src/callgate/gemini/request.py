@@ -47,7 +47,8 @@ _ONLY_ON: dict[str, SurfaceKind] = {"service_tier": "developer", "labels": "vert
 _WITHOUT_SCHEMA = re.compile(r"(?:models/)?gemma-")
 _COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
 """What Vertex takes in a question for the number of tokens."""
-_LEVELS = ("minimal", "low", "medium", "high")
+_LEVELS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
+"""Levels of thinking, and what Google takes each for where a model knows numbers of tokens only."""
 
 
 class BodyBuilder:
@@ -101,9 +102,11 @@ class BodyBuilder:
 
     def _around(self, request: ModelRequest) -> JsonObject:
         body: JsonObject = {}
-        if request.system:
+        # A cached content brings these three along, and is refused beside them.
+        is_cached = bool(request.settings.get("cached_content"))
+        if request.system and not is_cached:
             body["systemInstruction"] = {"parts": [text_part(strict_json.without_surrogates(request.system))]}
-        if request.declaration.tools:
+        if request.declaration.tools and not is_cached:
             built_in = [key for tool in request.declaration.tools for key in tool if key != "functionDeclarations"]
             mixed = bool(request.declaration.names) and any(name not in AT_CLIENT for name in built_in)
             self._refuse_impossible(built_in, mixed=mixed)
@@ -112,7 +115,7 @@ class BodyBuilder:
             if config:
                 body["toolConfig"] = config
         extra = extra_body(request.settings, taken=("contents", "tools", "continuationToken"))
-        body = merged(body | settings_of(request.settings, self._surface), extra)
+        body = merged(body | settings_of(request.settings, self._surface, self._model), extra)
         return body if request.output is None else merged(body, {"generationConfig": self._answer_form(request.output)})
 
     def _tools(self, request: ModelRequest) -> list[JsonObject]:
@@ -172,11 +175,11 @@ def generation_of(model: str) -> tuple[int, ...] | None:
     return tuple(int(number) for number in found.groups() if number) if found else None
 
 
-def settings_of(settings: Mapping[str, Any], surface: SurfaceKind) -> JsonObject:
+def settings_of(settings: Mapping[str, Any], surface: SurfaceKind, model: str = "") -> JsonObject:
     """Settings in plain words -> the fields of a request.
 
     Raises:
-        UsageError: an unknown setting, or one that the surface does not have.
+        UsageError: an unknown setting, or one that the surface or the model does not have.
     """
     body: JsonObject = {}
     generation: JsonObject = {}
@@ -192,29 +195,39 @@ def settings_of(settings: Mapping[str, Any], surface: SurfaceKind) -> JsonObject
         elif name in TOP:
             body[TOP[name]] = value
         elif name in _SPECIAL:
-            _SPECIAL[name](value, body, generation)
+            _SPECIAL[name](value, body, generation, model)
         else:
             raise UsageError(unknown_setting(name, SETTINGS))
     return body | ({"generationConfig": generation} if generation else {})
 
 
-def _thinking(value: Any, body: JsonObject, generation: JsonObject) -> None:
+def _thinking(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
     config = cast("JsonObject", generation.setdefault("thinkingConfig", {}))
     if isinstance(value, bool):
         config["includeThoughts"] = value
     elif isinstance(value, int):
         config["thinkingBudget"] = value
     elif isinstance(value, str) and value.lower() in _LEVELS:
-        config["thinkingLevel"] = value.upper()
+        config.update(_thinking_level(value.lower(), model))
     else:
         raise UsageError(f"thinking={value!r}: use one of {', '.join(map(repr, _LEVELS))}, a number of tokens, or True")
 
 
-def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject) -> None:
+def _thinking_level(level: str, model: str) -> JsonObject:
+    """The field for a level: models before generation 3 know numbers of tokens only, and large ones cannot do without."""
+    found = generation_of(model)
+    if found is not None and found < (3,):
+        return {"thinkingBudget": _LEVELS[level]}
+    if level == "minimal" and re.match(r"(?:models/)?gemini-[\d.]+-pro", model):
+        raise UsageError(f"thinking='minimal' does not exist for {model!r}: use 'low'")
+    return {"thinkingLevel": level.upper()}
+
+
+def _include_thoughts(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
     cast("JsonObject", generation.setdefault("thinkingConfig", {}))["includeThoughts"] = bool(value)
 
 
-def _safety(value: Any, body: JsonObject, generation: JsonObject) -> None:
+def _safety(value: Any, body: JsonObject, generation: JsonObject, model: str) -> None:
     if not isinstance(value, Mapping):
         raise UsageError(f"safety={value!r}: use a mapping such as {{'HARASSMENT': 'BLOCK_NONE'}}")
     body["safetySettings"] = [
@@ -224,12 +237,12 @@ def _safety(value: Any, body: JsonObject, generation: JsonObject) -> None:
 
 
 # Settings that are more than a name.
-_SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject], None]] = {
+_SPECIAL: dict[str, Callable[[Any, JsonObject, JsonObject, str], None]] = {
     "thinking": _thinking,
     "include_thoughts": _include_thoughts,
     "safety": _safety,
 }
 # Settings that touch more of a body than one field, and are read where that is put together.
-_ELSEWHERE = ("extra_body", "schema_field", "stream_arguments")
+_ELSEWHERE = ("extra_body", "headers", "schema_field", "stream_arguments")
 SETTINGS = (*GENERATION, *TOP, *_SPECIAL, *_ELSEWHERE)
 """Every setting that Gemini has."""

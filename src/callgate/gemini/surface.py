@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import importlib
 import os
+import re
 import threading
 from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass, field
@@ -16,11 +17,15 @@ from typing import Any, Literal, Protocol
 from urllib.parse import quote
 
 from callgate.errors import AuthError, UsageError
-from callgate.wire.address import checked_base_url, checked_key
+from callgate.wire.credentials import checked_base_url, checked_key, split_login
 
-__all__ = ["GoogleTokens", "Surface", "Tokens", "surface_from_environment"]
+__all__ = ["GoogleTokens", "Surface", "Tokens", "surface_from_environment", "wants_vertex"]
 
 _TRUE = frozenset({"1", "true", "yes", "on"})
+# A project may belong to a domain: example.com:project.
+_PROJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9.:_-]*")
+_LOCATION = re.compile(r"[a-z0-9-]+")
+_NO_PROJECT = "Vertex needs a project, and the Google credentials name none: set GOOGLE_CLOUD_PROJECT"
 _DEVELOPER_URL = "https://generativelanguage.googleapis.com"
 # Multi-region endpoints have names of their own; every other location is a host prefix.
 _VERTEX_URLS = {
@@ -31,7 +36,11 @@ _VERTEX_URLS = {
 
 
 class Tokens(Protocol):
-    """Gives out bearer tokens that are valid now."""
+    """Gives out bearer tokens that are valid now.
+
+    It may also have a `project` and a `quota_project`, known when the first token is, and `expire()`, which makes the next
+    token a new one.
+    """
 
     async def token(self) -> str:
         """A token for the next request."""
@@ -42,8 +51,10 @@ class Tokens(Protocol):
 class Surface:
     """One place that serves Gemini models.
 
+    A user and a password in the base URL are sent as a header, for gateways that want them.
+
     Raises:
-        UsageError: the base URL or the key cannot be used as one.
+        UsageError: the base URL, the key, the project or the location cannot be used as one.
     """
 
     kind: Literal["developer", "vertex"]
@@ -51,31 +62,64 @@ class Surface:
     version: str
     api_key: str | None = field(default=None, repr=False)
     project: str | None = None
+    """Of Vertex. Without it, and with `tokens`, it is the one that the credentials name."""
     location: str | None = None
     tokens: Tokens | None = field(default=None, repr=False)
+    _login: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checked_base_url(self.base_url)
+        base_url, login = split_login(checked_base_url(self.base_url))
+        object.__setattr__(self, "base_url", base_url)
+        object.__setattr__(self, "_login", login)
         if self.api_key is not None:
             checked_key(self.api_key, "Gemini")
+        if self.project is not None and not _PROJECT.fullmatch(self.project):
+            raise UsageError(f"{self.project[:100]!r} cannot be a project of Google Cloud; check GOOGLE_CLOUD_PROJECT")
+        if self.location is not None:
+            _checked_location(self.location)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether URLs are known before the credentials are."""
+        return self.kind == "developer" or self.tokens is None or self._project is not None
+
+    @property
+    def _project(self) -> str | None:
+        return self.project or getattr(self.tokens, "project", None)
 
     def place(self, model: str) -> str:
         """The URL of a model, without what is asked of it.
 
         Raises:
             UsageError: by this name the way would lead elsewhere.
+            AuthError: no project is known.
+        """
+        path = self.resource(model)
+        if self.kind == "vertex" and self.tokens is not None and not path.startswith("projects/"):
+            if self._project is None:
+                raise AuthError(_NO_PROJECT)
+            path = f"projects/{quote(self._project, safe=':')}/locations/{self.location}/{path}"
+        return f"{self.base_url.rstrip('/')}/{quote(self.version, safe='')}/{path}"
+
+    def resource(self, model: str) -> str:
+        """The name of a model as Google's own SDK makes it: short names, and those of tuned models and other publishers.
+
+        Raises:
+            UsageError: by this name the way would lead elsewhere.
         """
         if any(step in ("", ".", "..") for step in model.split("/")):
             raise UsageError(f"{model!r} cannot be the name of a model; names are such as 'gemini-flash-latest'")
-        model = quote(model.removeprefix("models/"), safe="/@")
+        name = quote(model, safe="/@")
+        first, slash, rest = name.partition("/")
         if self.kind == "developer":
             # Tuned models stand beside the published ones and bring their own collection.
-            path = model if model.startswith("tunedModels/") else f"models/{model}"
-        elif self.project:
-            path = f"projects/{self.project}/locations/{self.location}/publishers/google/models/{model}"
-        else:
-            path = f"publishers/google/models/{model}"
-        return f"{self.base_url.rstrip('/')}/{self.version}/{path}"
+            return name if first in ("models", "tunedModels") and slash else f"models/{name}"
+        if first in ("projects", "publishers") and slash:
+            return name
+        if first == "models" and slash:
+            # A model of the project's own has a number; any other is Google's, by its name on the Developer API.
+            return name if rest.isdigit() else f"publishers/google/models/{rest}"
+        return f"publishers/{first}/models/{rest}" if slash else f"publishers/google/models/{name}"
 
     def url(self, model: str, *, stream: bool) -> str:
         """Where a request for this model goes."""
@@ -83,13 +127,37 @@ class Surface:
 
     async def headers(self) -> dict[str, str]:
         """What lets a request in."""
-        if self.tokens is not None:
-            return {"authorization": f"Bearer {await self.tokens.token()}"}
-        return {"x-goog-api-key": self.api_key or ""}
+        if self.tokens is None:
+            return self._with_key()
+        bearer = {"authorization": f"Bearer {await self.tokens.token()}"}
+        payer: Any = getattr(self.tokens, "quota_project", None)
+        return {**self._login, **bearer, **({"x-goog-user-project": str(payer)} if payer else {})}
 
     def credentials(self) -> dict[str, str] | Awaitable[dict[str, str]]:
         """As `headers`, without waiting where there is nothing to wait for: a key is always at hand."""
-        return {"x-goog-api-key": self.api_key or ""} if self.tokens is None else self.headers()
+        return self._with_key() if self.tokens is None else self.headers()
+
+    def renew(self) -> bool:
+        """The server refused the token. Whether there will be another one."""
+        expire: Any = getattr(self.tokens, "expire", None)
+        return bool(expire()) if expire is not None else False
+
+    def _with_key(self) -> dict[str, str]:
+        return (
+            {**self._login, "x-goog-api-key": self.api_key or ""} if self._login else {"x-goog-api-key": self.api_key or ""}
+        )
+
+
+def wants_vertex(env: Mapping[str, str]) -> bool:
+    """Whether the environment asks for Vertex, by the same variables as Google's own SDK."""
+    said = env.get("GOOGLE_GENAI_USE_ENTERPRISE", "").strip() or env.get("GOOGLE_GENAI_USE_VERTEXAI", "").strip()
+    return said.lower() in _TRUE
+
+
+def _checked_location(location: str) -> str:
+    if not _LOCATION.fullmatch(location):
+        raise UsageError(f"{location[:100]!r} cannot be a location of Google Cloud; check GOOGLE_CLOUD_LOCATION")
+    return location
 
 
 def surface_from_environment(env: Mapping[str, str] | None = None, *, api_key: str | None = None) -> Surface:
@@ -102,9 +170,8 @@ def surface_from_environment(env: Mapping[str, str] | None = None, *, api_key: s
     env = {name: value.strip() for name, value in given.items() if name.startswith(("GOOGLE_", "GEMINI_"))}
     # A key that was read from a file often brings its line end along.
     key = (api_key or "").strip() or env.get("GOOGLE_API_KEY") or env.get("GEMINI_API_KEY") or None
-    enterprise = env.get("GOOGLE_GENAI_USE_ENTERPRISE") or env.get("GOOGLE_GENAI_USE_VERTEXAI") or ""
     version = env.get("GOOGLE_GENAI_API_VERSION") or "beta"
-    if enterprise.lower() not in _TRUE:
+    if not wants_vertex(env):
         if key is None:
             raise UsageError("no key for Gemini: set GOOGLE_API_KEY or GEMINI_API_KEY, or pass api_key=")
         return Surface(
@@ -114,28 +181,42 @@ def surface_from_environment(env: Mapping[str, str] | None = None, *, api_key: s
             api_key=key,
         )
     project = env.get("GOOGLE_CLOUD_PROJECT") or None
-    location = env.get("GOOGLE_CLOUD_LOCATION") or "global"
-    if project is None and key is None:
-        raise UsageError("Vertex needs GOOGLE_CLOUD_PROJECT (with Google credentials), or GOOGLE_API_KEY for express mode")
+    location = _checked_location(env.get("GOOGLE_CLOUD_LOCATION") or "global")
+    # A key without a project is express mode. Without either, the credentials name the project, as on Cloud Run.
+    is_express = project is None and key is not None
     default_url = _VERTEX_URLS.get(location, f"https://{location}-aiplatform.googleapis.com")
     return Surface(
         kind="vertex",
-        base_url=env.get("GOOGLE_VERTEX_BASE_URL") or (default_url if project else _VERTEX_URLS["global"]),
+        base_url=env.get("GOOGLE_VERTEX_BASE_URL") or (_VERTEX_URLS["global"] if is_express else default_url),
         version="v1beta1" if version == "beta" else version,
-        api_key=None if project else key,
+        api_key=key if is_express else None,
         project=project,
-        location=location if project else None,
-        tokens=GoogleTokens() if project else None,
+        location=None if is_express else location,
+        tokens=None if is_express else GoogleTokens(),
     )
 
 
 class GoogleTokens:
-    """Application default credentials and service accounts, through `google-auth`."""
+    """Application default credentials, service accounts and whatever else `google-auth` knows.
+
+    Args:
+        credentials: Credentials of `google-auth`, for example those of a service account that is impersonated, instead of
+            those that the environment names.
+    """
 
     def __init__(self, credentials: Any = None) -> None:
         self._credentials: Any = credentials
+        self._refused: str | None = None
+        """A token that the server does not take, though its time is not over."""
         # Held only in worker threads, so that callers of several event loops can share the credentials.
         self._lock = threading.Lock()
+        self.project: str | None = getattr(credentials, "project_id", None)
+        """The project that the credentials name, as soon as they are known."""
+
+    @property
+    def quota_project(self) -> str | None:
+        """The project that pays, if it is another one."""
+        return getattr(self._credentials, "quota_project_id", None)
 
     async def token(self) -> str:
         """A token that is valid now, fetched or refreshed in a thread if need be.
@@ -144,27 +225,48 @@ class GoogleTokens:
             AuthError: google-auth is not installed, or finds no credentials.
         """
         credentials = self._credentials
-        if credentials is None or not credentials.valid:
+        if not self._is_good(credentials):
             credentials = await asyncio.to_thread(self._refreshed)
         return str(credentials.token)
 
+    def expire(self) -> bool:
+        """The server refused the token: the next one is fetched anew. Whether there can be another one."""
+        credentials = self._credentials
+        if credentials is None:
+            return False
+        self._refused = str(credentials.token)
+        return True
+
+    def _is_good(self, credentials: Any) -> bool:
+        return credentials is not None and credentials.valid and str(credentials.token) != self._refused
+
     def _refreshed(self) -> Any:
         with self._lock:
+            if self._is_good(self._credentials):
+                return self._credentials  # Somebody else was quicker.
+            auth, exceptions, transport = _google_auth()
             credentials = self._credentials
-            if credentials is not None and credentials.valid:
-                return credentials  # Somebody else was quicker.
-            try:
-                auth: Any = importlib.import_module("google.auth")
-                exceptions: Any = importlib.import_module("google.auth.exceptions")
-                transport: Any = importlib.import_module("google.auth.transport.requests")
-            except ImportError:
-                raise AuthError("Vertex needs the google-auth package: install callgate[vertex]") from None
             try:
                 if credentials is None:
-                    credentials, _ = auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+                    credentials, project = auth.default(scopes=["https://www.googleapis.com/auth/cloud-platform"])
+                    self.project = project or None
                 credentials.refresh(transport.Request())
             except exceptions.GoogleAuthError as error:
                 retryable = getattr(error, "retryable", False) is True
                 raise AuthError(f"no Google credentials: {error}", retryable=retryable) from None
-            self._credentials = credentials
+            self._credentials, self._refused = credentials, None
             return credentials
+
+
+def _google_auth() -> tuple[Any, Any, Any]:
+    try:
+        return (
+            importlib.import_module("google.auth"),
+            importlib.import_module("google.auth.exceptions"),
+            importlib.import_module("google.auth.transport.requests"),
+        )
+    except ImportError as error:
+        missing = "requests" if (error.name or "").startswith(("requests", "google.auth.transport")) else "google-auth"
+        raise AuthError(
+            f"Vertex needs the package {missing}, which is not installed: pip install 'callgate[vertex]'"
+        ) from None

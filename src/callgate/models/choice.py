@@ -76,11 +76,10 @@ def provider_of(name: str) -> tuple[str, str | None]:
 
 
 def has_gemini_key(env: Env) -> bool:
-    """Whether the environment says how to reach Gemini."""
-    return any(env.get(name, "").strip() for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY")) or (
-        any(env.get(name, "") for name in ("GOOGLE_GENAI_USE_ENTERPRISE", "GOOGLE_GENAI_USE_VERTEXAI"))
-        and bool(env.get("GOOGLE_CLOUD_PROJECT"))
-    )
+    """Whether the environment says how to reach Gemini: by a key, or on Vertex, whose credentials may name the project."""
+    from callgate.gemini.surface import wants_vertex
+
+    return any(env.get(name, "").strip() for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY")) or wants_vertex(env)
 
 
 def _gemini(name: str | None, env: Env, limits: Limits | None) -> Model:

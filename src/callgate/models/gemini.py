@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncIterator, Collection, Mapping
+from ssl import SSLContext
+from typing import TYPE_CHECKING
 
-from callgate.errors import LimitExceeded
+from callgate.errors import LimitExceeded, UsageError
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
@@ -17,7 +19,12 @@ from callgate.gemini.request import SETTINGS, BodyBuilder, counting
 from callgate.gemini.surface import Surface, surface_from_environment
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
-from callgate.wire.client import Asking
+from callgate.wire.client import RetryingStream
+from callgate.wire.credentials import checked_headers
+from callgate.wire.sender import http_options
+
+if TYPE_CHECKING:
+    from callgate.wire.transport import HttpClientLike
 
 __all__ = ["GeminiModel"]
 
@@ -38,9 +45,13 @@ class GeminiModel:
         limits: Time-outs, attempts and sizes.
         client: A client to use instead of one of its own.
         env: An environment, instead of the process's own.
+        http: Your own HTTP client: an AsyncClient of httpx2 or httpx, or any `callgate.wire.transport.Transport`.
+            It stays yours and is not closed.
+        ssl: A context that says whom to trust and which certificate to show, instead of what the system says.
+        headers: Headers of every request, for gateways. The setting `headers` adds others for some runs.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own, and all but the name are left out nearly always
         self,
         name: str,
         *,
@@ -49,11 +60,16 @@ class GeminiModel:
         limits: Limits | None = None,
         client: GeminiClient | None = None,
         env: Mapping[str, str] | None = None,
+        http: HttpClientLike | None = None,
+        ssl: SSLContext | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         surface = client.surface if client else surface or surface_from_environment(env, api_key=api_key)
-        surface.place(name)  # Raises now what would fail in the first request.
+        surface.resource(name)  # Raises now what would fail in the first request.
         self._name = name
-        self._client = client or GeminiClient(surface, limits=limits)
+        self._client = client or GeminiClient(surface, limits=limits, options=http_options(http, ssl, headers))
+        if client is not None and (http is not None or ssl is not None or headers):
+            raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
         self._bodies = BodyBuilder(name, surface.kind)
 
     @property
@@ -108,7 +124,7 @@ class GeminiModel:
 class _Answer:
     """One answer, of as many requests as the server breaks it into."""
 
-    __slots__ = ("_bodies", "_client", "_continuation", "_hops", "_items", "_model", "_request")
+    __slots__ = ("_bodies", "_client", "_continuation", "_headers", "_hops", "_items", "_model", "_request", "_until")
 
     def __init__(self, client: GeminiClient, bodies: BodyBuilder, model: str, request: ModelRequest) -> None:
         self._client = client
@@ -116,8 +132,11 @@ class _Answer:
         self._model = model
         self._request = request
         self._continuation = Continuation()
+        self._headers = checked_headers(request.settings.get("headers")) or None
         self._hops = 0
-        self._items: Asking | None = None
+        self._until: float | None = None
+        """When all of it must be there, by the client's clock."""
+        self._items: RetryingStream | None = None
 
     def __aiter__(self) -> _Answer:
         return self
@@ -130,11 +149,12 @@ class _Answer:
             except StopAsyncIteration:
                 if self._continuation.token is None:
                     raise
+                self._until = items.until
                 self._items = None
             else:
                 return item if isinstance(item, Notice) else self._continuation.take(item)
 
-    def _asked(self) -> Asking:
+    def _asked(self) -> RetryingStream:
         """Another request: the first, or one that asks for what is missing."""
         if self._hops == HOPS_MAX:
             raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
@@ -143,7 +163,9 @@ class _Answer:
         body = self._bodies.body(request, continuation=self._continuation.token)
         self._continuation.begin()
         tools = request.declaration.names.values()
-        items = self._items = self._client.chunks(self._model, body, stream=request.stream, tools=tools)
+        items = self._items = self._client.chunks(
+            self._model, body, stream=request.stream, tools=tools, headers=self._headers, until=self._until
+        )
         return items
 
     async def aclose(self) -> None:

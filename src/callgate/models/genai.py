@@ -36,7 +36,7 @@ class GenaiModel:
     Args:
         client: The client. It stays yours: the gate does not close it.
         name: The model.
-        limits: `total_s` bounds each answer; the other waits are the client's business.
+        limits: `total_s` bounds each answer with all its pieces; the other waits are the client's business.
     """
 
     def __init__(self, client: Any, name: str, *, limits: Limits | None = None) -> None:
@@ -69,14 +69,18 @@ class GenaiModel:
             ModelError: there is no answer, or it broke off.
             UsageError: a setting or a mix of tools that cannot work.
         """
+        if request.settings.get("headers"):
+            raise UsageError("the setting 'headers' is for GeminiModel; give those of a genai.Client to its http_options")
         continuation = Continuation()
+        deadline = asyncio.get_running_loop().time() + self._total_s
         tools = list(request.declaration.names.values())
         for _ in range(HOPS_MAX):
             body = self._bodies.body(request, continuation=continuation.token)
             sent = Sent(model=self._name, tools=tools, size_bytes=len(body))
             continuation.begin()
             ended = False
-            async with contextlib.aclosing(self._chunks(strict_json.parse(body), sent, stream=request.stream)) as chunks:
+            asked = self._chunks(strict_json.parse(body), sent, stream=request.stream, deadline=deadline)
+            async with contextlib.aclosing(asked) as chunks:
                 async for chunk in chunks:
                     ended = ended or finish_of(candidate_of(chunk))[0] is not None
                     ended = ended or block_of(chunk) is not None
@@ -87,8 +91,9 @@ class GenaiModel:
                 return
         raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
 
-    async def _chunks(self, body: JsonObject, sent: Sent, *, stream: bool) -> AsyncGenerator[JsonObject, None]:
-        deadline = asyncio.get_running_loop().time() + self._total_s
+    async def _chunks(
+        self, body: JsonObject, sent: Sent, *, stream: bool, deadline: float
+    ) -> AsyncGenerator[JsonObject, None]:
         try:
             async with asyncio.timeout_at(deadline):
                 answers = await (self._streamed(body) if stream else self._whole(body))

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator, Collection, Mapping
+from ssl import SSLContext
+from typing import TYPE_CHECKING
 
-from callgate.errors import InvalidRequest, ToolsUnsupported
+from callgate.errors import InvalidRequest, ToolsUnsupported, UsageError
 from callgate.events import Notice
 from callgate.openai.answer import AnswerReader
 from callgate.openai.client import OpenAIClient, endpoint_from_environment
@@ -17,6 +19,11 @@ from callgate.openai.quirks import LESSONS, learned
 from callgate.openai.request import SETTINGS, BodyBuilder
 from callgate.request import ModelRequest
 from callgate.types import JsonObject, Limits
+from callgate.wire.credentials import checked_headers
+from callgate.wire.sender import http_options
+
+if TYPE_CHECKING:
+    from callgate.wire.transport import HttpClientLike
 
 __all__ = ["OpenAIModel"]
 
@@ -31,12 +38,16 @@ class OpenAIModel:
         limits: Time-outs, attempts and sizes.
         client: A client to use instead of one of its own.
         env: An environment, instead of the process's own.
+        http: Your own HTTP client: an AsyncClient of httpx2 or httpx, or any `callgate.wire.transport.Transport`.
+            It stays yours and is not closed.
+        ssl: A context that says whom to trust and which certificate to show, instead of what the system says.
+        headers: Headers of every request, for gateways. The setting `headers` adds others for some runs.
     """
 
     provider = "openai"
     """Whose language it speaks."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - each is a choice of its own, and all but the name are left out nearly always
         self,
         name: str,
         *,
@@ -45,11 +56,18 @@ class OpenAIModel:
         limits: Limits | None = None,
         client: OpenAIClient | None = None,
         env: Mapping[str, str] | None = None,
+        http: HttpClientLike | None = None,
+        ssl: SSLContext | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> None:
         self._name = name
+        if client is not None and (http is not None or ssl is not None or headers):
+            raise UsageError("pass http=, ssl= and headers= to the client that you pass, or no client")
         self._client = client or OpenAIClient(
-            endpoint_from_environment(env, base_url=base_url, api_key=api_key), limits=limits
-        )  # fmt: skip
+            endpoint_from_environment(env, base_url=base_url, api_key=api_key),
+            limits=limits,
+            options=http_options(http, ssl, headers),
+        )
         self._bodies = BodyBuilder(name)
         self._supports_tools = self._client.quirks.supports_tools
         self._has_asked = False
@@ -113,7 +131,9 @@ class OpenAIModel:
         stream = request.stream and (quirks.streams_tools or not names)
         body = self._bodies.body(request, quirks, stream=stream)
         reader = AnswerReader(names)
-        async with contextlib.aclosing(self._client.chunks(self._name, body, stream=stream, names=names)) as items:
+        headers = checked_headers(request.settings.get("headers")) or None
+        asked = self._client.chunks(self._name, body, stream=stream, names=names, headers=headers)
+        async with contextlib.aclosing(asked) as items:
             async for item in items:
                 if isinstance(item, Notice):
                     yield item

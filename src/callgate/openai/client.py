@@ -18,12 +18,13 @@ from callgate.openai.answer import finish_reason_of, says_something
 from callgate.openai.failures import error_in, failure_of_body
 from callgate.openai.quirks import Quirks, is_local, quirks_of_answer, quirks_of_headers, quirks_of_url
 from callgate.types import JsonObject, Limits
-from callgate.wire.address import checked_base_url, checked_key
 from callgate.wire.client import HttpClient
-from callgate.wire.dialect import Letter, Response
+from callgate.wire.credentials import checked_base_url, checked_key, split_login
+from callgate.wire.dialect import HttpRequest, Response
+from callgate.wire.endpoint_health import Clock, EndpointHealth, SystemClock, health_for
 from callgate.wire.failures import Failure, Sent
-from callgate.wire.pressure import Clock, Pressure, SystemClock, pressure_for
 from callgate.wire.reader import ResponseReader
+from callgate.wire.sender import HttpOptions
 
 __all__ = ["OPENAI_URL", "Endpoint", "OpenAIClient", "endpoint_from_environment"]
 
@@ -38,15 +39,20 @@ _SYSTEM = SystemClock()
 class Endpoint:
     """One place that serves chat completions.
 
+    A user and a password in the base URL are sent as a header, unless there is a key.
+
     Raises:
         UsageError: the base URL or the key cannot be used as one.
     """
 
     base_url: str
     api_key: str | None = field(default=None, repr=False)
+    _login: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        checked_base_url(self.base_url)
+        base_url, login = split_login(checked_base_url(self.base_url))
+        object.__setattr__(self, "base_url", base_url)
+        object.__setattr__(self, "_login", login)
         if self.api_key is not None:
             checked_key(self.api_key, "the OpenAI-compatible server")
 
@@ -65,7 +71,7 @@ class Endpoint:
 
     def credentials(self) -> dict[str, str]:
         """As `headers`, which are always at hand."""
-        return {} if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
+        return self._login if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
 
 
 def endpoint_from_environment(
@@ -80,13 +86,13 @@ def endpoint_from_environment(
     url = (base_url or env.get("OPENAI_BASE_URL", "")).strip() or OPENAI_URL
     # A key that was read from a file often brings its line end along.
     key = (api_key or env.get("OPENAI_API_KEY", "")).strip() or None
-    if key is None and not is_local(url):
+    if key is None and "@" not in url and not is_local(url):
         raise UsageError(f"no key for {url}: set OPENAI_API_KEY, or pass api_key=; only a server on this machine needs none")
     return Endpoint(base_url=url, api_key=key)
 
 
 class OpenAIClient:
-    """Sends requests to one endpoint. Open connections are kept until `aclose`."""
+    """Sends requests to one endpoint. Open connections are kept for a while, at most until `aclose`."""
 
     def __init__(
         self,
@@ -94,14 +100,17 @@ class OpenAIClient:
         *,
         limits: Limits | None = None,
         clock: Clock | None = None,
-        pressure: Pressure | None = None,
+        health: EndpointHealth | None = None,
         dice: random.Random | None = None,
+        options: HttpOptions | None = None,
     ) -> None:
         self.endpoint = endpoint
         self._clock = clock or _SYSTEM
-        self._pressure = pressure
+        self._health = health
         self._dialect = _ChatCompletions(quirks_of_url(endpoint.base_url))
-        self._http = HttpClient(self._dialect, headers=endpoint.credentials, clock=self._clock, limits=limits, dice=dice)
+        self._http = HttpClient(
+            self._dialect, auth=endpoint.credentials, clock=self._clock, limits=limits, dice=dice, options=options
+        )
 
     @property
     def quirks(self) -> Quirks:
@@ -113,7 +122,13 @@ class OpenAIClient:
         self._dialect.quirks = quirks
 
     async def chunks(
-        self, model: str, body: bytes, *, stream: bool, names: Mapping[str, str]
+        self,
+        model: str,
+        body: bytes,
+        *,
+        stream: bool,
+        names: Mapping[str, str],
+        headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[JsonObject | Notice, None]:
         """Sends the body and yields what comes back. Sent again only as long as nothing was yielded.
 
@@ -122,14 +137,17 @@ class OpenAIClient:
             body: The request as JSON.
             stream: Whether the answer is to come in pieces.
             names: Declared names -> the tools' own names, in order, to explain what a refusal means.
+            headers: Headers of this request alone, checked.
 
         Raises:
             ModelError: there is no answer, or it broke off.
         """
-        pressure = self._pressure or pressure_for((self.endpoint.url, model, hash(self.endpoint.api_key)), self._clock)
+        health = self._health or health_for((self.endpoint.url, model, hash(self.endpoint.api_key)), self._clock)
         tools = names.values()
-        letter = Letter(url=self.endpoint.url, body=body, stream=stream, model=model, tools=tools, declared=names)
-        items = self._http.chunks(letter, pressure)
+        request = HttpRequest(
+            url=self.endpoint.url, body=body, stream=stream, model=model, tools=tools, declared=names, headers=headers
+        )
+        items = self._http.chunks(request, health)
         try:
             async for item in items:
                 yield item

@@ -92,7 +92,8 @@ def failure_of_body(
     if code == 408 or (code >= 500 and code not in _NEVER_AGAIN and not _NEVER.search(message)):
         kind = RequestTimeout if code in (408, 504) else ServerUnavailable
         lost = kind(f"the server failed ({named}): {message}", retryable=True)
-        return Failure(lost, retry=True, wait_s=wait_of_headers(headers, now), is_outage=True)
+        # Some inputs get a 500 whenever they are sent.
+        return Failure(lost, retry=True, wait_s=wait_of_headers(headers, now), is_outage=True, is_of_body=code == 500)
     return refusal(_invalid(code, named, message, told, error, sent, quirks))
 
 

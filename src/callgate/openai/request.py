@@ -101,7 +101,7 @@ def settings_of(settings: Mapping[str, Any], quirks: Quirks, *, has_tools: bool 
     """
     body: JsonObject = {}
     for name, value in settings.items():
-        if value is None or name == "extra_body":
+        if value is None or name in ("extra_body", "headers"):
             continue
         if name == "max_output_tokens":
             body[quirks.max_tokens] = value
@@ -147,5 +147,5 @@ _SPECIAL: dict[str, Callable[[Any, Mapping[str, Any]], JsonObject]] = {
     "response_json_schema": _json_schema,
     "labels": _labels,
 }
-SETTINGS = ("max_output_tokens", "extra_body", *_PLAIN, *_SPECIAL)
+SETTINGS = ("max_output_tokens", "extra_body", "headers", *_PLAIN, *_SPECIAL)
 """Every setting that all servers have."""

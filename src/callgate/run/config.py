@@ -93,8 +93,9 @@ class GateConfig:
             stream=stream,
         )
 
-    async def aclose(self) -> None:
-        """Lets go of what the model holds open, and a store of the gate's own."""
-        await close_model(self.model)
+    async def aclose(self, *, keep_model: bool = False) -> None:
+        """Close a store of the gate's own, and what the model holds open unless it is kept."""
+        if not keep_model:
+            await close_model(self.model)
         if self.owns_store:
             await self.store.aclose()

@@ -67,7 +67,7 @@ class Resources:
             wait_s = self._config.limits.session_wait_s
             return await self.sessions.acquire(session_id, self._config.store, wait_s=wait_s)
         except BaseException:
-            await self.leave()
+            await self.leave(keep_model=True)
             raise
 
     async def release(self, session: Session, lease: Lease) -> None:
@@ -75,7 +75,7 @@ class Resources:
         try:
             await self.sessions.release(session, lease, self._config.store)
         finally:
-            await self.leave()
+            await self.leave(keep_model=True)  # The next run needs the same connections; idle ones are closed in time.
 
     @contextlib.asynccontextmanager
     async def session(self, session_id: str) -> AsyncGenerator[tuple[Session, Lease]]:
@@ -115,10 +115,10 @@ class Resources:
             if self._first is not None:
                 self._first.users += 1
 
-    async def leave(self) -> None:
-        """Count one user less; the last one closes what was opened."""
+    async def leave(self, *, keep_model: bool = False) -> None:
+        """Count one user less; the last one closes what was opened, but for the model's connections where they are kept."""
         for resources in self.count_down():
-            await resources.close_connections()
+            await resources.close_connections(keep_model=keep_model)
 
     def count_down(self) -> list[Resources]:
         """Count one user less, and return the resources that nobody uses any more."""
@@ -131,10 +131,10 @@ class Resources:
                     unused.append(self._first)
         return unused
 
-    async def close_connections(self) -> None:
+    async def close_connections(self, *, keep_model: bool = False) -> None:
         """Close the connections of the model and of the tools, and the store if the gate has opened it."""
         await self._config.executor.stop_tools(self)
-        await self._config.aclose()
+        await self._config.aclose(keep_model=keep_model)
 
     def close(self, unused: Iterable[Resources]) -> None:
         """Close connections from sync code, and the thread unless a gate that this one was derived from is in use."""

@@ -181,6 +181,26 @@ def _system_is_text(case: Case) -> Iterator[Refusal]:
             yield Refusal(BARE, "system_instruction")
 
 
+def _cached_alone(case: Case) -> Iterator[Refusal]:
+    beside = [field for field in ("systemInstruction", "tools", "toolConfig") if case.body.get(field)]
+    if case.body.get("cachedContent") and beside:
+        yield Refusal(
+            "CachedContent can not be used with GenerateContent request setting system_instruction, tools or tool_config. "
+            "Proposed fix: move those values to CachedContent from GenerateContent request.",
+            "cached_content",
+        )
+
+
+def _thinking_level(case: Case) -> Iterator[Refusal]:
+    config = as_object(as_object(case.body.get("generationConfig")).get("thinkingConfig"))
+    level = str(config.get("thinkingLevel") or "").upper()
+    field = "generation_config.thinking_config.thinking_level"
+    if level and case.version < (3, 0) and case.model.startswith("gemini-"):
+        yield Refusal("Thinking level is not supported for this model.", field)
+    elif level == "MINIMAL" and "-pro" in case.model:
+        yield Refusal(f"Thinking level {level} is not supported for this model.", field)
+
+
 # The order of turns ------------------------------------------------------------------------------------------------------
 
 
@@ -325,6 +345,8 @@ CONTENT_RULES: dict[str, Rule] = {
     "part_data": _part_data,
     "names_given": _names_given,
     "system_is_text": _system_is_text,
+    "cached_alone": _cached_alone,
+    "thinking_level": _thinking_level,
     "first_turn": _first_turn,
     "call_turn_place": _call_turns,
     "response_turn_place": _response_turns,

@@ -1,54 +1,73 @@
 """Requests to a model over HTTP: tried again where that helps, as the server asks for it, and no longer than it should be.
 
 A body comes in, response chunks go out as they arrive, and a `Notice` whenever the caller has to wait. One attempt is the
-business of `exchange.py`; what an error means is told by the server's `Dialect`.
+business of `attempt.py`; what an error means is told by the server's `Dialect`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 
-from callgate.errors import ModelError
+from callgate.errors import ModelError, UsageError
 from callgate.events import Notice
 from callgate.types import JsonObject, Limits
-from callgate.wire.dialect import Clock, Dialect, Letter, Pressure, Turn
-from callgate.wire.exchange import Exchange
+from callgate.wire.attempt import Attempt
+from callgate.wire.dialect import Dialect, HttpRequest
+from callgate.wire.endpoint_health import Clock, EndpointHealth, Permit
 from callgate.wire.failures import Failure
-from callgate.wire.sender import CONNECTIONS_KEPT, HEADERS, Credentials, Sender
+from callgate.wire.sender import HEADERS, Credentials, HttpOptions, Sender
 
-__all__ = ["Asking", "HttpClient"]
+__all__ = ["HttpClient", "RetryingStream"]
 
 LOOK_BYTES_MAX = 1024 * 1024
 JITTER = 0.2
+_UNENDED = "The server did not end its response properly; nothing of the answer in it is missing."
+_numbers = itertools.count(1)
 
 
 class HttpClient:
-    """Sends requests to one server. Open connections are kept until `aclose`.
+    """Sends requests to one server. Open connections are kept for a while, at most until `aclose`.
 
     Answers are told by their content: a body that is a right answer is one under any content type. Compressed answers are
     read as gzip and deflate; any other encoding is refused, and so is a redirect.
+
+    Args:
+        dialect: What the server's words mean.
+        auth: What lets requests in.
+        renew: Makes credentials be fetched anew that the server refused; whether there may be others now.
+        clock: Time between attempts.
+        limits: Time-outs, attempts and sizes.
+        dice: Chance, for the waits.
+        options: How the program wants its requests to be sent.
     """
 
     def __init__(
         self,
         dialect: Dialect,
         *,
-        headers: Credentials,
+        auth: Credentials,
         clock: Clock,
+        renew: Callable[[], bool] | None = None,
         limits: Limits | None = None,
         dice: random.Random | None = None,
+        options: HttpOptions | None = None,
     ) -> None:
         self.dialect = dialect
         self.limits = limits or Limits()
         self.clock = clock
+        self.renew = renew
         self._dice = dice or random.Random()
-        self.sender = Sender(auth=headers, connect_s=self.limits.connect_s)
+        self.sender = Sender(auth=auth, connect_s=self.limits.connect_s, write_s=self.limits.idle_s, options=options)
 
-    def chunks(self, letter: Letter, pressure: Pressure) -> Asking:
-        """What comes back for the letter, which is sent when the first of it is asked for."""
-        return Asking(self, letter, pressure)
+    def chunks(self, request: HttpRequest, health: EndpointHealth, *, until: float | None = None) -> RetryingStream:
+        """What comes back for the request, which is sent when the first of it is asked for.
+
+        `until` is when it must be over, by the clock; `total_s` from its beginning on if it is not said.
+        """
+        return RetryingStream(self, request, health, until=until)
 
     async def look(self, url: str, *, within_s: float) -> tuple[Mapping[str, str], JsonObject] | None:
         """The headers and the JSON object at a URL of the server; None when it has none, whatever the reason."""
@@ -57,14 +76,18 @@ class HttpClient:
         reader = self.dialect.reader(event_bytes_max=LOOK_BYTES_MAX, total_bytes_max=LOOK_BYTES_MAX)
         pool = self.sender.pool(asyncio.get_running_loop())
         try:
+            client = self.sender.client_for(pool, url)
+            if client is None:
+                return None
             async with asyncio.timeout(within_s):
-                headers = HEADERS | await self.sender.auth()
-                async with pool.proxied().client.stream("GET", url, headers=headers) as response:
+                auth = self.sender.credentials()
+                headers = HEADERS | (auth if isinstance(auth, dict) else await auth)
+                async with client.stream("GET", url, headers=headers) as response:
                     if not response.is_success:
                         return None
                     found = [chunk async for data in response.aiter_bytes() for chunk in reader.feed(data)]
             found += reader.close()
-        except (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError):
+        except (ModelError, UsageError, httpx2.HTTPError, httpx2.InvalidURL, OSError):
             return None
         finally:
             if pool.leave():
@@ -80,43 +103,49 @@ class HttpClient:
         """Closes the connections of the running event loop, those in use as soon as they are not any more."""
         await self.sender.aclose()
 
-    def wait(self, failure: Failure, counted: int, turn: Turn) -> float | None:
+    def wait(self, failure: Failure, counted: int, permit: Permit, vote: Hashable) -> float | None:
         """Tells everybody what happened; how long to wait before the next attempt, None when there is none."""
         limits = self.limits
         backoff_s = min(limits.backoff_max_s, limits.backoff_s * 2 ** (counted - 1))
-        is_too_long = failure.wait_s is not None and failure.wait_s > limits.backoff_max_s
-        wait_s = failure.wait_s
+        # Half of it is certain, so that five attempts outlast a restart of the server.
+        wait_s = self._dice.uniform(backoff_s / 2, backoff_s)
+        asked_s = failure.wait_s
+        is_too_long = asked_s is not None and asked_s > limits.backoff_max_s
         if failure.is_outage:
-            turn.failed()
+            permit.failed(vote)
         elif failure.is_answer or (failure.is_pressure and is_too_long):
-            turn.refused()
+            permit.refused()
         elif failure.is_pressure:
-            wait_s = turn.pushed_back(failure.wait_s, backoff_s)
+            asked_s = permit.pushed_back(asked_s, backoff_s)
         if not failure.retry or counted >= limits.attempts or is_too_long:
             return None
-        return self._dice.uniform(0, backoff_s) if wait_s is None else wait_s * self._dice.uniform(1, 1 + JITTER)
+        return wait_s if asked_s is None else max(wait_s, asked_s * self._dice.uniform(1, 1 + JITTER))
 
 
-class Asking:
-    """One letter and what comes back for it; sent again only as long as nothing was given out. `aclose` ends it.
+class RetryingStream:
+    """One request and what comes back for it; sent again only as long as nothing was given out. `aclose` ends it.
 
     It is not an async generator, because what these cost in asyncio is a good part of what a request may cost.
     """
 
-    def __init__(self, client: HttpClient, letter: Letter, pressure: Pressure) -> None:
+    def __init__(
+        self, client: HttpClient, request: HttpRequest, health: EndpointHealth, *, until: float | None = None
+    ) -> None:
+        self.until = until
+        """When it must be over, by the clock; set when it begins."""
         self._client = client
-        self._letter = letter
-        self._pressure = pressure
+        self._request = request
+        self._health = health
+        self._votes: set[Hashable] = set()
         self._counted = 1
-        self._stale_left = CONNECTIONS_KEPT
         self._wait_s: float | None = None
         """How long to wait before the next attempt, where one failed."""
-        self._is_watched = self._is_pause_told = self._is_shown = self._is_over = False
-        self._turn: Turn | None = None
-        self._exchange: Exchange | None = None
+        self._is_fresh = self._is_renewed = self._is_pause_told = self._is_shown = self._is_over = False
+        self._permit: Permit | None = None
+        self._attempt: Attempt | None = None
         self._ready: Iterator[JsonObject | Notice] = iter(())
 
-    def __aiter__(self) -> Asking:
+    def __aiter__(self) -> RetryingStream:
         return self
 
     async def __anext__(self) -> JsonObject | Notice:
@@ -129,16 +158,16 @@ class Asking:
             if self._is_over:
                 raise StopAsyncIteration
             try:
-                if self._exchange is None and (notice := await self._begin()) is not None:
+                if self._attempt is None and (notice := await self._begin()) is not None:
                     return notice
-                exchange, turn = self._exchange, self._turn
-                assert exchange is not None
-                assert turn is not None
-                came = await exchange.chunks()
+                attempt, permit = self._attempt, self._permit
+                assert attempt is not None
+                assert permit is not None
+                came = await attempt.chunks()
                 if isinstance(came, Failure):
-                    self._ready = iter(await self._failed(came, exchange, turn))
+                    self._ready = iter(await self._failed(came, permit))
                 else:
-                    self._take(came, exchange, turn)
+                    self._take(came, attempt, permit)
             except BaseException:
                 await self.aclose()
                 raise
@@ -148,66 +177,85 @@ class Asking:
         """Nothing more is wanted."""
         self._is_over = True
         self._ready = iter(())
-        if self._exchange is not None or self._turn is not None:
+        if self._attempt is not None or self._permit is not None:
             await self._let_go()
 
     def __del__(self) -> None:
         # Whoever leaves without a word would keep the connection for ever.
-        if self._exchange is not None:
-            self._exchange.give_up()
+        if self._attempt is not None:
+            self._attempt.give_up()
 
-    def _take(self, chunks: list[JsonObject], exchange: Exchange, turn: Turn) -> None:
-        if chunks and not self._is_shown:
-            turn.succeeded()
-            self._is_shown = True
-        if exchange.is_over:
-            self._is_over = True
-            self._exchange = self._turn = None  # It has let go of all that it held.
-            turn.over()
+    def _take(self, chunks: list[JsonObject], attempt: Attempt, permit: Permit) -> None:
+        self._is_shown = self._is_shown or bool(chunks)
         self._ready = iter(chunks)
+        if attempt.is_over:
+            self._is_over = True
+            self._attempt = self._permit = None  # It has let go of all that it held.
+            permit.over()
+            if attempt.is_cut:
+                self._ready = iter([*chunks, Notice("unended", _UNENDED, "warning")])
 
     async def _begin(self) -> Notice | None:
         """Makes ready for an attempt, unless there is something to tell before."""
-        client, pressure = self._client, self._pressure
+        client, health = self._client, self._health
+        if self.until is None:
+            self.until = client.clock.now() + client.limits.total_s
         if self._wait_s is not None:
             wait_s, self._wait_s = self._wait_s, None
             await client.clock.sleep(wait_s)
             self._counted += 1
-        if not self._is_pause_told and (pause_s := pressure.pause_left_s):
+        if not self._is_pause_told and (pause_s := health.pause_left_s):
             self._is_pause_told = True
             return Notice("waiting", f"Waiting {pause_s:.1f} s, because the server asked everybody to.", "warning")
         self._is_pause_told = False
-        self._turn = await pressure.enter(patience=client.limits.attempts - self._counted)
-        self._exchange = Exchange(
-            self._letter, dialect=client.dialect, sender=client.sender, limits=client.limits, is_watched=self._is_watched
+        permit = self._permit = await health.enter(
+            patience=client.limits.attempts - self._counted, votes=self._votes, is_new=self._counted == 1, until=self.until
+        )
+        self._attempt = Attempt(
+            self._request,
+            dialect=client.dialect,
+            sender=client.sender,
+            limits=client.limits,
+            deadline=asyncio.get_running_loop().time() + self.until - client.clock.now(),
+            accepted=permit.succeeded,
+            fresh=self._is_fresh,
         )
         return None
 
-    async def _failed(self, failure: Failure, exchange: Exchange, turn: Turn) -> list[Notice]:
+    async def _failed(self, failure: Failure, permit: Permit) -> list[Notice]:
         """What to tell of an attempt that failed before the next one is made; nothing if that is made at once.
 
         Raises:
             ModelError: no other one is made.
         """
-        wait_s = self._client.wait(failure, self._counted, turn)
+        client = self._client
+        wait_s = client.wait(failure, self._counted, permit, self._vote(failure) if failure.is_outage else None)
         await self._let_go()
-        if self._is_shown or self._pressure.is_open:
+        if self._is_shown:
             raise failure.error
-        if failure.is_broken and exchange.is_stale and self._stale_left:
-            # A kept connection that the server had already closed says nothing about the server.
-            self._stale_left -= 1
-            self._is_watched = True
+        if failure.is_stale and not self._is_fresh:
+            self._is_fresh = True
             return []
-        if wait_s is None:
+        if failure.is_unauthorized and not self._is_renewed and client.renew is not None and client.renew():
+            self._is_renewed = True
+            return []
+        if wait_s is None or (self.until is not None and client.clock.now() + wait_s >= self.until):
             raise failure.error
         self._wait_s = wait_s
-        attempt = f"attempt {self._counted + 1} of {self._client.limits.attempts}"
-        return [Notice("waiting", f"Trying again in {wait_s:.1f} s ({attempt}): {failure.error}", "warning")]
+        number = f"attempt {self._counted + 1} of {client.limits.attempts}"
+        return [Notice("waiting", f"Trying again in {wait_s:.1f} s ({number}): {failure.error}", "warning")]
+
+    def _vote(self, failure: Failure) -> Hashable:
+        """Under which name the failure counts: each request counts once, and what its body may have brought about once for
+        all requests with this body."""
+        if failure.is_of_body:
+            return "body", hash(self._request.body)
+        return next(iter(self._votes), None) or next(_numbers)
 
     async def _let_go(self) -> None:
-        turn, self._turn = self._turn, None
-        exchange, self._exchange = self._exchange, None
-        if turn is not None:
-            turn.over()
-        if exchange is not None:
-            await exchange.aclose()
+        permit, self._permit = self._permit, None
+        attempt, self._attempt = self._attempt, None
+        if permit is not None:
+            permit.over()
+        if attempt is not None:
+            await attempt.aclose()

@@ -78,6 +78,8 @@ class Connection:
         self.socket = socket
         self.is_used = False
         """Whether it had carried a request before this one, so that the server may have closed it meanwhile."""
+        self.has_begun = False
+        """Whether anything of the answer has come."""
         self.kept_until = 0.0
         self._unread: bytes = b""
         """What came behind the part that was read."""
@@ -97,18 +99,26 @@ class Connection:
         """Writes a whole request; `lines` are what `request_lines` gives."""
         self.socket.write(b"%bcontent-length: %d\r\n\r\n" % (lines, len(body)), body)
 
-    async def answer_head(self, until: float | None = None) -> Head:
-        """Waits for the head of the answer, `until` a time of the event loop at the latest.
+    async def answer_head(self, within_s: float, until: float, write_s: float) -> Head:
+        """Waits for the head of the answer.
+
+        Args:
+            within_s: How long to wait for it when all of the request has left.
+            until: When to stop waiting at the latest, by the clock of the event loop.
+            write_s: How long the server may take nothing of the request.
 
         Raises:
             httpx2.HTTPError: the connection broke, or what came is not HTTP.
+            SendTimeout: the server took nothing of the request.
             TimeoutError: nothing came in time, or not all of the head.
         """
-        data = await self.socket.read(until)
+        loop = asyncio.get_running_loop()
+        data = await self.socket.read(min(loop.time() + within_s, until), sending=(within_s, until, write_s))
+        self.has_begun = bool(data)
         if (head := self._plain_head(data)) is not None:
             return head
         self._http, self._unread = _h11(), data
-        async with asyncio.timeout_at(until):
+        async with asyncio.timeout_at(min(loop.time() + within_s, until)):
             return await self._h11_head()
 
     def _plain_head(self, data: bytes) -> Head | None:
@@ -186,6 +196,8 @@ class Connection:
             return
         if beginning := chunks.end_of_open(data):
             self._receive(beginning)
+            if self._failure is not None:
+                return  # What follows is no part of the body, whatever it looks like.
         self._body += chunks.whole(data, len(beginning))
         if chunks.open_part:
             self._receive(chunks.open_part)
@@ -246,12 +258,12 @@ class Connection:
         except h11.RemoteProtocolError as error:
             self._failure = httpx2.RemoteProtocolError(str(error))
 
-    # And then -------------------------------------------------------------------------------------------------------------
+    # The next request ------------------------------------------------------------------------------------------------------
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether another request may follow: the answer was complete, and nothing came behind it."""
-        if self._unread or self.socket.has_something:
+        """Whether another request may follow: all of this one left, its answer was complete, and nothing came behind it."""
+        if self._unread or self.socket.has_something or self.socket.has_unsent:
             return False
         http = self._http
         if http is None:
@@ -260,7 +272,7 @@ class Connection:
 
     def keep(self, until: float) -> None:
         """Makes ready for the next request."""
-        self.is_used, self.kept_until = True, until
+        self.is_used, self.has_begun, self.kept_until = True, False, until
         self._http, self._chunks, self._is_over = None, None, False
 
 

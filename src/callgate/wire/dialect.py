@@ -1,68 +1,18 @@
-"""What a client is given: a letter to send, the meaning of a server's words, and what is known of the server by others.
+"""What a client is given: a request to send, and the meaning of a server's words.
 
 Nothing here does anything; these are the shapes of what the wires bring along.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from callgate.types import JsonObject
 from callgate.wire.failures import Failure, Sent
 
-__all__ = ["Clock", "Dialect", "Letter", "Pressure", "Reader", "Response", "Turn"]
-
-
-class Clock(Protocol):
-    """Time that can pass."""
-
-    async def sleep(self, seconds: float) -> None:
-        """Lets that much time pass."""
-        ...
-
-
-class Turn(Protocol):
-    """One attempt, as all callers of the server know of it."""
-
-    def succeeded(self) -> None:
-        """The server has begun to answer."""
-        ...
-
-    def refused(self) -> None:
-        """The server is well, but does not want this request."""
-        ...
-
-    def pushed_back(self, asked_s: float | None, backoff_s: float) -> float:
-        """The server asked to slow down. Returns how long everybody waits now."""
-        ...
-
-    def failed(self) -> None:
-        """The server is in trouble, or cannot be reached."""
-        ...
-
-    def over(self) -> None:
-        """The attempt has ended."""
-        ...
-
-
-class Pressure(Protocol):
-    """What all callers of one server know together."""
-
-    @property
-    def pause_left_s(self) -> float:
-        """How long everybody waits."""
-        ...
-
-    @property
-    def is_open(self) -> bool:
-        """Whether the server is left alone at the moment."""
-        ...
-
-    async def enter(self, *, patience: int) -> Turn:
-        """Waits until an attempt may be made."""
-        ...
+__all__ = ["Dialect", "HttpRequest", "Reader", "Response"]
 
 
 class Reader(Protocol):
@@ -145,10 +95,11 @@ class Dialect(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Letter:
+class HttpRequest:
     """What is sent, and where."""
 
-    url: str
+    url: str | Callable[[], str]
+    """Where to, or what says so when the credentials are there."""
     body: bytes = field(repr=False)
     stream: bool
     """Whether the answer is to come in pieces."""
@@ -157,6 +108,8 @@ class Letter:
     """The tools' own names in the order of their declarations."""
     declared: Mapping[str, str] | None = None
     """Declared name -> the tool's own name, where the two differ."""
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
+    """Headers of this request alone, checked, by name in lower case."""
 
     @property
     def sent(self) -> Sent:

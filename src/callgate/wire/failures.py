@@ -6,14 +6,20 @@ Exceptions of the HTTP client and headers come in; failures go out. What the wor
 from __future__ import annotations
 
 import email.utils
+import errno
 import re
+import socket
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 
-from callgate.errors import ConnectionLost, ModelError, ProtocolError, RequestTimeout
+from callgate.errors import AuthError, ConnectionLost, ModelError, ProtocolError, RequestTimeout
 
-__all__ = ["Failure", "Sent", "clean", "failure_of_exception", "refusal", "seconds_of", "wait_of_headers"]
+__all__ = [
+    "Failure", "Sent", "StaleConnection", "clean", "failure_of_exception", "proxy_login", "refusal", "seconds_of",
+    "wait_of_headers",
+]  # fmt: skip
 
 _SECONDS = re.compile(r"\d{1,9}(?:\.\d{1,9})?")
 # A wait of more than three years is no wait but a mistake.
@@ -45,34 +51,95 @@ class Failure:
     """The server is asking everybody to slow down."""
     is_outage: bool = False
     """The server itself is in trouble."""
-    is_broken: bool = False
-    """The connection broke; if it was an old one, that says nothing about the server."""
+    is_of_body: bool = False
+    """An outage that this very body may have brought about, so that it counts once however often the body is sent."""
+    is_stale: bool = False
+    """A connection that was kept had been closed, which says nothing about the server."""
+    is_unauthorized: bool = False
+    """The credentials are not valid, or not any more."""
     is_answer: bool = False
     """The server is well and has refused this request."""
 
 
-def failure_of_exception(error: Exception) -> Failure:
-    """A failure from an exception of the HTTP client, before or while an answer was read."""
-    import httpx2
+class StaleConnection(ConnectionError):
+    """A connection that had been used before broke at once, and without a byte of an answer."""
 
-    name, said = type(error).__name__, clean(str(error))
+
+_UNREACHABLE = frozenset(
+    number
+    for name in (
+        "ENETUNREACH",
+        "ENETDOWN",
+        "EHOSTUNREACH",
+        "EADDRNOTAVAIL",
+        "EMFILE",
+        "ENFILE",
+        "ENOBUFS",
+        "EACCES",
+        "EPERM",
+    )
+    if (number := getattr(errno, name, None)) is not None
+)
+"""Why no connection is made that say nothing about the server."""
+
+
+def failure_of_exception(error: Exception) -> Failure:
+    """A failure from an exception of an HTTP client, before or while an answer was read.
+
+    The exceptions of httpx and httpx2 are told by their names, which are the same.
+    """
     if isinstance(error, ModelError):
         return Failure(error, retry=error.retryable)
-    if (untrusted := _untrusted(error)) is not None:
+    names = {kind.__name__ for kind in type(error).__mro__}
+    said = clean(str(error)) or type(error).__name__
+    if isinstance(error, StaleConnection):
+        return Failure(_lost(said), retry=True, is_stale=True)
+    if (untrusted := _untrusted(error, is_handshake="ConnectError" in names)) is not None:
         return Failure(ConnectionLost(f"no trusted connection could be made: {untrusted}"), retry=False)
-    if isinstance(error, httpx2.TimeoutException):
-        lost = RequestTimeout(f"no connection could be made in time ({said or name})", retryable=True)
+    if "TimeoutException" in names:
+        lost = RequestTimeout(f"no connection could be made in time ({said})", retryable=True)
         return Failure(lost, retry=True, is_outage=True)
-    if isinstance(error, (httpx2.ConnectError, httpx2.ProxyError)):
-        lost = ConnectionLost(f"no connection to the server: {said or name}", retryable=True)
-        return Failure(lost, retry=True, is_outage=True)
-    if isinstance(error, httpx2.DecodingError):
+    if "ProxyError" in names:
+        return _proxy_failure(said)
+    if "ConnectError" in names:
+        lost = ConnectionLost(f"no connection to the server: {said}", retryable=True)
+        return Failure(lost, retry=True, is_outage=not _is_local(error))
+    if "DecodingError" in names:
         return Failure(ProtocolError(f"the answer cannot be decoded: {said}"), retry=False)
-    if isinstance(error, (httpx2.LocalProtocolError, httpx2.UnsupportedProtocol, httpx2.InvalidURL)):
+    if names & {"LocalProtocolError", "UnsupportedProtocol", "InvalidURL"}:
         return Failure(ProtocolError(f"the request cannot be sent: {said}"), retry=False)
-    if isinstance(error, httpx2.RemoteProtocolError) and "disconnected" not in said:
+    if "RemoteProtocolError" in names and "disconnected" not in said:
         return Failure(ProtocolError(f"the server broke the protocol: {said}", retryable=True), retry=True)
-    return Failure(ConnectionLost(f"the connection broke: {said or name}", retryable=True), retry=True, is_broken=True)
+    return Failure(_lost(said), retry=True)
+
+
+def _lost(said: str) -> ConnectionLost:
+    return ConnectionLost(f"the connection broke: {said}", retryable=True)
+
+
+def _proxy_failure(said: str) -> Failure:
+    """What a proxy said; httpx gives nothing but its status line."""
+    if said.startswith("407"):
+        return proxy_login(said)
+    return Failure(ConnectionLost(f"no connection to the server: the proxy says {said}", retryable=True), retry=True)
+
+
+def proxy_login(said: str) -> Failure:
+    """A proxy that wants a login. It is asked once: proxies lock accounts."""
+    return Failure(
+        AuthError(f"the proxy wants another login ({said}): HTTPS_PROXY=http://user:password@host:port has room for one"),
+        retry=False,
+    )
+
+
+def _is_local(error: BaseException) -> bool:
+    """Whether it was the network here, or the name, that no connection could be made with."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, socket.gaierror) or (isinstance(cause, OSError) and cause.errno in _UNREACHABLE):
+            return True
+        cause = cause.__cause__ or cause.__context__
+    return False
 
 
 def refusal(error: ModelError) -> Failure:
@@ -102,15 +169,20 @@ def _until(date: str, now: float) -> float | None:
     return wait_s if wait_s is None or wait_s < _WAIT_MAX_S else None
 
 
-def _untrusted(error: BaseException) -> str | None:
-    """Why TLS refused the server, if it did. A connection that broke or was slow during TLS is not such a refusal."""
-    import ssl
+_HARMLESS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError)
 
-    harmless = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLWantReadError, ssl.SSLWantWriteError, ssl.SSLSyscallError)
+
+def _untrusted(error: BaseException, *, is_handshake: bool) -> str | None:
+    """Why TLS refused the server, or the server us, if that is so. A connection that broke, was slow or was damaged on its
+    way is no such refusal."""
     cause: BaseException | None = error
     while cause is not None:
-        if isinstance(cause, ssl.SSLError) and not isinstance(cause, harmless):
-            return clean(str(cause))
+        if isinstance(cause, ssl.SSLError) and not isinstance(cause, _HARMLESS):
+            # A server may say only behind the handshake that it wants another certificate of ours.
+            said = getattr(cause, "reason", None) or ""
+            is_ours = is_handshake or isinstance(cause, ssl.SSLCertVerificationError)
+            is_refusal = is_ours or "CERTIFICATE" in said or "UNKNOWN_CA" in said
+            return clean(str(cause)) if is_refusal else None
         cause = cause.__cause__ or cause.__context__
     return None
 

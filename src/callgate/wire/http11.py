@@ -1,8 +1,7 @@
 """HTTP/1.1 by the shortest way: one body out, one answer in, over connections that are kept.
 
-What stands on the wire is the business of `connection.py`. Redirects, cookies, other protocols and proxies are left out:
-the first three are never wanted here, and where a proxy is to be used `proxied.py` asks in the usual way. This file knows
-nothing of what a body says, and tries nothing again.
+What stands on the wire is the business of `connection.py`. Redirects, cookies and other protocols are never wanted here;
+proxies are the business of `httpx_transport.py`. This file knows nothing of what a body says, and tries nothing again.
 """
 
 from __future__ import annotations
@@ -12,15 +11,17 @@ import time
 from collections.abc import AsyncIterator, Awaitable
 from dataclasses import dataclass, field
 from ssl import SSLContext
-from typing import Any
 
 import httpx2
 
 from callgate.wire.connection import Connection, Head, Header, Origin, request_lines
+from callgate.wire.failures import StaleConnection
 from callgate.wire.network import connect
 
-__all__ = ["Address", "Connections", "DirectAnswer"]
+__all__ = ["STALE_S", "Address", "Connections", "DirectAnswer"]
 
+STALE_S = 1.0
+"""A kept connection that breaks within this time, and without a byte, had been closed before the request came."""
 _PORTS = {b"http": 80, b"https": 443}
 
 
@@ -59,6 +60,11 @@ class Address:
         """From now on requests have these headers."""
         self.head, self.auth, self._lines = head, auth, None
 
+    def headers(self, more: list[Header]) -> list[Header]:
+        """The headers of a request; `more` are those of one request alone, and beat the others."""
+        names = {name for name, _ in more}
+        return [*(header for header in self.head if header[0] not in names), *more]
+
     def lines(self, more: list[Header]) -> bytes:
         """The request line and the headers as they are sent; `more` are those of one request alone.
 
@@ -66,7 +72,7 @@ class Address:
             httpx2.LocalProtocolError: a header cannot be sent.
         """
         if more:
-            return request_lines(self.target, [*self.head, *more])
+            return request_lines(self.target, self.headers(more))
         if self._lines is None:
             self._lines = request_lines(self.target, self.head)
         return self._lines
@@ -135,57 +141,97 @@ class _Encoded(httpx2.AsyncByteStream):
 class Connections:
     """The connections of one event loop."""
 
-    def __init__(self, trust: SSLContext, *, connect_s: float, at_once: int, kept: int, kept_s: float) -> None:
-        trust.set_alpn_protocols(["http/1.1"])
+    def __init__(
+        self, trust: SSLContext, *, connect_s: float, write_s: float = 60.0, at_once: int, kept: int, kept_s: float
+    ) -> None:
         self._trust = trust
         self._connect_s = connect_s
+        self._write_s = write_s
         self._kept_max = kept
         self._kept_s = kept_s
-        self._room = _Room(at_once)
+        self._limit = ConnectionLimit(at_once)
         self._idle: list[Connection] = []
         """Those that wait for a request, the one that was used last at the end."""
+        self._timer: asyncio.TimerHandle | None = None
+        """Closes those that nobody has used for long."""
 
     async def post(
-        self, address: Address, more: list[Header], body: bytes, sending: Any, *, until: float | None = None
+        self, address: Address, more: list[Header], body: bytes, *, within_s: float, until: float, fresh: bool = False
     ) -> DirectAnswer:
         """Sends a body with the headers of the address and `more`; the answer is there as soon as its head is.
 
-        `sending` is told in `is_stale` whether the connection had been used before; `until` is a time of the event loop.
+        Args:
+            address: Where to.
+            more: Headers of this request alone.
+            body: What is sent.
+            within_s: How long to wait for the head of the answer when all of the request has left.
+            until: When to stop waiting at the latest, by the clock of the event loop.
+            fresh: Whether a connection that was used before will not do.
 
         Raises:
+            StaleConnection: a connection that had been used before broke at once.
             httpx2.HTTPError: there is no connection, it broke or is too slow, or what came is not HTTP.
+            SendTimeout: the server took nothing of the request for too long.
             TimeoutError: the head of the answer did not come in time.
         """
-        sending.is_stale = False
         lines = address.lines(more)
-        has_place = self._room.take_free()
-        connection = self._kept_one(address.origin) if has_place else None
+        has_place = self._limit.take_free()
+        connection = self._kept_one(address.origin) if has_place and not fresh else None
         if connection is None:
             async with asyncio.timeout_at(until):
-                connection = await self._waited_for(address.origin, has_place=has_place)
-        sending.is_stale = connection.is_used
+                connection = await self._waited_for(address.origin, has_place=has_place, fresh=fresh)
+        began = time.monotonic() if connection.is_used else 0.0
         try:
             connection.send(lines, body)
-            head = await connection.answer_head(until)
-        except BaseException:
+            head = await connection.answer_head(within_s, until, self._write_s)
+        except BaseException as error:
+            is_silent = not connection.has_begun and isinstance(error, (httpx2.ReadError, httpx2.RemoteProtocolError))
             if (left := self.take_back(connection)) is not None:
                 await left.socket.aclose()
+            if began and is_silent and time.monotonic() - began < STALE_S:
+                raise StaleConnection("a connection that was kept had been closed") from error
             raise
         return DirectAnswer(self, connection, head)
 
     def take_back(self, connection: Connection) -> Connection | None:
         """Keeps a connection for the next request; the one that is to be closed instead, if there is one."""
-        self._room.leave()
+        self._limit.leave()
         if not connection.can_be_kept:
             return connection
         connection.keep(time.monotonic() + self._kept_s)
         self._idle.append(connection)
+        if self._timer is None:
+            self._set_timer(self._kept_s)
         return self._idle.pop(0) if len(self._idle) > self._kept_max else None
 
     async def aclose(self) -> None:
         """Closes those that are not in use."""
+        self._stop_timer()
         while self._idle:
             await self._idle.pop().socket.aclose()
+
+    def drop(self) -> None:
+        """Closes those of an event loop that was closed."""
+        for connection in self._idle:
+            connection.socket.drop()
+        self._idle.clear()
+
+    def _set_timer(self, seconds: float) -> None:
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._close_expired)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _close_expired(self) -> None:
+        """Closes those that nobody has used for so long, and comes back for the others."""
+        self._timer = None
+        now = time.monotonic()
+        while self._idle and self._idle[0].kept_until <= now:
+            self._idle.pop(0).socket.abort()
+        if self._idle:
+            self._set_timer(max(0.001, self._idle[0].kept_until - now))
 
     def _kept_one(self, origin: Origin) -> Connection | None:
         """A connection to the origin that was kept, if there is one."""
@@ -198,23 +244,23 @@ class Connections:
                 connection.socket.abort()
         return None
 
-    async def _waited_for(self, origin: Origin, *, has_place: bool) -> Connection:
+    async def _waited_for(self, origin: Origin, *, has_place: bool, fresh: bool) -> Connection:
         """A connection to the origin as soon as there is room for it, mostly a new one."""
         if not has_place:
-            await self._room.wait()
+            await self._limit.wait()
         try:
-            if (kept := self._kept_one(origin)) is not None:
+            if not fresh and (kept := self._kept_one(origin)) is not None:
                 return kept
             scheme, host, port = origin
             trust = self._trust if scheme == b"https" else None
             return Connection(origin, await connect(host, port, trust=trust, timeout_s=self._connect_s))
         except BaseException:
-            self._room.leave()
+            self._limit.leave()
             raise
 
 
-class _Room:
-    """Places for so many at once. Who finds none free waits until somebody hands one on, first come first."""
+class ConnectionLimit:
+    """So many connections at once. Who finds none free waits until somebody hands one on, first come first."""
 
     def __init__(self, places: int) -> None:
         self._free = places

@@ -1,7 +1,8 @@
 """Sockets for the HTTP client: bytes in, bytes out, on asyncio itself and with as few steps as there can be.
 
 What is written leaves when something is read, so that the head and the body of a request leave together, in one packet where
-they fit into one. This file knows nothing of HTTP; its errors are those of the HTTP client.
+they fit into one. Any event loop with asyncio's interface will do. This file knows nothing of HTTP; its errors are those of
+the HTTP client.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any, cast
 
 import httpx2
 
-__all__ = ["Socket", "connect"]
+__all__ = ["SendTimeout", "Socket", "connect"]
 
 BUFFER_BYTES = 64 * 1024
 HELD_BYTES_MAX = 4 * BUFFER_BYTES
@@ -30,6 +31,13 @@ TOGETHER_BYTES_MAX = 64 * 1024
 """Up to this size, pieces are copied together to be sent at once; larger ones are worth a step of their own."""
 CLOSE_S = 1.0
 _EYEBALLS_S = 0.25
+_PROBED = {"TCP_KEEPIDLE": 45, "TCP_KEEPALIVE": 45, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
+"""When the system looks whether the other side is still there: gateways forget silent connections after minutes, and an
+answer that is wanted whole may be silent for longer. Names and units differ from system to system."""
+
+
+class SendTimeout(TimeoutError):
+    """The other side has taken nothing of what is sent to it for too long."""
 
 
 class _Inbox(asyncio.BufferedProtocol):
@@ -41,22 +49,47 @@ class _Inbox(asyncio.BufferedProtocol):
         self._waiter: asyncio.Future[None] | None = None
         self._until: float | None = None
         """How long whoever waits is willing to, by the clock of the event loop."""
-        self._alarm: asyncio.TimerHandle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._held_bytes = 0
+        self._sending: tuple[float, float, float] | None = None
+        """Of a wait that began with sending: how long to wait when all has left, when to stop waiting altogether, and how
+        long nothing at all may leave."""
+        self._unsent_bytes = 0
+        self.is_sending = False
+        """Whether a part of what was written has not left."""
         self.pieces: deque[bytes] = deque()
         self.has_ended = False
         self.error: Exception | None = None
         self.closed: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # No isinstance: the transports of uvloop are no subclasses of asyncio's.
+        self.moved_to(cast("asyncio.Transport", transport))
 
     def moved_to(self, transport: asyncio.Transport) -> None:
-        """What was a plain connection is an encrypted one from now on."""
+        """The connection has this transport from now on: at first a plain one, then maybe an encrypted one."""
         self._transport = transport
+        # So pause_writing is called when something cannot leave at once, and resume_writing when all has left.
+        transport.set_write_buffer_limits(high=1, low=0)
+
+    def pause_writing(self) -> None:
+        self.is_sending = True
+        self._unsent_bytes = self._buffered()
+        if self._sending is not None:
+            _, until, write_s = self._sending
+            self._wait_until(min(self._loop.time() + write_s, until))
+
+    def resume_writing(self) -> None:
+        self.is_sending = False
+        if self._sending is not None:
+            within_s, until, _ = self._sending
+            self._wait_until(min(self._loop.time() + within_s, until))
+
+    def _buffered(self) -> int:
+        return self._transport.get_write_buffer_size() if self._transport is not None else 0
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._view
@@ -78,8 +111,8 @@ class _Inbox(asyncio.BufferedProtocol):
             self.has_ended, self.error = True, exc
         if not self.closed.done():
             self.closed.set_result(None)
-        if self._alarm is not None:
-            self._alarm.cancel()
+        if self._timer is not None:
+            self._timer.cancel()
         self._wake()
 
     def take(self) -> bytes:
@@ -92,29 +125,53 @@ class _Inbox(asyncio.BufferedProtocol):
                 self._transport.resume_reading()
         return piece
 
-    def arrival(self, until: float | None) -> asyncio.Future[None]:
+    def arrival(self, until: float | None, sending: tuple[float, float, float] | None = None) -> asyncio.Future[None]:
         """To be waited for until there is something to take, or never will be; a `TimeoutError` if nothing came in time."""
         self._waiter = waiter = self._loop.create_future()
-        self._until = until
-        # Nearly all that is waited for comes long before its time is over. So an alarm is left as it is when somebody has
-        # waited, and looks when it rings who waits then: there is one in a minute, and not one for each wait.
-        if until is not None and (self._alarm is None or until < self._alarm.when()):
-            self._set_alarm(until)
+        self._sending = sending
+        if until is None:
+            self._until = None
+        else:
+            self._wait_until(until)
         return waiter
 
-    def _set_alarm(self, at: float) -> None:
-        if self._alarm is not None:
-            self._alarm.cancel()
-        self._alarm = self._loop.call_at(at, self._ring, at)
+    def _wait_until(self, until: float) -> None:
+        self._until = until
+        # Nearly all that is waited for comes long before its time is over. So a timer is left as it is when somebody has
+        # waited, and looks when it is due who waits then: there is one in a minute, and not one for each wait.
+        if self._timer is None or until < self._timer_at:
+            self._set_timer(until)
 
-    def _ring(self, at: float) -> None:
-        self._alarm = None
+    def _set_timer(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_at = at
+        self._timer = self._loop.call_at(at, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
         if self._waiter is None or self._waiter.done() or self._until is None:
             return
-        if at < self._until:
-            self._set_alarm(self._until)
-        else:
+        if self._timer_at < self._until:
+            self._set_timer(self._until)
+        elif not self.is_sending:
             self._waiter.set_exception(TimeoutError())
+        else:
+            self._on_send_timer()
+
+    def _on_send_timer(self) -> None:
+        """Waits on while something leaves."""
+        assert self._sending is not None
+        assert self._waiter is not None
+        _, until, write_s = self._sending
+        buffered = self._buffered()
+        if self._timer_at >= until:
+            self._waiter.set_exception(TimeoutError())
+        elif buffered < self._unsent_bytes:
+            self._unsent_bytes = buffered
+            self._wait_until(min(self._timer_at + write_s, until))
+        else:
+            self._waiter.set_exception(SendTimeout())
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -124,9 +181,10 @@ class _Inbox(asyncio.BufferedProtocol):
 class Socket:
     """One connection, for one reader and writer at a time."""
 
-    def __init__(self, transport: asyncio.Transport, inbox: _Inbox) -> None:
+    def __init__(self, transport: asyncio.Transport, inbox: _Inbox, sock: socket.socket) -> None:
         self._transport = transport
         self._inbox = inbox
+        self._sock = sock
         self._unsent: list[bytes] = []
         self._look: Callable[[], Any] | None = None
         """Asks the system whether there is something to read."""
@@ -136,14 +194,25 @@ class Socket:
         """Whether the next read gives something without waiting: bytes, or the end."""
         return bool(self._inbox.pieces) or self._inbox.has_ended
 
+    @property
+    def has_unsent(self) -> bool:
+        """Whether something that was written has not left."""
+        return bool(self._unsent) or self._inbox.is_sending
+
     def write(self, *pieces: bytes) -> None:
         """Takes bytes that leave when the next read waits. What becomes of them is told to whoever reads."""
         self._unsent += pieces
 
-    async def read(self, until: float | None = None) -> bytes:
+    async def read(self, until: float | None = None, *, sending: tuple[float, float, float] | None = None) -> bytes:
         """The next bytes, at most one buffer of them; none at the end. `until` is a time of the event loop.
 
+        Args:
+            until: When to stop waiting.
+            sending: How long to wait once all that was written has left, when to stop waiting altogether, and how long
+                nothing at all may leave. Where it is given, what leaves slowly is waited for longer than `until`.
+
         Raises:
+            SendTimeout: the other side takes nothing.
             TimeoutError: nothing came in time.
             httpx2.ReadError: the connection broke.
         """
@@ -153,7 +222,7 @@ class Socket:
             asyncio.get_running_loop().call_soon(self._flush)
         inbox = self._inbox
         if not inbox.pieces and not inbox.has_ended:
-            await inbox.arrival(until)
+            await inbox.arrival(until, sending)
         if inbox.pieces:
             return inbox.take()
         if inbox.error is not None:
@@ -179,12 +248,17 @@ class Socket:
         self._unsent.clear()
         self._transport.abort()
 
+    def drop(self) -> None:
+        """Closes the connection of an event loop that was closed, which cannot do it any more."""
+        self._sock.close()
+
     async def start_tls(self, trust: ssl.SSLContext, host: str) -> Socket:
         """The same connection, encrypted from now on."""
         transport = await asyncio.get_running_loop().start_tls(self._transport, self._inbox, trust, server_hostname=host)
-        assert transport is not None, "asyncio gives none only if the connection was given up"
+        if transport is None:
+            raise ConnectionAbortedError("the connection was given up during TLS")
         self._inbox.moved_to(transport)
-        return Socket(transport, self._inbox)
+        return Socket(transport, self._inbox, self._sock)
 
     def _flush(self) -> None:
         unsent, self._unsent = self._unsent, []
@@ -222,10 +296,11 @@ async def connect(host: str, port: int, *, trust: ssl.SSLContext | None, timeout
             except BaseException:
                 sock.close()
                 raise
+            plain = Socket(transport, inbox, sock)
             if trust is None:
-                return Socket(transport, inbox)
+                return plain
             try:
-                return await Socket(transport, inbox).start_tls(trust, host)
+                return await plain.start_tls(trust, host)
             except BaseException:
                 transport.abort()
                 raise
@@ -263,11 +338,21 @@ async def _reached(loop: asyncio.AbstractEventLoop, address: Any) -> socket.sock
     sock = socket.socket(family, kind, protocol)
     try:
         sock.setblocking(False)
+        _probe(sock)
         await loop.sock_connect(sock, place)
     except BaseException:
         sock.close()
         raise
     return sock
+
+
+def _probe(sock: socket.socket) -> None:
+    """Lets the system look now and then whether the other side is still there."""
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBED.items():
+        if (option := getattr(socket, name, None)) is not None:
+            with contextlib.suppress(OSError):  # Known by name, and not to this kind of socket.
+                sock.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 def _close_loser(won: socket.socket | None, attempt: asyncio.Task[socket.socket]) -> None:

@@ -1,8 +1,8 @@
 """The bytes of an answer become response chunks.
 
 Bytes come in, split anywhere; response objects go out as they came, each as soon as it is complete. Their form is seen from
-the first bytes (`forms.py`), because content types lie. This file refuses to know what a response means: an error body is a
-chunk like any other, and whether a stream ended too early is for its reader to say.
+the first bytes (`stream_framing.py`), because content types lie. This file refuses to know what a response means: an error
+body is a chunk like any other, and whether a stream ended too early is for its reader to say.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import Any, NoReturn, cast
 from callgate.errors import JsonError, LimitExceeded, ProtocolError, UsageError
 from callgate.strict_json import DEPTH_MAX, parse, parse_isolating
 from callgate.types import JsonObject
-from callgate.wire.endless import Lightening, is_heavy
-from callgate.wire.forms import Splitter, cut_in, excerpt, splitter_of
+from callgate.wire.oversized_args import Lightening, is_heavy
+from callgate.wire.stream_framing import Splitter, cut_in, excerpt, splitter_of
 
 __all__ = ["ResponseReader"]
 

@@ -1,30 +1,34 @@
-"""Letters out: each with its headers and credentials, over the connections of the event loop that sends it.
+"""Requests out: each with its headers and credentials, over the connections of the event loop that sends it.
 
-A letter comes in; the head of its answer goes out, with the bytes of it to come. Whether an answer is a good one, and what
-becomes of a letter that got none, is not looked at here.
+A request comes in; the head of its answer goes out, with the bytes of it to come. Which way a request takes (a connection of
+our own, a proxy, a client of the program) is decided per URL. Whether an answer is a good one, and what becomes of a request
+that got none, is not looked at here.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
+import os
 import ssl
-import weakref
-from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from callgate import __version__
-from callgate.errors import ProtocolError
+from callgate.errors import ProtocolError, UsageError
 from callgate.telemetry import inject
-from callgate.wire.address import masked
-from callgate.wire.dialect import Letter, Response
+from callgate.wire.credentials import checked_headers, redact, secrets_of
+from callgate.wire.dialect import HttpRequest, Response
 
 if TYPE_CHECKING:
     from callgate.wire.http11 import Address, Connections
-    from callgate.wire.proxied import Proxied
+    from callgate.wire.httpx_transport import HttpxTransport
+    from callgate.wire.proxies import Proxy
+    from callgate.wire.transport import HttpClientLike
 
-__all__ = ["CONNECTIONS_KEPT", "HEADERS", "Credentials", "Pool", "Sender", "Sending", "connections_max", "secrets_of"]
+__all__ = ["CONNECTIONS_KEPT", "HEADERS", "Credentials", "HttpOptions", "Pool", "Sender", "connections_max", "http_options"]
 
 logger = logging.getLogger("callgate.wire")
 
@@ -40,6 +44,8 @@ CONNECTIONS_KEPT = 128
 KEPT_FOR_S = 60.0
 """The longest that a kept connection is likely to be open at the other end; one that is not costs nothing but time."""
 ADDRESSES_MAX = 100
+SWITCH = "CALLGATE_HTTP"
+"""The variable that names the HTTP client for all requests: `own`, or `httpx2`."""
 
 
 def connections_max() -> int:
@@ -52,109 +58,146 @@ def connections_max() -> int:
     return CONNECTIONS_MAX if files == resource.RLIM_INFINITY else max(1, min(CONNECTIONS_MAX, files // 2))
 
 
-class Sending(Protocol):
-    """What a sender tells of a letter on its way, and is told of it."""
-
-    letter: Letter
-    auth: Mapping[str, str]
-    """The credentials that were sent."""
-    is_watched: bool
-    """Whether it must be known for sure if a connection is new: after one broke that may have been old."""
-    is_stale: bool
-    """Nothing came back yet, over a connection that had been used before, as far as is known."""
-
-
 Credentials: TypeAlias = Callable[[], "dict[str, str] | Awaitable[dict[str, str]]"]
 """The headers that let a request in, or a wait for them where they have to be fetched."""
 
 
-def secrets_of(auth: Mapping[str, str]) -> list[str]:
-    """What of the credentials must appear in no error."""
-    return [value.removeprefix("Bearer ") for value in auth.values()]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpOptions:
+    """How the program wants its requests to be sent."""
+
+    http: HttpClientLike | None = None
+    """The program's own HTTP client, instead of one of ours."""
+    ssl: ssl.SSLContext | None = None
+    """Whom to trust and what to show, instead of what the system says."""
+    headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
+    """Headers of every request, checked, by name in lower case."""
+
+
+def http_options(
+    http: HttpClientLike | None, context: ssl.SSLContext | None, headers: Mapping[str, str] | None
+) -> HttpOptions:
+    """What a model was given, checked.
+
+    Raises:
+        UsageError: a header cannot be sent.
+    """
+    return HttpOptions(http=http, ssl=context, headers=checked_headers(headers))
 
 
 class Sender:
-    """Sends letters to one server."""
+    """Sends requests to one server.
 
-    def __init__(self, *, auth: Credentials, connect_s: float) -> None:
+    Raises:
+        UsageError: the program's own client is none, or the environment names one that is not known.
+    """
+
+    def __init__(
+        self, *, auth: Credentials, connect_s: float, write_s: float = 60.0, options: HttpOptions | None = None
+    ) -> None:
         self._auth = auth
         self._connect_s = connect_s
-        self._ssl: ssl.SSLContext | None = None
-        self._addresses: dict[str, Address] = {}
+        self._write_s = write_s
+        options = options or HttpOptions()
+        self._ssl = options.ssl
+        self._headers = options.headers
+        self._own: Any = None
+        """What sends through the program's client."""
+        if options.http is not None:
+            from callgate.wire.transport import transport_of
+
+            if options.ssl is not None:
+                raise UsageError("pass ssl= or http=, not both: a client of your own has a context of its own")
+            self._own = transport_of(options.http)
+        switch = os.environ.get(SWITCH, "").strip() or "own"
+        if switch not in ("own", "httpx2"):
+            raise UsageError(f"{SWITCH}={switch}: use 'own' or 'httpx2'")
+        self._is_short = switch == "own"
+        """Whether requests that need no proxy go over connections of our own."""
+        self._addresses: dict[str, tuple[Address, Proxy | None]] = {}
         # Connections belong to the event loop that made them, and a gate may be used from several.
-        self._pools: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Pool] = weakref.WeakKeyDictionary()
+        self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
 
     def pool(self, loop: asyncio.AbstractEventLoop) -> Pool:
         """The connections of the running event loop. Whoever uses them counts among their users, and leaves."""
         pool = self._pools.get(loop)
         if pool is None:
+            self._drop_dead()
             pool = self._pools[loop] = self._new_pool()
+            pool.watch_loop()
         pool.users += 1
         return pool
+
+    def _drop_dead(self) -> None:
+        """Closes what event loops left open that were closed themselves."""
+        for loop in [loop for loop in list(self._pools) if loop.is_closed()]:
+            if (pool := self._pools.pop(loop, None)) is not None:
+                pool.drop()
 
     def _new_pool(self) -> Pool:
         import httpx2
 
-        from callgate.wire.proxied import has_proxies
-
         if self._ssl is None:
             # Reading the trusted certificates takes longer than everything else here.
             self._ssl = httpx2.create_ssl_context()
-        return Pool(trust=self._ssl, connect_s=self._connect_s, has_proxies=has_proxies())
+            self._ssl.set_alpn_protocols(["http/1.1"])
+        return Pool(trust=self._ssl, connect_s=self._connect_s, write_s=self._write_s)
 
-    async def auth(self) -> dict[str, str]:
-        """The credentials, as soon as they are there.
+    def credentials(self) -> dict[str, str] | Awaitable[dict[str, str]]:
+        """The headers that let a request in, or a wait for them."""
+        return self._auth()
+
+    def send(
+        self, pool: Pool, request: HttpRequest, auth: dict[str, str], *, within_s: float, until: float, fresh: bool
+    ) -> Awaitable[Response]:
+        """Sends a request; the answer is there as soon as its head is.
+
+        Args:
+            pool: The connections of the running event loop.
+            request: What to send.
+            auth: What lets it in.
+            within_s: How long to wait for the head of the answer when all of the request has left.
+            until: When to stop waiting at the latest, by the clock of the event loop.
+            fresh: Whether a connection that was used before will not do.
 
         Raises:
-            ModelError: there are none.
-        """
-        auth = self._auth()
-        return auth if isinstance(auth, dict) else await auth
-
-    def send(self, pool: Pool, sending: Sending, *, until: float) -> Awaitable[Response]:
-        """Sends a letter; the answer is there as soon as its head is, `until` a time of the event loop at the latest.
-
-        Raises:
-            ModelError: there are no credentials, or they cannot be sent.
+            ModelError: a header cannot be sent.
+            UsageError: the proxy that the environment names cannot be used.
             httpx2.HTTPError: there is no connection, it broke or is too slow, or what came is not HTTP.
             TimeoutError: the head of the answer did not come in time.
         """
-        auth = self._auth()
-        if isinstance(auth, dict):
-            return self._posted(pool, sending, auth, until=until)
-        return self._sent_with(auth, pool, sending, until=until)
-
-    async def _sent_with(
-        self, fetched: Awaitable[dict[str, str]], pool: Pool, sending: Sending, *, until: float
-    ) -> Response:
-        """As `send`, when the credentials are there."""
-        async with asyncio.timeout_at(until):
-            auth = await fetched
-        return await self._posted(pool, sending, auth, until=until)
-
-    def _posted(self, pool: Pool, sending: Sending, auth: dict[str, str], *, until: float) -> Awaitable[Response]:
-        sending.auth = auth
-        letter = sending.letter
-        address = self._address(letter.url)
+        url = request.url if isinstance(request.url, str) else request.url()
+        address, proxy = self._addresses.get(url) or self._address(url)
         if address.auth != auth:
-            address.carries(_head(address.host, auth), auth)
-        carried: dict[str, str] = {}
-        inject(carried)
-        more = [(name.encode(), value.encode()) for name, value in carried.items()] if carried else []
+            address.carries(_head(address.host, self._headers, auth), auth)
+        more = _own_headers(request.headers)
         if logger.isEnabledFor(logging.DEBUG):
-            told = f"POST {letter.url} {letter.body.decode('utf-8', 'replace')}"
-            logger.debug("request: %s", masked(told, secrets_of(auth)))
-        connections = pool.proxied() if pool.has_proxies else pool.direct()
-        return connections.post(address, more, letter.body, sending, until=until)
+            told = f"POST {url} {request.body.decode('utf-8', 'replace')}"
+            logger.debug("request: %s", redact(told, secrets_of(auth)))
+        way = self._way(pool, proxy)
+        return way.post(address, more, request.body, within_s=within_s, until=until, fresh=fresh)
 
-    def _address(self, url: str) -> Address:
-        known = self._addresses.get(url)
-        if known is None:
-            from callgate.wire.http11 import Address
+    def client_for(self, pool: Pool, url: str) -> Any:
+        """The client of httpx2 or httpx for whatever is no request of a conversation; None if there is none."""
+        if self._own is not None:
+            return self._own.client
+        return pool.through(self._address(url)[1]).client
 
-            if len(self._addresses) > ADDRESSES_MAX:
-                self._addresses.clear()
-            known = self._addresses[url] = Address.of(url)
+    def _way(self, pool: Pool, proxy: Proxy | None) -> Connections | HttpxTransport:
+        if self._own is not None:
+            return self._own
+        return pool.direct() if proxy is None and self._is_short else pool.through(proxy)
+
+    def _address(self, url: str) -> tuple[Address, Proxy | None]:
+        from callgate.wire.http11 import Address
+        from callgate.wire.proxies import proxy_for
+
+        if len(self._addresses) > ADDRESSES_MAX:
+            self._addresses.clear()
+        address = Address.of(url)
+        scheme, host, port = address.origin
+        proxy = None if self._own is not None else proxy_for(scheme.decode("ascii"), host, port)
+        known = self._addresses[url] = (address, proxy)
         return known
 
     async def aclose(self) -> None:
@@ -170,31 +213,44 @@ class Pool:
 
     trust: ssl.SSLContext
     connect_s: float
-    has_proxies: bool
+    write_s: float
     users: int = 0
     is_retired: bool = False
     _direct: Connections | None = None
-    _proxied: Proxied | None = None
+    _proxied: dict[Proxy | None, HttpxTransport] = field(default_factory=dict["Proxy | None", "HttpxTransport"])
+    _end_of_loop: AsyncGenerator[None] | None = None
 
     def direct(self) -> Connections:
         """Connections straight to the server."""
         if self._direct is None:
             from callgate.wire.http11 import Connections
 
+            limits = {"at_once": connections_max(), "kept": CONNECTIONS_KEPT}
             self._direct = Connections(
-                self.trust, connect_s=self.connect_s, at_once=connections_max(), kept=CONNECTIONS_KEPT, kept_s=KEPT_FOR_S
+                self.trust, connect_s=self.connect_s, write_s=self.write_s, kept_s=KEPT_FOR_S, **limits
             )
         return self._direct
 
-    def proxied(self) -> Proxied:
-        """Connections through proxies, and for whatever is not a request of a conversation."""
-        if self._proxied is None:
-            from callgate.wire.proxied import Proxied
+    def through(self, proxy: Proxy | None) -> HttpxTransport:
+        """Connections through a proxy, and for whatever is not a request of a conversation.
 
-            self._proxied = Proxied(
-                self.trust, connect_s=self.connect_s, at_once=connections_max(), kept=CONNECTIONS_KEPT, kept_s=KEPT_FOR_S
-            )
-        return self._proxied
+        Raises:
+            UsageError: the proxy is of a kind that cannot be used.
+        """
+        found = self._proxied.get(proxy)
+        if found is None:
+            from callgate.wire.httpx_transport import HttpxTransport, httpx_client
+
+            clients = [
+                httpx_client(
+                    self.trust, connect_s=self.connect_s, at_once=connections_max(), kept=kept, kept_s=KEPT_FOR_S,
+                    proxy=proxy,
+                )
+                for kept in (CONNECTIONS_KEPT, 0)
+            ]  # fmt: skip
+            found = HttpxTransport(*clients, connect_s=self.connect_s, write_s=self.write_s)
+            self._proxied[proxy] = found
+        return found
 
     def leave(self) -> bool:
         """One of the `users` is done. Whether it was the last, and has to close what nobody needs any more."""
@@ -207,17 +263,51 @@ class Pool:
         if not self.users:
             await self.aclose()
 
+    def watch_loop(self) -> None:
+        """Closes the connections when the running event loop ends, unless they are closed before.
+
+        A loop that is shut down closes the async generators that were begun on it, and there is no other word of its end.
+        """
+        self._end_of_loop = self._until_loop_ends()
+        with contextlib.suppress(StopIteration):  # It waits at its yield.
+            self._end_of_loop.asend(None).send(None)
+
+    async def _until_loop_ends(self) -> AsyncGenerator[None]:
+        try:
+            yield
+        finally:
+            await self._close_all()
+
     async def aclose(self) -> None:
         """Closes the connections."""
-        for connections in (self._direct, self._proxied):
+        end, self._end_of_loop = self._end_of_loop, None
+        if end is not None:
+            await end.aclose()
+        else:
+            await self._close_all()
+
+    async def _close_all(self) -> None:
+        for connections in (self._direct, *self._proxied.values()):
             if connections is not None:
                 await connections.aclose()
 
+    def drop(self) -> None:
+        """Closes the connections of an event loop that was closed; httpx2 can do nothing for its own then."""
+        if self._direct is not None:
+            self._direct.drop()
 
-def _head(host: bytes, auth: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
+
+def _head(host: bytes, headers: Mapping[str, str], auth: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
     """The headers that every request of a conversation has."""
-    named = HEADERS | {name.lower(): value for name, value in auth.items()}
+    named = {**HEADERS, **headers, **{name.lower(): value for name, value in auth.items()}}
     try:
         return [(b"host", host), *((name.encode("ascii"), value.encode("ascii")) for name, value in named.items())]
     except UnicodeEncodeError:
         raise ProtocolError("the request cannot be sent: a header of the credentials is not plain ASCII") from None
+
+
+def _own_headers(headers: Mapping[str, str] | None) -> list[tuple[bytes, bytes]]:
+    """The headers that one request has by itself."""
+    carried = dict(headers) if headers else {}
+    inject(carried)
+    return [(name.encode("ascii"), value.encode("ascii")) for name, value in carried.items()] if carried else []

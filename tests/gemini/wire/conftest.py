@@ -238,6 +238,7 @@ async def opened(
         scene = Scene(fake, gate, client, model, clock, transport, ran)
         async with gate if keep else contextlib.nullcontext():
             yield scene
+        await model.aclose()  # A gate that is not entered keeps the connections of its model for a while.
         async with asyncio.timeout(2):
             await fake.until_idle()
         assert fake.errors == []

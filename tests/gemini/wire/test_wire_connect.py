@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 from callgate import Gate, Limits
-from callgate.errors import ConnectionLost, ModelError, RequestTimeout, ServerUnavailable
+from callgate.errors import ConnectionLost, ModelError, RequestTimeout
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
 from callgate.models.gemini import GeminiModel
@@ -66,9 +66,7 @@ def test_w15_a_refused_connection_is_tried_five_times_and_the_session_goes_on_la
             assert caught.value.retryable
             assert key not in str(caught.value)
             assert len(clock.sleeps) == 4
-            with pytest.raises(ServerUnavailable, match="left alone"):
-                await ask(gate, transport, session="s")
-        clock.time += 30
+        # Nobody waits for a server that is there again.
         async with FakeGemini(["Hello."], port=int(url.rpartition(":")[2])) as fake:
             assert await ask(gate, transport, session="s") == "Hello."
             assert len(fake.requests[0].json["contents"]) == 1

@@ -18,7 +18,7 @@ from callgate.events import CallProposed
 from callgate.testing.answers import answer, call, text
 from callgate.testing.faults import fault, variants
 from callgate.testing.faults_content import FINISH_REASONS
-from callgate.wire.endless import Lightening
+from callgate.wire.oversized_args import Lightening
 
 Play = Callable[..., Any]
 

@@ -7,7 +7,6 @@ import gc
 import random
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -21,8 +20,8 @@ from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.faults import fault
-from callgate.wire import pressure as pressure_module
-from callgate.wire.pressure import OPEN_S, STANDSTILL_S, Pressure, Turn, pressure_for
+from callgate.wire import endpoint_health as health_module
+from callgate.wire.endpoint_health import FAIL_FAST_S, REQUESTS_TO_OPEN, EndpointHealth, Permit, health_for
 
 WAIT_S = 20
 """For a machine that is busy with something else; nothing here takes long."""
@@ -116,7 +115,7 @@ def restless() -> Generator[None]:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Those who wait look again at once whether the one that they wait for is still there."""
-    monkeypatch.setattr(pressure_module, "LOOK_AGAIN_S", 0.001)
+    monkeypatch.setattr(health_module, "LOOK_AGAIN_S", 0.001)
 
 
 @pytest.fixture
@@ -126,21 +125,21 @@ def tasks_may_die() -> Generator[None]:
     gc.collect()
 
 
-async def enter(pressure: Pressure, patience: int = 4) -> Turn:
-    return await pressure.enter(patience=patience)
+async def enter(health: EndpointHealth, patience: int = 4) -> Permit:
+    return await health.enter(patience=patience)
 
 
-async def paused(pressure: Pressure, seconds: float = 3.0) -> None:
-    (await enter(pressure)).pushed_back(seconds, 1.0)
+async def paused(health: EndpointHealth, seconds: float = 3.0) -> None:
+    (await enter(health)).pushed_back(seconds, 1.0)
 
 
-async def broken(pressure: Pressure) -> None:
-    for _ in range(5):
-        (await enter(pressure)).failed()
+async def broken(health: EndpointHealth) -> None:
+    for _ in range(REQUESTS_TO_OPEN):
+        (await enter(health)).failed(object())
 
 
-async def pass_through(pressure: Pressure) -> None:
-    (await enter(pressure)).succeeded()
+async def pass_through(health: EndpointHealth) -> None:
+    (await enter(health)).succeeded()
 
 
 def until(condition: Callable[[], bool]) -> None:
@@ -157,63 +156,58 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_push_back_on_one_loop_delays_callers_on_another(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    pressure = pressure_for("a", clock)
-    loops().run(paused(pressure))
+    health = health_for("a", clock)
+    loops().run(paused(health))
     other = loops()
-    assert pressure_for("a", clock).pause_left_s == 3
-    other.run(enter(pressure)).succeeded()
+    assert health_for("a", clock).pause_left_s == 3
+    other.run(enter(health)).succeeded()
     assert clock.slept == [3.0]
 
 
-def test_callers_on_other_loops_wait_for_the_scout_and_follow_it(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    pressure = Pressure(clock)
+def test_callers_on_other_loops_wait_for_the_probe_and_follow_it(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    health = EndpointHealth(clock)
     first, *others = [loops() for _ in range(4)]
-    first.run(paused(pressure))
-    scout = first.run(enter(pressure))
-    waiting = [other.start(enter(pressure)) for other in others for _ in range(5)]
-    until(lambda: len(pressure._waiting) == len(waiting))
-    assert not any(turn.done() for turn in waiting)
-    scout.succeeded()
-    for turn in waiting:
-        turn.result(WAIT_S).succeeded()
-    assert pressure._waiting == {}
+    first.run(paused(health))
+    probe = first.run(enter(health))
+    waiting = [other.start(enter(health)) for other in others for _ in range(5)]
+    until(lambda: len(health._waiting) == len(waiting))
+    assert not any(permit.done() for permit in waiting)
+    probe.succeeded()
+    for permit in waiting:
+        permit.result(WAIT_S).succeeded()
+    assert health._waiting == {}
     assert len(clock.slept) == 1 + len(waiting), "the pause, then each of them its share of the spread"
 
 
 def test_patience_ends_for_callers_on_all_loops(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    pressure = Pressure(clock)
+    health = EndpointHealth(clock)
     first, other = loops(), loops()
-    first.run(paused(pressure))
-    scout = first.run(enter(pressure))
-    waiting = other.start(enter(pressure, 0))
-    until(lambda: bool(pressure._waiting))
-    scout.pushed_back(None, 1.0)
+    first.run(paused(health))
+    probe = first.run(enter(health))
+    waiting = other.start(enter(health, 0))
+    until(lambda: bool(health._waiting))
+    probe.pushed_back(None, 1.0)
     with pytest.raises(RateLimited):
         waiting.result(WAIT_S)
 
 
 def test_a_circuit_that_one_loop_opened_refuses_on_another(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    loops().run(broken(pressure_for("a", clock)))
-    with pytest.raises(ServerUnavailable, match="another 30 s"):
-        loops().run(enter(pressure_for("a", clock)))
+    loops().run(broken(health_for("a", clock)))
+    clock.time += FAIL_FAST_S + 1
+    probe = loops().run(enter(health_for("a", clock)))
+    with pytest.raises(ServerUnavailable, match="has been failing for 11 s"):
+        loops().run(enter(health_for("a", clock)))
+    probe.succeeded()
+    loops().run(pass_through(health_for("a", clock)))
 
 
-def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(
-    clock: SharedClock, scale: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_eight_threads_exactly_one_probes_an_endpoint_that_is_down(clock: SharedClock, scale: int) -> None:
     together = threading.Barrier(8)
-    take = pressure_module._Post.take
 
-    def hesitant(post: Any, turn: Turn, now: float) -> None:
-        time.sleep(0.002)  # whoever could come in between does
-        take(post, turn, now)
-
-    monkeypatch.setattr(pressure_module._Post, "take", hesitant)
-
-    def contend(pressure: Pressure) -> Turn | None:
-        async def one() -> Turn | None:
+    def contend(health: EndpointHealth) -> Permit | None:
+        async def one() -> Permit | None:
             try:
-                return await enter(pressure)
+                return await enter(health)
             except ServerUnavailable:
                 return None
 
@@ -223,13 +217,11 @@ def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda _: together.wait(WAIT_S), range(8)))
         for _ in range(20 * scale):
-            pressure = Pressure(clock)
-            asyncio.run(broken(pressure))
-            clock.time += OPEN_S
-            # The probes stay out until all have asked; a loop of `asyncio.run` that has ended would have lost its probe.
-            with pytest.MonkeyPatch.context() as patch, restless():
-                patch.setattr(Turn, "is_lost", lambda turn, out_s: False)
-                let_in = [turn for turn in threads.map(contend, [pressure] * 8) if turn is not None]
+            health = EndpointHealth(clock)
+            asyncio.run(broken(health))
+            clock.time += FAIL_FAST_S + 1
+            with restless():
+                let_in = [permit for permit in threads.map(contend, [health] * 8) if permit is not None]
             assert len(let_in) == 1
 
 
@@ -239,117 +231,83 @@ def test_of_eight_threads_exactly_one_tries_a_server_that_was_left_alone(
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.usefixtures("tasks_may_die")
 def test_a_loop_that_closes_while_it_waits_is_no_burden_to_the_others(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    pressure = Pressure(clock)
+    health = EndpointHealth(clock)
     first, doomed, other = loops(), loops(), loops()
-    first.run(paused(pressure))
-    scout = first.run(enter(pressure))
-    doomed.start(enter(pressure))
-    until(lambda: len(pressure._waiting) == 1)
-    waiting = other.start(enter(pressure))
-    until(lambda: len(pressure._waiting) == 2)
+    first.run(paused(health))
+    probe = first.run(enter(health))
+    doomed.start(enter(health))
+    until(lambda: len(health._waiting) == 1)
+    waiting = other.start(enter(health))
+    until(lambda: len(health._waiting) == 2)
     doomed.die()
-    scout.succeeded()
+    probe.succeeded()
     waiting.result(WAIT_S).succeeded()
-    assert pressure._waiting == {}
+    assert health._waiting == {}
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_scout_that_dies_with_its_loop_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    pressure = Pressure(clock)
+def test_a_probe_that_dies_with_its_loop_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    health = EndpointHealth(clock)
     doomed, other = loops(), loops()
-    doomed.run(paused(pressure))
-    scout = doomed.run(enter(pressure))
-    waiting = other.start(enter(pressure))
-    until(lambda: bool(pressure._waiting))
+    doomed.run(paused(health))
+    probe = doomed.run(enter(health))
+    waiting = other.start(enter(health))
+    until(lambda: bool(health._waiting))
     assert not waiting.done()
     doomed.die()
     waiting.result(WAIT_S).succeeded()
-    assert pressure.pause_left_s == 0
-    scout.succeeded()
+    assert health.pause_left_s == 0
+    probe.succeeded()
 
 
 @pytest.mark.usefixtures("impatient")
-def test_a_scout_that_was_forgotten_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    pressure = Pressure(clock)
+def test_a_probe_that_was_forgotten_is_replaced(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    health = EndpointHealth(clock)
     loop = loops()
-    loop.run(paused(pressure))
-    scout = loop.run(enter(pressure))
-    waiting = loop.start(enter(pressure))
-    until(lambda: bool(pressure._waiting))
-    del scout
+    loop.run(paused(health))
+    probe = loop.run(enter(health))
+    waiting = loop.start(enter(health))
+    until(lambda: bool(health._waiting))
+    del probe
     gc.collect()
     waiting.result(WAIT_S).succeeded()
 
 
-def test_a_trial_that_dies_with_its_loop_does_not_leave_the_circuit_open(
-    loops: Callable[[], Loop], clock: SharedClock
-) -> None:
-    pressure = Pressure(clock)
+def test_a_probe_that_dies_with_its_loop_keeps_nobody_from_probing(loops: Callable[[], Loop], clock: SharedClock) -> None:
+    health = EndpointHealth(clock)
     doomed, other = loops(), loops()
-    doomed.run(broken(pressure))
-    clock.time += OPEN_S
-    trial = doomed.run(enter(pressure))
-    with pytest.raises(ServerUnavailable, match="trying it out"):
-        other.run(enter(pressure))
+    doomed.run(broken(health))
+    lost = doomed.run(enter(health))
     doomed.die()
-    other.run(enter(pressure)).succeeded()
-    assert not pressure.is_open
-    trial.failed()
-    assert not pressure.is_open, "its word counts as one failure, not as that of a trial"
-
-
-def test_a_loop_that_stands_still_is_waited_for_no_longer_than_a_minute(
-    loops: Callable[[], Loop], clock: SharedClock
-) -> None:
-    pressure = Pressure(clock)
-    still, other = loops(), loops()
-    still.run(broken(pressure))
-    clock.time += OPEN_S
-    trial = still.run(enter(pressure))
-    still.stop()
-    clock.time += STANDSTILL_S
-    with pytest.raises(ServerUnavailable, match="trying it out"):
-        other.run(enter(pressure))
-    clock.time += 1
-    other.run(enter(pressure)).succeeded()
-    trial.over()
-
-
-def test_a_trial_on_a_loop_that_runs_may_take_as_long_as_it_likes(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    pressure = Pressure(clock)
-    slow, other = loops(), loops()
-    slow.run(broken(pressure))
-    clock.time += OPEN_S
-    trial = slow.run(enter(pressure))
-    clock.time += 100 * STANDSTILL_S
-    with pytest.raises(ServerUnavailable, match="trying it out"):
-        other.run(enter(pressure))
-    trial.over()
+    other.run(enter(health)).succeeded()
+    assert not health.is_down
+    lost.failed(object())
+    assert not health.is_down, "its word counts as one failure, not as that of a probe"
 
 
 def test_cancelled_waiters_leave_their_places_and_the_others_go_on(loops: Callable[[], Loop], clock: SharedClock) -> None:
-    pressure = Pressure(clock)
+    health = EndpointHealth(clock)
     first, other = loops(), loops()
-    first.run(paused(pressure))
-    scout = first.run(enter(pressure))
-    waiting = [(first, other)[number % 2].start(pass_through(pressure)) for number in range(20)]
-    until(lambda: len(pressure._waiting) == 20)
-    for turn in waiting[:15]:
-        turn.cancel()
-    until(lambda: len(pressure._waiting) == 5)
-    scout.over()
-    for turn in waiting[15:]:
-        turn.result(WAIT_S)
-    assert pressure._waiting == {}
+    first.run(paused(health))
+    probe = first.run(enter(health))
+    waiting = [(first, other)[number % 2].start(pass_through(health)) for number in range(20)]
+    until(lambda: len(health._waiting) == 20)
+    for permit in waiting[:15]:
+        permit.cancel()
+    until(lambda: len(health._waiting) == 5)
+    probe.over()
+    for permit in waiting[15:]:
+        permit.result(WAIT_S)
+    assert health._waiting == {}
 
 
 def test_a_collection_that_ends_a_turn_while_the_lock_is_held_stops_nobody(clock: SharedClock) -> None:
-    pressure = Pressure(clock)
+    health = EndpointHealth(clock)
 
     async def scene() -> None:
-        turn = await enter(pressure)
-        with pressure._lock:
-            turn.over()
+        permit = await enter(health)
+        with health._lock:
+            permit.over()
 
     thread = threading.Thread(target=asyncio.run, args=(scene(),), daemon=True)
     thread.start()
@@ -368,31 +326,32 @@ class Moody:
     def __init__(self, seed: int) -> None:
         self.dice = random.Random(seed)
         self.clock = SharedClock()
-        self.pressure = Pressure(self.clock, dice=random.Random(seed))
-        self.out: set[tuple[str, Turn]] = set()
+        self.health = EndpointHealth(self.clock, dice=random.Random(seed))
+        self.out: set[tuple[str, Permit]] = set()
         self.wrong: list[str] = []
 
     async def caller(self, moods: list[str], *, is_doomed: bool = False) -> None:
         for mood in moods:
             try:
-                turn = await enter(self.pressure, 50)
+                permit = await enter(self.health, 50)
             except (RateLimited, ServerUnavailable):
                 await asyncio.sleep(0)
                 continue
             try:
                 if is_doomed:
                     await asyncio.get_running_loop().create_future()
-                await self.hold_posts(turn)
+                await self.hold_posts(permit)
             finally:
                 if mood == "pushed_back":
-                    turn.pushed_back(0.5, 1.0)
+                    permit.pushed_back(0.5, 1.0)
+                elif mood == "failed":
+                    permit.failed(object())
                 elif mood != "none":
-                    getattr(turn, mood)()
-                turn.over()
+                    getattr(permit, mood)()
+                permit.over()
 
-    async def hold_posts(self, turn: Turn) -> None:
-        posts = {"scout": self.pressure._scout, "trial": self.pressure._trial}
-        held = {(name, turn) for name, post in posts.items() if post.is_held_by(turn)}
+    async def hold_posts(self, permit: Permit) -> None:
+        held = {("probe", permit)} if self.health._probe.is_held_by(permit) else set()
         self.wrong += [name for name, _ in held if name in [taken for taken, _ in list(self.out)]]
         self.out |= held
         try:
@@ -423,8 +382,8 @@ def test_nobody_is_lost_whatever_happens_on_however_many_loops(loops: Callable[[
         assert [running.exception() for running in work if not running.cancelled() and running.exception()] == []
         assert moody.wrong == [], f"seed {seed}: more than one tried at a time"
         moody.clock.time += 1_000
-        made[0].run(enter(moody.pressure)).succeeded()
-        until(lambda moody=moody: moody.pressure.is_at_rest)
+        made[0].run(enter(moody.health)).succeeded()
+        until(lambda moody=moody: moody.health.is_at_rest)
 
 
 # The client --------------------------------------------------------------------------------------------------------------
@@ -432,7 +391,7 @@ def test_nobody_is_lost_whatever_happens_on_however_many_loops(loops: Callable[[
 
 def test_clients_on_two_loops_slow_down_and_give_up_together(loops: Callable[[], Loop], clock: SharedClock) -> None:
     server, one, two = loops(), loops(), loops()
-    fake = FakeGemini([fault("W01", times=1), "Hello.", *[fault("W08", times=1)] * 5], api_key="k")
+    fake = FakeGemini([fault("W01", times=1), "Hello.", fault("W08")], api_key="k")
 
     async def ask(attempts: int) -> list[str]:
         surface = Surface(kind="developer", base_url=fake.base_url, version="v1beta", api_key="k")
@@ -450,11 +409,15 @@ def test_clients_on_two_loops_slow_down_and_give_up_together(loops: Callable[[],
         told = two.run(ask(5))
         assert told[0].startswith("Waiting 2.5 s, because the server asked everybody to")
         assert told[-1] == "answer"
-        with pytest.raises(ServerUnavailable):
-            one.run(ask(5))
+        for _ in range(REQUESTS_TO_OPEN):
+            with pytest.raises(ServerUnavailable, match="503"):
+                one.run(ask(1))
+        clock.time += FAIL_FAST_S + 1
+        with pytest.raises(ServerUnavailable, match="503"):
+            two.run(ask(1))
         seen = len(fake.requests)
-        with pytest.raises(ServerUnavailable, match="left alone"):
-            two.run(ask(5))
+        with pytest.raises(ServerUnavailable, match="has been failing for"):
+            two.run(ask(1))
         assert len(fake.requests) == seen
     finally:
         server.run(fake.__aexit__(None, None, None))

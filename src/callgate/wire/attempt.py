@@ -1,6 +1,6 @@
-"""One letter and its answer: each step within its time, every error understood, chunks as soon as somebody may have them.
+"""One attempt at a request, and its answer: each step within its time, every error understood, chunks as soon as may be.
 
-A letter comes in, response chunks go out in the groups in which they arrived. Chunks that say nothing wait for one that
+A request comes in, response chunks go out in the groups in which they arrived. Chunks that say nothing wait for one that
 does: up to then nobody has seen anything of the answer, so that it can be asked for again. Whether it is, others decide.
 """
 
@@ -10,53 +10,75 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 
 from callgate.errors import LimitExceeded, ModelError, ProtocolError, RequestTimeout
 from callgate.types import JsonObject, Limits
-from callgate.wire.address import masked
-from callgate.wire.dialect import Dialect, Letter, Response
-from callgate.wire.failures import Failure, failure_of_exception
-from callgate.wire.sender import Pool, Sender, secrets_of
+from callgate.wire.credentials import redact, secrets_of
+from callgate.wire.dialect import Dialect, HttpRequest, Response
+from callgate.wire.failures import Failure, failure_of_exception, proxy_login
+from callgate.wire.network import SendTimeout
+from callgate.wire.sender import Pool, Sender
 
-__all__ = ["Exchange"]
+__all__ = ["Attempt"]
 
 logger = logging.getLogger("callgate.wire")
 
 ERROR_BYTES_MAX = 256 * 1024
+END_S = 3.0
+"""How long the end of a body is waited for when the answer in it is complete."""
+_closing: set[asyncio.Task[None]] = set()
+"""What closes the connections of answers that were dropped, held until it is done."""
 
 
 class _Failed(Exception):
-    """The exchange failed in a way that is understood."""
+    """The attempt failed in a way that is understood."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(type(failure.error).__name__)
         self.failure = failure
 
 
-class Exchange:
-    """One request on its way and what comes back. `aclose` ends it, whatever became of it."""
+class Attempt:
+    """One request on its way and what comes back. `aclose` ends it, whatever became of it.
+
+    Args:
+        request: What is sent.
+        dialect: What the server's words mean.
+        sender: What sends it.
+        limits: How long each step may take, and how large an answer may be.
+        deadline: When the whole answer is late, by the clock of the event loop, which nobody can set.
+        accepted: Called when the head of the answer has come and has a status of success.
+        fresh: Whether a connection that was used before will not do.
+    """
 
     def __init__(
-        self, letter: Letter, *, dialect: Dialect, sender: Sender, limits: Limits, is_watched: bool = False
+        self,
+        request: HttpRequest,
+        *,
+        dialect: Dialect,
+        sender: Sender,
+        limits: Limits,
+        deadline: float,
+        accepted: Callable[[], None],
+        fresh: bool = False,
     ) -> None:
-        self.letter = letter
-        self.auth: Mapping[str, str] = {}
-        self.is_watched = is_watched
-        """Whether it must be known for sure if a connection is new: after one broke that may have been old."""
-        self.is_stale = False
-        """Nothing came back yet, over a connection that had been used before, as far as is known."""
+        self.request = request
         self.is_over = False
         """Whether all chunks of a right answer have been given out."""
+        self.is_cut = False
+        """Whether the answer was complete and the body that it came in was not."""
+        self._auth: Mapping[str, str] = {}
         self._dialect = dialect
         self._sender = sender
         self._limits = limits
+        self._deadline = deadline
+        self._accepted = accepted
+        self._fresh = fresh
         # There is only one event in a whole answer, so it may be as large as the answer.
-        event_bytes = limits.event_bytes if letter.stream else limits.body_bytes
+        event_bytes = limits.event_bytes if request.stream else limits.body_bytes
         self._reader = dialect.reader(event_bytes_max=event_bytes, total_bytes_max=limits.body_bytes, leaves_heavy=True)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._deadline = 0.0
-        """When the whole answer is late, by the clock of the event loop, which nobody can set."""
         self._pool: Pool | None = None
         self._response: Response | None = None
         self._behind: Iterator[list[JsonObject]] | None = None
@@ -69,10 +91,10 @@ class Exchange:
     async def chunks(self) -> list[JsonObject] | Failure:
         """The next chunks that the caller may have; none at the end; what is wrong if there is no answer or it broke off.
 
-        The letter is sent when the first are asked for.
+        The request is sent when the first are asked for.
         """
         try:
-            if not self.letter.stream and not self.is_over:
+            if not self.request.stream and not self.is_over:
                 return await self._whole()
             while self._trouble is None and not self.is_over:
                 if self._behind is not None:
@@ -82,7 +104,7 @@ class Exchange:
                         response = await self._begun(self._limits.first_byte_s)
                     else:
                         self._go_on(response)
-                    data = await response.piece()
+                    data = await self._piece(response) if self._has_ended else await response.piece()
                     batch = [] if data is None else self._fed(data)
                     if data is None or response.is_over:
                         self._is_read = True
@@ -114,7 +136,12 @@ class Exchange:
         loop = self._loop
         if loop is not None and self._pool is not None:
             with contextlib.suppress(RuntimeError):  # The event loop was closed, and its connections with it.
-                loop.call_soon_threadsafe(lambda: loop.create_task(self.aclose()))
+                loop.call_soon_threadsafe(self._close_later, loop)
+
+    def _close_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        task = loop.create_task(self.aclose())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
 
     # What comes -----------------------------------------------------------------------------------------------------------
 
@@ -124,7 +151,7 @@ class Exchange:
         body = await self._body(await self._begun(self._limits.total_s))
         if logger.isEnabledFor(logging.DEBUG):
             # A streamed answer is logged when it has been put together: no log could mask a secret in pieces.
-            logger.debug("answer: %s", masked(body.decode("utf-8", "replace"), secrets_of(self.auth)))
+            logger.debug("answer: %s", redact(body.decode("utf-8", "replace"), secrets_of(self._auth)))
         chunks = self._reader.read_whole(body)
         if self._reader.is_behind:
             for more in self._reader.catch_up():
@@ -169,10 +196,23 @@ class Exchange:
 
     def _go_on(self, response: Response) -> None:
         """Something came, and more is wanted."""
-        response.idle_s = self._limits.idle_s
         assert self._loop is not None
-        if self._loop.time() > self._deadline:
+        left_s = self._deadline - self._loop.time()
+        if left_s <= 0:
             raise self._late()
+        response.idle_s = min(self._limits.idle_s, left_s)
+
+    async def _piece(self, response: Response) -> bytes | None:
+        """As `Response.piece`, when the answer in the body is complete: usage or a signature may follow, and the end of the
+        body. A server that never says it, or breaks off, has nothing left to say."""
+        response.idle_s = min(END_S, response.idle_s or END_S)
+        try:
+            return await response.piece()
+        except Exception as error:
+            if self._failure_of(error) is None:
+                raise
+            self.is_cut = True
+            return None
 
     def _end(self) -> list[JsonObject]:
         """The last chunks when all bytes have come; what is wrong with the answer is kept for the next time."""
@@ -216,46 +256,68 @@ class Exchange:
         return ready
 
     def _told_of(self, error: JsonObject) -> _Failed:
-        return _Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.letter.sent))
+        return _Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.request.sent))
 
     # How it begins --------------------------------------------------------------------------------------------------------
 
     async def _begun(self, within_s: float) -> Response:
-        """Sends the letter and looks at the head of its answer."""
+        """Sends the request and looks at the head of its answer."""
         loop = self._loop = asyncio.get_running_loop()
         pool = self._pool = self._sender.pool(loop)
         limits = self._limits
-        now = loop.time()
-        self._deadline = now + limits.total_s
-        until = min(now + within_s, self._deadline)
+        auth = self._sender.credentials()
+        auth = self._auth = auth if isinstance(auth, dict) else await self._fetched(auth)
         try:
-            response = self._response = await self._sender.send(pool, self, until=until)
-        except TimeoutError:
-            raise (_silent(within_s) if until < self._deadline else self._late()) from None
-        self.is_stale = False
+            response = self._response = await self._sender.send(
+                pool, self.request, auth, within_s=within_s, until=self._deadline, fresh=self._fresh
+            )
+        except TimeoutError as error:
+            raise self._not_begun(error, within_s) from None
         self._dialect.heard(response)
         # From here on each read of the socket is timed by itself, which is cheaper than timing each piece.
-        response.idle_s = min(limits.first_byte_s, limits.idle_s)
+        response.idle_s = max(0.001, min(limits.first_byte_s, limits.idle_s, self._deadline - loop.time()))
         if not 200 <= response.status_code < 300:
             raise _Failed(await self._refusal(response))
+        self._accepted()
         if response.encoding:
             _refuse_encoding(response.encoding)
         return response
 
-    async def _refusal(self, response: Response) -> Failure:
-        import httpx2
+    async def _fetched(self, auth: Awaitable[dict[str, str]]) -> dict[str, str]:
+        """The credentials, as soon as they are there."""
+        within_s = self._limits.first_byte_s
+        assert self._loop is not None
+        try:
+            async with asyncio.timeout_at(min(self._loop.time() + within_s, self._deadline)):
+                return await auth
+        except TimeoutError:
+            raise (self._late() if self._is_late else _too_late(f"no credentials came within {within_s:g} s")) from None
 
+    def _not_begun(self, error: TimeoutError, within_s: float) -> _Failed:
+        """What was late before an answer began."""
+        if self._is_late:
+            return self._late()
+        if isinstance(error, SendTimeout):
+            return _too_late(f"the server took nothing of the request for {self._limits.idle_s:g} s")
+        return _silent(within_s)
+
+    async def _refusal(self, response: Response) -> Failure:
         status = response.status_code
+        if status == 407:
+            return proxy_login("HTTP 407")
         if not 400 <= status < 600:
             return Failure(ProtocolError(f"the server redirects (HTTP {status}), which is not followed"), retry=False)
         data = b""
-        # The status says enough even if the body breaks off.
-        with contextlib.suppress(httpx2.HTTPError, TimeoutError):
+        try:
             async with asyncio.timeout_at(self._deadline):
                 while len(data) < ERROR_BYTES_MAX and (piece := await response.piece()) is not None:
                     data += piece
+        except Exception as broken:
+            if self._failure_of(broken) is None:
+                raise
+            # The status says enough even if the body breaks off.
         error = self._error_object(data[:ERROR_BYTES_MAX], status)
-        return self._dialect.failure_of(status, error, response.headers, now=time.time(), sent=self.letter.sent)
+        return self._dialect.failure_of(status, error, response.headers, now=time.time(), sent=self.request.sent)
 
     def _error_object(self, data: bytes, status: int) -> JsonObject:
         """The error that a body tells of, in whatever form: JSON, an array of it, a web page, or nothing."""
@@ -268,6 +330,11 @@ class Exchange:
             (error for error in map(self._dialect.error_in, chunks) if error is not None), {"message": f"HTTP {status}"}
         )
 
+    @property
+    def _is_late(self) -> bool:
+        # Timers may ring a little early, and uvloop counts milliseconds.
+        return self._loop is not None and self._loop.time() >= self._deadline - 0.01
+
     def _late(self) -> _Failed:
         return _too_late(f"the answer was not complete within {self._limits.total_s:g} s")
 
@@ -275,20 +342,26 @@ class Exchange:
 
     def _failure_of(self, error: Exception) -> Failure | None:
         """What went wrong, as a failure that is understood; None if it is no such thing."""
-        import httpx2
-
         if isinstance(error, _Failed):
             return error.failure
-        if isinstance(error, (TimeoutError, httpx2.ReadTimeout)):
+        if isinstance(error, TimeoutError) or type(error).__name__ in ("ReadTimeout", "WriteTimeout"):
+            if self._is_late:
+                return self._late().failure
             waited_s = self._response.idle_s if self._response is not None else None
             return _silent(waited_s or self._limits.idle_s).failure
-        if isinstance(error, (ModelError, httpx2.HTTPError, httpx2.InvalidURL, OSError)):
+        if isinstance(error, (ModelError, OSError)) or _is_of_httpx(error):
             return failure_of_exception(error)
         return None
 
     def _hide_secrets(self, error: ModelError) -> None:
         """Takes out of the error what the server echoed."""
-        error.args = tuple(masked(text, secrets_of(self.auth)) if isinstance(text, str) else text for text in error.args)
+        error.args = tuple(redact(text, secrets_of(self._auth)) if isinstance(text, str) else text for text in error.args)
+
+
+def _is_of_httpx(error: Exception) -> bool:
+    """Whether it is an exception of httpx or httpx2, either of which may be the program's."""
+    return any(kind.__name__ in ("HTTPError", "InvalidURL", "StreamError") and kind.__module__.startswith("httpx")
+               for kind in type(error).__mro__)  # fmt: skip
 
 
 def _silent(seconds: float) -> _Failed:

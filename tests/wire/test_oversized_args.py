@@ -15,8 +15,8 @@ from callgate.content.read_call import ARGS_VALUES_MAX
 from callgate.errors import LimitExceeded, ProtocolError, UsageError
 from callgate.gemini import ResponseReader
 from callgate.strict_json import Bad
-from callgate.wire import endless, reader
-from callgate.wire.endless import HEAVY_FROM_BYTES, STEP_BYTES, Lightening, is_heavy
+from callgate.wire import oversized_args, reader
+from callgate.wire.oversized_args import HEAVY_FROM_BYTES, STEP_BYTES, Lightening, is_heavy
 
 REASON = "they hold more than 100,000 values"
 ENDLESS = {
@@ -87,7 +87,7 @@ def test_only_the_call_with_endless_arguments_is_bad_and_they_are_never_parsed(
 def test_the_work_is_done_in_steps_of_a_bounded_size(monkeypatch: pytest.MonkeyPatch) -> None:
     looked_at: list[int] = []
     for name in ("_WHOLE_TOKENS", "_INSIDE_STRING"):
-        monkeypatch.setattr(endless, name, Watched(getattr(endless, name), looked_at))
+        monkeypatch.setattr(oversized_args, name, Watched(getattr(oversized_args, name), looked_at))
     body = event(ENDLESS["behind a long string"])
     light = Lightening(body)
     steps = sum(1 for _ in light.steps())
@@ -248,7 +248,7 @@ def test_any_arguments_are_kept_or_bad_by_their_number_of_values(args: dict[str,
             "HEAVY_FROM_BYTES": 1,
             "ARGS_VALUES_MAX": most,
         }.items():
-            patch.setattr(endless, name, value)
+            patch.setattr(oversized_args, name, value)
         (chunk,) = ResponseReader().read_whole(event(json.dumps(args).encode()))
     read = chunk["candidates"][0]["content"]["parts"][0]["functionCall"]["args"]
     assert [chunk] == expected(read)

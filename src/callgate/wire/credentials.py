@@ -1,0 +1,93 @@
+"""Where a server is and what lets one in: base URLs and keys are looked at before they are used, and hidden afterwards.
+
+Text comes in, the same text or a sentence goes out. This file knows no server.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote, urlsplit
+
+from callgate.errors import UsageError
+
+__all__ = ["checked_base_url", "checked_headers", "checked_key", "redact", "secrets_of", "split_login"]
+
+_BASE_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
+_KEY = re.compile(r"[\x21-\x7e]+")
+_HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-z]+")
+_HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
+_NOT_YOURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"})
+_SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password")
+# What is shorter tells nobody anything, be it a key or the beginning of one; and it stands in many a word by chance.
+_SECRET_CHARS_MIN = 8
+
+
+def checked_base_url(url: str) -> str:
+    """The URL, if requests can be sent below it.
+
+    Raises:
+        UsageError: it is no base URL.
+    """
+    if not _BASE_URL.fullmatch(url):
+        shown = re.sub(r"//[^/@]*@", "//", url)  # It may hold a password.
+        raise UsageError(f"the base URL {shown!r} is not one: it begins with https:// and has no query")
+    return url
+
+
+def checked_key(key: str, whose: str) -> str:
+    """The key, if it can stand in a header.
+
+    Raises:
+        UsageError: it cannot.
+    """
+    if not _KEY.fullmatch(key):
+        # The key itself is not shown: a part of it may be right.
+        raise UsageError(f"the key for {whose} is empty or holds characters that no key has; copy it again")
+    return key
+
+
+def split_login(url: str) -> tuple[str, dict[str, str]]:
+    """A base URL without the user and password in it, and the header that says them instead."""
+    parts = urlsplit(url)
+    login, at, host = parts.netloc.rpartition("@")
+    if not at:
+        return url, {}
+    user, _, password = login.partition(":")
+    encoded = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode("ascii")
+    return parts._replace(netloc=host).geturl(), {"authorization": f"Basic {encoded}"}
+
+
+def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
+    """Headers that a program wants to have sent, by name in lower case.
+
+    Raises:
+        UsageError: one cannot be sent, or is not the program's to set.
+    """
+    checked: dict[str, str] = {}
+    for name, value in (headers or {}).items():
+        lower = name.lower()
+        if lower in _NOT_YOURS:
+            raise UsageError(f"the header {name!r} is written by callgate itself; leave it out of headers=")
+        if not _HEADER_NAME.fullmatch(lower) or not _HEADER_VALUE.fullmatch(value):
+            raise UsageError(f"the header {name[:100]!r} cannot be sent: names and values are plain ASCII in one line")
+        checked[lower] = value
+    return checked
+
+
+def secrets_of(headers: Mapping[str, str]) -> list[str]:
+    """What of some headers must appear in no error."""
+    found = [value for name, value in headers.items() if _SECRET_HEADER.search(name.lower())]
+    return [value.removeprefix("Bearer ").removeprefix("Basic ") for value in found]
+
+
+def redact(text: str, secrets: Iterable[str]) -> str:
+    """The text without the secrets, and without the beginning of one at its very end, where the text was cut off."""
+    for secret in secrets:
+        text = text.replace(secret, "[key]") if len(secret) >= _SECRET_CHARS_MIN else text
+        for length in range(min(len(secret) - 1, len(text)), _SECRET_CHARS_MIN - 1, -1):
+            if text.endswith(secret[:length]):
+                text = text[:-length] + "[key]"
+                break
+    return text

@@ -1,0 +1,476 @@
+"""The health of an endpoint: one rate limiter and one circuit breaker, shared by all callers of the process.
+
+A caller asks before each attempt, gets a `Permit`, and tells it what came of the attempt. Callers may be on several event
+loops in several threads: what they know together is guarded by a lock that is held for a few steps and never while somebody
+waits, and everybody is woken on the loop that they wait on. This file knows nothing of HTTP; time is given to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Hashable, Iterable
+from typing import Protocol
+
+from callgate.errors import RateLimited, ServerUnavailable
+
+__all__ = ["Clock", "EndpointHealth", "Permit", "SystemClock", "forget_all", "health_for"]
+
+REQUESTS_TO_OPEN = 10
+"""How many different requests must have failed for the endpoint to count as down."""
+RATE_TO_OPEN = 0.8
+"""What part of the requests must have failed: a server that answers some of them is better off with retries."""
+WINDOW_S = 10.0
+"""How long a failed request counts."""
+PROBE_S = 0.5
+"""How soon an endpoint that is down is probed; twice as long after each probe that fails."""
+PROBE_MAX_S = 1.5
+"""The longest time between two probes, so that its recovery is noticed soon."""
+PROBE_JITTER_S = 0.25
+FAIL_FAST_S = 10.0
+"""How long an endpoint must have been down for new requests to fail at once. Before, they wait for the next probe."""
+PAUSE_MAX_S = 60.0
+SPREAD_S = 1.5
+"""Over how long callers that waited together are let go."""
+LOOK_AGAIN_S = 1.0
+"""How soon those who wait for another caller notice that its event loop died with it."""
+STANDSTILL_S = 60.0
+"""How long an event loop that does not run may keep others waiting: it may run again, or never."""
+ENDPOINTS_MAX = 1_000
+
+
+class Clock(Protocol):
+    """Time that does not jump, and a way to let it pass."""
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+        ...
+
+    async def sleep(self, seconds: float) -> None:
+        """Lets that much time pass."""
+        ...
+
+
+class SystemClock:
+    """Real time, unmoved by changes of the wall clock."""
+
+    def now(self) -> float:
+        """Seconds of the monotonic clock."""
+        return time.monotonic()
+
+    async def sleep(self, seconds: float) -> None:
+        """Sleeps."""
+        await asyncio.sleep(seconds)
+
+
+class Permit:
+    """Permission for one attempt. Whatever becomes of it, `over` ends it; nothing that is told twice counts twice."""
+
+    def __init__(self, health: EndpointHealth, pauses_seen: int, votes: set[Hashable]) -> None:
+        self._health = health
+        self._loop = asyncio.get_running_loop()
+        self.votes = votes
+        """Under which names this request counts as failed."""
+        self.pauses_seen = pauses_seen
+        self.is_late = False
+        """Whether it had to wait, and so is let go together with others."""
+        self.outage: Outage | None = None
+        """The outage that it waits out or probes."""
+        self.rounds_seen = 0
+        self.is_probe = False
+        """Whether it probes an endpoint that is down."""
+
+    def is_lost(self, out_s: float) -> bool:
+        """Whether nothing will be told any more by a caller that has been out so long."""
+        return self._loop.is_closed() or (out_s > STANDSTILL_S and not self._loop.is_running())
+
+    def succeeded(self) -> None:
+        """The server has begun to answer, with a status of success."""
+        self._health.note_answer(self, let_in=True)
+
+    def refused(self) -> None:
+        """The server is well, but does not want this request."""
+        self._health.note_answer(self, let_in=False)
+
+    def pushed_back(self, asked_s: float | None, backoff_s: float) -> float:
+        """The server asked to slow down, for so long or without saying. Returns how long everybody waits now."""
+        return self._health.note_push(self, asked_s, backoff_s)
+
+    def failed(self, vote: Hashable) -> None:
+        """The server is in trouble. `vote` is the same for failures that are to count once, such as those of one request."""
+        self._health.note_failure(self, vote)
+
+    def over(self) -> None:
+        """The attempt has ended; if nothing was told before, nothing is known of the server."""
+        self._health.note_end(self)
+
+
+class Outage:
+    """An endpoint that is down: since when, and how many may probe it."""
+
+    def __init__(self, now: float) -> None:
+        self.since = now
+        self.rounds = 0
+        """How often it was probed and found down."""
+        self.next_at = now + PROBE_S
+        self._interval_s = PROBE_S
+        self._at_once = 0
+        """How many probes were let go in this interval, if none of them has failed."""
+        self._left = 0
+
+    def let_probe(self, now: float) -> bool:
+        """Whether somebody may probe now.
+
+        One does in each interval. As long as none fails, each interval lets go twice as many as the one before: an answer
+        that is wanted whole begins when it is finished, and nobody shall wait for so long.
+        """
+        if now >= self.next_at:
+            self._at_once = self._left = max(1, 2 * self._at_once)
+            self.next_at = now + self._interval_s
+        if not self._left:
+            return False
+        self._left -= 1
+        return True
+
+    def probe_failed(self, now: float) -> None:
+        """It is still down."""
+        if self._at_once:
+            self.rounds += 1
+            self._interval_s = min(PROBE_MAX_S, 2 * self._interval_s)
+            self.next_at = now + self._interval_s
+        self._at_once = self._left = 0
+
+    def probe_vanished(self) -> None:
+        """Nothing is known of a probe: another one may go."""
+        if self._at_once:
+            self._left += 1
+
+
+class EndpointHealth:
+    """What all callers of one endpoint know together.
+
+    After a 429 everybody waits. When the pause is over one caller probes; if it is let in, the others follow, spread out; if
+    not, there is another pause, twice as long unless the server says how long.
+
+    When nearly all of at least ten different requests failed within ten seconds the endpoint is down: everybody waits, and
+    about once a second one of them probes. The head of an answer ends the outage. Who has seen as many probes fail as it
+    would have made attempts gives up; when the outage lasts, requests that begin fail at once.
+    """
+
+    def __init__(self, clock: Clock | None = None, *, dice: random.Random | None = None) -> None:
+        self._clock = clock or _SYSTEM
+        self._dice = dice or random.Random()
+        # Re-entrant, because a garbage collection at any step may end the permit of a caller that was given up.
+        self._lock = threading.RLock()
+        self._pause_s = 0.0
+        self._paused_until = 0.0
+        self._pauses = 0
+        """How often the server has asked everybody to wait."""
+        self._probe = _Role()
+        """Who tries after a pause, for all that wait."""
+        self._waiting: dict[asyncio.Future[None], None] = {}
+        """Those who wait for the probe after a pause, first come first."""
+        self._failing: dict[Hashable, float] = {}
+        """The requests that failed and have not succeeded since, the latest last, and when they did."""
+        self._successes: deque[float] = deque()
+        """When requests succeeded, as long as others fail."""
+        self._outage: Outage | None = None
+
+    @property
+    def pause_left_s(self) -> float:
+        """How long whoever comes now has to wait at least."""
+        return max(0.0, self._paused_until - self._clock.now()) if self._pause_s else 0.0
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the endpoint counts as down."""
+        return self._outage is not None
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is known any more that a new one would not know."""
+        with self._lock:
+            now = self._clock.now()
+            is_waited_for = bool(self._waiting) or self._probe.is_taken(now)
+            is_down = self._outage is not None and now - self._outage.next_at <= WINDOW_S
+            has_failed = any(now - at <= WINDOW_S for at in self._failing.values())
+            return not (is_waited_for or has_failed or is_down or self.pause_left_s)
+
+    async def enter(
+        self, *, patience: int, votes: set[Hashable] | None = None, is_new: bool = True, until: float | None = None
+    ) -> Permit:
+        """Waits until an attempt may be made.
+
+        Args:
+            patience: How many further pauses or failed probes, seen while this caller waits, it is willing to see.
+            votes: Under which names the request counts as failed; kept from attempt to attempt.
+            is_new: Whether this is the request's first attempt, which may be refused at once.
+            until: When the request must be over, by the clock.
+
+        Raises:
+            ServerUnavailable: the endpoint is down.
+            RateLimited: the server asks everybody to wait for too long.
+        """
+        permit = Permit(self, self._pauses, set() if votes is None else votes)
+        if not self._pause_s and self._outage is None:
+            return permit  # All is well, as nearly always.
+        try:
+            while (wait := self._next_wait(permit, patience, is_new=is_new, until=until)) is not None:
+                if isinstance(wait, asyncio.Future):
+                    await self._word_of_probe(wait)
+                else:
+                    await self._clock.sleep(wait)
+        except BaseException:
+            permit.over()
+            raise
+        return permit
+
+    def _next_wait(
+        self, permit: Permit, patience: int, *, is_new: bool, until: float | None
+    ) -> float | asyncio.Future[None] | None:
+        """What the caller has to wait for next: so many seconds, another caller, or nothing."""
+        with self._lock:
+            now = self._clock.now()
+            if self._outage is not None and not permit.is_probe:
+                wait_s = self._wait_for_probe(self._outage, permit, patience, is_new=is_new, now=now)
+                if wait_s and until is not None and now + wait_s > until:
+                    raise ServerUnavailable("the server keeps failing, and there is no time left to try it", retryable=True)
+                if wait_s:
+                    permit.is_late = True
+                    return wait_s
+            if not self._pause_s:
+                was_late, permit.is_late = permit.is_late, False
+                return self._dice.uniform(0, SPREAD_S) if was_late and not permit.is_probe else None
+            if self._pauses - permit.pauses_seen > patience:
+                raise RateLimited("too many requests: the server kept asking everybody to wait")
+            permit.is_late = True
+            if self._paused_until > now:
+                if until is not None and self._paused_until > until:
+                    raise RateLimited("too many requests: the server asks everybody to wait for longer than there is time")
+                return self._paused_until - now
+            if not self._probe.is_taken(now):
+                self._probe.take(permit, now)
+                return None
+            word = asyncio.get_running_loop().create_future()
+            self._waiting[word] = None
+            return word
+
+    def _wait_for_probe(self, outage: Outage, permit: Permit, patience: int, *, is_new: bool, now: float) -> float:
+        """How long to wait before asking again; 0 for who may probe now."""
+        if permit.outage is not outage:
+            permit.outage, permit.rounds_seen = outage, outage.rounds
+        if outage.let_probe(now):
+            permit.is_probe = True
+            return 0.0
+        wait_s = max(0.0, outage.next_at - now)
+        if is_new and now - outage.since > FAIL_FAST_S:
+            down_s = now - outage.since
+            raise ServerUnavailable(
+                f"the server has been failing for {down_s:.0f} s; it is tried again in {wait_s:.1f} s", retryable=True
+            )
+        if outage.rounds - permit.rounds_seen > patience:
+            raise ServerUnavailable("the server kept failing, whoever tried it", retryable=True)
+        return wait_s + self._dice.uniform(0.001, PROBE_JITTER_S)
+
+    async def _word_of_probe(self, word: asyncio.Future[None]) -> None:
+        # A probe that dies with its event loop tells nobody, so now and then everybody looks for it. Being told of its death
+        # by a finalizer would be no better: that runs in any thread at any step, whatever locks are held there.
+        timer = word.get_loop().call_later(LOOK_AGAIN_S, _release, [word])
+        try:
+            await word
+        finally:
+            timer.cancel()
+            with self._lock:
+                self._waiting.pop(word, None)
+
+    # What permits tell ----------------------------------------------------------------------------------------------------
+
+    def note_answer(self, permit: Permit, *, let_in: bool) -> None:
+        """The server spoke: it is not down, and a probe that was let in ends the pause."""
+        if self._outage is None and not self._failing and self._probe.holder is None:
+            return  # All is well, as nearly always, and there is nothing to end.
+        with self._lock:
+            now = self._clock.now()
+            for vote in permit.votes:
+                self._failing.pop(vote, None)
+            permit.votes.clear()
+            if permit.is_probe and permit.outage is self._outage:
+                self._outage = None
+                self._failing.clear()
+            if self._failing:
+                self._successes.append(now)
+                self._forget_old(now)
+            else:
+                self._successes.clear()
+            if let_in and self._probe.is_held_by(permit):
+                # Only the probe's word counts: others may have been let in before the pause began.
+                self._pause_s = 0.0
+            permit.is_probe = False
+        self.note_end(permit)
+
+    def note_push(self, permit: Permit, asked_s: float | None, backoff_s: float) -> float:
+        """The server asked to slow down."""
+        with self._lock:
+            is_probe = self._probe.is_held_by(permit)
+            if asked_s is not None:
+                pause_s = asked_s
+            else:
+                pause_s = min(PAUSE_MAX_S, max(backoff_s, 2 * self._pause_s if is_probe else 0.0))
+            if is_probe or not self._pause_s:
+                self._pauses += 1
+            self._pause_s = max(pause_s, 0.001 if is_probe else self._pause_s, 0.001)
+            self._paused_until = max(self._paused_until, self._clock.now() + pause_s)
+            left_s = self.pause_left_s
+        self.note_answer(permit, let_in=False)
+        return left_s
+
+    def note_failure(self, permit: Permit, vote: Hashable) -> None:
+        """The server is in trouble."""
+        with self._lock:
+            now = self._clock.now()
+            outage = self._outage
+            if outage is not None:
+                if permit.is_probe and permit.outage is outage:
+                    outage.probe_failed(now)
+            else:
+                permit.votes.add(vote)
+                self._failing.pop(vote, None)
+                self._failing[vote] = now
+                self._forget_old(now)
+                failing, voted = len(self._failing), len(self._failing) + len(self._successes)
+                if failing >= REQUESTS_TO_OPEN and failing >= RATE_TO_OPEN * voted:
+                    self._outage = Outage(now)
+                    self._failing.clear()
+                    self._successes.clear()
+            permit.is_probe = False
+        self.note_end(permit)
+
+    def _forget_old(self, now: float) -> None:
+        while self._failing and now - self._failing[first := next(iter(self._failing))] > WINDOW_S:
+            del self._failing[first]
+        while self._successes and now - self._successes[0] > WINDOW_S:
+            self._successes.popleft()
+
+    def note_end(self, permit: Permit) -> None:
+        """The permit is over; if others waited for it, they go on."""
+        if self._probe.holder is None and not permit.is_probe:
+            return
+        woken: dict[asyncio.Future[None], None] = {}
+        with self._lock:
+            if permit.is_probe and permit.outage is not None:
+                permit.is_probe = False
+                permit.outage.probe_vanished()
+            if self._probe.leave(permit):
+                woken, self._waiting = self._waiting, woken
+        if woken:
+            _wake(woken)
+
+
+class _Role:
+    """What one caller of the process is at a time: the one who tries for all others.
+
+    The permit is held weakly, and its event loop is asked: who died without a word has left.
+    """
+
+    def __init__(self) -> None:
+        self.holder: weakref.ref[Permit] | None = None
+        """Who holds it, dead or alive."""
+        self._since = 0.0
+
+    def is_held_by(self, permit: Permit) -> bool:
+        return self.holder is not None and self.holder() is permit
+
+    def is_taken(self, now: float) -> bool:
+        permit = self.holder() if self.holder is not None else None
+        return permit is not None and not permit.is_lost(now - self._since)
+
+    def take(self, permit: Permit, now: float) -> None:
+        self.holder, self._since = weakref.ref(permit), now
+
+    def leave(self, permit: Permit) -> bool:
+        """Frees the role if the permit holds it; whether it did."""
+        was_held = self.is_held_by(permit)
+        if was_held:
+            self.holder = None
+        return was_held
+
+
+def _wake(words: Iterable[asyncio.Future[None]]) -> None:
+    """Lets everybody go on who waits for this word, on the event loop of each, first come first."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
+    for word in words:
+        by_loop.setdefault(word.get_loop(), []).append(word)
+    for loop, own in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_release, own)
+        except RuntimeError:
+            # The loop was closed, and with it ended whoever waited there.
+            continue
+
+
+def _release(words: list[asyncio.Future[None]]) -> None:
+    for word in words:
+        if not word.done():
+            word.set_result(None)
+
+
+# The endpoints of the process --------------------------------------------------------------------------------------------
+
+
+class _Endpoints:
+    """The endpoints of the process. Those that callers hold at the moment stay the same for everybody; of the others those
+    are kept that still know something, and as many more as there is room for."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._in_use: weakref.WeakValueDictionary[tuple[Hashable, int], EndpointHealth] = weakref.WeakValueDictionary()
+        self._kept: dict[tuple[Hashable, int], EndpointHealth] = {}
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, endpoint: Hashable, clock: Clock) -> EndpointHealth:
+        # A health holds its clock, so the id stays the clock's.
+        key = (endpoint, id(clock))
+        if (health := self._kept.get(key)) is not None:
+            return health
+        with self._lock:
+            health = self._kept.get(key)
+            if health is None:
+                health = self._in_use.get(key) or EndpointHealth(clock)
+                self._make_room()
+                self._in_use[key] = self._kept[key] = health
+            return health
+
+    def _make_room(self) -> None:
+        if len(self._kept) < ENDPOINTS_MAX:
+            return
+        self._kept = {key: health for key, health in self._kept.items() if not health.is_at_rest}
+        # Where nearly all are in trouble, the oldest trouble is forgotten, a good part at once so that this stays rare.
+        if len(self._kept) > ENDPOINTS_MAX // 2:
+            self._kept = dict(list(self._kept.items())[-ENDPOINTS_MAX // 2 :])
+
+
+_SYSTEM = SystemClock()
+_endpoints = _Endpoints()
+
+
+def health_for(endpoint: Hashable, clock: Clock | None = None) -> EndpointHealth:
+    """The health that all callers of the endpoint in this process share, if they share a clock."""
+    return _endpoints.get(endpoint, clock or _SYSTEM)
+
+
+def forget_all() -> None:
+    """Starts anew, as a new process does: nothing is known of any endpoint."""
+    global _endpoints
+    _endpoints = _Endpoints()
+
+
+if hasattr(os, "register_at_fork"):
+    # A lock that another thread held at that moment would stay locked in the child for ever.
+    os.register_at_fork(after_in_child=forget_all)

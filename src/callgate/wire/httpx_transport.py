@@ -1,0 +1,174 @@
+"""Requests through httpx2 or httpx: where a proxy is to be used, where the program brings a client along, and for all if
+CALLGATE_HTTP=httpx2 says so.
+
+The same comes in and goes out as in `http11.py`. This file tries nothing again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from ssl import SSLContext
+from typing import Any
+
+import httpx2
+
+from callgate.errors import UsageError
+from callgate.wire.connection import Header
+from callgate.wire.failures import StaleConnection
+from callgate.wire.http11 import STALE_S, Address
+from callgate.wire.network import SendTimeout
+from callgate.wire.proxies import Proxy
+
+__all__ = ["HttpxResponse", "HttpxTransport", "httpx_client"]
+
+PIECE_BYTES = 64 * 1024
+"""Bodies leave in pieces of this size, each of which must be taken in time."""
+
+
+def httpx_client(
+    trust: SSLContext, *, connect_s: float, at_once: int, kept: int, kept_s: float, proxy: Proxy | None
+) -> httpx2.AsyncClient:
+    """A client of our own, by way of the proxy if there is one.
+
+    Raises:
+        UsageError: the proxy is of a kind that cannot be used.
+    """
+    try:
+        return httpx2.AsyncClient(
+            # Waiting for an answer is timed by whoever asks, per phase; the client itself only times what happens before.
+            timeout=httpx2.Timeout(None, connect=connect_s),
+            limits=httpx2.Limits(max_connections=at_once, max_keepalive_connections=kept, keepalive_expiry=kept_s),
+            verify=trust,
+            follow_redirects=False,
+            proxy=None if proxy is None else proxy.url,
+            trust_env=False,
+        )
+    except ImportError:
+        assert proxy is not None
+        raise UsageError(f"{proxy.told} needs a package for SOCKS: pip install 'callgate[socks]'") from None
+    except (ValueError, httpx2.InvalidURL) as error:
+        if proxy is None:
+            raise
+        raise UsageError(f"{proxy.told} cannot be used: {error}") from None
+
+
+class HttpxTransport:
+    """One client of httpx2 or httpx, with the times that callgate keeps.
+
+    Args:
+        client: The client. `aclose` closes it only if there is also a `fresh` one.
+        fresh: A client of the same kind that keeps no connections, for requests that must have a new one.
+        write_s: How long the server may take nothing of a request.
+    """
+
+    def __init__(
+        self, client: Any, fresh: httpx2.AsyncClient | None = None, *, connect_s: float = 10.0, write_s: float = 60.0
+    ) -> None:
+        self.client = client
+        self._fresh = fresh
+        self._connect_s = connect_s
+        self._write_s = write_s
+        self._has_answered = False
+        """Whether there may be a connection that had been used before."""
+
+    async def post(
+        self, address: Address, more: list[Header], body: bytes, *, within_s: float, until: float, fresh: bool = False
+    ) -> HttpxResponse:
+        """Sends a body with the headers of the address and `more`; the answer is there as soon as its head is.
+
+        Args:
+            address: Where to.
+            more: Headers of this request alone.
+            body: What is sent.
+            within_s: How long each read of the head may take, when all of the request has left.
+            until: When to stop waiting at the latest, by the clock of the event loop.
+            fresh: Whether a connection that was used before will not do, as far as that can be told the client.
+
+        Raises:
+            StaleConnection: a connection that may have been used before broke at once.
+            SendTimeout: the server took nothing of the request for too long.
+            TimeoutError: the head of the answer did not come in time.
+        """
+        client = self.client if not fresh or self._fresh is None else self._fresh
+        timeouts = {"connect": self._connect_s, "read": within_s, "write": self._write_s, "pool": None}
+        request = client.build_request(
+            "POST",
+            str(address.url),
+            headers=[*address.headers(more), (b"content-length", b"%d" % len(body))],
+            content=body if len(body) <= PIECE_BYTES else _pieces(body),
+            extensions={"timeout": timeouts},
+        )
+        was_used = self._has_answered and not fresh
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        try:
+            async with asyncio.timeout_at(until):
+                response = await client.send(request, stream=True, follow_redirects=False)
+        except Exception as error:
+            if type(error).__name__ in ("ReadTimeout", "WriteTimeout"):
+                raise (TimeoutError if type(error).__name__ == "ReadTimeout" else SendTimeout)() from error
+            if was_used and _is_broken(error) and loop.time() - began < STALE_S:
+                raise StaleConnection("a connection that was kept had been closed") from error
+            raise
+        self._has_answered = True
+        timeouts["read"] = None  # From here on each piece is timed.
+        return HttpxResponse(response)
+
+    async def aclose(self) -> None:
+        """Closes all connections of a client of our own."""
+        if self._fresh is not None:
+            await self.client.aclose()
+            await self._fresh.aclose()
+
+
+class HttpxResponse:
+    """One answer: its head, and its bytes as they come."""
+
+    def __init__(self, response: Any) -> None:
+        self._response = response
+        self._pieces = response.aiter_bytes()
+        self.is_over = False
+        """Whether it is known that no more pieces come."""
+        self.status_code = response.status_code
+        self.headers = response.headers
+        self.idle_s: float | None = None
+        """How long a piece may take to come."""
+        self.encoding: str = response.headers.get("content-encoding", "")
+
+    async def piece(self) -> bytes | None:
+        """The next bytes, decoded; None at the end."""
+        async with asyncio.timeout(self.idle_s):
+            piece = await anext(self._pieces, None)
+        self.is_over = piece is None
+        return piece
+
+    async def aclose(self) -> None:
+        """Lets go of the connection."""
+        try:
+            if self.is_over and self._has_more():
+                await self._response.extensions["network_stream"].aclose()
+        finally:
+            await self._response.aclose()
+
+    def _has_more(self) -> bool:
+        """Whether bytes followed the answer, which would be taken for the next one.
+
+        The client looks at the socket before it uses a connection again, but not at what it has already read from it; there
+        is no public way to ask for that. The fault table holds this, on this path too.
+        """
+        found: Any = self._response
+        for name in ("stream", "_stream", "_httpcore_stream", "_stream", "_connection", "_h11_state"):
+            found = getattr(found, name, None)
+        return found is not None and bool(found.trailing_data[0])
+
+
+async def _pieces(body: bytes) -> AsyncIterator[bytes]:
+    view = memoryview(body)
+    for start in range(0, len(body), PIECE_BYTES):
+        yield bytes(view[start : start + PIECE_BYTES])
+
+
+def _is_broken(error: Exception) -> bool:
+    """Whether the connection broke, by the names that httpx and httpx2 have in common."""
+    return type(error).__name__ in ("ReadError", "WriteError", "RemoteProtocolError")

@@ -1,0 +1,40 @@
+"""Which proxy the environment names for a URL, by the variables that all programs know.
+
+A URL comes in, a proxy or nothing goes out. Each URL is decided by itself: what NO_PROXY exempts goes the short way.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+__all__ = ["Proxy", "proxy_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Proxy:
+    """A proxy and where it is named."""
+
+    url: str
+    variable: str
+
+    @property
+    def told(self) -> str:
+        """The proxy for a message, without its password."""
+        parts = urlsplit(self.url)
+        return f"the proxy {parts.scheme}://{parts.netloc.rpartition('@')[2]} of {self.variable}"
+
+
+def proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
+    """The proxy that requests to a host go through, if there is one."""
+    named = urllib.request.getproxies()
+    which = scheme if named.get(scheme) else "all"
+    url = named.get(which)
+    if not url or urllib.request.proxy_bypass(f"{host}:{port}") or urllib.request.proxy_bypass(host):
+        return None
+    # GNOME writes socks://, which says nothing of the version; any that is in use is 5.
+    scheme, colon, rest = url.partition("://")
+    if not colon:
+        scheme, rest = "http", url
+    return Proxy(f"{'socks5' if scheme == 'socks' else scheme}://{rest}", f"{which.upper()}_PROXY")

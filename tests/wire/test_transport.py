@@ -1,0 +1,260 @@
+"""The HTTP client that a program brings along, certificates and headers of its own, and the switch for all."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx2
+import pytest
+
+from callgate import Gate, Limits
+from callgate.errors import ConnectionLost, RequestTimeout, UsageError
+from callgate.gemini.surface import Surface
+from callgate.models.gemini import GeminiModel
+from callgate.models.openai import OpenAIModel
+from callgate.testing.fake_gemini import FakeGemini
+from callgate.testing.fake_openai import FakeOpenAI
+from callgate.wire.http11 import Connections
+
+GEMINI = b'{"candidates":[{"content":{"role":"model","parts":[{"text":"Hello."}]},"finishReason":"STOP"}]}'
+KEY = "key-that-nobody-may-see"
+
+
+def run(story: Callable[[], Awaitable[Any]]) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(30):
+            return await story()
+
+    return asyncio.run(bounded())
+
+
+def surface_of(url: str) -> Surface:
+    return Surface(kind="developer", base_url=url, version="v1beta", api_key=KEY)
+
+
+async def texts(model: Any, **settings: Any) -> list[str]:
+    """The answer to a question, asked for whole and streamed."""
+    async with Gate(model, settings=settings) as gate:
+        whole = (await gate.run("Go.")).text
+        return [whole, "".join([getattr(event, "text", "") async for event in gate.stream("Go.")])]
+
+
+@pytest.fixture
+def no_own_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever sends over callgate's own connections fails."""
+
+    async def refused(*given: Any, **more: Any) -> None:
+        raise AssertionError("this went over a connection of our own")
+
+    monkeypatch.setattr(Connections, "post", refused)
+
+
+@pytest.mark.parametrize("library", ["httpx2", "httpx"])
+@pytest.mark.usefixtures("no_own_connections")
+def test_a_client_of_the_program_is_used_with_its_headers_and_not_closed(library: str) -> None:
+    module = pytest.importorskip(library)
+
+    async def story() -> None:
+        async with FakeGemini(["Hello."] * 4, api_key=KEY) as fake, module.AsyncClient(headers={"x-own": "yes"}) as http:
+            model = GeminiModel("gemini-3.8-flash", surface=surface_of(fake.base_url), http=http)
+            assert await texts(model) == ["Hello.", "Hello."]
+            assert [seen.headers["x-own"] for seen in fake.requests] == ["yes", "yes"]
+            assert not http.is_closed
+            assert await texts(model) != []
+
+    run(story)
+
+
+@pytest.mark.parametrize("library", ["httpx2", "httpx"])
+def test_a_recording_transport_of_httpx_sees_what_is_sent_and_answers(library: str) -> None:
+    module = pytest.importorskip(library)
+    seen: list[tuple[str, bytes]] = []
+
+    async def answer(request: Any) -> Any:
+        seen.append((str(request.url), await request.aread()))
+        return module.Response(200, content=GEMINI)
+
+    async def story() -> None:
+        http = module.AsyncClient(transport=module.MockTransport(answer))
+        assert await texts(GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=http)) == ["Hello."] * 2
+        assert seen[0][0] == "https://nowhere.invalid/v1beta/models/m:generateContent"
+        assert b'"Go."' in seen[0][1]
+        await http.aclose()
+
+    run(story)
+
+
+@dataclass
+class Recorder:
+    """A transport of a few lines, as a program may write one."""
+
+    answers: list[Any]
+    asked: list[tuple[str, Mapping[str, str], bytes]] = field(default_factory=list)
+    closed: int = 0
+
+    async def post(self, url: str, *, headers: Mapping[str, str], content: bytes) -> Recorded:
+        self.asked.append((url, headers, content))
+        answer = self.answers.pop(0) if self.answers else GEMINI
+        if isinstance(answer, Exception):
+            raise answer
+        return Recorded(self, *(answer if isinstance(answer, tuple) else (200, answer)))
+
+
+@dataclass
+class Recorded:
+    recorder: Recorder
+    status_code: int
+    body: bytes | None
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    async def aiter_bytes(self) -> AsyncIterator[bytes]:
+        if self.body is None:
+            await asyncio.get_running_loop().create_future()
+        half = len(self.body or b"") // 2
+        yield (self.body or b"")[:half]
+        yield (self.body or b"")[half:]
+
+    async def aclose(self) -> None:
+        self.recorder.closed += 1
+
+
+QUICK = Limits(backoff_s=0.001, idle_s=0.2, first_byte_s=0.2, total_s=10)
+
+
+def test_any_object_with_a_post_is_a_transport_and_its_network_errors_are_tried_again() -> None:
+    recorder = Recorder([ConnectionResetError("reset"), (503, b"{}"), GEMINI, GEMINI])
+
+    async def story() -> None:
+        model = GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=recorder, limits=QUICK)
+        assert await texts(model) == ["Hello."] * 2
+        assert len(recorder.asked) == 4
+        assert recorder.closed == 3
+        url, headers, content = recorder.asked[0]
+        assert url.startswith("https://nowhere.invalid/v1beta/models/m:")
+        assert (headers["x-goog-api-key"], headers["content-type"]) == (KEY, "application/json")
+        assert b"Go." in content
+
+    run(story)
+
+
+def test_a_transport_that_never_goes_on_is_left_after_the_usual_time() -> None:
+    async def story() -> None:
+        recorder = Recorder([(200, None)])
+        model = GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=recorder, limits=QUICK)
+        with pytest.raises(RequestTimeout, match=r"sent nothing for 0\.2 s"):
+            await Gate(model, limits=QUICK).run("Go.")
+        assert recorder.closed == 1
+
+    run(story)
+
+
+def test_what_a_transport_raises_by_mistake_reaches_the_program() -> None:
+    async def story() -> None:
+        recorder = Recorder([KeyError("a mistake")])
+        model = GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=recorder)
+        with pytest.raises(KeyError, match="a mistake"):
+            await model._client.chunks("m", b"{}", stream=False, tools=[]).__anext__()
+        assert len(recorder.asked) == 1
+
+    run(story)
+
+
+@pytest.mark.parametrize("http", [object(), 5, "httpx2"])
+def test_what_cannot_send_is_refused(http: Any) -> None:
+    with pytest.raises(UsageError, match="cannot send requests"):
+        GeminiModel("m", api_key=KEY, http=http)
+
+
+def test_a_client_without_async_is_refused() -> None:
+    with httpx2.Client() as http, pytest.raises(UsageError, match="AsyncClient"):
+        GeminiModel("m", api_key=KEY, http=http)
+
+
+def test_a_server_of_chat_completions_is_reached_through_the_same_seam() -> None:
+    async def story() -> None:
+        async with FakeOpenAI(["Hello."] * 2) as fake, httpx2.AsyncClient(headers={"x-own": "yes"}) as http:
+            model = OpenAIModel("m", base_url=fake.base_url, api_key=KEY, http=http, headers={"X-Gateway": "one"})
+            assert await texts(model) == ["Hello."] * 2
+            assert {seen.headers.get("x-gateway") for seen in fake.requests if seen.method == "POST"} == {"one"}
+
+    run(story)
+
+
+# Certificates ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_context_of_the_program_says_whom_to_trust(tls_server: tuple[ssl.SSLContext, str]) -> None:
+    async def story() -> None:
+        server, trusted = tls_server
+        async with FakeGemini(["Hello."] * 2, tls=server) as fake:
+            surface = surface_of(fake.base_url)
+            with pytest.raises(ConnectionLost, match="no trusted connection"):
+                await Gate(GeminiModel("m", surface=surface)).run("Go.")
+            context = ssl.create_default_context(cafile=trusted)
+            assert await texts(GeminiModel("m", surface=surface, ssl=context)) == ["Hello."] * 2
+
+    run(story)
+
+
+def test_a_context_and_a_client_at_once_are_refused() -> None:
+    with pytest.raises(UsageError, match="not both"):
+        GeminiModel("m", api_key=KEY, http=httpx2.AsyncClient(), ssl=ssl.create_default_context())
+
+
+# Headers -----------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", ["own", "httpx2"])
+def test_headers_of_a_model_and_of_a_run_are_sent_and_those_of_a_run_win(way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLGATE_HTTP", way)
+
+    async def story() -> None:
+        async with FakeGemini(["Hello."] * 4) as fake:
+            model = GeminiModel("m", surface=surface_of(fake.base_url), headers={"X-Team": "a", "User-Agent": "mine"})
+            await texts(model, headers={"x-team": "b", "x-run": "c"})
+            await texts(model)
+            told = [(seen.headers.get("x-team"), seen.headers.get("x-run")) for seen in fake.requests]
+            assert told == [("b", "c"), ("b", "c"), ("a", None), ("a", None)]
+            assert {seen.headers["user-agent"] for seen in fake.requests} == {"mine"}
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("headers", "told"),
+    [
+        ({"Host": "x"}, "written by callgate"),
+        ({"content-length": "5"}, "written by callgate"),
+        ({"x": "a\r\nb: c"}, "cannot be sent"),
+        ({"x y": "a"}, "cannot be sent"),
+        ({"x": "ä"}, "cannot be sent"),
+        ({"x": ""}, "cannot be sent"),
+    ],
+)
+def test_headers_that_cannot_be_sent_are_refused(headers: dict[str, str], told: str) -> None:
+    with pytest.raises(UsageError, match=told):
+        GeminiModel("m", api_key=KEY, headers=headers)
+
+
+# The switch --------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("no_own_connections")
+def test_one_variable_sends_everything_through_httpx2(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLGATE_HTTP", "httpx2")
+
+    async def story() -> None:
+        async with FakeGemini(["Hello."] * 2) as fake:
+            assert await texts(GeminiModel("m", surface=surface_of(fake.base_url))) == ["Hello."] * 2
+
+    run(story)
+
+
+def test_another_word_in_that_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CALLGATE_HTTP", "curl")
+    with pytest.raises(UsageError, match="use 'own' or 'httpx2'"):
+        GeminiModel("m", api_key=KEY)
