@@ -111,9 +111,9 @@ def the_loop() -> Picture:
     named = ("AskModel", "ModelAnswered", "CallChecked", "CallDecided", "CallStarted", "CallEnded")
     known = [name for name in named if hasattr(facts, name)]
     picture = Picture(880, 330, "The loop: facts in, commands out")
-    picture.box(330, 110, 220, 100, "turn.py", "a state machine:", "no I/O, no clock, no dice", tone="dark")
+    picture.box(330, 110, 220, 100, "machine/", "a state machine:", "no I/O, no clock, no dice", tone="dark")
     picture.box(330, 20, 220, 46, "journal", "each fact, before what follows")
-    picture.box(20, 110, 180, 100, "driver.py", "carries commands out,", "tells what came of them")
+    picture.box(20, 110, 180, 100, "run/run.py", "carries commands out,", "tells what came of them")
     picture.box(680, 30, 180, 46, "model")
     picture.box(680, 100, 180, 46, "check and policy")
     picture.box(680, 170, 180, 46, "somebody to ask")
