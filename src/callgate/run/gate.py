@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from callgate.run.context import Emit
     from callgate.run.opening import RunRequest
     from callgate.run.resources import Resources
-    from callgate.run.task import RunTask
     from callgate.store import Store
     from callgate.tools.executor import Executor
     from callgate.types import CallRecord, Content, Limits, Price, Reply, SessionRule, ToolChoice, ToolDefinition
@@ -283,9 +282,8 @@ class Gate:
             ModelError: the model could not be reached, or did not give a usable answer.
             UsageError: the arguments cannot be used.
         """
-        from callgate.run.opening import new_request
-
-        return await self.run_request(new_request(prompt, session, history, tool_choice, answers, output), watch)
+        request = self._resources.request(prompt, session, history, tool_choice, answers, output)
+        return await self._resources.start(self._config, request, watch).wait()
 
     async def run_request(self, request: RunRequest, watch: Emit | None = None) -> Reply:
         """As `run`, for a request that is put together already: for services, whose requests have idempotency keys.
@@ -293,37 +291,7 @@ class Gate:
         Raises:
             AlreadyStartedError: the request has started its run before, here or in another process.
         """
-        return await self._start(request, watch).wait()
-
-    def _start(self, request: RunRequest, watch: Emit | None) -> RunTask[Reply]:
-        """Start a run in a task of its own."""
-        from functools import partial
-
-        from callgate.run.resources import check_event_loop
-        from callgate.run.task import RunTask
-
-        check_event_loop()
-        return RunTask(partial(self._carry_out, request, watch))
-
-    async def _carry_out(self, request: RunRequest, watch: Emit | None, task: RunTask[Reply]) -> Reply:
-        from callgate.run.context import RunContext
-        from callgate.run.run import Run
-        from callgate.run.sessions import running
-
-        is_live = self._config.executor.is_live
-        if not is_live:
-            self._config.check_choice(request.tool_choice)
-        session, lease = await self._resources.acquire(request.session)
-        try:
-            if is_live:  # Which tools there are is known only now.
-                self._config.check_choice(request.tool_choice)
-            context = RunContext(self._config, session, lease, watch, person=self._resources.elicit)
-            task.stop = lambda: context.request_cancel("The user cancelled the run.")
-            with running(session, context):
-                self._resources.sessions.keep_leases(context.event_loop)
-                return await Run(context).drive(request)
-        finally:
-            await self._resources.release(session, lease)
+        return await self._resources.start(self._config, request, watch).wait()
 
     async def stream(
         self,
@@ -336,12 +304,11 @@ class Gate:
         answers: Mapping[str, Approval] | None = None,
     ) -> AsyncGenerator[Event, None]:
         """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
-        from callgate.run.opening import new_request
         from callgate.sync import Channel
 
         channel: Channel[Event] = Channel(EVENTS_MAX)
-        request = new_request(prompt, session, history, tool_choice, answers, output)
-        run = self._start(request, channel.send)
+        request = self._resources.request(prompt, session, history, tool_choice, answers, output)
+        run = self._resources.start(self._config, request, channel.send)
         run.add_done_callback(lambda _: channel.close())
         try:
             async for event in channel:

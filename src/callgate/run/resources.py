@@ -9,13 +9,19 @@ import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from callgate.errors import UsageError
 from callgate.run.config import GateConfig
-from callgate.run.sessions import Session, Sessions
+from callgate.run.context import Emit, RunContext
+from callgate.run.opening import RunRequest, new_request
+from callgate.run.run import Run
+from callgate.run.sessions import Session, Sessions, running
+from callgate.run.task import RunTask
 from callgate.store import Lease, Store
 from callgate.sync import PROCESS_LOCK, BlockingPortal
+from callgate.types import Reply
 
 if TYPE_CHECKING:
     from callgate.mcp.host import Elicit
@@ -49,6 +55,35 @@ class Resources:
     def store(self) -> Store:
         """Where the sessions are kept."""
         return self._config.store
+
+    # Runs -----------------------------------------------------------------------------------------------------------------
+
+    request = staticmethod(new_request)
+
+    def start(self, config: GateConfig, request: RunRequest, emit: Emit | None) -> RunTask[Reply]:
+        """Start a run in a task of its own, with the configuration of one of the gates that share this.
+
+        Raises:
+            UsageError: there is no event loop.
+        """
+        check_event_loop()
+        return RunTask(partial(self._carry_out, config, request, emit))
+
+    async def _carry_out(self, config: GateConfig, request: RunRequest, emit: Emit | None, task: RunTask[Reply]) -> Reply:
+        is_live = config.executor.is_live
+        if not is_live:
+            config.check_choice(request.tool_choice)
+        session, lease = await self.acquire(request.session)
+        try:
+            if is_live:  # Which tools there are is known only now.
+                config.check_choice(request.tool_choice)
+            run = RunContext(config, session, lease, emit, person=self.elicit)
+            task.stop = lambda: run.request_cancel("The user cancelled the run.")
+            with running(session, run):
+                self.sessions.keep_leases(run.event_loop)
+                return await Run(run).drive(request)
+        finally:
+            await self.release(session, lease)
 
     # Use ------------------------------------------------------------------------------------------------------------------
 

@@ -182,7 +182,7 @@ class MemoryStore:
 
     def _forget_oldest(self) -> bool:
         """Whether there is one that nobody is at work on."""
-        for session, kept in self._anonymous.items():
+        for session, kept in list(self._anonymous.items()):
             if kept.owner is None:
                 self._forget(session)
                 return True
