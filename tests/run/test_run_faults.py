@@ -18,13 +18,13 @@ import pytest
 
 from callgate import FunctionCall, Gate, Limits, Policy, ScriptedModel, ToolResult, UsageError, sessions, strict_json, tool
 from callgate.content.sound import sound_result
-from callgate.errors import CallgateError
+from callgate.errors import CallgateError, MalformedAnswer
 from callgate.events import CallFinished, Notice, RunEnded
 from callgate.history.repair import validate
 from callgate.machine import facts
 from callgate.permission import Hook
 from callgate.store import MemoryStore
-from callgate.testing import answer, call, call_with, text
+from callgate.testing import answer, call, call_with, malformed, text
 
 NET_S = 60.0
 ALLOW = Policy(default="allow")
@@ -617,6 +617,23 @@ def test_summaries_come_to_an_end(summary: str, tokens: int) -> None:
     assert 1 <= model.summaries <= 6
     assert model.requests <= 2 * 6
     assert validate(reply.contents) == []
+
+
+class Malformed(Counting):
+    """A model that can only sum up."""
+
+    async def generate(self, request: Any) -> AsyncIterator[Any]:
+        async for chunk in super().generate(request):
+            is_call = "functionCall" in strict_json.dump(chunk).decode()
+            yield malformed() if is_call and self.requests > 2 else chunk
+
+
+def test_answers_that_cannot_be_used_make_no_more_summaries_than_turns() -> None:
+    model = Malformed()
+    limits = Limits(context_tokens=5_000, turns=3, retries_malformed=20)
+    with pytest.raises(MalformedAnswer):
+        run(Gate(model, [big], policy=ALLOW, limits=limits).run("Go.", history=EARLIER))
+    assert 1 <= model.summaries <= 3
 
 
 def test_summaries_use_up_the_tokens_of_a_run() -> None:
