@@ -521,7 +521,7 @@ def test_a_run_on_an_event_loop_with_eager_tasks_is_a_run() -> None:
     """Python has them since 3.12; an older one runs this with a newer one, if there is one."""
     python = newer_python()
     if python is None:
-        pytest.skip("there is no Python of 3.12 or newer")
+        pytest.skip("there is no Python of 3.12 or newer with what callgate needs")
     done = subprocess.run([python, "-c", EAGER], capture_output=True, text=True, timeout=NET_S, env=os.environ | PATHS)
     assert done.stdout.splitlines() == ["[2, 5, 8]", "[3]"], done.stderr
 

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from callgate.calls.tasks import outlast
+
 __all__ = ["RunTask"]
 
 T = TypeVar("T")
@@ -33,7 +35,7 @@ class RunTask(Generic[T]):
 
     async def wait(self) -> T:
         """Wait for what the run comes to. Cancelling the wait stops the run; it is over when this raises."""
-        interruption = await self._ended(is_cancelled=False)
+        interruption = await outlast(self._task, self._cancel)
         try:
             if interruption is None:
                 return self._task.result()
@@ -46,30 +48,11 @@ class RunTask(Generic[T]):
         """Stop the run, and wait until it is over."""
         if not self._task.done():
             self._cancel()
-        interruption = await self._ended(is_cancelled=True)
+        interruption = await outlast(self._task, lambda: None)
         try:
             self._look()
             if interruption is not None:
                 raise interruption
-        finally:
-            del interruption
-
-    async def _ended(self, *, is_cancelled: bool) -> asyncio.CancelledError | None:
-        """Wait until the run is over, whatever happens to this task; return the first cancellation of it meanwhile.
-
-        It is to be raised as it came: a cancel scope knows its own ones by what they say.
-        """
-        interruption: asyncio.CancelledError | None = None
-        while not self._task.done():
-            try:
-                await asyncio.wait({self._task})
-            except asyncio.CancelledError as error:
-                interruption = interruption or error
-                if not is_cancelled:
-                    is_cancelled = True
-                    self._cancel()
-        try:
-            return interruption
         finally:
             del interruption
 
