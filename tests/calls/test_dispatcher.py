@@ -8,8 +8,11 @@ from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 
+from callgate import tool
+from callgate.adapters.gated import GatedTools
 from callgate.calls import dispatcher as desks
 from callgate.calls.dispatcher import CallDispatcher, Question
 from callgate.permission import AuditLog, Policy, Rate, RateLimits
@@ -153,3 +156,38 @@ def test_closing_stops_what_waits_and_an_ending_loop_is_not_held_up():
         return (await visit.work).status
 
     assert run(story()) == "cancelled"
+
+
+@pytest.mark.parametrize("scope", ["a scope", "a task"])
+def test_a_caller_that_is_cancelled_waits_until_the_call_is_over(scope: str):
+    async def story() -> bool:
+        begun, is_clean = asyncio.Event(), False
+
+        @tool
+        async def slow() -> None:
+            """Takes a while to clean up."""
+            nonlocal is_clean
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                for _ in range(20):
+                    await asyncio.sleep(0)
+                is_clean = True
+
+        async with GatedTools([slow]) as gated:
+            if scope == "a scope":
+                with anyio.move_on_after(0.2) as entered:
+                    await gated.call("slow", {})
+                assert entered.cancelled_caught
+            else:
+                work = asyncio.create_task(gated.call("slow", {}))
+                await begun.wait()
+                for _ in range(3):
+                    work.cancel()
+                    await asyncio.sleep(0)
+                with pytest.raises(asyncio.CancelledError):
+                    await work
+            return is_clean
+
+    assert run(story())

@@ -165,7 +165,7 @@ class Runnable:
 
     definition = ToolDefinition(name="it", input_schema={"type": "object"})
 
-    def __init__(self, *, problems: Callable[[], Any] = give(()), preview: Callable[[], Any] | None = None) -> None:
+    def __init__(self, *, problems: Callable[[], Any] = tuple, preview: Callable[[], Any] | None = None) -> None:
         self._problems, self._preview = problems, preview
 
     def problems(self, args: Any) -> Any:

@@ -20,7 +20,7 @@ from callgate.history.repair import validate
 from callgate.machine import codec, facts
 from callgate.machine.machine import RunMachine
 from callgate.testing import call_with, text, thought
-from callgate.types import FINAL_STATES, CallRecord, Decision, FunctionCall, Limits, ToolResult
+from callgate.types import FINAL_STATES, CallRecord, Decision, FunctionCall, Limits, SessionRule, ToolResult
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
@@ -56,6 +56,9 @@ class World:
         self.loop = RunMachine()
         self.journal: list[bytes] = []
         self.made = 0
+        self.nested = 0
+        self.rules: set[str] = set()
+        """Lasting answers about nested calls."""
         self.proposed: set[str] = set()
         self.settled: Counter[str] = Counter()
         self.starts: Counter[str] = Counter()
@@ -75,6 +78,10 @@ class World:
             return self.tell(facts.Cancelled(partial=("", "Half an ans")[self.choose(2)]))
         if disturbance == 3:
             return self.tell_something_late()
+        if disturbance == 4:
+            return self.damage()
+        if disturbance == 5:
+            return self.revoke()
         if self.loop.phase in ("idle", "done"):
             return self.begin()
         if self.loop.phase == "asking":
@@ -123,6 +130,7 @@ class World:
             *[lambda a=a: self.approve(a.call) for a in todo.approve],
             *[lambda c=c: self.start(c) for c in todo.run],
             *[lambda c=c: self.end(c) for c in running],
+            *[lambda c=c: self.call_from(c) for c in running],
         ]
         assert options, "calls are open, and there is nothing that could be done about it"
         options[self.choose(len(options))]()
@@ -137,7 +145,7 @@ class World:
 
     def decide(self, call: FunctionCall) -> None:
         verdict = ("allow", "allow", "ask", "deny")[self.choose(4)]
-        args = {"n": 5} if call.id not in self.loop.rewritten and self.choose(6) == 1 else None
+        args = {"n": 5} if call.id not in self.loop.calls.rewritten and self.choose(6) == 1 else None
         self.tell(facts.CallDecided(id=call.id, decision=Decision(verdict=verdict), args=args))  # pyright: ignore
 
     def approve(self, call: FunctionCall) -> None:
@@ -162,6 +170,48 @@ class World:
         result = ToolResult(call_id=call.id, name=call.name, status=status, value=value, error=error)  # pyright: ignore
         self.tell(facts.CallEnded(id=call.id, result=result))
 
+    def call_from(self, parent: FunctionCall) -> None:
+        """A running tool calls another one: journalled before that starts, when it is answered for good, and at its end."""
+        self.nested += 1
+        shape = self.choose(8)
+        name = NAMES[shape % 4]
+        fact = facts.NestedCall(parent=parent.id, id=f"{parent.id}.{self.nested}", name=name, args={"n": shape})
+        before = self.unchanged_by_nested_calls()
+        if shape & 1:
+            rule = SessionRule(id=f"always-{fact.id}", tool=name, digest=self.loop.tools[name].digest)
+            self.tell(replace(fact, rule=rule))
+            self.rules.add(rule.id)
+        if shape & 2:
+            self.tell(fact)
+        if shape & 4:
+            result = ToolResult(call_id=fact.id, name=name, status="finished", value="nested")
+            self.tell(replace(fact, result=result))
+        assert self.unchanged_by_nested_calls() == before
+        assert {rule for rule in self.loop.always if "." in rule} == self.rules
+
+    def unchanged_by_nested_calls(self) -> Any:
+        """The state but for lasting answers: the model and the run know nothing of what tools call."""
+        return {name: value for name, value in self.loop.snapshot().items() if name != "always"}
+
+    def damage(self) -> None:
+        """A line of the journal cannot be read: nothing is taken for granted that it might have changed."""
+        open_calls = [record for record in self.loop.open_calls if record.state not in FINAL_STATES]
+        self.tell(codec.decode_line(b"{"))
+        self.rules.clear()
+        assert not self.loop.always
+        assert not [record for record in self.loop.open_calls if record.state not in FINAL_STATES]
+        lost = {record.call.id: record for record in self.loop.reply("s").calls}
+        for record in open_calls:
+            result = lost[record.call.id].result
+            assert result is not None
+            assert result.status == "unknown"
+
+    def revoke(self) -> None:
+        """Somebody takes back a lasting answer, or all of them."""
+        rule = next(iter(self.loop.always), None) if self.choose(2) else None
+        self.tell(facts.AlwaysRevoked(rule=rule))
+        self.rules = {known for known in self.rules if rule is not None and known != rule}
+
     def tell_something_late(self) -> None:
         """What a slow network, a stuck thread or an old browser tab may still say."""
         call_id = f"c{self.choose(8)}"
@@ -182,7 +232,7 @@ class World:
     def crash(self) -> None:
         """The process dies; another one reads the journal and takes over, perhaps with newer tools."""
         before = self.loop.snapshot()
-        self.loop = RunMachine(codec.decode(line) for line in self.journal)
+        self.loop = RunMachine(map(codec.decode_line, self.journal))
         assert self.loop.snapshot() == before
         self.tell(facts.Recovered())
         if self.choose(3) == 1:
@@ -247,7 +297,7 @@ def test_every_interleaving_keeps_the_history_valid_and_every_call_answered_once
     except StopIteration:
         pass
     # Wherever the story stopped: reading the journal again gives the same state, and a new prompt ends everything open.
-    assert RunMachine(map(codec.decode, world.journal)).snapshot() == world.loop.snapshot()
+    assert RunMachine(map(codec.decode_line, world.journal)).snapshot() == world.loop.snapshot()
     world.tell(facts.RunStarted(content={"role": "user", "parts": [text("And now?")]}))
     assert validate(world.loop.conversation.contents, sendable=True) == []
     assert world.proposed == set(world.settled), "a call was never answered"

@@ -97,12 +97,7 @@ class GatedTools:
             call = FunctionCall(name=name, args=dict(args), id=call_id or f"call-{uuid4().hex}")
             ask = self._ask if self._approve is not None else None
             in_flight = dispatcher.take(call, session=self._session, ask=ask, progress=lambda message, fraction=None: None)
-            try:
-                return await asyncio.shield(in_flight.work)
-            except asyncio.CancelledError:
-                in_flight.stop("Its caller was cancelled.")
-                await asyncio.wait({in_flight.work})
-                raise
+            return await in_flight.wait()
 
     def call_sync(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
         """The same for sync code, inside a running event loop too."""

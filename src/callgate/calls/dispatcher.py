@@ -16,6 +16,7 @@ from callgate.calls.environment import Ask, CallEnvironment, Question
 from callgate.calls.nested import NestedCalls
 from callgate.calls.single import SingleCall
 from callgate.calls.slots import Slots
+from callgate.calls.tasks import outlast
 from callgate.events import CallProgress, Event, Notice
 from callgate.machine import facts
 from callgate.machine.calls import CallFact
@@ -58,6 +59,16 @@ class InFlightCall:
         self._single = single
         self.work = work
         """Ends with the result; raises only the `DeferredCall` by which an answer was put off."""
+
+    async def wait(self) -> ToolResult:
+        """Wait for the result. Cancelling the wait stops the call; it is over when this raises."""
+        interruption = await outlast(self.work, lambda: self.stop("Its caller was cancelled."))
+        try:
+            if interruption is not None:
+                raise interruption
+            return self.work.result()
+        finally:
+            del interruption
 
     def stop(self, reason: str) -> None:
         """Tell the tool to stop, or the call not to start."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from callgate.errors import CallgateError
 
-__all__ = ["TaskOwner"]
+__all__ = ["TaskOwner", "outlast"]
 
 
 class TaskOwner:
@@ -47,3 +47,23 @@ class TaskOwner:
             task.cancel()
         while self._tasks:
             await asyncio.wait(list(self._tasks))
+
+
+async def outlast(task: asyncio.Task[Any], stop: Callable[[], object]) -> asyncio.CancelledError | None:
+    """Wait until a task is over, however often the wait is cancelled; call `stop` the first time, and return that error.
+
+    Cancel scopes (anyio, Starlette, MCP servers) cancel again and again whatever waits inside of them. The error is to be
+    raised as it came: a scope knows its own ones by what they say.
+    """
+    interruption: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait({task})
+        except asyncio.CancelledError as error:
+            if interruption is None:
+                interruption = error
+                stop()
+    try:
+        return interruption
+    finally:
+        del interruption  # It holds on to this frame.

@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
+from callgate.calls.tasks import outlast
+
 __all__ = ["RunTask"]
 
 T = TypeVar("T")
@@ -33,31 +35,26 @@ class RunTask(Generic[T]):
 
     async def wait(self) -> T:
         """Wait for what the run comes to. Cancelling the wait stops the run; it is over when this raises."""
-        if await self._ended(is_cancelled=False):
+        interruption = await outlast(self._task, self._cancel)
+        try:
+            if interruption is None:
+                return self._task.result()
             self._look()
-            raise asyncio.CancelledError
-        return self._task.result()
+            raise interruption
+        finally:
+            del interruption  # It holds on to this frame.
 
     async def cancel(self) -> None:
         """Stop the run, and wait until it is over."""
         if not self._task.done():
             self._cancel()
-        if await self._ended(is_cancelled=True):
-            raise asyncio.CancelledError
-        self._look()
-
-    async def _ended(self, *, is_cancelled: bool) -> bool:
-        """Wait until the run is over, whatever happens to this task; return whether that was cancelled meanwhile."""
-        interrupted = False
-        while not self._task.done():
-            try:
-                await asyncio.wait({self._task})
-            except asyncio.CancelledError:
-                interrupted = True
-                if not is_cancelled:
-                    is_cancelled = True
-                    self._cancel()
-        return interrupted
+        interruption = await outlast(self._task, lambda: None)
+        try:
+            self._look()
+            if interruption is not None:
+                raise interruption
+        finally:
+            del interruption
 
     def _look(self) -> None:
         """Look at how the run ended, or asyncio complains that nobody did."""
