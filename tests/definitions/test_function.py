@@ -858,3 +858,16 @@ def test_functions_that_choose_by_their_first_argument_are_tools() -> None:
         assert run_tool(function, x=1, y=2) == "1 2"
     with pytest.raises(ToolNotDeclarable, match="a method without its object"):
         function_tool(Dispatching.show)
+
+
+def test_a_strict_model_reads_json_in_dicts_whose_keys_are_no_texts() -> None:
+    class Strict(BaseModel):
+        model_config = {"strict": True}
+
+        days: dict[int, datetime.date]
+
+    def plan(strict: Strict) -> str:
+        """Plan."""
+        return repr(strict.days)
+
+    assert run_tool(plan, strict={"days": {"1": "2024-01-02"}}) == "{1: datetime.date(2024, 1, 2)}"
