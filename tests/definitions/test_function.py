@@ -816,7 +816,8 @@ def test_a_method_without_its_object_is_refused() -> None:
 def run_tool(function: Callable[..., Any], **args: Any) -> str:
     """What a model is told of one call."""
     model = ScriptedModel([call_of(function_tool(function).definition.name, **args), "done"])
-    result = Gate(model, tools=[function]).run_sync("q").calls[0].result
+    with Gate(model, tools=[function]) as gate:
+        result = gate.run_sync("q").calls[0].result
     return str(result.error or result.value)
 
 
