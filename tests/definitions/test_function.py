@@ -816,7 +816,8 @@ def test_a_method_without_its_object_is_refused() -> None:
 def run_tool(function: Callable[..., Any], **args: Any) -> str:
     """What a model is told of one call."""
     model = ScriptedModel([call_of(function_tool(function).definition.name, **args), "done"])
-    result = Gate(model, tools=[function]).run_sync("q").calls[0].result
+    with Gate(model, tools=[function]) as gate:
+        result = gate.run_sync("q").calls[0].result
     return str(result.error or result.value)
 
 
@@ -858,3 +859,16 @@ def test_functions_that_choose_by_their_first_argument_are_tools() -> None:
         assert run_tool(function, x=1, y=2) == "1 2"
     with pytest.raises(ToolNotDeclarable, match="a method without its object"):
         function_tool(Dispatching.show)
+
+
+def test_a_strict_model_reads_json_in_dicts_whose_keys_are_no_texts() -> None:
+    class Strict(BaseModel):
+        model_config = {"strict": True}
+
+        days: dict[int, datetime.date]
+
+    def plan(strict: Strict) -> str:
+        """Plan."""
+        return repr(strict.days)
+
+    assert run_tool(plan, strict={"days": {"1": "2024-01-02"}}) == "{1: datetime.date(2024, 1, 2)}"

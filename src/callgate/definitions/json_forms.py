@@ -71,6 +71,8 @@ class _Rewriting:
 
     def __init__(self, core: Any) -> None:
         self._definitions = {item.get("ref"): item for item in core.get("definitions", ())}
+        # What is looked at by a step of ours is read as Python objects from there on, which is not the same to these.
+        self._is_json_special = _mentions(core, strict=True, val_json_bytes="base64")
 
     def of(self, node: Any, *, is_key: bool = False) -> Any:
         """The same object if there is nothing to change in it."""
@@ -85,7 +87,11 @@ class _Rewriting:
         if is_key and kind == "definition-ref":
             target = self._definitions.get(schema.get("schema_ref"), schema)
             return self.of(target, is_key=True) if target.get("type") == "enum" else schema
-        if kind == "dict" and cast("dict[str, Any]", schema.get("keys_schema", {})).get("type") not in (None, "any", "str"):
+        if (
+            kind == "dict"
+            and not self._is_json_special
+            and cast("dict[str, Any]", schema.get("keys_schema", {})).get("type") not in (None, "any", "str")
+        ):
             parts = {key: self.of(schema[key], is_key=key == "keys_schema") for key in _OF_DICT if key in schema}
             return _keys_apart({**schema, **parts})
         if kind == "literal":
@@ -109,6 +115,21 @@ class _Rewriting:
         tags = {tag.value: found[tag] for tag in members if tag.value not in found}
         same = not tags and all(found[name] is schemas[name] for name in found)
         return schemas if same else {**found, **tags}
+
+
+def _mentions(core: Any, **settings: Any) -> bool:
+    """Whether one of these settings holds anywhere in a core schema."""
+    todo = [core]
+    while todo:
+        node = todo.pop()
+        if isinstance(node, dict):
+            held = cast("dict[Any, Any]", node)
+            if any(held.get(name) == value for name, value in settings.items()):
+                return True
+            todo += held.values()
+        elif isinstance(node, (list, tuple)):
+            todo += cast("list[Any]", node)
+    return False
 
 
 def _guided(

@@ -167,7 +167,9 @@ def _value(value: Any) -> object:
         shown: Any = value.content or []  # pyright: ignore[reportUnknownMemberType]
         said: Any = value.return_value  # pyright: ignore[reportUnknownMemberType]
         more = [shown] if isinstance(shown, str) else list(shown)
-        return _value([said, *more] if more else said)
-    if isinstance(value, BinaryContent):
-        return Media(data=value.data, mime_type=value.media_type)
-    return [_value(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+        value = [said, *more] if more else said
+    return [_media(item) for item in cast("list[Any]", value)] if isinstance(value, list) else _media(value)
+
+
+def _media(value: Any) -> object:
+    return Media(data=value.data, mime_type=value.media_type) if isinstance(value, BinaryContent) else value
