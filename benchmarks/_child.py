@@ -29,6 +29,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent))
 MODULES = {
     "callgate": "by_callgate",
     "hand-written": "by_hand",
+    "aiohttp": "by_aiohttp",
     "raw sockets": "by_sockets",
     "google-genai": "by_google_genai",
     "pydantic-ai": "by_pydantic_ai",

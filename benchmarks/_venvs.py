@@ -20,6 +20,7 @@ VENVS = ROOT / "build" / "bench" / "venvs"
 WANTED: dict[str, tuple[str, ...]] = {
     "callgate": (f"{ROOT}[cli]",),
     "hand-written": ("httpx2>=2.0", "orjson>=3.10"),
+    "aiohttp": ("aiohttp>=3.12", "orjson>=3.10"),
     "raw sockets": (),
     "google-genai": ("google-genai>=3.1",),
     "pydantic-ai": ("pydantic-ai-slim[google]>=2.0",),

@@ -16,6 +16,7 @@ import argparse
 import json
 import sys
 
+import _venvs
 from _child import MARKS, WINDOW
 from bench import HERE, Figures, Goal, Results, output_of, serving, show, show_goals
 
@@ -36,6 +37,7 @@ def main() -> int:
     show(results)
     found = goals(results)
     show_goals(found)
+    show_aiohttp(results, (MARKS[0] + WINDOW), fake=given.fake)
     return 0 if all(goal.is_met for goal in found) else 1
 
 
@@ -45,6 +47,22 @@ def measure(results: Results, system: str, turns: int, *, fake: bool) -> None:
             command = [sys.executable, str(HERE / "_child.py"), system, task, url, str(turns)]
             figures: Figures = json.loads(output_of(command).splitlines()[-1])
             results.add(task, system, figures)
+
+
+def show_aiohttp(results: Results, turns: int, *, fake: bool) -> None:
+    """What a turn and a stream cost beside the same loop on aiohttp, another quick client; nobody need beat it."""
+    try:
+        python = _venvs.python_of("aiohttp")
+    except _venvs.Missing as error:
+        print(f"\naiohttp cannot be had here, so it was not measured: {error}")
+        return
+    with serving(turns, fake=fake) as url:
+        for task, name in (("turns", f"turn {MARKS[0]}"), ("stream", "MB/s")):
+            command = [str(python), str(HERE / "_child.py"), "aiohttp", task, url, str(turns)]
+            theirs = json.loads(output_of(command).splitlines()[-1])[name]
+            ours = results.get(task, "callgate", name)
+            if ours and theirs:
+                print(f"{task}: callgate {ours:.2f}, a loop on aiohttp {theirs:.2f}; the ratio is {ours / theirs:.2f}")
 
 
 def goals(results: Results) -> list[Goal]:

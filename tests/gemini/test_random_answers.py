@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from callgate.wire.pressure import Pressure
 
 from callgate import Gate, Limits, Policy, sessions, strict_json
 from callgate.errors import CallgateError
@@ -26,7 +27,6 @@ from callgate.models.gemini import GeminiModel
 from callgate.testing.exchange import JSON_TYPE, SSE_TYPE, Body, Exchange
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fault_row import FaultStep, row
-from callgate.wire.pressure import Pressure
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 ONE_SEED = os.environ.get("CALLGATE_SEED")

@@ -77,13 +77,15 @@ class Permit:
         self.votes = votes
         """Under which names this request counts as failed."""
         self.pauses_seen = pauses_seen
-        self.is_late = False
-        """Whether it had to wait, and so is let go together with others."""
-        self.outage: Outage | None = None
-        """The outage that it waits out or probes."""
-        self.rounds_seen = 0
-        self.is_probe = False
-        """Whether it probes an endpoint that is down."""
+
+    # Defaults of the class, because hardly any permit has others and each request makes one.
+    is_late = False
+    """Whether it had to wait, and so is let go together with others."""
+    outage: Outage | None = None
+    """The outage that it waits out or probes."""
+    rounds_seen = 0
+    is_probe = False
+    """Whether it probes an endpoint that is down."""
 
     def is_lost(self, out_s: float) -> bool:
         """Whether nothing will be told any more by a caller that has been out so long."""

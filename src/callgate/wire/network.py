@@ -129,10 +129,9 @@ class _Inbox(asyncio.BufferedProtocol):
         """To be waited for until there is something to take, or never will be; a `TimeoutError` if nothing came in time."""
         self._waiter = waiter = self._loop.create_future()
         self._sending = sending
-        if until is None:
-            self._until = None
-        else:
-            self._wait_until(until)
+        self._until = until
+        if until is not None and (self._timer is None or until < self._timer_at):
+            self._set_timer(until)
         return waiter
 
     def _wait_until(self, until: float) -> None:

@@ -195,6 +195,27 @@ class Scene:
         assert self.fake.refusals == []
 
 
+WAYS = ("own-asyncio", "own-uvloop", "httpx2-asyncio", "httpx2-uvloop")
+"""HTTP clients and event loops: every fault is tried on all of them."""
+
+
+@pytest.fixture(autouse=True, params=[WAYS[0], *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS[1:])])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Which HTTP client sends the requests of a test, and which event loop it runs on."""
+    client, _, loop = request.param.partition("-")
+    monkeypatch.setenv("CALLGATE_HTTP", client)
+    if loop == "uvloop":
+        uvloop = pytest.importorskip("uvloop", reason="uvloop is not installed; its event loop was not tested")
+
+        def run(main: Any, **options: Any) -> Any:
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                return runner.run(main)
+
+        monkeypatch.setattr(asyncio, "run", run)
+        run(asyncio.sleep(0))  # The first of its loops opens what all of them keep.
+    return request.param
+
+
 @pytest.fixture(scope="session", autouse=True)
 def certificates_are_read_once() -> Generator[None]:
     """Every client reads the trusted certificates; over plain HTTP that only takes time."""
@@ -241,7 +262,8 @@ async def opened(
         await model.aclose()  # A gate that is not entered keeps the connections of its model for a while.
         async with asyncio.timeout(2):
             await fake.until_idle()
-        assert fake.errors == []
+        # The server runs on the same loop, and uvloop's own word for a client that has left is no ConnectionError.
+        assert [error for error in fake.errors if "the handler is closed" not in str(error)] == []
 
 
 @pytest.fixture
