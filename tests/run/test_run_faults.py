@@ -15,10 +15,11 @@ from typing import Any
 
 import anyio
 import pytest
+from pydantic import BaseModel, field_validator
 
 from callgate import FunctionCall, Gate, Limits, Policy, ScriptedModel, ToolResult, UsageError, sessions, strict_json, tool
 from callgate.content.sound import sound_result
-from callgate.errors import CallgateError, MalformedAnswer
+from callgate.errors import CallgateError, MalformedAnswer, OutputError
 from callgate.events import CallFinished, Notice, RunEnded
 from callgate.history.repair import validate
 from callgate.machine import facts
@@ -679,3 +680,28 @@ def test_every_call_of_a_turn_has_its_own_outcome_whatever_the_others_do() -> No
     states = [record.state for record in events[-1].reply.calls]
     assert states == ["finished", "failed", "failed", "failed", "timed_out", "finished"]
     assert len([event for event in events if isinstance(event, CallFinished)]) == len(kinds)
+
+
+class _Named(BaseModel):
+    name: str
+
+    @field_validator("name")
+    @classmethod
+    def known(cls, name: str) -> str:
+        return {"red": name}[name]
+
+
+@dataclass
+class _Leaving:
+    name: str
+
+    def __post_init__(self) -> None:
+        raise SystemExit(3)
+
+
+def test_a_validator_of_an_output_type_that_raises_anything_is_a_problem_for_the_model() -> None:
+    model = ScriptedModel(['{"name": "blue"}', '{"name": "red"}'])
+    assert asyncio.run(Gate(model).run("Which colour?", output=_Named)).output == _Named(name="red")
+    model = ScriptedModel(['{"name": "blue"}'], repeat_last=True)
+    with pytest.raises(OutputError, match="SystemExit: 3"):
+        asyncio.run(Gate(model).run("Which colour?", output=_Leaving))

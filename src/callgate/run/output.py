@@ -13,7 +13,7 @@ import re
 from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from callgate import strict_json
+from callgate import strict_json, user_code
 from callgate.definitions.json_forms import reader_of
 from callgate.definitions.python_types import NotExpressible, adapter_for, schema_of, sentences_of
 from callgate.definitions.typed_dicts import TypedDictConversion
@@ -21,6 +21,7 @@ from callgate.errors import JsonError, ToolNotDeclarable, UsageError
 from callgate.machine.facts import OutputChecked
 from callgate.schema import check_arguments
 from callgate.schema.refs import Place, Source, as_mapping, with_references
+from callgate.threads import error_sentence
 from callgate.types import JsonObject, ToolDefinition
 
 if TYPE_CHECKING:
@@ -108,13 +109,12 @@ class Output:
         """
         if self._read is None:
             return plain
-        from pydantic import ValidationError
-
-        try:
-            return self._read(strict_json.dump(plain))
-        except ValidationError as error:
-            told = "; ".join(sentences_of(error, plain))
+        read = self._read
+        outcome = user_code.call(lambda: read(strict_json.dump(plain)))
+        if outcome.error is not None:
+            told = "; ".join(_sentences(outcome.error, plain))
             raise UsageError(f"the answer that is kept does not fit output= any more: {told}") from None
+        return outcome.value
 
     def _problems(self, value: Any) -> OutputChecked | tuple[str, ...]:
         """The value as the schema and then the type take it, or what is wrong with it."""
@@ -124,13 +124,10 @@ class Output:
         if checked.problems:
             return tuple(checked.problems[:PROBLEMS_MAX])
         fitting: Any = checked.args[ANSWER] if self.is_wrapped else dict(checked.args)
-        if self._read is not None:
-            from pydantic import ValidationError
-
-            try:
-                self._read(strict_json.dump(fitting))
-            except ValidationError as error:
-                return sentences_of(error, fitting)[:PROBLEMS_MAX]
+        read = self._read
+        outcome = None if read is None else user_code.call(lambda: read(strict_json.dump(fitting)))
+        if outcome is not None and outcome.error is not None:
+            return tuple(_sentences(outcome.error, fitting)[:PROBLEMS_MAX])
         return OutputChecked(value=fitting)
 
     def _values(self, text: str) -> Iterator[Any]:
@@ -147,6 +144,15 @@ class Output:
             yield value
         if self.is_wrapped and not (is_json and self._has_format):
             yield strict_json.without_surrogates(text.strip())  # A word or a sentence, without its quotes.
+
+
+def _sentences(error: BaseException, value: Any) -> list[str]:
+    """What is wrong with a value, as its type says it; the validators of a type may raise anything."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        return list(sentences_of(error, value))
+    return [strict_json.without_surrogates(error_sentence(error))]
 
 
 def _readings(text: str) -> Iterator[str]:

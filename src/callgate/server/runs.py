@@ -336,6 +336,11 @@ class Run:
             self._listeners.discard(follower)
 
     @property
+    def is_ending(self) -> bool:
+        """Whether its end was reported: it is over as soon as its session is released."""
+        return self._is_ending
+
+    @property
     def never_began(self) -> bool:
         """Whether it failed before anything happened."""
         return self.problem is not None and self.last == 2

@@ -197,6 +197,9 @@ class Service:
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
             gate = gate.adjusted(system=ask.system, settings=ask.settings)
+        # Whoever has read that a run is over may begin the next one, even if its session is being released still.
+        while (held := self.run_of(session)) is not None and held.is_ending and not held.is_over:
+            await held.done.wait()
         # From here to the entry of the run in the list nothing is waited for.
         if (held := self.run_of(session)) is not None and not held.is_over:
             raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
