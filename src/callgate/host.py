@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextvars import ContextVar
 from typing import Any, TypeAlias
@@ -22,7 +23,7 @@ Ask: TypeAlias = Callable[[str, Mapping[str, Any]], "concurrent.futures.Future[T
 Person: TypeAlias = Callable[[Any], Awaitable[Any]]
 """Whoever answers a question."""
 
-_DOOR: ContextVar[tuple[Ask, asyncio.AbstractEventLoop | None] | None] = ContextVar("callgate_host", default=None)
+_DOOR: ContextVar[tuple[Ask, asyncio.AbstractEventLoop | None, int] | None] = ContextVar("callgate_host", default=None)
 _PERSON: ContextVar[Person | None] = ContextVar("callgate_person", default=None)
 
 
@@ -78,12 +79,12 @@ def enter(context: ToolContext) -> None:
             refused.set_result(ToolResult(call_id="", name=name, status="cancelled", error=error))
             return refused
 
-    _DOOR.set((ask, loop))
+    _DOOR.set((ask, loop, os.getpid()))
 
 
 def enter_worker(ask: Ask) -> None:
     """As `enter`, in a worker: whoever runs the tool is in another process."""
-    _DOOR.set((ask, None))
+    _DOOR.set((ask, None, os.getpid()))
 
 
 class run_for:
@@ -110,7 +111,9 @@ def _door() -> tuple[Ask, asyncio.AbstractEventLoop | None]:
     door = _DOOR.get()
     if door is None:
         raise UsageError("callgate.host is for the inside of a tool: there is no tool running here")
-    return door
+    if door[2] != os.getpid():
+        raise UsageError("callgate.host does not work in a child of the tool's process: call tools before the fork")
+    return door[0], door[1]
 
 
 def _value(result: ToolResult) -> Any:

@@ -5,9 +5,10 @@ Nothing comes in and nothing goes out; this file knows no wire format, no model 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
 
 # The types of pydantic would cost their import; these aliases say the same to a reader and to a type checker.
@@ -98,6 +99,10 @@ class FunctionCall:
     """Why this call cannot run as it was sent (arguments that do not parse, a stream cut in the middle)."""
     notes: tuple[str, ...] = ()
     """What was repaired while reading the call."""
+
+    def detached(self) -> FunctionCall:
+        """The same call with arguments of its own: whoever is shown it cannot change what will run."""
+        return replace(self, args=copy.deepcopy(dict(self.args)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,19 +11,31 @@ import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import anyio
 import pytest
 from pydantic import BaseModel, field_validator
 
-from callgate import FunctionCall, Gate, Limits, Policy, ScriptedModel, ToolResult, UsageError, sessions, strict_json, tool
+from callgate import (
+    FunctionCall,
+    Gate,
+    Limits,
+    Policy,
+    ScriptedModel,
+    ToolResult,
+    UsageError,
+    host,
+    sessions,
+    strict_json,
+    tool,
+)
 from callgate.content.sound import sound_result
 from callgate.errors import CallgateError, MalformedAnswer, OutputError
 from callgate.events import CallFinished, Notice, RunEnded
 from callgate.history.repair import validate
 from callgate.machine import facts
-from callgate.permission import Hook
+from callgate.permission import Hook, Rule
 from callgate.store import MemoryStore
 from callgate.testing import answer, call, call_with, malformed, text
 
@@ -267,7 +279,7 @@ def test_a_watcher_that_raises_ends_its_run_and_no_other(kind: type[BaseExceptio
 
     async def story() -> None:
         gate = Gate(model, [save], policy=ALLOW)
-        with pytest.raises((ValueError, RuntimeError)):
+        with pytest.raises((ValueError, CallgateError)):
             await gate.run("Go.", session="s", watch=watch)
         await goes_on(gate)
 
@@ -705,3 +717,110 @@ def test_a_validator_of_an_output_type_that_raises_anything_is_a_problem_for_the
     model = ScriptedModel(['{"name": "blue"}'], repeat_last=True)
     with pytest.raises(OutputError, match="SystemExit: 3"):
         asyncio.run(Gate(model).run("Which colour?", output=_Leaving))
+
+
+# What others are shown ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("where", ["approve", "ApprovalNeeded", "CallStarted", "CallProposed"])
+def test_whoever_is_shown_a_call_cannot_change_what_runs(where: str) -> None:
+    ran: list[str] = []
+
+    @tool
+    def send(to: str, more: list[str]) -> str:
+        """Sends."""
+        ran.extend([to, *more])
+        return "sent"
+
+    def change(made: FunctionCall) -> None:
+        cast("dict[str, Any]", made.args)["to"] = "boss"
+        made.args["more"].append("boss")
+
+    async def approve(made: FunctionCall, definition: Any, reason: str) -> str:
+        if where == "approve":
+            change(made)
+        return "yes"
+
+    async def watch(event: Any) -> None:
+        if type(event).__name__ == where:
+            change(event.call)
+
+    deny = Rule(verdict="deny", tool="send", args={"to": "boss*"})
+    gate = Gate(
+        ScriptedModel([call("send", to="ann", more=["bob"]), "Done."]), [send],
+        policy=Policy(rules=[deny, "ask send"]), approve=approve,
+    )  # fmt: skip
+    reply = asyncio.run(gate.run("Go.", watch=watch))
+    assert ran == ["ann", "bob"]
+    assert reply.calls[0].call.args == {"to": "ann", "more": ["bob"]}
+
+
+def test_a_call_that_is_changed_in_place_and_returned_is_an_edited_one() -> None:
+    async def approve(made: FunctionCall, definition: Any, reason: str) -> FunctionCall:
+        cast("dict[str, Any]", made.args)["name"] = "b"
+        return made
+
+    deny = Rule(verdict="deny", tool="save", args={"name": "b"})
+    model = ScriptedModel([call("save", name="a"), "Done."])
+    gate = Gate(model, [save], policy=Policy(rules=[deny, "ask save"]), approve=approve)
+    assert [record.state for record in asyncio.run(gate.run("Go.")).calls] == ["denied"]
+
+
+def test_nobody_is_asked_about_a_call_of_a_run_that_was_cancelled() -> None:
+    began = asyncio.Event()
+
+    @tool
+    async def outer(x: int) -> int:
+        """Calls another one."""
+        began.set()
+        return await host.call("inner", {"x": x})
+
+    @tool
+    async def inner(x: int) -> int:
+        """Is called."""
+        return x
+
+    async def story() -> tuple[list[str], list[int], list[Any]]:
+        asked, seen, questions = asyncio.Event(), list[str](), list[int]()
+
+        async def approve(made: FunctionCall, definition: Any, reason: str) -> str:
+            questions.append(made.args["x"])
+            if made.name == "outer" and made.args["x"] == 2:
+                await began.wait()
+                for _ in range(100):  # The inner call comes before the third one into the line for the next question.
+                    await asyncio.sleep(0)
+            if made.name == "inner":
+                asked.set()
+                await asyncio.Event().wait()
+            return "always" if made.args["x"] == 3 else "yes"
+
+        async def watch(event: Any) -> None:
+            seen.append(type(event).__name__)
+
+        model = ScriptedModel([[call("outer", x=1), call("outer", x=2), call("outer", x=3)], "Done."])
+        gate = Gate(model, [outer, inner], policy=Policy(default="ask"), approve=approve)
+        task = asyncio.create_task(gate.run("Go.", session="s", watch=watch))
+        await asked.wait()
+        gate.cancel("s")
+        await task
+        return seen, questions, await gate.session_rules("s")
+
+    seen, questions, rules = asyncio.run(story())
+    assert (seen[-1], 3 in questions, rules) == ("RunEnded", False, [])
+
+
+def test_a_call_that_is_answered_with_later_goes_on_waiting() -> None:
+    async def later(made: FunctionCall, definition: Any, reason: str) -> str:
+        return "later"
+
+    async def story() -> tuple[Any, Any, Any]:
+        model = ScriptedModel([[call("save", name="a"), call("save", name="b")], "Done."])
+        gate = Gate(model, [save], policy=Policy(default="ask"), approve=later)
+        first, second = (await gate.run("Go.", session="s")).approvals
+        paused = await gate.run(session="s", answers={first.call.id: "later", second.call.id: "yes"})
+        ended = await gate.run(session="s", answers={first.call.id: "yes"})
+        return paused, ended, first.call.id
+
+    paused, ended, waiting = asyncio.run(story())
+    assert (paused.finish_reason, [record.call.id for record in paused.approvals]) == ("approval_needed", [waiting])
+    assert [record.state for record in ended.calls] == ["finished", "finished"]

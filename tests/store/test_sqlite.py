@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from callgate import Gate, ScriptedModel
 from callgate.errors import SessionBusy, StoreError
 from callgate.machine.facts import CallStarted, Fact, Renamed, RunStarted, Unreadable
 from callgate.store import sqlite
@@ -245,3 +246,31 @@ def test_the_title_comes_with_the_first_words_and_stays_until_another_is_given(t
         return titles
 
     assert run(story) == ["", "First words.", "First words.", "A name", "Another", "Another"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        *[f"DELETE FROM callgate_facts WHERE position = {position}" for position in (0, 1, 2)],
+        "DELETE FROM callgate_facts WHERE position = (SELECT MAX(position) FROM callgate_facts)",
+        "UPDATE callgate_sessions SET facts = 999", "UPDATE callgate_sessions SET facts = 0",
+        "UPDATE callgate_sessions SET facts = 'x'",
+    ],
+)  # fmt: skip
+def test_a_session_goes_on_where_rows_are_missing_or_their_count_is_wrong(tmp_path: Path, damage: str) -> None:
+    path = tmp_path / "sessions.db"
+
+    async def story() -> list[str]:
+        async with Gate(ScriptedModel(["One."]), store=path) as gate:
+            await gate.run("First.", session="s")
+        connection = sqlite3.connect(path)
+        connection.execute(damage)
+        connection.commit()
+        connection.close()
+        answers: list[str] = []
+        for said in ("Two.", "Three."):
+            async with Gate(ScriptedModel([said]), store=path) as gate:
+                answers.append((await gate.run("Next.", session="s")).text)
+        return answers
+
+    assert asyncio.run(story()) == ["Two.", "Three."]

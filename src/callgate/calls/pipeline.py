@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, cast
@@ -62,6 +62,7 @@ class CallPipeline:
         """Calls whose turn has not come yet."""
         self._asking: str | None = None
         """The call that somebody is being asked about."""
+        self._question: asyncio.Task[None] | None = None
         self._deferred: set[str] = set()
         """Calls that will be answered later, when this pipeline is gone."""
 
@@ -86,10 +87,16 @@ class CallPipeline:
         """Stop everything in good order: every call that had started gets its result."""
         self._cancellation.is_heeded = True
         await self._owner.note(facts.Cancelled(reason=reason, partial=partial_text))
+        if self._question is not None:
+            await self._tasks.cancel(self._question)
         for running in self._running.values():
             running.stop(reason)
         while self._running:
             await self._wait()
+
+    def defer(self, call_ids: Iterable[str]) -> None:
+        """Leave these calls waiting: somebody said that the answer will come later."""
+        self._deferred.update(call_ids)
 
     def settle(self, records: Sequence[CallRecord]) -> None:
         """Take in that calls are over, in whatever way: their places are free, and the audit log says what came of them."""
@@ -131,7 +138,7 @@ class CallPipeline:
         for approval in approvals:
             if self._asking is None and approval.call.id not in self._deferred:
                 self._asking = approval.call.id
-                self._tasks.spawn(self._ask(approval))
+                self._question = self._tasks.spawn(self._ask(approval))
                 return
 
     async def _ask(self, approval: facts.AskApproval) -> None:
@@ -139,6 +146,8 @@ class CallPipeline:
         # The clocks stand still while others are asked, too.
         with self._around.paused():
             async with self._around.asking:
+                if self._owner.calls.find(call.id, "awaiting") is None:
+                    return  # It was settled while others were asked.
                 fact = await self._answer(call, approval.reason)
                 if fact is not None:
                     # Before the next question: the answer may cover that one, too.
@@ -156,13 +165,13 @@ class CallPipeline:
         if around.guard.verdict(call, self._owner.always).verdict == "allow":
             return facts.ApprovalAnswered(id=call.id, answer="yes")  # It was answered for good meanwhile.
         question = Question(
-            call=call,
+            call=call.detached(),
             definition=around.executor.definition(call.name),
             digest=around.executor.digests.get(call.name, ""),
             reason=reason,
             preview=await around.executor.preview(call),
         )
-        await self._owner.emit(ApprovalNeeded(call, reason, question.preview))
+        await self._owner.emit(ApprovalNeeded(call.detached(), reason, question.preview))
         ask = around.ask
         if ask is None:
             return facts.ApprovalAnswered(id=call.id, answer="no")
@@ -198,7 +207,7 @@ class CallPipeline:
         try:
             # Reported before they run: a tool that holds up the event loop would hold up the news of its start too.
             for call in ready:
-                await self._owner.emit(CallStarted(call))
+                await self._owner.emit(CallStarted(call.detached()))
         finally:
             # What the journal calls started ends with a result, whatever happens to this task.
             for call in ready:

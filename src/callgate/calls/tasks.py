@@ -21,21 +21,30 @@ class TaskOwner:
     def __init__(self, fail: Callable[[Exception], None]) -> None:
         self._fail = fail
         self._tasks: set[asyncio.Task[None]] = set()
+        self._cancelled: set[asyncio.Task[None]] = set()
         self._is_closing = False
 
-    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Start work that ends with its owner at the latest."""
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
+        """Start work that ends with its owner at the latest; None if the owner is about to end."""
         if self._is_closing:
             work.close()
-            return
+            return None
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
+
+    async def cancel(self, task: asyncio.Task[None]) -> None:
+        """Cancel a task that is not needed any more, and wait until it has ended."""
+        self._cancelled.add(task)
+        task.cancel()
+        await asyncio.wait({task})
+        self._cancelled.discard(task)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if task.cancelled():
-            if not self._is_closing:
+            if not self._is_closing and task not in self._cancelled:
                 self._fail(CallgateError("a task of the run was cancelled from outside"))
         elif (error := task.exception()) is not None:
             self._fail(error if isinstance(error, Exception) else CallgateError(f"{type(error).__name__}: {error}"))

@@ -100,7 +100,11 @@ def plan_shortening(outline: Outline, bytes_max: int, target: int) -> Shortening
     planner.drop_exchanges()
     planner.cut_old_results()
     planner.drop_pairs()
-    planner.cut_newest_results(bytes_max)
+    if planner.size > bytes_max:
+        # Where something is dropped, the newest results leave room for a summary of it.
+        planner.cut_newest_results(bytes_max - (bytes_max // 8 if planner.plan.summarized else 0))
+        if planner.plan.newest_chars is None:
+            planner.cut_newest_results(bytes_max)
     if planner.plan == Shortening():
         return None
     return replace(planner.plan, summary_bytes=max(bytes_max - planner.size, 0))

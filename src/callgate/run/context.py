@@ -52,6 +52,8 @@ class RunContext:
         self.tasks = TaskOwner(self.cancellation.fail)
         self.settle: Callable[[Sequence[CallRecord]], None] = lambda records: None
         """Told of calls that are over; set by the run's pipeline."""
+        self.deferred: set[str] = set()
+        """Calls that whoever resumed the run wants to answer later."""
         self.has_begun = False
         """Whether what follows from here on belongs to this run."""
         self.turn_reason: str | None = None
@@ -102,7 +104,7 @@ class RunContext:
         """Report the calls that are over, and the end of a turn."""
         for record in settled:
             if record.result is not None:
-                await self.emit(CallFinished(record.call, record.result))
+                await self.emit(CallFinished(record.call.detached(), record.result))
         if self.turn_reason is not None and self.machine.phase != "calling":
             reason, self.turn_reason = self.turn_reason, None
             await self.emit(TurnEnded(self.machine.run.turn, reason))

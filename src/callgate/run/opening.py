@@ -130,7 +130,9 @@ def _answers(run: RunContext, answers: Mapping[str, Approval]) -> list[facts.App
             f"session {session!r} waits for no answer to {', '.join(map(repr, unknown))}; "
             f"it waits for {', '.join(map(repr, awaiting)) or 'none'}"
         )
-    return [run.config.guard.answer(awaiting[call_id], answer) for call_id, answer in answers.items()]
+    run.deferred = {call_id for call_id, answer in answers.items() if answer == "later"}
+    answered = [call_id for call_id in answers if call_id not in run.deferred]
+    return [run.config.guard.answer(awaiting[call_id], answers[call_id]) for call_id in answered]
 
 
 def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:

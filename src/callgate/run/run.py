@@ -53,6 +53,7 @@ class Run:
         self._output = request.output
         try:
             await open_run(self._context, request)
+            self._pipeline.defer(self._context.deferred)
             return await self._loop()
         except (RunCancelled, ModelError):
             reason = self._cancellation.pending

@@ -6,12 +6,12 @@ the title of a session.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from callgate.errors import SessionBusy, SessionLost, StoreError, UsageError
 from callgate.machine import codec
-from callgate.machine.facts import Fact
+from callgate.machine.facts import Fact, Unreadable
 from callgate.store import owner as owners
 from callgate.store.claims import KEPT_S, Claim
 from callgate.store.database import Database, Dialect, Transaction
@@ -23,6 +23,10 @@ __all__ = ["SqlStore", "line_of"]
 _FIRST_TITLE = "CASE WHEN title = '' THEN ? ELSE title END"
 CLEAN_S = 600.0
 """How often claims that hold no longer are looked for."""
+
+
+MISSING = b'{"kind": "missing"}'
+"""Stands for facts that are not there, though they were counted; read as an `Unreadable`."""
 
 
 class SqlStore:
@@ -54,9 +58,10 @@ class SqlStore:
             [(count, fence, holder, expires_s)] = self._row(tx, session, "facts, fence, owner, expires_s")
             if holder not in (None, owner) and expires_s > now and not owners.is_gone(holder):
                 raise SessionBusy(f"session {session!r} is in use by {owners.shown(holder)}; wait until it is done there")
+            count = _checked_count(tx, session, count)
             tx.run(
-                "UPDATE callgate_sessions SET fence = ?, owner = ?, expires_s = ? WHERE id = ?",
-                fence + 1, owner, now + lease_s, session,
+                "UPDATE callgate_sessions SET facts = ?, fence = ?, owner = ?, expires_s = ? WHERE id = ?",
+                count, fence + 1, owner, now + lease_s, session,
             )  # fmt: skip
             return Lease(session=session, fence=fence + 1, position=count)
 
@@ -102,10 +107,10 @@ class SqlStore:
             StoreError: the database cannot be used, or a later version of callgate has written to the session.
         """
         check_id(session)
-        sql = "SELECT body FROM callgate_facts WHERE session = ? AND position >= ? ORDER BY position"
+        sql = "SELECT position, body FROM callgate_facts WHERE session = ? AND position >= ? ORDER BY position"
         rows = await self._database.do(lambda tx: tx.rows(sql, session, start))
         try:
-            return [codec.decode_line(line_of(body)) for (body,) in rows]
+            return list(_facts_of(rows, start))
         except codec.NewerSchemaError as error:
             raise StoreError(f"session {session!r} in {self._dialect.place} cannot be read: {error}") from error
 
@@ -272,3 +277,22 @@ def line_of(body: Any) -> bytes:
 
 def _lost(lease: Lease) -> SessionLost:
     return SessionLost(f"session {lease.session!r} was taken over by another process, or deleted; this run of it ends here")
+
+
+def _checked_count(tx: Transaction, session: str, count: Any) -> int:
+    """How many facts a session has. Where its rows disagree with their count, one more says that some are missing."""
+    [(last,)] = tx.rows("SELECT MAX(position) FROM callgate_facts WHERE session = ?", session)
+    known = 0 if last is None else int(last) + 1
+    if count == known:
+        return known
+    tx.run("INSERT INTO callgate_facts VALUES (?, ?, ?)", session, known, MISSING)
+    return known + 1
+
+
+def _facts_of(rows: Sequence[tuple[Any, ...]], start: int) -> Iterator[Fact]:
+    """The facts of rows; one that is missing in between is an `Unreadable`."""
+    for position, body in rows:
+        for missing in range(start, position):
+            yield Unreadable(problem=f"fact {missing} is missing", body=b"")
+        yield codec.decode_line(line_of(body))
+        start = position + 1

@@ -84,7 +84,7 @@ class RunningCall:
             context = replace(context, call_tool=observer.call_tool)
         self._loop = loop
         # Last, because a loop with eager tasks begins the work here and now.
-        self._task = loop.create_task(self._work(tool, dict(call.args), context))
+        self._task = loop.create_task(self._work(tool, dict(call.detached().args), context))
         self._task.add_done_callback(self._task_done)
 
     def stop(self, reason: str) -> None:

@@ -61,6 +61,8 @@ class _Worker:
         self._task: asyncio.Task[Any] | None = None
         self._number = 0
         """The call that runs, or was the last to run."""
+        self._open: int | None = None
+        """The call that may ask for others: the one that runs."""
         self._cancelled: set[int] = set()
         self._asked: dict[int, concurrent.futures.Future[ToolResult]] = {}
         self._numbers = itertools.count(1)
@@ -91,8 +93,7 @@ class _Worker:
         self._cancelled.add(message["id"])
         if message["id"] != self._number:
             return  # It has ended a moment before, and another one runs that knows nothing of this.
-        for number in list(self._asked):
-            self._answered(number, ToolResult(call_id="", name="", status="cancelled", error="The call was cancelled."))
+        self._answer_all("The call was cancelled.")
         if self._runner is not None and self._task is not None:
             with contextlib.suppress(RuntimeError):
                 self._runner.get_loop().call_soon_threadsafe(self._task.cancel)
@@ -101,6 +102,10 @@ class _Worker:
         """The program has called what a tool asked for."""
         given = {key: message.get(key) for key in ("name", "status", "value", "error")}
         self._answered(message["number"], ToolResult(call_id="", **cast("Any", given)))
+
+    def _answer_all(self, error: str) -> None:
+        for number in list(self._asked):
+            self._answered(number, ToolResult(call_id="", name="", status="cancelled", error=error))
 
     def _answered(self, number: int, result: ToolResult) -> None:
         future = self._asked.pop(number, None)
@@ -112,6 +117,10 @@ class _Worker:
         def ask(name: str, args: Mapping[str, Any]) -> concurrent.futures.Future[ToolResult]:
             number = next(self._numbers)
             future = self._asked[number] = concurrent.futures.Future[ToolResult]()
+            if self._open != call:
+                error = "Not run: the tool that made the call is over."
+                self._answered(number, ToolResult(call_id="", name=name, status="cancelled", error=error))
+                return future
             try:
                 text = json.dumps(dict(args), allow_nan=False)  # Nobody has looked at them yet.
                 self.send({"op": "ask", "id": call, "number": number, "name": name, "args": json.loads(text)})
@@ -189,13 +198,15 @@ class _Worker:
 
     def call(self, message: dict[str, Any]) -> None:
         """Runs one call and sends its one result."""
-        number = self._number = message["id"]
+        number = self._number = self._open = message["id"]
         enter_worker(self._ask_for(number))
         outcome: dict[str, Any] = {"op": "result", "id": number}
         try:
             outcome |= _finished(self._run(self._tool(message), message))
         except BaseException as error:
             outcome |= self._failed(message["name"], error)
+        self._open = None
+        self._answer_all("Not run: the tool that made the call is over.")
         try:
             self.send(outcome)
         except JsonError as error:
