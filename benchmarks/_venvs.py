@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["WANTED", "Missing", "python_of"]
+__all__ = ["ASIDE", "WANTED", "Missing", "python_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 VENVS = ROOT / "build" / "bench" / "venvs"
@@ -20,13 +20,14 @@ VENVS = ROOT / "build" / "bench" / "venvs"
 WANTED: dict[str, tuple[str, ...]] = {
     "callgate": (f"{ROOT}[cli]",),
     "hand-written": ("httpx2>=2.0", "orjson>=3.10"),
-    "aiohttp": ("aiohttp>=3.12", "orjson>=3.10"),
     "raw sockets": (),
     "google-genai": ("google-genai>=3.1",),
     "pydantic-ai": ("pydantic-ai-slim[google]>=2.0",),
     "LiteLLM": ("litellm>=1.80", "mcp>=1.0"),  # Its completions with tools import mcp, and it does not ask for it.
     "LangChain": ("langchain>=1.0", "langchain-google-genai>=4.0"),
 }
+ASIDE: dict[str, tuple[str, ...]] = {"aiohttp": ("aiohttp>=3.12", "orjson>=3.10")}
+"""Measured beside a single benchmark, and not among the systems."""
 INSTALL_S = 600
 
 
@@ -43,15 +44,16 @@ def python_of(system: str) -> Path:
     folder = VENVS / system.replace(" ", "-").lower()
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
     stamp = folder / ".ready"
-    wanted = _digest(WANTED[system])
+    wanted_packages = (WANTED | ASIDE)[system]
+    wanted = _digest(wanted_packages)
     if stamp.is_file() and stamp.read_text("utf-8") == wanted:
         return python
     print(f"  an environment for {system} is made, once ...", flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _run([sys.executable, "-m", "venv", str(folder)])
-    if WANTED[system]:
+    if wanted_packages:
         # callgate is installed as it stands here, and so that a change of its code needs no new environment.
-        packages = [part for name in WANTED[system] for part in (["-e", name] if name.startswith(str(ROOT)) else [name])]
+        packages = [part for name in wanted_packages for part in (["-e", name] if name.startswith(str(ROOT)) else [name])]
         _run([str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", *packages])
     stamp.write_text(wanted, "utf-8")
     return python

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from callgate.wire.forms import splitter_of
 
 from callgate import strict_json
 from callgate.cli.markdown import Markdown
@@ -26,6 +25,7 @@ from callgate.files.globs import glob_of, ignore_rules
 from callgate.mcp.edit import with_server
 from callgate.prompted import CallParser, parse_text
 from callgate.run.output import output_of
+from callgate.wire.stream_framing import splitter_of
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 CHARS = min(1_000_000, 50_000 * SCALE)

@@ -15,9 +15,13 @@ from typing import Any, Generic, TypeVar, cast
 
 from callgate.errors import CallgateError
 
-__all__ = ["Outcome", "call", "call_async"]
+__all__ = ["Outcome", "ProgramInterrupt", "call", "call_async"]
 
 T = TypeVar("T")
+
+
+class ProgramInterrupt(KeyboardInterrupt):
+    """Raised by a signal handler of the program's own: it goes through user code instead of becoming an outcome."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,8 @@ def call(work: Callable[[], T]) -> Outcome[T]:
     """Call user code that is not async."""
     try:
         return Outcome(work())
+    except ProgramInterrupt:
+        raise
     except BaseException as error:
         return Outcome(error=error)
 
@@ -56,8 +62,8 @@ async def call_async(work: Callable[[], Awaitable[T] | T]) -> Outcome[T]:
         if inspect.isawaitable(value):
             value = await value
         return Outcome(cast("T", value))
-    except GeneratorExit:
-        raise  # The event loop is gone, and nobody waits here any more.
+    except (ProgramInterrupt, GeneratorExit):
+        raise  # With the latter the event loop is gone, and nobody waits here any more.
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

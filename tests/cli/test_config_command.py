@@ -226,9 +226,9 @@ def test_debug_shows_requests_answers_and_calls_without_secrets(
     prompt = "What is 12 * 7? My key is AIzaSyA-0123456789-0123456789-abcdefg"
     assert main(["chat", prompt, "--debug", "--ephemeral"]) == 0
     err = capsys.readouterr().err
-    assert "DEBUG callgate.run.run: asking" in err
-    assert "DEBUG callgate.run.run: answer" in err
-    assert "DEBUG callgate.run.run: call" in err
+    assert "DEBUG callgate.run: asking" in err
+    assert "DEBUG callgate.run: answer" in err
+    assert "DEBUG callgate.calls: call" in err
     assert "AIzaSyA" not in err
 
 

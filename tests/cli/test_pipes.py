@@ -169,7 +169,7 @@ def test_every_event_is_documented_with_its_fields() -> None:
         name = re.sub(r"(?<!^)(?=[A-Z])", "_", event.__name__).lower()
         assert documented[name] == [field.name for field in dataclasses.fields(event)], name
     reply = typing.get_type_hints(EVENTS[-1])["reply"]
-    assert documented["reply"] == [field.name for field in dataclasses.fields(reply) if field.name != "contents"]
+    assert documented["reply"] == [field.name for field in dataclasses.fields(reply) if field.name != "history"]
 
 
 def test_events_are_written_with_the_names_that_are_documented(asked: Callable[..., Any]) -> None:

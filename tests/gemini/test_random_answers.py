@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from callgate.wire.pressure import Pressure
 
 from callgate import Gate, Limits, Policy, sessions, strict_json
 from callgate.errors import CallgateError
@@ -27,6 +26,7 @@ from callgate.models.gemini import GeminiModel
 from callgate.testing.exchange import JSON_TYPE, SSE_TYPE, Body, Exchange
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fault_row import FaultStep, row
+from callgate.wire.endpoint_health import EndpointHealth
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 ONE_SEED = os.environ.get("CALLGATE_SEED")
@@ -258,7 +258,7 @@ def by_wire(file: Path, seeds: range, surface_of: Callable[..., Surface]) -> Cou
         async with FakeGemini([step], strict=False) as fake:
             limits = Limits(idle_s=5, first_byte_s=5, attempts=2)
             client = GeminiClient(
-                surface_of(fake), limits=limits, clock=clock, pressure=Pressure(clock), dice=random.Random(1)
+                surface_of(fake), limits=limits, clock=clock, health=EndpointHealth(clock), dice=random.Random(1)
             )
             model = GeminiModel("gemini-3.8-flash", client=client)
             said.append([])

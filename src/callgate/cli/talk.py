@@ -19,6 +19,7 @@ from callgate.cli.tty import Tty
 from callgate.errors import CallgateError
 from callgate.events import Event, RunEnded
 from callgate.types import Reply
+from callgate.user_code import ProgramInterrupt
 
 if TYPE_CHECKING:
     from callgate.cli.approve import Approver
@@ -163,7 +164,7 @@ class Talk:
         if self._loop is None and self.on_interrupt is not None and self._interrupts == 1:
             self.on_interrupt()
         elif self._loop is None or self._interrupts > 1:
-            raise KeyboardInterrupt
+            raise ProgramInterrupt
         else:
             self._loop.call_soon_threadsafe(self._cancel)
 

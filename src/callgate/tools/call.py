@@ -27,7 +27,7 @@ from callgate.types import CallTool, FunctionCall, Limits, Progress, ResultStatu
 
 __all__ = ["CachedCall", "CallObserver", "RunningCall"]
 
-logger = logging.getLogger("callgate.tools")
+logger = logging.getLogger("callgate.tools.executor")
 
 STOP_GRACE_S = 2.0
 """How long an async tool may take to clean up after it was told to stop."""
