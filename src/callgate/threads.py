@@ -16,15 +16,28 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import islice
 from queue import SimpleQueue
 from typing import Any, Literal, cast
 
 from callgate import user_code
 from callgate.errors import ToolError
 
-__all__ = ["NOT_BEGUN", "THREADS", "NotBegun", "StillRunning", "Threads", "error_sentence", "error_text", "without_paths"]
+__all__ = [
+    "ITEMS_MAX",
+    "NOT_BEGUN",
+    "THREADS",
+    "NotBegun",
+    "StillRunning",
+    "Threads",
+    "error_sentence",
+    "error_text",
+    "without_paths",
+]
 
 IDLE_THREADS_MAX = 64
+ITEMS_MAX = 1_000_001
+"""Items that are read of a generator: one more than a result may hold, so that an endless one is cut and says so."""
 """Threads that wait for the next call."""
 BUSY_MAX = 256
 """Threads of this process that run functions of tools at a time. Further calls wait for one."""
@@ -243,7 +256,7 @@ class _Job:
             _SLOT.set(self.slot)
         value = self.function()
         # A generator does its work while it is read, so it is read here and not on the event loop.
-        return list(cast("Iterator[Any]", value)) if inspect.isgenerator(value) else value
+        return list(islice(cast("Iterator[Any]", value), ITEMS_MAX)) if inspect.isgenerator(value) else value
 
     def deliver(self, value: object, error: BaseException | None) -> None:
         """Hands the outcome to the event loop, if that still exists and still waits."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import itertools
 import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -824,3 +825,49 @@ def test_a_call_that_is_answered_with_later_goes_on_waiting() -> None:
     paused, ended, waiting = asyncio.run(story())
     assert (paused.finish_reason, [record.call.id for record in paused.approvals]) == ("approval_needed", [waiting])
     assert [record.state for record in ended.calls] == ["finished", "finished"]
+
+
+def test_an_approve_that_makes_a_call_itself_is_answered() -> None:
+    @tool
+    async def outer() -> str:
+        """Calls another one."""
+        return await host.call("pay", {})
+
+    @tool
+    def pay() -> str:
+        """Pays."""
+        return "paid"
+
+    @tool
+    def balance() -> int:
+        """Is asked about, too."""
+        return 7
+
+    async def approve(made: FunctionCall, definition: Any, reason: str) -> str:
+        if made.name == "pay":
+            assert await host.call("balance", {}) == 7
+        return "yes"
+
+    model = ScriptedModel([call("outer"), "Done."])
+    gate = Gate(model, [outer, pay, balance], policy=Policy(rules=["ask pay", "ask balance"]), approve=approve)
+    assert [record.result.value for record in asyncio.run(gate.run("Go.")).calls] == ["paid"]
+
+
+def test_generators_that_never_end_are_cut() -> None:
+    @tool
+    def counts() -> Iterator[int]:
+        """Counts."""
+        yield from itertools.count()
+
+    @tool
+    async def repeats() -> AsyncIterator[int]:
+        """Says the same for ever, and never waits."""
+        while True:
+            yield 1
+
+    model = ScriptedModel([[call("counts"), call("repeats")], "Done."])
+    gate = Gate(model, [counts, repeats], limits=Limits(call_timeout_s=300.0))
+    results = [record.result for record in asyncio.run(gate.run("Go.")).calls]
+    assert [(result.status, len(result.value) > 900_000, bool(result.notes)) for result in results] == [
+        ("finished", True, True)
+    ] * 2

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Generator, Iterable, Sequence
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, cast
@@ -44,6 +45,10 @@ PROGRESS_MAX = 256
 
 _Happening: TypeAlias = "facts.CallEnded | CallProgress | Notice | None"
 """What happened while calls ran; None says that it is time to look again."""
+
+
+_QUESTION: ContextVar[asyncio.Lock | None] = ContextVar("callgate_question", default=None)
+"""The lock of the question that the current code answers."""
 
 
 class CallPipeline:
@@ -78,7 +83,8 @@ class CallPipeline:
             for call in todo.stop:
                 if call.id in self._running:
                     self._running[call.id].stop(self._owner.calls.cancelled or "")
-            if not self._running and not self._waiting and self._asking is None:
+            is_idle = not self._running and not self._waiting and self._asking is None
+            if is_idle and self._inbox.empty():  # On a loop with eager tasks an answer may be here already.
                 return False
             await self._wait()
         return True
@@ -143,9 +149,12 @@ class CallPipeline:
 
     async def _ask(self, approval: facts.AskApproval) -> None:
         call = approval.call
-        # The clocks stand still while others are asked, too.
+        # The clocks stand still while others are asked, too. A call that is made to answer a question does not wait for it.
+        lock = self._around.asking
+        asking = contextlib.nullcontext() if _QUESTION.get() is lock else lock
         with self._around.paused():
-            async with self._around.asking:
+            async with asking:
+                _QUESTION.set(lock)
                 if self._owner.calls.find(call.id, "awaiting") is None:
                     return  # It was settled while others were asked.
                 fact = await self._answer(call, approval.reason)

@@ -15,7 +15,7 @@ from typing import Any, cast
 from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
 from callgate.errors import ToolNotDeclarable
 from callgate.foreign import adopted
-from callgate.threads import THREADS
+from callgate.threads import ITEMS_MAX, THREADS
 from callgate.tools.toolsets import Runnable, Toolset
 from callgate.types import Limits, ToolContext
 
@@ -82,5 +82,17 @@ class FunctionRunner:
         if inspect.isawaitable(value):
             value = await value
         if inspect.isasyncgen(value):
-            return [item async for item in cast("AsyncIterator[Any]", value)]
+            return await _items_of(cast("AsyncIterator[Any]", value))
         return value
+
+
+async def _items_of(items: AsyncIterator[Any]) -> list[Any]:
+    """The items of an async generator; of an endless one as many as a result may hold, and one more."""
+    found: list[Any] = []
+    async for item in items:
+        found.append(item)
+        if len(found) >= ITEMS_MAX:
+            break
+        if len(found) % 1_000 == 0:
+            await asyncio.sleep(0)  # One that never waits would keep its own deadline from passing.
+    return found
