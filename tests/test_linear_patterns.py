@@ -214,7 +214,9 @@ BOUNDED: dict[str, tuple[str, str]] = {
     "config/reading.py": ("_flat", "the depth of the table of settings"),
     "cli/markdown.py": ("_emphasis _link _span spans", "`HOLD_CHARS_MAX`"),
     "mcp/file.py": ("_expanded", "`strict_json.parse` has refused what is nested deeper than `DEPTH_MAX`"),
-    "strict_json.py": ("_cleaned mended was_replaced", "`depth_max`"),
+    "strict_json.py": (
+        "_Isolation.clean _Isolation.member _is_long dump_pieces mended was_replaced", "`depth_max`, or a number of levels"
+    ),
     "schema/coerce.py": (
         "_Coercion._branch _Coercion._repaired _Coercion.settled _applying _with_integers", "`DEPTH_MAX`, `_CHAIN_MAX`"
     ),

@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 
-from callgate import FunctionCall, Gate, Policy, ScriptedModel, ToolContext, ToolDefinition
+from callgate import Executor, FunctionCall, Gate, Policy, ScriptedModel, ToolContext, ToolDefinition
 from callgate.events import ApprovalNeeded
 from callgate.permission import Answered, Rule
+from callgate.permission.guard import Guard
 from callgate.store import MemoryStore
 from callgate.testing import call
 from callgate.tools.own_code import PREVIEW_CHARS_MAX
@@ -250,3 +251,9 @@ def test_other_arguments_go_with_a_yes_alone():
     approve = Asked(Answered(answer="always", args={"path": "b"}))
     (record,) = run(Gate(ScriptedModel([call("save", path="a"), "Done."]), [tool], approve=approve).run("Go.")).calls
     assert (record.state, tool.ran) == ("denied", [])
+
+
+def test_a_tool_that_is_not_there_any_more_is_denied() -> None:
+    guard = Guard(tools=Executor([]), policy=Policy())
+    decision = guard.verdict(FunctionCall(name="gone", id="a"), ())
+    assert (decision.verdict, decision.reason) == ("deny", "The tool 'gone' is not there any more.")

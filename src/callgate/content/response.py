@@ -81,9 +81,10 @@ def shortened_response(part: Part, chars_max: int) -> Part:
 
 def is_longer(result: ToolResult, chars: int) -> bool:
     """Whether a result has more characters than so many, which is mostly clear without decoding its JSON."""
-    if result.is_error or isinstance(result.value, str):
+    known = _known(result)
+    if result.is_error or isinstance(known.value, str):
         return len(whole_text(result)) > chars
-    encoded = _json_of(_known(result))
+    encoded = _json_of(known)
     return len(encoded) > chars and len(encoded.decode()) > chars
 
 

@@ -121,11 +121,6 @@ class CallGuard:
         self._logged: set[str] = set()
         """Calls whose start is in the audit log."""
 
-    @property
-    def is_waited_at(self) -> bool:
-        """Whether a call waits for its turn."""
-        return any(not place.granted for place in self._places.values())
-
     # Before a call --------------------------------------------------------------------------------------------------------
 
     async def decide(
