@@ -50,7 +50,8 @@ def test_requests_over_tls_are_answered_on_uvloop_without_a_word_in_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, tls_server: tuple[ssl.SSLContext, str]
 ) -> None:
     server, trusted = tls_server
-    monkeypatch.setenv("SSL_CERT_FILE", trusted)
+    # What the environment says of certificates may have been read before, by another test of this process.
+    monkeypatch.setattr("httpx2.create_ssl_context", lambda: ssl.create_default_context(cafile=trusted))
 
     async def story() -> None:
         async with FakeGemini(["Hello."] * 2, tls=server) as fake:
