@@ -34,8 +34,16 @@ class Run:
         self._spans = context.spans
         self._output: Output | None = None
         self._turn = ModelTurn(context)
-        self._pipeline = CallPipeline(context, call_environment(context), context.cancellation, context.tasks)
-        context.settle = self._pipeline.settle
+        self._calls: CallPipeline | None = None
+        context.settle = lambda records: self._pipeline.settle(records)
+
+    @property
+    def _pipeline(self) -> CallPipeline:
+        """The pipeline of the run's calls; many runs make none."""
+        if self._calls is None:
+            context = self._context
+            self._calls = CallPipeline(context, call_environment(context), context.cancellation, context.tasks)
+        return self._calls
 
     async def drive(self, request: RunRequest) -> Reply:
         """Carry the run through to its reply; a cancellation leaves a valid history."""
@@ -46,14 +54,16 @@ class Run:
             finally:
                 self._cancellation.end()
                 self._spans.close()
-                await self._pipeline.aclose()
+                if self._calls is not None:
+                    await self._calls.aclose()
                 await self._context.tasks.aclose()
 
     async def _drive(self, request: RunRequest) -> Reply:
         self._output = request.output
         try:
             await open_run(self._context, request)
-            self._pipeline.defer(self._context.deferred)
+            if self._context.deferred:
+                self._pipeline.defer(self._context.deferred)
             return await self._loop()
         except (RunCancelled, ModelError):
             reason = self._cancellation.pending
