@@ -22,11 +22,14 @@ class HeldAnswer:
     message: str
 
 
+_NO_LIMITS_GIVEN = Limits()
+
+
 @dataclass(slots=True)
 class RunState:
     """The run in progress, or the last one."""
 
-    limits: Limits = field(default_factory=Limits)
+    limits: Limits = _NO_LIMITS_GIVEN
     tool_choice: ToolChoice = "auto"
     start: int = 0
     """Length of the conversation when the run began; a run that came to nothing is taken back to it."""

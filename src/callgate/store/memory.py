@@ -182,11 +182,13 @@ class MemoryStore:
 
     def _forget_oldest(self) -> bool:
         """Whether there is one that nobody is at work on."""
-        for session, kept in list(self._anonymous.items()):
-            if kept.owner is None:
-                self._forget(session)
-                return True
-        return False
+        try:
+            free = next((session for session, kept in self._anonymous.items() if kept.owner is None), None)
+        except RuntimeError:  # Another thread has begun a session meanwhile; the next one looks again.
+            return False
+        if free is not None:
+            self._forget(free)
+        return free is not None
 
     def _forget(self, session: str) -> None:
         kept = self._sessions.pop(session, None)
