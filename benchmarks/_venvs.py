@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-__all__ = ["ASIDE", "WANTED", "Missing", "python_of"]
+__all__ = ["ASIDE", "WANTED", "MissingError", "python_of"]
 
 ROOT = Path(__file__).resolve().parent.parent
 VENVS = ROOT / "build" / "bench" / "venvs"
@@ -31,7 +31,7 @@ ASIDE: dict[str, tuple[str, ...]] = {"aiohttp": ("aiohttp>=3.12", "orjson>=3.10"
 INSTALL_S = 600
 
 
-class Missing(Exception):
+class MissingError(Exception):
     """A system cannot be had here; the message says why."""
 
 
@@ -39,7 +39,7 @@ def python_of(system: str) -> Path:
     """The interpreter of a system's own environment, which is made if it is not there.
 
     Raises:
-        Missing: it cannot be made.
+        MissingError: it cannot be made.
     """
     folder = VENVS / system.replace(" ", "-").lower()
     python = folder / ("Scripts/python.exe" if sys.platform == "win32" else "bin/python")
@@ -67,7 +67,7 @@ def _run(command: list[str]) -> None:
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_S, check=False)
     except subprocess.TimeoutExpired:
-        raise Missing(f"{command[-1]} was not installed within {INSTALL_S} s") from None
+        raise MissingError(f"{command[-1]} was not installed within {INSTALL_S} s") from None
     if done.returncode:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no reason was given"]
-        raise Missing(lines[-1][:300])
+        raise MissingError(lines[-1][:300])

@@ -48,7 +48,7 @@ SINGLE = ("loop", "schema", "audit", "files", "sessions", "workers", "embedded",
 Figures = dict[str, float | None]
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """A measurement failed."""
 
 
@@ -118,14 +118,14 @@ def output_of(command: list[str]) -> str:
     """What a program prints.
 
     Raises:
-        Broken: it failed, or took far too long.
+        BrokenError: it failed, or took far too long.
     """
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=CHILD_S, env=environment(), check=False)
     except subprocess.TimeoutExpired:
-        raise Broken(f"not done within {CHILD_S} s") from None
+        raise BrokenError(f"not done within {CHILD_S} s") from None
     if done.returncode:
-        raise Broken((done.stderr.strip().splitlines() or ["no reason was given"])[-1][:300])
+        raise BrokenError((done.stderr.strip().splitlines() or ["no reason was given"])[-1][:300])
     return done.stdout
 
 
@@ -199,7 +199,7 @@ def measure(tasks: list[str], plan: Plan) -> Results:
     for system in MODULES:
         try:
             _venvs.python_of(system)
-        except _venvs.Missing as error:
+        except _venvs.MissingError as error:
             results.missing[system] = str(error)
             print(f"  {system} cannot be installed here and is left out: {error}", flush=True)
     systems = [system for system in MODULES if system not in results.missing]
@@ -213,7 +213,7 @@ def measure(tasks: list[str], plan: Plan) -> Results:
                     continue
                 try:
                     results.add(task, system, TASKS[task][0](task, system, plan))
-                except Broken as error:
+                except BrokenError as error:
                     broken.add(system)
                     results.errors.append(f"{task}, {system}: {error}")
         print(f"  {task:14} {time.perf_counter() - started:6.1f} s", flush=True)

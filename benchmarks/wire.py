@@ -53,7 +53,7 @@ def show_aiohttp(results: Results, turns: int, *, fake: bool) -> None:
     """What a turn and a stream cost beside the same loop on aiohttp, another quick client; nobody need beat it."""
     try:
         python = _venvs.python_of("aiohttp")
-    except _venvs.Missing as error:
+    except _venvs.MissingError as error:
         print(f"\naiohttp cannot be had here, so it was not measured: {error}")
         return
     with serving(turns, fake=fake) as url:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 PACKAGE = "src/callgate/"
 
 
-class Unusable(Exception):
+class UnusableError(Exception):
     """The measurement or the table cannot be judged; the message says why and what to do."""
 
 
@@ -50,7 +50,7 @@ def percent(run: int, total: int) -> str:
 def counts_of(measured: Mapping[str, Any]) -> dict[str, Count]:
     """The counts of each file, by its path inside the package."""
     if not measured.get("meta", {}).get("branch_coverage"):
-        raise Unusable("the coverage data holds no branches; measure with `branch = true` in [tool.coverage.run]")
+        raise UnusableError("the coverage data holds no branches; measure with `branch = true` in [tool.coverage.run]")
     counts: dict[str, Count] = {}
     for path, file in measured["files"].items():
         _, found, inside = f"/{path}".replace("\\", "/").rpartition(f"/{PACKAGE}")
@@ -58,7 +58,7 @@ def counts_of(measured: Mapping[str, Any]) -> dict[str, Count]:
             of = file["summary"]
             counts[inside] = Count(of["num_statements"], of["covered_lines"], of["num_branches"], of["covered_branches"])
     if not counts:
-        raise Unusable(f"the coverage data holds no file of {PACKAGE}; run `make test` first")
+        raise UnusableError(f"the coverage data holds no file of {PACKAGE}; run `make test` first")
     return counts
 
 
@@ -94,7 +94,7 @@ def table_of(pyproject: Path) -> dict[str, Any]:
     """The table `[tool.callgate.coverage]`."""
     table = tomllib.loads(pyproject.read_text("utf-8")).get("tool", {}).get("callgate", {}).get("coverage", {})
     if "overall" not in table:
-        raise Unusable(f"{pyproject} has no 'overall' in [tool.callgate.coverage]; write the least per cent there")
+        raise UnusableError(f"{pyproject} has no 'overall' in [tool.callgate.coverage]; write the least per cent there")
     return table
 
 
@@ -106,7 +106,7 @@ def main(arguments: list[str]) -> int:
     try:
         counts = counts_of(json.loads(Path(arguments[0]).read_text("utf-8")))
         found = breaches(counts, table_of(pyproject))
-    except (OSError, ValueError, KeyError, Unusable) as error:
+    except (OSError, ValueError, KeyError, UnusableError) as error:
         print(f"coverage-gate: cannot judge: {error}", file=sys.stderr)
         return 2
     for sentence in found:

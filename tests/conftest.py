@@ -231,7 +231,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Any:
 # --- no network but loopback ---------------------------------------------------------------------------------------------
 
 
-class NetworkRefused(RuntimeError):
+class NetworkRefusedError(RuntimeError):
     """A test tried to leave this machine. Not an OSError: code under test would take that for a network that is down."""
 
 
@@ -258,13 +258,13 @@ def _address(host: Any) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 def refuse_connection(sock: socket.socket, address: Any) -> None:
     """Raise if `sock` is about to talk to another machine."""
     if sock.family in (socket.AF_INET, socket.AF_INET6) and isinstance(address, tuple) and not is_local(address[0]):
-        raise NetworkRefused(f"a test tried to reach {address!r}; tests talk to this machine only (127.0.0.1)")
+        raise NetworkRefusedError(f"a test tried to reach {address!r}; tests talk to this machine only (127.0.0.1)")
 
 
 def refuse_lookup(host: Any, *_: Any) -> None:
     """Raise if a name is about to be looked up elsewhere; a literal address asks nobody."""
     if not is_local(host) and _address(host) is None:
-        raise NetworkRefused(f"a test tried to look up {_text(host)!r}; tests talk to this machine only (127.0.0.1)")
+        raise NetworkRefusedError(f"a test tried to look up {_text(host)!r}; tests talk to this machine only (127.0.0.1)")
 
 
 REFUSALS: dict[str, Callable[..., None]] = {

@@ -90,12 +90,12 @@ def test_a_system_that_breaks_or_cannot_be_installed_is_told_and_the_others_go_o
 ) -> None:
     def python_of(system: str) -> Path:
         if system == "LangChain":
-            raise bench._venvs.Missing("no such package")
+            raise bench._venvs.MissingError("no such package")
         return Path(sys.executable)
 
     def task(name: str, system: str, plan: Any) -> dict[str, float]:
         if system == "LiteLLM":
-            raise bench.Broken("it fell over")
+            raise bench.BrokenError("it fell over")
         return {"ms": 1.0}
 
     monkeypatch.setattr(bench._venvs, "python_of", python_of)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from callgate import strict_json
 from callgate.declaration import Declaration, declare, declared_names, digest, tool_config, without_functions
-from callgate.errors import JsonError, ToolNotDeclarable, UsageError
+from callgate.errors import JsonError, ToolNotDeclarableError, UsageError
 from callgate.types import ToolDefinition
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
@@ -82,7 +82,7 @@ def test_a_tool_that_is_named_like_the_alias_of_another_replaces_nothing() -> No
 
 
 def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(ToolNotDeclarable, match="more than one tool is named 'f'"):
+    with pytest.raises(ToolNotDeclarableError, match="more than one tool is named 'f'"):
         declare(tools("f", "g", "f"))
 
 
@@ -177,7 +177,7 @@ def test_the_same_definitions_give_the_same_bytes() -> None:
 
 def test_more_tools_than_a_request_may_have_are_refused() -> None:
     assert len(declare(tools(*(f"t{n}" for n in range(512)))).names) == 512
-    with pytest.raises(ToolNotDeclarable, match="at most 512"):
+    with pytest.raises(ToolNotDeclarableError, match="at most 512"):
         declare(tools(*(f"t{n}" for n in range(513))))
 
 
@@ -312,7 +312,7 @@ def test_what_is_no_definition_is_refused_with_the_way_to_make_one() -> None:
     for item in (print, {"name": "f"}, "f"):
         with pytest.raises(UsageError, match=r"make one with definition_from\(\)"):
             declare([item])  # type: ignore[list-item]
-    with pytest.raises(ToolNotDeclarable, match="the name None, which is not text"):
+    with pytest.raises(ToolNotDeclarableError, match="the name None, which is not text"):
         declare([ToolDefinition(name=None)])  # type: ignore[arg-type]
     with pytest.raises(UsageError, match=r"tool_choice=\['f'\] is neither"):
         declare([ToolDefinition(name="f")], tool_choice=["f"])  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ PLAIN_RESULT = {
 }
 USAGE = Usage(total_tokens=3)
 PLAIN_USAGE = {
-    "prompt_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "thought_tokens": 0, "tool_tokens": 0, "total_tokens": 3,
+    "input_tokens": 0, "cached_tokens": 0, "output_tokens": 0, "thought_tokens": 0, "tool_tokens": 0, "total_tokens": 3,
 }  # fmt: skip
 REPLY = Reply(
     text="hi",

@@ -76,24 +76,24 @@ def test_other_machines_are_not_local(home: ModuleType, host: object) -> None:
 
 def test_connecting_to_another_machine_is_refused(home: ModuleType) -> None:
     with socket.socket() as sock:
-        with pytest.raises(home.NetworkRefused, match=r"192\.0\.2\.1"):
+        with pytest.raises(home.NetworkRefusedError, match=r"192\.0\.2\.1"):
             sock.connect(("192.0.2.1", 80))
-        with pytest.raises(home.NetworkRefused):
+        with pytest.raises(home.NetworkRefusedError):
             sock.connect_ex(("192.0.2.1", 80))
 
 
 def test_sending_a_datagram_to_another_machine_is_refused(home: ModuleType) -> None:
-    with socket.socket(type=socket.SOCK_DGRAM) as sock, pytest.raises(home.NetworkRefused):
+    with socket.socket(type=socket.SOCK_DGRAM) as sock, pytest.raises(home.NetworkRefusedError):
         sock.sendto(b"x", ("192.0.2.1", 53))
 
 
 def test_looking_up_a_name_elsewhere_is_refused(home: ModuleType) -> None:
-    with pytest.raises(home.NetworkRefused, match=r"example\.org"):
+    with pytest.raises(home.NetworkRefusedError, match=r"example\.org"):
         socket.getaddrinfo("example.org", 443)
 
 
 def test_asyncio_is_refused_too(home: ModuleType) -> None:
-    with pytest.raises(home.NetworkRefused):
+    with pytest.raises(home.NetworkRefusedError):
         asyncio.run(asyncio.open_connection("192.0.2.1", 80))
 
 

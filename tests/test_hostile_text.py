@@ -19,7 +19,7 @@ from callgate.config.edit import with_value
 from callgate.config.lines import KeyLines, toml_of
 from callgate.content.salvage import salvaged_calls
 from callgate.definitions import convert
-from callgate.embedded.gguf import BadFile, read_head
+from callgate.embedded.gguf import BadFileError, read_head
 from callgate.errors import CallgateError, ToolError
 from callgate.files.globs import glob_of, ignore_rules
 from callgate.mcp.edit import with_server
@@ -142,6 +142,6 @@ def test_the_head_of_a_model_file_is_read_or_refused(tmp_path: Path, tail: bytes
             data.write(tail)
         path.write_bytes(data.getvalue())
         begin = time.process_time()
-        with contextlib.suppress(BadFile):
+        with contextlib.suppress(BadFileError):
             read_head(str(path))
         assert time.process_time() - begin < 20

@@ -25,7 +25,6 @@ import pytest
 
 import callgate
 from callgate import (
-    Answer,
     Conversation,
     Executor,
     FileTools,
@@ -36,13 +35,14 @@ from callgate import (
     McpServer,
     Media,
     ModelError,
+    ModelResponse,
     OpenAIModel,
     Policy,
     ScriptedModel,
     ToolContext,
     ToolDefinition,
     ToolError,
-    ToolNotDeclarable,
+    ToolNotDeclarableError,
     ToolResult,
     Usage,
     UsageError,
@@ -298,7 +298,7 @@ def events_of(stream: AsyncIterator[Any]) -> list[Any]:
     return asyncio.run(gather())
 
 
-def collected(*chunks: Mapping[str, Any]) -> tuple[list[Any], Answer]:
+def collected(*chunks: Mapping[str, Any]) -> tuple[list[Any], ModelResponse]:
     collector = Collector()
     events = [event for chunk in chunks for event in collector.feed(chunk)]
     return events, collector.close()
@@ -679,7 +679,7 @@ def a_tool_is_registered_once() -> None:
     executor = Executor()
     executor.register(get_weather)
     assert executor.definitions == [definition_from(get_weather)]
-    with pytest.raises(ToolNotDeclarable, match="registered already"):
+    with pytest.raises(ToolNotDeclarableError, match="registered already"):
         executor.register(get_weather)
 
 
@@ -828,7 +828,7 @@ USAGE = {"promptTokenCount": 3, "candidatesTokenCount": 5, "thoughtsTokenCount":
 @row("001-34")
 def a_chunk_without_candidates_still_counts() -> None:
     _, whole = collected(response({"text": "Hello"}, finishReason="STOP"), {"usageMetadata": USAGE})
-    assert whole.usage == Usage(prompt_tokens=3, output_tokens=5, thought_tokens=7, total_tokens=15)
+    assert whole.usage == Usage(input_tokens=3, output_tokens=5, thought_tokens=7, total_tokens=15)
     with pytest.raises(ModelError, match=r"blocked \(SAFETY\)"):
         collected({"promptFeedback": {"blockReason": "SAFETY"}})
 
@@ -836,11 +836,11 @@ def a_chunk_without_candidates_still_counts() -> None:
 @row("001-35")
 def all_chunks_make_one_answer() -> None:
     _, whole = collected(*CHUNKS, {"usageMetadata": USAGE, "modelVersion": "gemini-3.8-flash"})
-    assert whole == Answer(
+    assert whole == ModelResponse(
         content={"role": "model", "parts": [{"text": "Bündig."}]},
         calls=(),
         finish_reason="STOP",
-        usage=Usage(prompt_tokens=3, output_tokens=5, thought_tokens=7, total_tokens=15),
+        usage=Usage(input_tokens=3, output_tokens=5, thought_tokens=7, total_tokens=15),
         model="gemini-3.8-flash",
     )
 
@@ -892,7 +892,7 @@ def tokens_of_every_kind_are_counted() -> None:
         **USAGE, "cachedContentTokenCount": 2, "toolUsePromptTokenCount": 1,
     }})  # fmt: skip
     assert whole.usage == Usage(
-        prompt_tokens=3, output_tokens=5, thought_tokens=7, total_tokens=15, cached_tokens=2, tool_tokens=1
+        input_tokens=3, output_tokens=5, thought_tokens=7, total_tokens=15, cached_tokens=2, tool_tokens=1
     )
 
 
@@ -900,8 +900,8 @@ def tokens_of_every_kind_are_counted() -> None:
 def usages_add_up_from_nothing() -> None:
     _, silent = collected(response({"text": "Hello"}, finishReason="STOP"))
     assert silent.usage == Usage()
-    one = Usage(prompt_tokens=1, output_tokens=2)
-    assert Usage() + one + one == Usage(prompt_tokens=2, output_tokens=4)
+    one = Usage(input_tokens=1, output_tokens=2)
+    assert Usage() + one + one == Usage(input_tokens=2, output_tokens=4)
 
 
 @row("001-45")
@@ -913,7 +913,7 @@ def each_thing_that_happens_is_an_event() -> None:
     assert record.result is not None
     assert events == [
         CallProposed(record.call),
-        UsageReported(Usage(prompt_tokens=3, output_tokens=5, thought_tokens=7, total_tokens=15)),
+        UsageReported(Usage(input_tokens=3, output_tokens=5, thought_tokens=7, total_tokens=15)),
         CallStarted(record.call),
         CallFinished(record.call, record.result),
         TurnEnded(1, "STOP"),
@@ -1145,7 +1145,7 @@ def a_step_is_one_request_and_runs_nothing() -> None:
     ran: list[str] = []
     model = ScriptedModel([CALL_PART])
     whole = run(Gate(model, tools=[tool(name="get_weather")(ran.append)]).step("Oslo?"))
-    assert whole == Answer(content={"role": "model", "parts": [CALL_PART]}, calls=whole.calls, finish_reason="STOP")
+    assert whole == ModelResponse(content={"role": "model", "parts": [CALL_PART]}, calls=whole.calls, finish_reason="STOP")
     assert without_ids(whole.calls) == [replace(CALL, id="")]
     assert (ran, len(model.requests), model.requests[0].tool_names) == ([], 1, ["get_weather"])
 

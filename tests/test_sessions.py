@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from callgate import Gate, Limits, Policy, ScriptedModel, UsageError, tool
 from callgate.content.read import parts_of
-from callgate.errors import JsonError, ServerUnavailable, SessionBusy
+from callgate.errors import JsonError, ServerUnavailableError, SessionBusyError
 from callgate.events import Notice
 from callgate.history.repair import validate
 from callgate.machine import facts
@@ -150,8 +150,8 @@ def test_a_turn_that_was_left_out_of_a_shortened_history_comes_back_by_a_rewind(
 
 def test_a_prompt_that_came_to_nothing_is_no_turn() -> None:
     store = MemoryStore()
-    with pytest.raises(ServerUnavailable):
-        talk(store, "s", text("One."), ServerUnavailable("down"), said=["first", "second"])
+    with pytest.raises(ServerUnavailableError):
+        talk(store, "s", text("One."), ServerUnavailableError("down"), said=["first", "second"])
     assert [turn.said for turn in turns_of(facts_in(store))] == ["first"]
 
 
@@ -161,7 +161,7 @@ def test_a_session_that_is_in_use_is_not_rewound() -> None:
 
     async def story() -> None:
         await store.acquire("s", owner="somebody")
-        with pytest.raises(SessionBusy):
+        with pytest.raises(SessionBusyError):
             await rewind(store, "s")
 
     asyncio.run(story())

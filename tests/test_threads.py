@@ -11,7 +11,7 @@ import pytest
 
 from callgate import Executor, FunctionCall, Gate, Limits, ScriptedModel, ToolError, host, threads
 from callgate.testing import call, text
-from callgate.threads import NOT_BEGUN, NotBegun, StillRunning, Threads
+from callgate.threads import NOT_BEGUN, NotBegunError, StillRunningError, Threads
 
 
 def run(story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -90,7 +90,7 @@ def test_a_call_that_is_cancelled_while_it_waits_never_begins(two: Threads) -> N
         given_up, kept = (started(two, lambda number=number: ran.append(number)) for number in range(2))
         await settle()
         given_up.cancel()
-        with pytest.raises(NotBegun):
+        with pytest.raises(NotBegunError):
             await given_up
         assert two.abandoned == 0
         for one in held:
@@ -108,7 +108,7 @@ def test_an_abandoned_thread_is_busy_until_it_returns(two: Threads) -> None:
         for one, task in zip(held, first, strict=True):
             await one.until_begun()
             task.cancel()
-            with pytest.raises(StillRunning):
+            with pytest.raises(StillRunningError):
                 await task
         assert two.abandoned == 2
         waiting = started(two, lambda: "late")

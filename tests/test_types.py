@@ -7,11 +7,18 @@ from typing import Any, get_args
 
 import pytest
 
-from callgate.errors import Blocked, CallgateError, ConversationInvalid, MalformedAnswer, ModelError, ToolError, UsageError
+from callgate.errors import (
+    BlockedError,
+    CallgateError,
+    ConversationInvalidError,
+    MalformedAnswerError,
+    ModelError,
+    ToolError,
+    UsageError,
+)
 from callgate.history.conversation import Conversation
 from callgate.types import (
     FINAL_STATES,
-    NO_USAGE,
     CallRecord,
     CallState,
     FunctionCall,
@@ -71,8 +78,7 @@ def test_usage_adds_up() -> None:
     one = Usage(**{name: number for number, name in enumerate(names, 1)})
     assert one + one == Usage(**{name: 2 * number for number, name in enumerate(names, 1)})
     assert one + Usage() == one
-    assert one + NO_USAGE is one
-    assert NO_USAGE + one is one
+    assert one + Usage() == one == Usage() + one
 
 
 @pytest.mark.parametrize(("reason", "ok"), [("STOP", True), ("MAX_TOKENS", False), ("NEW", False), ("turn_limit", False)])
@@ -135,12 +141,12 @@ def test_a_context_by_itself_does_nothing() -> None:
 
 
 def test_errors_carry_what_a_caller_needs() -> None:
-    assert ConversationInvalid(["a", "b"]).problems == ["a", "b"]
-    assert str(ConversationInvalid(["a", "b"])) == "a; b"
+    assert ConversationInvalidError(["a", "b"]).problems == ["a", "b"]
+    assert str(ConversationInvalidError(["a", "b"])) == "a; b"
     failure = ModelError("m", partial="p", retryable=True)
     assert (failure.partial, failure.retryable) == ("p", True)
-    assert (Blocked("m", reason="SAFETY").reason, Blocked("m", reason="S").retryable) == ("SAFETY", False)
-    malformed = MalformedAnswer("m", finish_reason="X")
+    assert (BlockedError("m", reason="SAFETY").reason, BlockedError("m", reason="S").retryable) == ("SAFETY", False)
+    malformed = MalformedAnswerError("m", finish_reason="X")
     assert (malformed.finish_reason, malformed.retryable) == ("X", True)
     assert not issubclass(ToolError, CallgateError)
     assert issubclass(UsageError, ValueError)

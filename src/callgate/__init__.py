@@ -21,12 +21,12 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run with any P
     raise ImportError(_SENTENCE)
 
 if TYPE_CHECKING:
-    from callgate.content.collect import Answer, function_calls
+    from callgate.content.collect import ModelResponse, function_calls
     from callgate.content.response import to_function_response
     from callgate.declaration import Declaration, declare
     from callgate.definitions import convert, definition_from, definitions_from
     from callgate.definitions.function import tool
-    from callgate.errors import CallgateError, ModelError, OutputError, ToolError, ToolNotDeclarable, UsageError
+    from callgate.errors import CallgateError, ModelError, OutputError, ToolError, ToolNotDeclarableError, UsageError
     from callgate.files import FileTools
     from callgate.history.conversation import Conversation
     from callgate.mcp import McpServer, mcp_servers_from_file
@@ -55,20 +55,53 @@ if TYPE_CHECKING:
 __version__ = "0.1.0.dev0"
 
 __all__ = [
-    "Answer", "CallRecord", "CallgateError", "Conversation", "Decision", "Declaration", "Executor", "FileTools",
-    "FunctionCall", "Gate", "GeminiModel", "Limits", "McpServer", "Media", "ModelError", "OpenAIModel", "OutputError",
-    "Policy", "Price", "Reply", "ScriptedModel", "ToolContext", "ToolDefinition", "ToolError", "ToolNotDeclarable",
-    "ToolResult", "Usage", "UsageError", "WorkerPool", "check_arguments", "convert", "declare", "definition_from",
-    "definitions_from", "function_calls", "mcp_servers_from_file", "to_function_response", "tool",
+    "CallRecord",
+    "CallgateError",
+    "Conversation",
+    "Decision",
+    "Declaration",
+    "Executor",
+    "FileTools",
+    "FunctionCall",
+    "Gate",
+    "GeminiModel",
+    "Limits",
+    "McpServer",
+    "Media",
+    "ModelError",
+    "ModelResponse",
+    "OpenAIModel",
+    "OutputError",
+    "Policy",
+    "Price",
+    "Reply",
+    "ScriptedModel",
+    "ToolContext",
+    "ToolDefinition",
+    "ToolError",
+    "ToolNotDeclarableError",
+    "ToolResult",
+    "Usage",
+    "UsageError",
+    "WorkerPool",
+    "check_arguments",
+    "convert",
+    "declare",
+    "definition_from",
+    "definitions_from",
+    "function_calls",
+    "mcp_servers_from_file",
+    "to_function_response",
+    "tool",
 ]  # fmt: skip
 
 _PLACES = {
-    "callgate.content.collect": ("Answer", "function_calls"),
+    "callgate.content.collect": ("ModelResponse", "function_calls"),
     "callgate.history.conversation": ("Conversation",),
     "callgate.declaration": ("Declaration", "declare"),
     "callgate.definitions": ("convert", "definition_from", "definitions_from"),
     "callgate.definitions.function": ("tool",),
-    "callgate.errors": ("CallgateError", "ModelError", "OutputError", "ToolError", "ToolNotDeclarable", "UsageError"),
+    "callgate.errors": ("CallgateError", "ModelError", "OutputError", "ToolError", "ToolNotDeclarableError", "UsageError"),
     "callgate.tools.executor": ("Executor",),
     "callgate.files": ("FileTools",),
     "callgate.mcp": ("McpServer", "mcp_servers_from_file"),

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.schema.compile import Compiled, compiled_of
 from callgate.schema.weight import budget_warnings
 from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
@@ -78,7 +78,7 @@ def declare(
     A tool whose schema cannot be declared is left out, with the reason in `Declaration.quarantined`.
 
     Raises:
-        ToolNotDeclarable: two tools have the same name, or there are more than 512.
+        ToolNotDeclarableError: two tools have the same name, or there are more than 512.
         UsageError: an unknown surface, schema field, tool choice or built-in tool, or something that is no definition.
     """
     definitions = _definitions(definitions)
@@ -87,7 +87,7 @@ def declare(
     if schema_field not in ("parametersJsonSchema", "parameters"):
         raise UsageError(f"unknown schema field {schema_field!r}: use 'parametersJsonSchema' or 'parameters'")
     if len(definitions) > DECLARATIONS_MAX:
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"{len(definitions)} tools: a request can declare at most {DECLARATIONS_MAX}; leave some out, or give the gate "
             "tools_shown= so that the model finds the others by itself"
         )
@@ -98,9 +98,9 @@ def declare(
     for name, definition in zip(list(names), definitions, strict=True):
         try:
             if not definition.name.strip():
-                raise ToolNotDeclarable(f"tool {definition.name!r}: it has no name to be called by; give it one")
+                raise ToolNotDeclarableError(f"tool {definition.name!r}: it has no name to be called by; give it one")
             compiled = compiled_of(definition, field=schema_field, surface=surface)
-        except ToolNotDeclarable as error:
+        except ToolNotDeclarableError as error:
             quarantined[definition.name] = str(error)
             del names[name]
             continue
@@ -129,7 +129,7 @@ def _definitions(given: Any) -> list[ToolDefinition]:
         if not isinstance(definition, ToolDefinition):
             raise UsageError(f"declare takes ToolDefinitions, not {definition!r:.200}: make one with definition_from()")
         if not isinstance(cast("Any", definition.name), str):
-            raise ToolNotDeclarable(f"a tool has the name {definition.name!r}, which is not text: give it a name")
+            raise ToolNotDeclarableError(f"a tool has the name {definition.name!r}, which is not text: give it a name")
     return definitions
 
 
@@ -143,7 +143,7 @@ def in_schema_field(
     """The tools of a declaration, under the same names, with their schemas in another field.
 
     Raises:
-        ToolNotDeclarable: a tool cannot be declared so.
+        ToolNotDeclarableError: a tool cannot be declared so.
         UsageError: there is no such field.
     """
     if schema_field not in ("parametersJsonSchema", "parameters"):
@@ -203,11 +203,13 @@ def declared_names(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
     """Declared name -> own name, in order. Legal names stay; others get an alias, with a hash where it would be ambiguous.
 
     Raises:
-        ToolNotDeclarable: two tools have the same name.
+        ToolNotDeclarableError: two tools have the same name.
     """
     own = Counter(d.name for d in definitions)
     if twice := sorted(name for name, count in own.items() if count > 1):
-        raise ToolNotDeclarable(f"more than one tool is named {', '.join(map(repr, twice))}: give one of them another name=")
+        raise ToolNotDeclarableError(
+            f"more than one tool is named {', '.join(map(repr, twice))}: give one of them another name="
+        )
     plain = {name: _legal(name) for name in own}
     wanted = Counter(plain.values())
     taken = {alias for name, alias in plain.items() if alias == name or wanted[alias] == 1}

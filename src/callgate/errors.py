@@ -1,31 +1,31 @@
 """Everything callgate raises, as one tree.
 
     CallgateError
-    ├── UsageError                   the programmer must change something
-    │   └── ToolNotDeclarable        a tool cannot be declared, or clashes with another one
-    ├── ConversationInvalid          a history that breaks a rule of the wire and was not to be repaired
-    ├── SessionBusy                  somebody else is at work on the session
-    ├── SessionLost                  somebody else has taken the session over
-    ├── StoreError                   the store cannot be read or written
-    ├── AuditError                   the audit log cannot be written or read
-    ├── JsonError                    text that is not JSON, or not JSON that may be passed on
-    └── ModelError                   the model, or the way to it, failed
-        ├── Blocked                  the prompt was refused
-        ├── MalformedAnswer          the model kept answering with something that is not a call
-        ├── EmptyAnswer              the model kept answering with nothing
-        ├── OutputError              the model gave no answer that fits the type which was asked for
-        ├── InvalidRequest           the server refused the request itself; sending it again will not help
-        │   └── ToolsUnsupported     the model, or the server before it, has no tool calling of its own
-        ├── AuthError                the key or the permission is missing or wrong
-        ├── RateLimited              too many requests, or a quota is used up
-        ├── ServerUnavailable        the server has trouble of its own
-        ├── ConnectionLost           the connection could not be made, or broke
-        ├── RequestTimeout           the server took longer than the limits allow
-        ├── LimitExceeded            the request or the answer is larger than allowed
-        ├── ProtocolError            the answer is not what the protocol promises
-        └── ScriptExhausted          a ScriptedModel was asked for more answers than it has
+    ├── UsageError                    the programmer must change something
+    │   └── ToolNotDeclarableError    a tool cannot be declared, or clashes with another one
+    ├── ConversationInvalidError      a history that breaks a rule of the wire and was not to be repaired
+    ├── SessionBusyError              somebody else is at work on the session
+    ├── SessionLostError              somebody else has taken the session over
+    ├── StoreError                    the store cannot be read or written
+    ├── AuditError                    the audit log cannot be written or read
+    ├── JsonError                     text that is not JSON, or not JSON that may be passed on
+    └── ModelError                    the model, or the way to it, failed
+        ├── BlockedError              the prompt was refused
+        ├── MalformedAnswerError      the model kept answering with something that is not a call
+        ├── EmptyAnswerError          the model kept answering with nothing
+        ├── OutputError               the model gave no answer that fits the type which was asked for
+        ├── InvalidRequestError       the server refused the request itself; sending it again will not help
+        │   └── ToolsUnsupportedError the model, or the server before it, has no tool calling of its own
+        ├── AuthError                 the key or the permission is missing or wrong
+        ├── RateLimitedError          too many requests, or a quota is used up
+        ├── ServerUnavailableError    the server has trouble of its own
+        ├── ConnectionLostError       the connection could not be made, or broke
+        ├── RequestTimeoutError       the server took longer than the limits allow
+        ├── LimitExceededError        the request or the answer is larger than allowed
+        ├── ProtocolError             the answer is not what the protocol promises
+        └── ScriptExhaustedError      a ScriptedModel was asked for more answers than it has
 
-    ToolError                        raised by a tool: a sentence for the model (not an error of callgate)
+    ToolError                         raised by a tool: a sentence for the model (not an error of callgate)
 
 Three fates, never mixed: what the model can mend becomes a `ToolResult` with `is_error`; what the programmer must mend is
 raised when a tool is registered or a gate is built; what the world did wrong is raised out of the run.
@@ -39,10 +39,13 @@ from typing import Any
 from callgate.types import Reply
 
 __all__ = [
-    "AuditError", "AuthError", "Blocked", "CallgateError", "ConnectionLost", "ConversationInvalid", "EmptyAnswer",
-    "InvalidRequest", "JsonError", "LimitExceeded", "MalformedAnswer", "ModelError", "OutputError", "ProtocolError",
-    "RateLimited", "RequestTimeout", "ScriptExhausted", "ServerUnavailable", "SessionBusy", "SessionLost", "StoreError",
-    "ToolError", "ToolNotDeclarable", "ToolsUnsupported", "UsageError",
+    "AuditError", "AuthError", "BlockedError", "CallgateError", "ConnectionLostError", "ConversationInvalidError",
+    "EmptyAnswerError",
+    "InvalidRequestError", "JsonError", "LimitExceededError", "MalformedAnswerError", "ModelError", "OutputError",
+    "ProtocolError",
+    "RateLimitedError", "RequestTimeoutError", "ScriptExhaustedError", "ServerUnavailableError", "SessionBusyError",
+    "SessionLostError", "StoreError",
+    "ToolError", "ToolNotDeclarableError", "ToolsUnsupportedError", "UsageError",
 ]  # fmt: skip
 
 
@@ -62,11 +65,11 @@ class UsageError(CallgateError, ValueError):
     """callgate was used in a way that cannot work; the message says what to change."""
 
 
-class ToolNotDeclarable(UsageError):
+class ToolNotDeclarableError(UsageError):
     """A tool cannot be declared to a model, or its name is taken."""
 
 
-class ConversationInvalid(CallgateError, ValueError):
+class ConversationInvalidError(CallgateError, ValueError):
     """A history breaks a rule of the wire. `problems` lists every breach with its place."""
 
     def __init__(self, problems: list[str]) -> None:
@@ -74,11 +77,11 @@ class ConversationInvalid(CallgateError, ValueError):
         self.problems = problems
 
 
-class SessionBusy(CallgateError):
+class SessionBusyError(CallgateError):
     """Somebody else is at work on this session; try again when they are done."""
 
 
-class SessionLost(CallgateError):
+class SessionLostError(CallgateError):
     """Somebody else has taken this session over, because its owner seemed to be gone. Nothing more was written to it."""
 
 
@@ -102,7 +105,7 @@ class ModelError(CallgateError):
         self.retryable = retryable
 
 
-class Blocked(ModelError):
+class BlockedError(ModelError):
     """The prompt was refused before the model answered.
 
     `reason` is the server's word for it, `ratings` what it thinks of the prompt, category by category, as it came.
@@ -114,7 +117,7 @@ class Blocked(ModelError):
         self.ratings = tuple(ratings)
 
 
-class MalformedAnswer(ModelError):
+class MalformedAnswerError(ModelError):
     """The model was asked again and still did not produce a valid call. `finish_reason` is its last word."""
 
     def __init__(self, message: str, *, finish_reason: str) -> None:
@@ -122,7 +125,7 @@ class MalformedAnswer(ModelError):
         self.finish_reason = finish_reason
 
 
-class EmptyAnswer(ModelError):
+class EmptyAnswerError(ModelError):
     """The model was asked again and still answered with nothing at all."""
 
 
@@ -138,7 +141,7 @@ class OutputError(ModelError):
         self.problems = tuple(problems)
 
 
-class InvalidRequest(ModelError):
+class InvalidRequestError(ModelError):
     """The server refused the request.
 
     `status` is its word for it, `field` the place that it names, and `tool` the tool that this place belongs to.
@@ -151,7 +154,7 @@ class InvalidRequest(ModelError):
         self.tool = tool
 
 
-class ToolsUnsupported(InvalidRequest):
+class ToolsUnsupportedError(InvalidRequestError):
     """The model, or the server before it, has no tool calling of its own; `mode="prompted"` works without it."""
 
 
@@ -159,7 +162,7 @@ class AuthError(ModelError):
     """The key or the permission is missing or wrong, or the place is not served."""
 
 
-class RateLimited(ModelError):
+class RateLimitedError(ModelError):
     """Too many requests. `retry_after` is how many seconds the server asked for, `quota` the quota that is used up."""
 
     def __init__(
@@ -170,19 +173,19 @@ class RateLimited(ModelError):
         self.quota = quota
 
 
-class ServerUnavailable(ModelError):
+class ServerUnavailableError(ModelError):
     """The server has trouble of its own, and went on having it."""
 
 
-class ConnectionLost(ModelError):
+class ConnectionLostError(ModelError):
     """The connection could not be made, or broke."""
 
 
-class RequestTimeout(ModelError):
+class RequestTimeoutError(ModelError):
     """The server took longer than the limits allow."""
 
 
-class LimitExceeded(ModelError):
+class LimitExceededError(ModelError):
     """The request or the answer is larger than allowed."""
 
 
@@ -190,5 +193,5 @@ class ProtocolError(ModelError):
     """The answer breaks the protocol: no finish reason, not JSON, not an object."""
 
 
-class ScriptExhausted(ModelError):
+class ScriptExhaustedError(ModelError):
     """A `ScriptedModel` was asked for one answer more than its script has."""

@@ -192,7 +192,7 @@ async def rewind(store: Store, session: str, *, turns: int = 1, undo: Undo | Non
 
     Raises:
         UsageError: there is no such session, or it has fewer turns.
-        SessionBusy: somebody is at work on it.
+        SessionBusyError: somebody is at work on it.
         StoreError: the store cannot be used.
     """
     async with _held(store, session) as lease:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any
 
 from callgate import user_code
-from callgate.content.collect import Answer
+from callgate.content.collect import ModelResponse
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of
 from callgate.request import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Reply, ToolDefinition, ToolResult
@@ -108,13 +108,13 @@ class ChatSpan:
     def __init__(self, span: Any) -> None:
         self._span = span
 
-    def answered(self, answer: Answer, model: str) -> None:
+    def answered(self, answer: ModelResponse, model: str) -> None:
         """Takes in what came back."""
         usage = answer.usage
         attributes: JsonObject = {
             "gen_ai.response.model": model,
             "gen_ai.response.finish_reasons": [answer.finish_reason],
-            "gen_ai.usage.input_tokens": usage.prompt_tokens,
+            "gen_ai.usage.input_tokens": usage.input_tokens,
             "gen_ai.usage.output_tokens": usage.output_tokens + usage.thought_tokens,
         }
         if usage.cached_tokens:
@@ -157,7 +157,7 @@ class RunSpans:
         """Takes in what the run came to."""
         attributes = {
             "gen_ai.response.finish_reasons": [reply.finish_reason],
-            "gen_ai.usage.input_tokens": reply.usage.prompt_tokens,
+            "gen_ai.usage.input_tokens": reply.usage.input_tokens,
             "gen_ai.usage.output_tokens": reply.usage.output_tokens + reply.usage.thought_tokens,
         }
         _told(lambda: self._run.set_attributes(attributes))
@@ -252,7 +252,7 @@ class _NoSpan:
     def __exit__(self, *exc: object) -> None:
         pass
 
-    def answered(self, answer: Answer, model: str) -> None:
+    def answered(self, answer: ModelResponse, model: str) -> None:
         """Nobody wants to know."""
 
 

@@ -27,8 +27,8 @@ __all__ = [
     "ITEMS_MAX",
     "NOT_BEGUN",
     "THREADS",
-    "NotBegun",
-    "StillRunning",
+    "NotBegunError",
+    "StillRunningError",
     "Threads",
     "error_sentence",
     "error_text",
@@ -43,11 +43,11 @@ BUSY_MAX = 256
 """Threads of this process that run functions of tools at a time. Further calls wait for one."""
 
 
-class StillRunning(Exception):
+class StillRunningError(Exception):
     """The thread of a call that was given up has not returned."""
 
 
-class NotBegun(Exception):
+class NotBegunError(Exception):
     """A call that was given up had not begun anywhere."""
 
 
@@ -111,8 +111,9 @@ class Threads:
 
         Raises:
             ToolError: too many threads have been left behind already, or none can be started.
-            NotBegun: the caller was cancelled before there was a thread for the function.
-            StillRunning: the caller was cancelled, and the thread goes on. A function that is not counted is left to itself.
+            NotBegunError: the caller was cancelled before there was a thread for the function.
+            StillRunningError: the caller was cancelled, and the thread goes on. A function that is not counted is left to
+            itself.
         """
         if abandoned_max is not None and self.abandoned >= abandoned_max:
             raise ToolError(
@@ -129,12 +130,12 @@ class Threads:
                 if job.state == "waiting":
                     self._waiting.pop(job, None)
                     job.state = "over"
-                    raise (NotBegun if job.is_counted else asyncio.CancelledError) from None
+                    raise (NotBegunError if job.is_counted else asyncio.CancelledError) from None
                 if not job.is_counted:
                     raise
                 job.is_abandoned = True
                 self.abandoned += 1
-            raise StillRunning from None
+            raise StillRunningError from None
 
     def _submit(self, job: _Job) -> None:
         """Give the job to a thread, or let it wait for one."""

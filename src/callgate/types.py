@@ -232,7 +232,7 @@ class Loss:
 class Usage:
     """Tokens, as the model counted them."""
 
-    prompt_tokens: int = 0
+    input_tokens: int = 0
     cached_tokens: int = 0
     output_tokens: int = 0
     thought_tokens: int = 0
@@ -240,10 +240,8 @@ class Usage:
     total_tokens: int = 0
 
     def __add__(self, other: Usage) -> Usage:
-        if self is NO_USAGE or other is NO_USAGE:
-            return other if self is NO_USAGE else self
         return Usage(
-            prompt_tokens=self.prompt_tokens + other.prompt_tokens,
+            input_tokens=self.input_tokens + other.input_tokens,
             cached_tokens=self.cached_tokens + other.cached_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
             thought_tokens=self.thought_tokens + other.thought_tokens,
@@ -252,7 +250,6 @@ class Usage:
         )
 
 
-NO_USAGE = Usage()
 """What has been used before anything was."""
 
 
@@ -347,7 +344,7 @@ class Price:
 
     def of(self, usage: Usage) -> float:
         """What this usage costs."""
-        fresh = usage.prompt_tokens - usage.cached_tokens + usage.tool_tokens
+        fresh = usage.input_tokens - usage.cached_tokens + usage.tool_tokens
         cached = usage.cached_tokens * (self.input if self.cached is None else self.cached)
         return (fresh * self.input + cached + (usage.output_tokens + usage.thought_tokens) * self.output) / 1_000_000
 
@@ -439,7 +436,7 @@ class ToolContext:
 
 
 __all__ = [
-    "FINAL_STATES", "NO_USAGE", "CallRecord", "CallState", "CallTool", "Checked", "Content", "Decision", "FinishReason",
+    "FINAL_STATES", "CallRecord", "CallState", "CallTool", "Checked", "Content", "Decision", "FinishReason",
     "FunctionCall", "History", "Json", "JsonObject", "Limits", "Loss", "Media", "Part", "PlainJson", "Price", "Progress",
     "Reply", "ResultStatus", "SessionRule", "ToolChoice", "ToolContext", "ToolDefinition", "ToolKind", "ToolResult",
     "Usage", "Verdict",

@@ -22,7 +22,7 @@ from callgate import (
     Gate,
     Policy,
     ScriptedModel,
-    ToolNotDeclarable,
+    ToolNotDeclarableError,
     definition_from,
     definitions_from,
 )
@@ -162,7 +162,7 @@ def test_definition_from_reads_the_objects_of_frameworks():
 
 def test_a_class_of_another_package_with_such_a_name_is_no_tool_of_the_framework():
     imposter = type("FunctionTool", (), {"__module__": "agents.mine", "name": "x"})
-    with pytest.raises(ToolNotDeclarable, match="is not a tool"):
+    with pytest.raises(ToolNotDeclarableError, match="is not a tool"):
         Executor([imposter()])
 
 
@@ -230,7 +230,7 @@ def test_blocks_of_langchain_and_pictures_of_the_agents_sdk_are_media():
 
 
 def test_from_langchain_refuses_what_is_none():
-    with pytest.raises(ToolNotDeclarable, match="not a tool of that framework"):
+    with pytest.raises(ToolNotDeclarableError, match="not a tool of that framework"):
         from_langchain(half)
 
 
@@ -262,9 +262,9 @@ def test_what_only_a_runner_can_do_is_refused_with_what_to_do():
         """Is off."""
         return "on"
 
-    with pytest.raises(ToolNotDeclarable, match=r"approved=True.*'ask risky'"):
+    with pytest.raises(ToolNotDeclarableError, match=r"approved=True.*'ask risky'"):
         Executor([risky])
-    with pytest.raises(ToolNotDeclarable, match="is_enabled"):
+    with pytest.raises(ToolNotDeclarableError, match="is_enabled"):
         Executor([off])
     assert asked(from_openai_agents(risky, approved=True), call("risky")) == [("finished", "done")]
 
@@ -353,7 +353,7 @@ def test_two_runs_at_once_share_a_toolset_and_both_see_its_tools():
             return ScriptedModel([call("half", number=8), text("Done.")])
 
         gate = Gate(model(), tools=[shelf])
-        replies = await asyncio.gather(gate.using(model()).run("Go."), gate.using(model()).run("Go."))
+        replies = await asyncio.gather(gate.with_options(model()).run("Go."), gate.with_options(model()).run("Go."))
         return [outcomes(reply.calls) for reply in replies]
 
     assert asyncio.run(story()) == [[("finished", 4)], [("finished", 4)]]
@@ -400,12 +400,12 @@ def test_a_tool_of_google_genai_is_called_through_the_gate_and_its_declaration_i
     [(DECLARED, [], "nothing runs the declared function 'weather'"), (half, [weather], "no declaration is there")],
 )
 def test_declarations_and_functions_must_fit(given: Any, functions: list[Callable[..., Any]], sentence: str):
-    with pytest.raises(ToolNotDeclarable, match=sentence):
+    with pytest.raises(ToolNotDeclarableError, match=sentence):
         from_google_genai(given, functions=functions)
 
 
 def test_a_bare_tool_of_google_genai_says_where_its_functions_go():
-    with pytest.raises(ToolNotDeclarable, match=r"from_google_genai\(tool, functions="):
+    with pytest.raises(ToolNotDeclarableError, match=r"from_google_genai\(tool, functions="):
         Gate(ScriptedModel([text("x")]), tools=[DECLARED])
 
 

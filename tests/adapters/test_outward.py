@@ -23,7 +23,17 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCall
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.toolsets import FunctionToolset
 
-from callgate import FileTools, FunctionCall, Media, Policy, ToolDefinition, ToolError, ToolNotDeclarable, UsageError, tool
+from callgate import (
+    FileTools,
+    FunctionCall,
+    Media,
+    Policy,
+    ToolDefinition,
+    ToolError,
+    ToolNotDeclarableError,
+    UsageError,
+    tool,
+)
 from callgate.adapters import GatedTools, to_google_genai, to_langchain, to_openai_agents, to_pydantic_ai
 from callgate.permission.audit import records_of
 from callgate.testing.fake_gemini import FakeGemini
@@ -185,7 +195,7 @@ def test_arguments_that_are_words_of_python_reach_the_tool_and_those_that_are_no
     gated.close()
     odd = Mail()
     odd.definition = replace(Mail.definition, input_schema={"type": "object", "properties": {"a-b": {"type": "string"}}})
-    with pytest.raises(ToolNotDeclarable, match="'a-b'"):
+    with pytest.raises(ToolNotDeclarableError, match="'a-b'"):
         to_google_genai([odd])
 
 

@@ -42,11 +42,11 @@ SHORT_S = 0.05
 # The faults ---------------------------------------------------------------------------------------------------------------
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     """An error that cannot say what it is."""
 
     def __str__(self) -> str:
-        raise Unspeakable
+        raise UnspeakableError
 
 
 class Hostile(Mapping[str, Any]):
@@ -100,7 +100,7 @@ RAISED: dict[str, Callable[[], Any]] = {
     "a CancelledError": raising(asyncio.CancelledError()),
     "a StopIteration": raising(StopIteration("over")),
     "a TimeoutError": raising(TimeoutError()),
-    "an error that cannot be told": raising(Unspeakable()),
+    "an error that cannot be told": raising(UnspeakableError()),
 }
 AWAITED: dict[str, Callable[[], Any]] = {**RAISED, "a cancelled future": await_a_cancelled_future}
 ANSWERS: dict[str, Callable[[], Any]] = {

@@ -20,7 +20,7 @@ from pathlib import Path
 import pytest
 
 from callgate.cli.troubles import place_of, port_in_use, with_advice
-from callgate.errors import AuthError, ConnectionLost, UsageError
+from callgate.errors import AuthError, ConnectionLostError, UsageError
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.faults import fault, refused_url
 
@@ -173,7 +173,7 @@ def test_an_old_python_can_read_the_file_that_says_so() -> None:
 def test_advice_names_only_what_is_set() -> None:
     assert "The key comes from GEMINI_API_KEY" in with_advice(AuthError("no"), {"GEMINI_API_KEY": "x"})
     assert with_advice(AuthError("no."), {}).startswith("no. Set GEMINI_API_KEY")
-    assert "HTTPS_PROXY" in with_advice(ConnectionLost("gone"), {})
+    assert "HTTPS_PROXY" in with_advice(ConnectionLostError("gone"), {})
     assert with_advice(UsageError("as it is"), {}) == "as it is"
 
 

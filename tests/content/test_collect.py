@@ -19,13 +19,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callgate import strict_json
-from callgate.content.collect import CALLS_MAX, Answer, Collector, function_calls
+from callgate.content.collect import CALLS_MAX, Collector, ModelResponse, function_calls
 from callgate.content.read import has_data, is_signed
 from callgate.content.read_call import ARGS_CHARS_MAX
 from callgate.content.response import to_function_response
 from callgate.content.salvage import salvaged_calls
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
-from callgate.errors import Blocked, ProtocolError
+from callgate.errors import BlockedError, ProtocolError
 from callgate.events import CallProposed, TextDelta, ThoughtDelta
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
@@ -43,13 +43,13 @@ def call(name: str = "f", **inner: Any) -> dict[str, Any]:
     return {"functionCall": {"name": name, **inner}}
 
 
-def collected(*chunks: Any) -> tuple[Answer, list[Any]]:
+def collected(*chunks: Any) -> tuple[ModelResponse, list[Any]]:
     collector = Collector()
     events = [event for one in chunks for event in collector.feed(one)]
     return collector.close(), events
 
 
-def without_ids(answer: Answer) -> Answer:
+def without_ids(answer: ModelResponse) -> ModelResponse:
     assert len({c.id for c in answer.calls}) == len(answer.calls)
     assert all(re.fullmatch(r"call_[0-9a-f]{16}", c.id) for c in answer.calls)
     return replace(answer, calls=tuple(replace(c, id="") for c in answer.calls))
@@ -154,9 +154,9 @@ def test_finish_reason_message_usage_and_model_are_the_last_ones_given() -> None
         },
         {"usageMetadata": {}, "modelVersion": None},
     )
-    assert answer == Answer(
+    assert answer == ModelResponse(
         content={"role": "model", "parts": []}, calls=(), finish_reason="MAX_TOKENS", finish_message="too long",
-        usage=Usage(prompt_tokens=2), model="a",
+        usage=Usage(input_tokens=2), model="a",
     )  # fmt: skip
 
 
@@ -361,7 +361,7 @@ def test_no_chunk_at_all_is_an_empty_answer() -> None:
 def test_a_blocked_prompt_says_why(message: Any, said: str) -> None:
     collector = Collector()
     collector.feed({"promptFeedback": {"blockReason": "SAFETY", "blockReasonMessage": message}})
-    with pytest.raises(Blocked) as caught:
+    with pytest.raises(BlockedError) as caught:
         collector.close()
     assert (str(caught.value), caught.value.reason) == (said, "SAFETY")
 
@@ -426,7 +426,7 @@ garbage_chunk = (
 def test_any_json_is_a_typed_error_or_an_answer_that_the_history_takes(chunks: list[Any]) -> None:
     try:
         answer, events = collected(*chunks)
-    except (ProtocolError, Blocked) as error:
+    except (ProtocolError, BlockedError) as error:
         strict_json.dump([str(error), error.partial, getattr(error, "ratings", ())])
         return
     fields = [answer.content, answer.finish_reason, answer.finish_message, answer.model, [vars_of(c) for c in answer.calls]]
@@ -755,7 +755,7 @@ def piece(entries: list[Any] | None = None, *, more: bool = True, name: str | No
     return {"functionCall": inner} | part
 
 
-def streamed(*pieces: dict[str, Any], reason: str | None = "STOP") -> tuple[Answer, list[Any]]:
+def streamed(*pieces: dict[str, Any], reason: str | None = "STOP") -> tuple[ModelResponse, list[Any]]:
     collector = Collector()
     seen: list[Any] = []
     for one in pieces:

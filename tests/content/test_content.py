@@ -313,7 +313,7 @@ def test_the_model_version_is_text(version: Any, read: Any) -> None:
 )
 def test_token_counts_are_read_from_numbers_and_text(count: Any, read: int) -> None:
     usage = usage_of({"usageMetadata": {"promptTokenCount": count, "totalTokenCount": 1}})
-    assert usage == Usage(prompt_tokens=read, total_tokens=1)
+    assert usage == Usage(input_tokens=read, total_tokens=1)
 
 
 def test_every_token_count_has_its_place() -> None:
@@ -322,7 +322,7 @@ def test_every_token_count_has_its_place() -> None:
         "toolUsePromptTokenCount": 5, "totalTokenCount": 6, "promptTokensDetails": [{"modality": "TEXT"}],
     }  # fmt: skip
     assert usage_of({"usageMetadata": raw}) == Usage(
-        prompt_tokens=1, cached_tokens=2, output_tokens=3, thought_tokens=4, tool_tokens=5, total_tokens=6
+        input_tokens=1, cached_tokens=2, output_tokens=3, thought_tokens=4, tool_tokens=5, total_tokens=6
     )
 
 

@@ -23,7 +23,7 @@ from callgate.content.read import SKIP_SIGNATURE
 from callgate.declaration import declare, declared_names
 from callgate.definitions import FORMATS, Converted, ShapeError
 from callgate.definitions.format import KINDS
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.history.repair import validate
 from callgate.testing.google_rules import judge
 from callgate.types import Loss
@@ -312,7 +312,7 @@ def test_functions_and_definitions_are_converted_too() -> None:
 
 def test_a_list_may_mix_formats() -> None:
     given = [get_weather, convert(WEATHER, target="openai").value, {"name": "c", "description": "C.", "inputSchema": CITY}]
-    with pytest.raises(ToolNotDeclarable, match="more than one tool is named 'get_weather'"):
+    with pytest.raises(ToolNotDeclarableError, match="more than one tool is named 'get_weather'"):
         convert(given, target="gemini")
     given[1]["function"]["name"] = "b"
     assert [found.name for found in definitions_from(given)] == ["get_weather", "b", "c"]
@@ -439,7 +439,7 @@ def test_a_tool_that_gemini_cannot_take_is_left_out_and_told() -> None:
     assert [(loss.pointer, loss.tool, loss.instead) for loss in converted.losses] == [
         ("/0", "broken", "the tool is left out")
     ]
-    with pytest.raises(ToolNotDeclarable, match="'broken'"):
+    with pytest.raises(ToolNotDeclarableError, match="'broken'"):
         convert(broken, target="gemini")
 
 

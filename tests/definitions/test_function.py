@@ -23,8 +23,16 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, Field, TypeAdapter, field_validator
 
 from callgate import Gate, ScriptedModel, convert
-from callgate.definitions import FORMATS, ArgumentsInvalid, FunctionTool, ToolOptions, definition_from, function_tool, tool
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.definitions import (
+    FORMATS,
+    ArgumentsInvalidError,
+    FunctionTool,
+    ToolOptions,
+    definition_from,
+    function_tool,
+    tool,
+)
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.schema import check_arguments
 from callgate.testing import call as call_of
 from callgate.types import Media, ToolContext, ToolDefinition
@@ -448,7 +456,7 @@ def test_kwargs_cannot_reach_what_is_already_taken():
         (Service().run, {"kwargs": {"self": "x"}}, "self"),
     ]
     for fn, args, name in cases:
-        with pytest.raises(ArgumentsInvalid) as caught:
+        with pytest.raises(ArgumentsInvalidError) as caught:
             call(fn, args)
         assert caught.value.problems == (f"kwargs: '{name}' is not a free name",)
 
@@ -481,7 +489,7 @@ def test_refused_values_are_sentences_with_paths():
         u: datetime.date | datetime.time | None = None,
     ): ...
 
-    with pytest.raises(ArgumentsInvalid) as caught:
+    with pytest.raises(ArgumentsInvalidError) as caught:
         function_tool(f).bind({"m": {"b": 11, "kids": [{"a": "x"}]}, "t": [1], "u": "soon"}, None)
     assert caught.value.problems == (
         "m: 'a' is required but missing",
@@ -497,7 +505,7 @@ def test_unknown_and_unwritable_arguments_are_refused():
     def f(x: Any = None): ...
 
     for args, problem in (({"y": 1}, "unknown argument 'y'"), ({"x": float("nan")}, "the number nan is not finite")):
-        with pytest.raises(ArgumentsInvalid) as caught:
+        with pytest.raises(ArgumentsInvalidError) as caught:
             function_tool(f).bind(args, None)
         assert caught.value.problems == (problem,)
 
@@ -625,7 +633,7 @@ def test_builtin_with_a_signature_is_a_tool():
 
 def test_lambda_needs_a_name():
     assert function_tool(lambda: 1, name="one").definition.name == "one"
-    with pytest.raises(ToolNotDeclarable, match="has no name of its own; give it one"):
+    with pytest.raises(ToolNotDeclarableError, match="has no name of its own; give it one"):
         function_tool(lambda: 1)
 
 
@@ -704,7 +712,7 @@ def test_callable_without_attributes_comes_back_as_a_marked_partial():
 )
 def test_bad_option_is_refused_where_it_is_written(options, message):
     for use in (lambda: tool(**options), lambda: tool(plain, **options), lambda: function_tool(plain, **options)):
-        with pytest.raises(ToolNotDeclarable) as caught:
+        with pytest.raises(ToolNotDeclarableError) as caught:
             use()
         assert message in str(caught.value)
 
@@ -713,7 +721,7 @@ def test_options_that_clash_only_together_are_refused_too():
     @tool(run_in="loop")
     def f(): ...
 
-    with pytest.raises(ToolNotDeclarable, match="choose one of them"):
+    with pytest.raises(ToolNotDeclarableError, match="choose one of them"):
         function_tool(f, isolation="process")
 
 
@@ -722,7 +730,7 @@ def test_options_that_clash_only_together_are_refused_too():
 )
 def test_what_is_no_function_is_refused(thing, message):
     for use in (tool, function_tool):
-        with pytest.raises(ToolNotDeclarable, match=message):
+        with pytest.raises(ToolNotDeclarableError, match=message):
             use(thing)
 
 
@@ -731,7 +739,7 @@ def test_parameter_that_cannot_be_declared_is_named_with_a_remedy(annotation):
     def f(fine: int, odd): ...
 
     f.__annotations__ = {"fine": int, "odd": annotation}
-    with pytest.raises(ToolNotDeclarable, match=r"tool 'f'.*'odd'.*; (annotate it|define or import)"):
+    with pytest.raises(ToolNotDeclarableError, match=r"tool 'f'.*'odd'.*; (annotate it|define or import)"):
         function_tool(f)
 
 
@@ -739,14 +747,14 @@ def test_two_context_parameters_are_refused():
     def f(a: ToolContext, b: ToolContext): ...
     def g(*contexts: ToolContext): ...
 
-    with pytest.raises(ToolNotDeclarable, match="'a' and 'b' are both annotated ToolContext"):
+    with pytest.raises(ToolNotDeclarableError, match="'a' and 'b' are both annotated ToolContext"):
         function_tool(f)
-    with pytest.raises(ToolNotDeclarable, match="cannot take the ToolContext"):
+    with pytest.raises(ToolNotDeclarableError, match="cannot take the ToolContext"):
         function_tool(g)
 
 
 def test_builtin_without_a_signature_is_refused():
-    with pytest.raises(ToolNotDeclarable, match=r"tool 'max'.*has no readable signature"):
+    with pytest.raises(ToolNotDeclarableError, match=r"tool 'max'.*has no readable signature"):
         function_tool(max)
 
 
@@ -796,7 +804,7 @@ def test_type_parameters_and_type_statements_are_understood():
 
 @pytest.mark.parametrize("word", ["idempotent", "read_only", "sequential"])
 def test_a_yes_or_no_is_not_read_from_words(word: str) -> None:
-    with pytest.raises(ToolNotDeclarable, match=f"{word}='no' is not known; use True or False"):
+    with pytest.raises(ToolNotDeclarableError, match=f"{word}='no' is not known; use True or False"):
         tool(**{word: "no"})  # type: ignore[call-overload]
 
 
@@ -805,7 +813,7 @@ def test_a_method_without_its_object_is_refused() -> None:
         def find(self, name: str) -> str:
             return name
 
-    with pytest.raises(ToolNotDeclarable, match="tool 'find': this is a method without its object"):
+    with pytest.raises(ToolNotDeclarableError, match="tool 'find': this is a method without its object"):
         definition_from(Store.find)
     assert definition_from(Store().find).input_schema["required"] == ["name"]
 
@@ -857,7 +865,7 @@ def test_functions_that_choose_by_their_first_argument_are_tools() -> None:
     for function in (Dispatching().show, shown):
         assert list(function_tool(function).definition.input_schema["properties"]) == ["x", "y"]
         assert run_tool(function, x=1, y=2) == "1 2"
-    with pytest.raises(ToolNotDeclarable, match="a method without its object"):
+    with pytest.raises(ToolNotDeclarableError, match="a method without its object"):
         function_tool(Dispatching.show)
 
 

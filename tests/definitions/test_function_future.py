@@ -11,7 +11,7 @@ import pytest
 from pydantic import BaseModel, Field
 
 from callgate.definitions import function_tool, tool
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 
 if TYPE_CHECKING:
     from callgate.types import ToolContext
@@ -102,7 +102,7 @@ def test_marked_function_remembers_the_types_around_it():
 def test_unmarked_function_that_left_its_types_behind_is_refused_with_a_remedy():
     _, bare, _ = make_tools()
     with pytest.raises(
-        ToolNotDeclarable, match=r"'Local' of parameter 'x' cannot be resolved.*use @tool where the function is written"
+        ToolNotDeclarableError, match=r"'Local' of parameter 'x' cannot be resolved.*use @tool where the function is written"
     ):
         function_tool(bare)
 

@@ -18,7 +18,7 @@ from callgate.embedded import engine as engines
 from callgate.embedded import host
 from callgate.embedded.engine import Engine, EngineSettings
 from callgate.embedded.weights import Files
-from callgate.errors import ConnectionLost, InvalidRequest, LimitExceeded, RateLimited, UsageError
+from callgate.errors import ConnectionLostError, InvalidRequestError, LimitExceededError, RateLimitedError, UsageError
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="the stand-in listens on a Unix socket")
 
@@ -159,9 +159,9 @@ def test_an_engine_that_dies_is_an_error_and_starts_again_when_asked(started: Ca
         finally:
             process.wait()
 
-    with pytest.raises(ConnectionLost):
+    with pytest.raises(ConnectionLostError):
         asyncio.run(die())
-    with pytest.raises(ConnectionLost, match="process ended in the middle of its answer"):
+    with pytest.raises(ConnectionLostError, match="process ended in the middle of its answer"):
         asyncio.run(engine.tokens("x"))
     assert asyncio.run(words(engine, "back")) == ["back"]
 
@@ -169,9 +169,9 @@ def test_an_engine_that_dies_is_an_error_and_starts_again_when_asked(started: Ca
 @pytest.mark.parametrize(
     ("prompt", "error", "sentence"),
     [
-        ("refuse", InvalidRequest, r"llama\.cpp refused the request: bad grammar"),
-        ("nonsense", InvalidRequest, "status 500"),
-        ("long", LimitExceeded, "the prompt does not fit into the model's context: too long"),
+        ("refuse", InvalidRequestError, r"llama\.cpp refused the request: bad grammar"),
+        ("nonsense", InvalidRequestError, "status 500"),
+        ("long", LimitExceededError, "the prompt does not fit into the model's context: too long"),
     ],
 )
 def test_what_llama_cpp_refuses_is_a_sentence(started: Any, prompt: str, error: type[Exception], sentence: str) -> None:
@@ -199,7 +199,7 @@ def test_an_engine_that_does_not_start_is_a_sentence(started: Any, script: str, 
 def test_too_many_waiting_requests_are_refused(started: Callable[..., Engine]) -> None:
     engine = started()
     engine._waiting = engines.WAITING_MAX  # pyright: ignore[reportPrivateUsage]
-    with pytest.raises(RateLimited, match="the embedded model is busy and 32 requests wait for it"):
+    with pytest.raises(RateLimitedError, match="the embedded model is busy and 32 requests wait for it"):
         asyncio.run(words(engine, "x"))
 
 

@@ -120,7 +120,7 @@ def test_whole_exchanges_go_oldest_first_until_the_rest_fits() -> None:
     sizes = prompt.Sizes(10, (5, 5, 5, 5, 5, 5))
     assert prompt.fitted(contents, sizes, room=40) == prompt.Fitted(0, 40)
     assert prompt.fitted(contents, sizes, room=39) == prompt.Fitted(3, 25)
-    with pytest.raises(prompt.PromptTooLong, match="are 25 tokens long, and this model has room for 24"):
+    with pytest.raises(prompt.PromptTooLongError, match="are 25 tokens long, and this model has room for 24"):
         prompt.fitted(contents, sizes, room=24)
 
 

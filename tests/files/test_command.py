@@ -301,7 +301,7 @@ def test_options_that_cannot_hold_are_refused(root: Path, monkeypatch: pytest.Mo
             CommandTool(root, **options)
     monkeypatch.setattr(landlock, "abi", lambda: 0)
     with pytest.raises(UsageError, match="no Landlock"):
-        CommandTool(root, allow=None, jacket=True)
+        CommandTool(root, allow=None, sandbox=True)
 
 
 def test_the_definition_says_what_is_allowed(root: Path) -> None:
@@ -330,7 +330,7 @@ def test_descendants_are_found_whatever_a_process_is_called() -> None:
         process.wait()
 
 
-def test_a_jacket_holds_commands_in_the_root(root: Path) -> None:
+def test_the_sandbox_holds_commands_in_the_root(root: Path) -> None:
     if landlock.abi() < 1:
         pytest.skip("this kernel has no Landlock")
     # Not in /tmp, which commands may use.
@@ -338,7 +338,7 @@ def test_a_jacket_holds_commands_in_the_root(root: Path) -> None:
         outside = Path(folder) / "outside.txt"
         outside.write_text("outside")
         command = f"echo mine > new.txt; cat new.txt; cat {shlex.quote(str(outside))}"
-        result = shell(root, jacket=True).call_sync({"command": command})
+        result = shell(root, sandbox=True).call_sync({"command": command})
     assert result.value["stdout"] == "mine\n"
     assert "denied" in result.value["stderr"].lower()
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from callgate import FileTools, ToolError
 from callgate.files import Bounds
 from callgate.files.editing import edited, stand_in_line, unified_diff
-from callgate.files.text import NotText, decoded, encoding_of, text_of
+from callgate.files.text import NotTextError, decoded, encoding_of, text_of
 
 LINES = [f"line {number}\n" for number in range(1, 1001)]
 
@@ -83,7 +83,7 @@ def test_bytes_are_text_that_goes_back_to_the_same_bytes_or_no_text(data: bytes)
     try:
         encoding = encoding_of(data)
         text = decoded(data, encoding)
-    except NotText:
+    except NotTextError:
         return
     assert encoding.mark + encoding.encode(text) == data
     assert text_of(data) == text
@@ -96,7 +96,7 @@ def test_text_with_a_mark_is_read_as_it_was_written(text: str, codec: str) -> No
         return
     try:
         assert text_of(data).encode("utf-8") == data.decode(codec).encode("utf-8")
-    except NotText:
+    except NotTextError:
         pytest.fail(f"{data!r} was not taken for text")
 
 

@@ -13,7 +13,7 @@ import pytest
 from callgate import Executor, FileTools, FunctionCall, Gate, ScriptedModel, UsageError, declare
 from callgate.files import Bounds, weaknesses
 from callgate.files.beneath import opener
-from callgate.files.paths import PathRefused, names_of
+from callgate.files.paths import PathRefusedError, names_of
 from callgate.testing import call, text
 from callgate.types import ToolContext
 
@@ -251,5 +251,5 @@ def test_a_closed_or_forgotten_root_holds_no_descriptor(root: Path, tmp_path: Pa
 @pytest.mark.parametrize("name", ["CON", "nul.txt", "COM1", "ab:c", "dot.", "space ", "what?", "lpt9.log"])
 def test_names_that_windows_reads_otherwise_are_refused_there(name: str) -> None:
     assert names_of(name).names == (name,)
-    with pytest.raises(PathRefused):
+    with pytest.raises(PathRefusedError):
         names_of(f"sub/{name}", windows=True)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate
-from callgate.errors import LimitExceeded, ProtocolError, RequestTimeout
+from callgate.errors import LimitExceededError, ProtocolError, RequestTimeoutError
 from callgate.events import RunEnded, TextDelta
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
@@ -48,7 +48,7 @@ def played(script: list[Any], stream: bool, surface_of: Callable[..., Any], **li
             gate = Gate(GeminiModel(MODEL, client=client), limits=Limits(**limits))
             try:
                 outcome: Any = await ask(gate, stream)
-            except (LimitExceeded, ProtocolError, RequestTimeout) as error:
+            except (LimitExceededError, ProtocolError, RequestTimeoutError) as error:
                 outcome = error
             return outcome, [request.json for request in fake.requests]
 
@@ -74,7 +74,7 @@ def test_an_answer_in_three_requests_is_one_answer(stream: bool, surface_of: Any
 @both
 def test_the_tokens_of_all_requests_are_summed(stream: bool, surface_of: Any) -> None:
     (reply, _), _ = played([piece("a", "b25l"), piece("b", "dHdv", total=20), piece("c", total=30)], stream, surface_of)
-    assert (reply.usage.total_tokens, reply.usage.output_tokens, reply.usage.prompt_tokens) == (60, 9, 51)
+    assert (reply.usage.total_tokens, reply.usage.output_tokens, reply.usage.input_tokens) == (60, 9, 51)
 
 
 @both
@@ -87,7 +87,7 @@ def test_a_request_that_adds_nothing_is_passed_over(stream: bool, surface_of: An
 @both
 def test_an_answer_that_is_never_complete_is_given_up(stream: bool, surface_of: Any) -> None:
     error, bodies = played([piece("more ", "dG9r")] * (HOPS_MAX + 5), stream, surface_of)
-    assert isinstance(error, LimitExceeded)
+    assert isinstance(error, LimitExceededError)
     assert error.partial == "more " * HOPS_MAX
     assert len(bodies) == HOPS_MAX
 
@@ -110,7 +110,7 @@ def test_a_fault_in_a_later_request_is_tried_again_without_losing_what_came_befo
 
 def test_a_later_request_that_fails_for_good_keeps_the_text_so_far(surface_of: Any) -> None:
     error, _ = played([piece("One, ", "b25l"), fault("W25")], True, surface_of, first_byte_s=0.1)
-    assert isinstance(error, RequestTimeout)
+    assert isinstance(error, RequestTimeoutError)
     assert error.partial == "One, "
 
 

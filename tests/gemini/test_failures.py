@@ -13,17 +13,17 @@ import pytest
 
 from callgate.errors import (
     AuthError,
-    ConnectionLost,
-    InvalidRequest,
-    LimitExceeded,
+    ConnectionLostError,
+    InvalidRequestError,
+    LimitExceededError,
     ModelError,
     ProtocolError,
-    RateLimited,
-    RequestTimeout,
-    ServerUnavailable,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
 )
 from callgate.gemini.failures import error_in, failure_of_body
-from callgate.wire.failures import Failure, Sent, StaleConnection, failure_of_exception
+from callgate.wire.failures import Failure, Sent, StaleConnectionError, failure_of_exception
 
 NOW = 1_800_000_000.0
 SENT = Sent(model="gemini-3.8-flash", tools=["git status", "read_file"], size_bytes=12_345)
@@ -51,11 +51,12 @@ def retry_info(delay: Any) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("code", "kind", "retry"),
     [
-        (400, InvalidRequest, False), (401, AuthError, False), (402, RateLimited, False), (403, AuthError, False),
-        (404, InvalidRequest, False), (405, InvalidRequest, False), (408, RequestTimeout, True),
-        (409, InvalidRequest, False), (413, LimitExceeded, False), (429, RateLimited, True), (499, ServerUnavailable, False),
-        (500, ServerUnavailable, True), (501, InvalidRequest, False), (502, ServerUnavailable, True),
-        (503, ServerUnavailable, True), (504, RequestTimeout, True), (529, ServerUnavailable, True),
+        (400, InvalidRequestError, False), (401, AuthError, False), (402, RateLimitedError, False), (403, AuthError, False),
+        (404, InvalidRequestError, False), (405, InvalidRequestError, False), (408, RequestTimeoutError, True),
+        (409, InvalidRequestError, False), (413, LimitExceededError, False), (429, RateLimitedError, True),
+        (499, ServerUnavailableError, False),
+        (500, ServerUnavailableError, True), (501, InvalidRequestError, False), (502, ServerUnavailableError, True),
+        (503, ServerUnavailableError, True), (504, RequestTimeoutError, True), (529, ServerUnavailableError, True),
     ],
 )  # fmt: skip
 def test_every_code_is_one_error_and_is_tried_again_or_not(code: int, kind: type[ModelError], retry: bool) -> None:
@@ -71,13 +72,14 @@ def test_every_code_is_one_error_and_is_tried_again_or_not(code: int, kind: type
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        ({"status": "RESOURCE_EXHAUSTED"}, RateLimited), ({"status": "UNAVAILABLE"}, ServerUnavailable),
-        ({"status": "PERMISSION_DENIED"}, AuthError), ({"status": "NOT_FOUND"}, InvalidRequest),
-        ({"status": "DEADLINE_EXCEEDED"}, RequestTimeout), ({"status": "NEW_WORD"}, ServerUnavailable),
-        ({}, ServerUnavailable),
-        ({"code": "429"}, ServerUnavailable), ({"code": True}, ServerUnavailable), ({"code": 200}, ServerUnavailable),
-        ({"code": 404, "status": "UNAVAILABLE"}, InvalidRequest),
-        ({"status": ["x"], "message": {"a": 1}}, ServerUnavailable),
+        ({"status": "RESOURCE_EXHAUSTED"}, RateLimitedError), ({"status": "UNAVAILABLE"}, ServerUnavailableError),
+        ({"status": "PERMISSION_DENIED"}, AuthError), ({"status": "NOT_FOUND"}, InvalidRequestError),
+        ({"status": "DEADLINE_EXCEEDED"}, RequestTimeoutError), ({"status": "NEW_WORD"}, ServerUnavailableError),
+        ({}, ServerUnavailableError),
+        ({"code": "429"}, ServerUnavailableError), ({"code": True}, ServerUnavailableError),
+        ({"code": 200}, ServerUnavailableError),
+        ({"code": 404, "status": "UNAVAILABLE"}, InvalidRequestError),
+        ({"status": ["x"], "message": {"a": 1}}, ServerUnavailableError),
     ],
 )  # fmt: skip
 def test_an_error_inside_a_stream_is_told_by_its_code_or_word(error: dict[str, Any], kind: type[ModelError]) -> None:
@@ -85,7 +87,7 @@ def test_an_error_inside_a_stream_is_told_by_its_code_or_word(error: dict[str, A
 
 
 def test_the_code_in_the_body_beats_the_status_of_the_response() -> None:
-    assert type(of_body(500, code=429).error) is RateLimited
+    assert type(of_body(500, code=429).error) is RateLimitedError
 
 
 def test_an_object_or_a_sentence_under_error_is_an_error() -> None:
@@ -151,8 +153,8 @@ def test_another_quota_is_named_and_waited_for() -> None:
 
 @pytest.mark.parametrize("details", [None, "x", [None, 1, "x"], [{"violations": "x"}], [{"violations": [1]}]])
 def test_details_that_are_none_are_passed_over(details: Any) -> None:
-    assert type(of_body(429, details=details).error) is RateLimited
-    assert type(of_body(400, details=details).error) is InvalidRequest
+    assert type(of_body(429, details=details).error) is RateLimitedError
+    assert type(of_body(400, details=details).error) is InvalidRequestError
 
 
 # Refusals ----------------------------------------------------------------------------------------------------------------
@@ -170,7 +172,7 @@ def test_a_refused_declaration_names_its_tool_from_field_or_message(place: str) 
     by_field = of_body(400, message="Bad.", details=[{"fieldViolations": [{"field": place, "description": "no"}]}]).error
     by_message = of_body(400, message=f"* {place}: should be non-empty").error
     for error in (by_field, by_message):
-        assert isinstance(error, InvalidRequest)
+        assert isinstance(error, InvalidRequestError)
         assert error.tool == "read_file"
         assert "'read_file'" in str(error)
         assert "[1]" in error.field
@@ -178,7 +180,7 @@ def test_a_refused_declaration_names_its_tool_from_field_or_message(place: str) 
 
 def test_a_place_beyond_the_tools_names_none() -> None:
     error = of_body(400, message="tools[0].function_declarations[7]: bad").error
-    assert isinstance(error, InvalidRequest)
+    assert isinstance(error, InvalidRequestError)
     assert error.tool is None
     assert error.field == "tools[0].function_declarations[7]"
 
@@ -221,18 +223,21 @@ def test_messages_are_bounded_and_without_control_characters() -> None:
 @pytest.mark.parametrize(
     ("error", "kind", "retry"),
     [
-        (httpx2.ConnectError("refused"), ConnectionLost, True), (httpx2.ConnectTimeout("late"), RequestTimeout, True),
-        (httpx2.PoolTimeout(""), RequestTimeout, True), (httpx2.ReadError(""), ConnectionLost, True),
-        (httpx2.WriteError(""), ConnectionLost, True), (httpx2.CloseError(""), ConnectionLost, True),
-        (httpx2.RemoteProtocolError("Server disconnected without sending a response."), ConnectionLost, True),
+        (httpx2.ConnectError("refused"), ConnectionLostError, True),
+        (httpx2.ConnectTimeout("late"), RequestTimeoutError, True),
+        (httpx2.PoolTimeout(""), RequestTimeoutError, True), (httpx2.ReadError(""), ConnectionLostError, True),
+        (httpx2.WriteError(""), ConnectionLostError, True), (httpx2.CloseError(""), ConnectionLostError, True),
+        (httpx2.RemoteProtocolError("Server disconnected without sending a response."), ConnectionLostError, True),
         (httpx2.RemoteProtocolError("illegal chunk header"), ProtocolError, True),
         (httpx2.LocalProtocolError("Illegal header value"), ProtocolError, False),
         (httpx2.DecodingError("incorrect header check"), ProtocolError, False),
         (httpx2.UnsupportedProtocol("ftp"), ProtocolError, False), (httpx2.InvalidURL("no"), ProtocolError, False),
-        (httpx2.ProxyError("407 No"), AuthError, False), (httpx2.ProxyError("502 No"), ConnectionLost, True),
-        (StaleConnection("closed"), ConnectionLost, True), (ssl.SSLError(1, "[SSL] bad record mac"), ConnectionLost, True),
-        (ConnectionResetError("reset"), ConnectionLost, True),
-        (ssl.SSLCertVerificationError("expired"), ConnectionLost, False), (ssl.SSLEOFError("eof"), ConnectionLost, True),
+        (httpx2.ProxyError("407 No"), AuthError, False), (httpx2.ProxyError("502 No"), ConnectionLostError, True),
+        (StaleConnectionError("closed"), ConnectionLostError, True),
+        (ssl.SSLError(1, "[SSL] bad record mac"), ConnectionLostError, True),
+        (ConnectionResetError("reset"), ConnectionLostError, True),
+        (ssl.SSLCertVerificationError("expired"), ConnectionLostError, False),
+        (ssl.SSLEOFError("eof"), ConnectionLostError, True),
         (AuthError("no"), AuthError, False), (ProtocolError("cut", retryable=True), ProtocolError, True),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Exception) else str(value),

@@ -22,9 +22,9 @@ from typing import Any
 import pytest
 
 from callgate import strict_json
-from callgate.content.collect import Answer, Collector
+from callgate.content.collect import Collector, ModelResponse
 from callgate.content.salvage import salvaged_calls
-from callgate.errors import ConversationInvalid, ModelError
+from callgate.errors import ConversationInvalidError, ModelError
 from callgate.gemini import ResponseReader
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
@@ -209,7 +209,7 @@ def mutated(seed: int) -> tuple[bytes, list[bytes]]:
 # --- what must be true ---------------------------------------------------------------------------------------------------
 
 
-def read(pieces: Sequence[bytes]) -> Answer:
+def read(pieces: Sequence[bytes]) -> ModelResponse:
     """An answer from bytes, by everything between the socket and the loop."""
     reader, collector, continuation = ResponseReader(), Collector(), Continuation()
     continuation.begin()
@@ -235,7 +235,7 @@ def outcome(pieces: Sequence[bytes]) -> str:
     talk.add_user("Hello.")
     try:
         talk.add_model(answer.content)
-    except ConversationInvalid:
+    except ConversationInvalidError:
         return "nothing said"
     if talk.open_calls:
         talk.add_responses([])

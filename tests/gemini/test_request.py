@@ -16,7 +16,7 @@ from pydantic import BaseModel
 from callgate import strict_json
 from callgate.declaration import BUILT_IN, declare, split_built_in
 from callgate.definitions.function import function_tool
-from callgate.errors import ToolError, ToolNotDeclarable, UsageError
+from callgate.errors import ToolError, ToolNotDeclarableError, UsageError
 from callgate.gemini.request import BodyBuilder, generation_of
 from callgate.gemini.surface import Surface
 from callgate.history.conversation import Conversation
@@ -458,7 +458,7 @@ def test_a_built_in_tool_given_twice_is_refused() -> None:
 def test_objects_that_are_no_built_in_tools_are_left_to_the_executor() -> None:
     other = {"name": "f", "description": "A tool in some format.", "parameters": {}}
     assert split_built_in([other, {}, {"functionDeclarations": []}]) == ([other, {}, {"functionDeclarations": []}], [])
-    with pytest.raises(ToolNotDeclarable):
+    with pytest.raises(ToolNotDeclarableError):
         Gate(GeminiModel(MODEL, api_key="k"), tools=[other])
 
 

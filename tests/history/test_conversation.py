@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from callgate import strict_json
 from callgate.content.read import SKIP_SIGNATURE, has_data
-from callgate.errors import CallgateError, ConversationInvalid, UsageError
+from callgate.errors import CallgateError, ConversationInvalidError, UsageError
 from callgate.history import encoded as written
 from callgate.history.conversation import CANCELLED, Conversation
 from callgate.history.repair import INTERRUPTED, is_user_turn, repaired, validate
@@ -415,7 +415,7 @@ def test_a_call_without_a_response_is_answered_as_interrupted() -> None:
 )
 def test_a_model_content_that_cannot_stand_is_refused(before: list[Any], content: Any, match: str) -> None:
     talk = Conversation(before)
-    with pytest.raises(ConversationInvalid, match=match) as caught:
+    with pytest.raises(ConversationInvalidError, match=match) as caught:
         talk.add_model(content)
     assert talk.contents == before
     assert caught.value.problems
@@ -444,14 +444,14 @@ def test_what_json_cannot_say_in_a_model_content_is_replaced() -> None:
 )
 def test_responses_that_answer_no_open_call_are_refused(responses: list[Any]) -> None:
     talk = Conversation([HI, model(call())])
-    with pytest.raises(ConversationInvalid):
+    with pytest.raises(ConversationInvalidError):
         talk.add_responses(responses)
     assert len(talk) == 2
     assert talk.open_calls
 
 
 def test_responses_without_any_call_are_refused() -> None:
-    with pytest.raises(ConversationInvalid, match="follow no function call"):
+    with pytest.raises(ConversationInvalidError, match="follow no function call"):
         Conversation([HI]).add_responses([])
 
 
@@ -683,7 +683,7 @@ def test_a_loop_that_is_driven_by_hand_may_pass_snake_case_and_objects_of_the_sd
     assert talk.open_calls == [{"name": "f", "id": "1"}]
     talk.add_responses([{"function_response": {"name": "f", "id": "1", "response": {"result": 1}}}])
     assert talk.open_calls == []
-    with pytest.raises(ConversationInvalid, match="not a function response"):
+    with pytest.raises(ConversationInvalidError, match="not a function response"):
         Conversation(talk.contents[:2]).add_responses(["text"])  # type: ignore[list-item]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from callgate import strict_json
 from callgate.content.response import SHORTENED_CHARS_MIN, shortened_response
-from callgate.errors import ConversationInvalid
+from callgate.errors import ConversationInvalidError
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
 from callgate.history.shorten import SUMMARY, Shortening, is_summary
@@ -132,7 +132,7 @@ def test_pairs_in_the_middle_give_way_to_a_summary() -> None:
 def test_what_belongs_together_is_not_torn_apart(dropped: int, start: int) -> None:
     talk = agent(3)
     before = talk.contents
-    with pytest.raises(ConversationInvalid, match="cannot be dropped"):
+    with pytest.raises(ConversationInvalidError, match="cannot be dropped"):
         talk.shorten(dropped, start=start)
     assert talk.contents == before
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Limits, Policy, Price, ScriptedModel, UsageError
-from callgate.errors import ModelError, ServerUnavailable
+from callgate.errors import ModelError, ServerUnavailableError
 from callgate.events import Notice
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
@@ -66,7 +66,7 @@ def test_a_session_budget_counts_all_runs_and_refuses_the_next_one_without_askin
 
 def test_the_cost_of_a_run_is_told_where_prices_are_known() -> None:
     price = Price(input=2.0, output=10.0, cached=0.5)
-    usage = Usage(prompt_tokens=1_000, cached_tokens=400, output_tokens=50, thought_tokens=50, tool_tokens=100)
+    usage = Usage(input_tokens=1_000, cached_tokens=400, output_tokens=50, thought_tokens=50, tool_tokens=100)
     assert price.of(usage) == pytest.approx((700 * 2.0 + 400 * 0.5 + 100 * 10.0) / 1_000_000)
     known = Gate(ScriptedModel([counted(text("Hi."))]), prices={"scripted": Price(input=1.0, output=1.0)})
     assert asyncio.run(known.run("Hi.")).cost == pytest.approx(110 / 1_000_000)
@@ -113,7 +113,7 @@ def test_400_turns_stay_under_their_budget_and_every_request_is_valid(compaction
 def test_a_summary_that_fails_costs_the_oldest_turns_and_not_the_run() -> None:
     def fail(request: Any) -> Any:
         if "Sum up" in str(request.contents[-1]):
-            return ServerUnavailable("503")
+            return ServerUnavailableError("503")
         return "Fine. " * 60
 
     gate = Gate(ScriptedModel([fail], repeat_last=True), limits=Limits(context_tokens=200))
@@ -219,7 +219,7 @@ def test_everything_before_the_last_turn_is_summed_up_when_somebody_asks_for_it(
 
 
 def test_where_there_is_no_summary_to_be_had_nothing_is_left_out() -> None:
-    for failing in (ServerUnavailable("no"), text(" ")):
+    for failing in (ServerUnavailableError("no"), text(" ")):
         model = ScriptedModel([text("One."), text("Two."), failing, text("Three.")])
         gate = Gate(model)
         for said in ("1", "2"):
@@ -251,6 +251,6 @@ def test_another_policy_holds_from_the_next_run_on_and_the_rest_is_shared() -> N
     model = ScriptedModel([call("look", city="x"), text("No."), call("look", city="x"), text("Yes.")])
     strict = Gate(model, [look], policy=Policy(default="deny"))
     assert [record.state for record in asyncio.run(strict.run("1", session="s")).calls] == ["denied"]
-    free = strict.using(policy=Policy(default="allow"))
+    free = strict.with_options(policy=Policy(default="allow"))
     assert (free.model.name, free.mode, strict.policy.default, free.policy.default) == ("scripted", "auto", "deny", "allow")
     assert [record.state for record in asyncio.run(free.run("2", session="s")).calls] == ["finished"]

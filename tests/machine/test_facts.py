@@ -37,7 +37,7 @@ results = st.builds(
     error=st.none() | text, notes=texts, media=st.lists(objects, max_size=2).map(tuple),
     duration_s=st.floats(0, 1e6),
 )  # fmt: skip
-usages = st.builds(Usage, prompt_tokens=st.integers(0), total_tokens=st.integers(0))
+usages = st.builds(Usage, input_tokens=st.integers(0), total_tokens=st.integers(0))
 decisions = st.builds(Decision, verdict=st.sampled_from(["allow", "ask", "deny"]), reason=text, by=text, rule=text)
 rules = st.builds(
     SessionRule, id=text, tool=text, server=st.none() | text, digest=text, raised_by=text, paths=texts,

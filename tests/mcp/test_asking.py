@@ -153,7 +153,7 @@ def test_the_person_of_a_gate_is_asked_by_all_its_servers_that_have_none_of_thei
     async def story() -> Reply:
         async with gate, asyncio.timeout(60):
             await gate.tools.start_tools(gate)  # As a service does, before anybody asks.
-            return await gate.using(mode="native").run("Go.")
+            return await gate.with_options(mode="native").run("Go.")
 
     reply = asyncio.run(story())
     told = [record.result.value for record in reply.calls if record.result]

@@ -15,7 +15,7 @@ from typing import Any, Literal
 import pytest
 from mcp_types import ElicitResult, ToolListChangedNotification
 
-from callgate import FileTools, Limits, Media, Policy, ToolContext, ToolError, ToolNotDeclarable, tool
+from callgate import FileTools, Limits, Media, Policy, ToolContext, ToolError, ToolNotDeclarableError, tool
 from callgate.calls import dispatcher as desks
 from callgate.mcp import outgoing, serve
 from callgate.mcp.serve import ToolServer
@@ -148,7 +148,7 @@ def test_a_page_that_is_not_there_is_an_error():
 
 
 def test_two_tools_of_one_name_are_refused_when_the_server_is_made():
-    with pytest.raises(ToolNotDeclarable, match="registered already"):
+    with pytest.raises(ToolNotDeclarableError, match="registered already"):
         ToolServer.of([add, add])
 
 

@@ -150,7 +150,7 @@ def test_two_gates_on_two_event_loops_share_one_server():
     first = ScriptedModel([call("where"), "a"])
     with Gate(first, [server("where")], policy=ALLOW) as gate:
         one = gate.run_sync("Go.")
-        with gate.using(ScriptedModel([call("where"), "b"])) as other:
+        with gate.with_options(ScriptedModel([call("where"), "b"])) as other:
             two = other.run_sync("Go.")
         assert one.calls[0].result.value == two.calls[0].result.value
         assert is_alive(json.loads(one.calls[0].result.value)[0])

@@ -10,13 +10,13 @@ import pytest
 from callgate import Gate, ScriptedModel, tool
 from callgate.errors import (
     AuthError,
-    Blocked,
-    ConnectionLost,
-    InvalidRequest,
+    BlockedError,
+    ConnectionLostError,
+    InvalidRequestError,
     ModelError,
-    RateLimited,
-    RequestTimeout,
-    ServerUnavailable,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
     UsageError,
 )
 from callgate.events import Notice, RunEnded, TextDelta
@@ -27,8 +27,13 @@ from callgate.models.choice import open_model
 from callgate.models.prompted import PromptedModel
 from callgate.testing import call
 
-AWAY = [RateLimited("slow down"), ServerUnavailable("503"), ConnectionLost("no route"), RequestTimeout("too slow")]
-REFUSED = [AuthError("wrong key"), InvalidRequest("bad field"), Blocked("no", reason="SAFETY")]
+AWAY = [
+    RateLimitedError("slow down"),
+    ServerUnavailableError("503"),
+    ConnectionLostError("no route"),
+    RequestTimeoutError("too slow"),
+]
+REFUSED = [AuthError("wrong key"), InvalidRequestError("bad field"), BlockedError("no", reason="SAFETY")]
 
 
 class Clock:
@@ -72,8 +77,8 @@ def test_a_model_that_refuses_is_not_replaced(error: ModelError) -> None:
 
 
 def test_when_none_is_there_the_last_error_is_raised() -> None:
-    gate = Gate([named("first", ServerUnavailable("one")), named("second", ConnectionLost("two"))])
-    with pytest.raises(ConnectionLost, match="two"):
+    gate = Gate([named("first", ServerUnavailableError("one")), named("second", ConnectionLostError("two"))])
+    with pytest.raises(ConnectionLostError, match="two"):
         asyncio.run(gate.run("Hi."))
 
 
@@ -83,10 +88,10 @@ def test_an_answer_that_breaks_off_is_not_glued_to_another_models() -> None:
 
         async def generate(self, request: Any) -> Any:
             yield {"candidates": [{"content": {"role": "model", "parts": [{"text": "Half of"}]}}]}
-            raise ConnectionLost("gone")
+            raise ConnectionLostError("gone")
 
     gate = Gate([Breaking(), named("second", "Whole.")])
-    with pytest.raises(ConnectionLost) as caught:
+    with pytest.raises(ConnectionLostError) as caught:
         asyncio.run(gate.run("Hi."))
     assert caught.value.partial == "Half of"
     reply = asyncio.run(gate.run("Again."))
@@ -95,7 +100,7 @@ def test_an_answer_that_breaks_off_is_not_glued_to_another_models() -> None:
 
 def test_a_model_that_was_away_is_asked_first_again_after_a_while() -> None:
     clock = Clock()
-    first, second = named("first", ServerUnavailable("503"), "Back."), named("second", "Here.")
+    first, second = named("first", ServerUnavailableError("503"), "Back."), named("second", "Here.")
     gate = Gate(ModelChain([first, second], clock=clock))
     answers = [asyncio.run(gate.run("Hi.")).model]
     answers.append(asyncio.run(gate.run("Hi.")).model)
@@ -106,7 +111,7 @@ def test_a_model_that_was_away_is_asked_first_again_after_a_while() -> None:
 
 
 def test_the_second_model_goes_on_with_the_calls_of_the_first() -> None:
-    first = named("first", call("add", a=1, b=2, signature="c2lnbmF0dXJl"), ServerUnavailable("503"))
+    first = named("first", call("add", a=1, b=2, signature="c2lnbmF0dXJl"), ServerUnavailableError("503"))
     second = named("second", "Three.")
     events = asyncio.run(events_of(Gate([first, second], tools=[add]), "1 + 2?"))
     assert "".join(event.text for event in events if isinstance(event, TextDelta)) == "Three."
@@ -120,7 +125,7 @@ def test_an_empty_list_of_models_is_refused() -> None:
 
 
 def test_a_chain_that_is_told_of_tools_by_prompt_says_who_of_it_has_answered() -> None:
-    first = named("first", ServerUnavailable("503"))
+    first = named("first", ServerUnavailableError("503"))
     second = named("second", 'TOOL_CALL: add({"a": 1, "b": 2})', "Three.")
     reply = asyncio.run(Gate(PromptedModel(ModelChain([first, second])), [add], mode="native").run("1 + 2?"))
     assert (reply.text, reply.model) == ("Three.", "second")

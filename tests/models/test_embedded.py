@@ -25,7 +25,7 @@ from callgate.embedded import engine as engines
 from callgate.embedded.grammar import grammar_of
 from callgate.embedded.states import States
 from callgate.embedded.weights import find_base, find_files
-from callgate.errors import InvalidRequest, LimitExceeded, UsageError
+from callgate.errors import InvalidRequestError, LimitExceededError, UsageError
 from callgate.events import Notice, TextDelta, UsageReported
 from callgate.models.embedded import EmbeddedModel
 from callgate.request import ModelRequest
@@ -93,7 +93,7 @@ def test_one_call_is_made_and_the_answer_comes_from_its_result(model: EmbeddedMo
     assert "app.py" in reply.text
     assert "lib.py" in reply.text
     assert reply.ok
-    assert reply.usage.prompt_tokens > reply.usage.output_tokens > 0
+    assert reply.usage.input_tokens > reply.usage.output_tokens > 0
 
 
 @pytest.mark.slow
@@ -232,7 +232,9 @@ def test_an_old_turn_that_does_not_fit_is_left_out_with_a_notice(model: Embedded
 
 @pytest.mark.slow
 def test_a_prompt_longer_than_the_context_is_a_sentence(model: EmbeddedModel) -> None:
-    with pytest.raises(LimitExceeded, match=r"too long for callgate-tools-135m: the newest message, .* has room for \d+"):
+    with pytest.raises(
+        LimitExceededError, match=r"too long for callgate-tools-135m: the newest message, .* has room for \d+"
+    ):
         answer(model, request("word " * 6_000))
 
 
@@ -285,7 +287,7 @@ def test_a_request_that_llama_cpp_refuses_is_a_sentence(model: EmbeddedModel) ->
         async for _ in model.engine.stream("/v1/completions", {"prompt": "x", "grammar": "root ::= (", "stream": True}):
             pass
 
-    with pytest.raises(InvalidRequest, match=r"llama\.cpp refused the request"):
+    with pytest.raises(InvalidRequestError, match=r"llama\.cpp refused the request"):
         asyncio.run(ask())
 
 
@@ -444,7 +446,7 @@ def test_a_prepared_gate_has_read_the_tools_before_the_first_question(model: Emb
             return [event.usage async for event in gate.stream("Hello!") if isinstance(event, UsageReported)]
 
     (usage,) = asyncio.run(usages())
-    assert usage.prompt_tokens - usage.cached_tokens < 30
+    assert usage.input_tokens - usage.cached_tokens < 30
     assert usage.cached_tokens > 200
 
 

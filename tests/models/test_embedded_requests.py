@@ -13,7 +13,7 @@ from callgate import Conversation, ToolDefinition
 from callgate.declaration import declare
 from callgate.embedded.gguf import GgufHead
 from callgate.embedded.weights import Files
-from callgate.errors import LimitExceeded
+from callgate.errors import LimitExceededError
 from callgate.events import Notice
 from callgate.models import embedded as models
 from callgate.models.embedded import EmbeddedModel
@@ -191,7 +191,7 @@ def test_what_does_not_fit_is_left_out_with_a_notice_or_refused(use: Any) -> Non
     assert [notice.message for notice in notices] == [
         "The first 2 messages were left out: the model has room for 4096 tokens."
     ]
-    with pytest.raises(LimitExceeded, match="too long for callgate-tools-135m"):
+    with pytest.raises(LimitExceededError, match="too long for callgate-tools-135m"):
         items(use(engine), request("word " * 5_000))
 
 

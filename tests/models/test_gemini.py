@@ -11,7 +11,7 @@ import httpx2
 import pytest
 
 from callgate import Gate, Limits, tool
-from callgate.errors import AuthError, InvalidRequest, RequestTimeout, ServerUnavailable, UsageError
+from callgate.errors import AuthError, InvalidRequestError, RequestTimeoutError, ServerUnavailableError, UsageError
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
@@ -94,7 +94,7 @@ def test_a_model_takes_a_surface_and_limits_of_its_own() -> None:
     async def story() -> None:
         async with FakeGemini([fault("W25")]) as fake:
             model = GeminiModel(MODEL, surface=surface_of(fake), limits=Limits(first_byte_s=0.05))
-            with pytest.raises(RequestTimeout):
+            with pytest.raises(RequestTimeoutError):
                 await Gate(model).run("Hi.")
 
     run(story)
@@ -273,7 +273,7 @@ def test_a_refused_token_is_fetched_anew_once(good: str) -> None:
     asyncio.run(story())
 
 
-@pytest.mark.parametrize(("status", "kind"), [(400, InvalidRequest), (200, ServerUnavailable)])
+@pytest.mark.parametrize(("status", "kind"), [(400, InvalidRequestError), (200, ServerUnavailableError)])
 def test_an_error_of_a_gateway_that_is_a_sentence_is_told(status: int, kind: type[Exception]) -> None:
     async def story() -> None:
         answer = httpx2.Response(status, content=b'{"error": "no such route"}')

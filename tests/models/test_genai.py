@@ -11,7 +11,14 @@ from google import genai
 from google.genai import types
 
 from callgate import Gate, Limits, UsageError, tool
-from callgate.errors import AuthError, ConnectionLost, ModelError, RateLimited, RequestTimeout, ServerUnavailable
+from callgate.errors import (
+    AuthError,
+    ConnectionLostError,
+    ModelError,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+)
 from callgate.models.gemini import GeminiModel
 from callgate.models.genai import GenaiModel
 from callgate.testing.fake_gemini import FakeGemini, call, fault, text
@@ -61,7 +68,8 @@ def test_a_gate_speaks_through_the_clients_own_connection_with_the_bodies_of_our
 
 
 @pytest.mark.parametrize(
-    ("name", "kind"), [("daily_quota", RateLimited), ("not_allowed", AuthError), ("internal_error", ServerUnavailable)]
+    ("name", "kind"),
+    [("daily_quota", RateLimitedError), ("not_allowed", AuthError), ("internal_error", ServerUnavailableError)],
 )
 @pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 def test_what_goes_wrong_has_the_words_of_callgate(name: str, kind: type[Exception], stream: bool):
@@ -80,7 +88,7 @@ def test_what_goes_wrong_has_the_words_of_callgate(name: str, kind: type[Excepti
 def test_a_server_that_is_not_there_and_one_that_says_nothing_are_typed_errors():
     async def nowhere() -> None:
         client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url="http://127.0.0.1:9"))
-        with pytest.raises(ConnectionLost):
+        with pytest.raises(ConnectionLostError):
             await Gate(GenaiModel(client, MODEL)).run("Go.")
         await client.aio.aclose()
 
@@ -91,7 +99,7 @@ def test_a_server_that_is_not_there_and_one_that_says_nothing_are_typed_errors()
         client = genai.Client(api_key="k")
         client._api_client.async_request_streamed = never  # type: ignore[method-assign]
         gate = Gate(GenaiModel(client, MODEL, limits=Limits(total_s=0.05)))
-        with pytest.raises(RequestTimeout, match=r"0\.05 s"):
+        with pytest.raises(RequestTimeoutError, match=r"0\.05 s"):
             _ = [event async for event in gate.stream("Go.")]
 
     asyncio.run(asyncio.wait_for(nowhere(), 60))

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, ScriptedModel, UsageError, tool
-from callgate.errors import ToolsUnsupported
+from callgate.errors import ToolsUnsupportedError
 from callgate.events import Notice
 from callgate.history.conversation import Conversation
 from callgate.models import ModelRequest, answering
@@ -50,7 +50,7 @@ def test_a_model_without_tools_is_told_of_them_in_its_prompt() -> None:
 
 
 def test_a_model_that_refuses_tools_is_asked_again_by_prompt_once_and_for_all() -> None:
-    refusal = ToolsUnsupported("tools are not supported")
+    refusal = ToolsUnsupportedError("tools are not supported")
     model = ScriptedModel([refusal, 'TOOL_CALL: add({"a": 1, "b": 2})', "Three.", "Hello."])
     gate = Gate(model, [add])
 
@@ -74,7 +74,7 @@ def test_a_refusal_behind_the_beginning_of_an_answer_is_told_and_not_answered_by
         async def generate(self, request: ModelRequest) -> AsyncIterator[Any]:
             yield waiting
             yield said
-            raise ToolsUnsupported("tools are not supported")
+            raise ToolsUnsupportedError("tools are not supported")
 
     heard: list[Any] = []
 
@@ -83,7 +83,7 @@ def test_a_refusal_behind_the_beginning_of_an_answer_is_told_and_not_answered_by
             async for item in items:
                 heard.append(item)  # noqa: PERF401 (what came before the error counts, too)
 
-    with pytest.raises(ToolsUnsupported):
+    with pytest.raises(ToolsUnsupportedError):
         asyncio.run(story())
     assert heard == [waiting, said]
 
@@ -119,7 +119,7 @@ def test_a_gate_goes_on_with_another_model_and_mode() -> None:
 
     async def story() -> Any:
         await gate.run("1 + 2?", session="s")
-        return await gate.using(second, mode="prompted").run("3 + 4?", session="s")
+        return await gate.with_options(second, mode="prompted").run("3 + 4?", session="s")
 
     reply = asyncio.run(story())
     assert (reply.text, reply.model) == ("Seven.", "second")
@@ -129,4 +129,4 @@ def test_a_gate_goes_on_with_another_model_and_mode() -> None:
     assert "TOOL_CALL: add(" in told
     assert "c2ln" not in told
     assert "c2ln" in str(reply.contents)
-    assert gate.using(mode="native")._mode == "native"  # pyright: ignore[reportPrivateUsage]
+    assert gate.with_options(mode="native")._mode == "native"  # pyright: ignore[reportPrivateUsage]

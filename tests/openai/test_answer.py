@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.content.collect import Answer as Collected
 from callgate.content.collect import Collector
-from callgate.errors import LimitExceeded, ModelError, ProtocolError
+from callgate.content.collect import ModelResponse as Collected
+from callgate.errors import LimitExceededError, ModelError, ProtocolError
 from callgate.gemini import ResponseReader
 from callgate.openai import answer as answer_module
 from callgate.openai.answer import AnswerReader, finish_reason_of, says_something
@@ -87,7 +87,7 @@ def test_every_hand_gives_the_same_answer(style: Style, stream: bool) -> None:
     assert found.content["parts"][0] == {"text": "Two sums.", "thought": True}
     ids = [call.wire_id for call in found.calls]
     assert len({*ids}) == 3 if style.ids else ids == [None] * 3
-    assert found.usage.prompt_tokens == 7
+    assert found.usage.input_tokens == 7
     assert found.usage.thought_tokens == 3
     assert found.usage.total_tokens == 7 + found.usage.output_tokens + 3
 
@@ -199,7 +199,7 @@ def test_a_server_cannot_make_names_and_keys_endless(monkeypatch: pytest.MonkeyP
     with pytest.raises(ProtocolError, match="name of a call"):
         collected([delta(piece("x" * 600, index=0)), delta(piece("y" * 600, index=0)), END])
     monkeypatch.setattr(answer_module, "KEYS_MAX", 2)
-    with pytest.raises(LimitExceeded, match="more than 2 keys"):
+    with pytest.raises(LimitExceededError, match="more than 2 keys"):
         collected([delta(piece("add", '{"a":1,"b":2,"c":3}', index=0)), END])
 
 
@@ -271,11 +271,11 @@ def test_only_text_says_something_before_the_end() -> None:
     [
         ({"prompt_tokens": 9, "completion_tokens": 5, "total_tokens": 14, "prompt_tokens_details": {"cached_tokens": 4},
           "completion_tokens_details": {"reasoning_tokens": 2}},
-         Usage(prompt_tokens=9, cached_tokens=4, output_tokens=3, thought_tokens=2, total_tokens=14)),
-        ({"prompt_tokens": 1, "completion_tokens": 2}, Usage(prompt_tokens=1, output_tokens=2, total_tokens=3)),
+         Usage(input_tokens=9, cached_tokens=4, output_tokens=3, thought_tokens=2, total_tokens=14)),
+        ({"prompt_tokens": 1, "completion_tokens": 2}, Usage(input_tokens=1, output_tokens=2, total_tokens=3)),
         ({"prompt_tokens": None, "completion_tokens": True, "total_tokens": -1}, Usage()),
         ({"prompt_tokens": 1, "completion_tokens": 1, "completion_tokens_details": {"reasoning_tokens": 9}},
-         Usage(prompt_tokens=1, thought_tokens=1, total_tokens=2)),
+         Usage(input_tokens=1, thought_tokens=1, total_tokens=2)),
         (None, Usage()),
     ],
 )  # fmt: skip

@@ -8,14 +8,14 @@ import pytest
 
 from callgate.errors import (
     AuthError,
-    Blocked,
-    InvalidRequest,
-    LimitExceeded,
+    BlockedError,
+    InvalidRequestError,
+    LimitExceededError,
     ModelError,
-    RateLimited,
-    RequestTimeout,
-    ServerUnavailable,
-    ToolsUnsupported,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+    ToolsUnsupportedError,
 )
 from callgate.openai.failures import error_in, failure_of_body
 from callgate.openai.quirks import QUIRKS
@@ -34,32 +34,33 @@ ROWS: list[tuple[int, dict[str, Any], str, type[ModelError], str]] = [
     (401, {"message": "Unauthorized"}, "vllm", AuthError, "pass the key of this server as api_key="),
     (403, {"message": "Country, region, or territory not supported", "code": "unsupported_country_region_territory"},
      "openai", AuthError, "not served in this region"),
-    (404, {"message": "The model `m1` does not exist", "code": "model_not_found"}, "openai", InvalidRequest,
+    (404, {"message": "The model `m1` does not exist", "code": "model_not_found"}, "openai", InvalidRequestError,
      "there is no model 'm1' at OpenAI"),
-    (404, {"message": 'model "m1" not found, try pulling it first'}, "ollama", InvalidRequest, "`ollama pull m1`"),
-    (404, {"message": "The model `m1` does not exist."}, "vllm", InvalidRequest, "--served-model-name"),
-    (404, {"message": "404 page not found"}, "generic", InvalidRequest, "ends with /v1"),
+    (404, {"message": 'model "m1" not found, try pulling it first'}, "ollama", InvalidRequestError, "`ollama pull m1`"),
+    (404, {"message": "The model `m1` does not exist."}, "vllm", InvalidRequestError, "--served-model-name"),
+    (404, {"message": "404 page not found"}, "generic", InvalidRequestError, "ends with /v1"),
     (400, {"message": "This model's maximum context length is 8192 tokens", "code": "context_length_exceeded"}, "openai",
-     LimitExceeded, "1,234 bytes is too large for 'm1'"),
+     LimitExceededError, "1,234 bytes is too large for 'm1'"),
     (400, {"message": "request (15030 tokens) exceeds the available context size", "type": "exceed_context_size_error"},
-     "llama.cpp", LimitExceeded, "too large"),
-    (413, {"message": "Payload Too Large"}, "generic", LimitExceeded, "too large"),
-    (429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}, "openai", RateLimited,
+     "llama.cpp", LimitExceededError, "too large"),
+    (413, {"message": "Payload Too Large"}, "generic", LimitExceededError, "too large"),
+    (429, {"message": "You exceeded your current quota", "code": "insufficient_quota"}, "openai", RateLimitedError,
      "the credit is used up"),
-    (402, {"message": "Insufficient Balance"}, "generic", RateLimited, "the credit is used up"),
-    (400, {"message": "registry.ollama.ai/library/m1 does not support tools"}, "ollama", ToolsUnsupported,
+    (402, {"message": "Insufficient Balance"}, "generic", RateLimitedError, "the credit is used up"),
+    (400, {"message": "registry.ollama.ai/library/m1 does not support tools"}, "ollama", ToolsUnsupportedError,
      "use mode='prompted'"),
-    (500, {"message": "tools param requires --jinja flag", "type": "server_error"}, "llama.cpp", ToolsUnsupported,
+    (500, {"message": "tools param requires --jinja flag", "type": "server_error"}, "llama.cpp", ToolsUnsupportedError,
      "cannot be given tools by llama.cpp"),
     (400, {"message": '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'}, "vllm",
-     ToolsUnsupported, "by vLLM"),
-    (500, {"message": "Unsupported param: tools"}, "llama.cpp", ToolsUnsupported, "mode='prompted'"),
-    (500, {"message": "image input is not supported - hint: mmproj"}, "llama.cpp", InvalidRequest, "refused the request"),
-    (500, {"message": "Cannot use tools with stream"}, "llama.cpp", InvalidRequest, "refused the request"),
-    (400, {"message": "filtered", "code": "content_filter"}, "generic", Blocked, "the prompt was blocked"),
-    (400, {"message": "Invalid schema for function 'own_add': bad"}, "openai", InvalidRequest, "the tool 'own add'"),
-    (400, {"message": "bad", "param": "tools[0].function.parameters"}, "openai", InvalidRequest, "the tool 'own add'"),
-    (501, {"message": "Not Implemented"}, "generic", InvalidRequest, "refused the request"),
+     ToolsUnsupportedError, "by vLLM"),
+    (500, {"message": "Unsupported param: tools"}, "llama.cpp", ToolsUnsupportedError, "mode='prompted'"),
+    (500, {"message": "image input is not supported - hint: mmproj"}, "llama.cpp", InvalidRequestError,
+    "refused the request"),
+    (500, {"message": "Cannot use tools with stream"}, "llama.cpp", InvalidRequestError, "refused the request"),
+    (400, {"message": "filtered", "code": "content_filter"}, "generic", BlockedError, "the prompt was blocked"),
+    (400, {"message": "Invalid schema for function 'own_add': bad"}, "openai", InvalidRequestError, "the tool 'own add'"),
+    (400, {"message": "bad", "param": "tools[0].function.parameters"}, "openai", InvalidRequestError, "the tool 'own add'"),
+    (501, {"message": "Not Implemented"}, "generic", InvalidRequestError, "refused the request"),
 ]  # fmt: skip
 
 
@@ -76,11 +77,11 @@ def test_a_refusal_has_a_type_and_says_what_to_do(
 @pytest.mark.parametrize(
     ("status", "kind"),
     [
-        (408, RequestTimeout),
-        (500, ServerUnavailable),
-        (502, ServerUnavailable),
-        (503, ServerUnavailable),
-        (504, RequestTimeout),
+        (408, RequestTimeoutError),
+        (500, ServerUnavailableError),
+        (502, ServerUnavailableError),
+        (503, ServerUnavailableError),
+        (504, RequestTimeoutError),
     ],
 )
 def test_trouble_of_the_server_is_tried_again(status: int, kind: type[ModelError]) -> None:
@@ -100,19 +101,19 @@ def test_trouble_of_the_server_is_tried_again(status: int, kind: type[ModelError
 def test_too_many_requests_wait_as_long_as_the_server_asks(headers: dict[str, str], wait_s: float | None) -> None:
     found = failure(429, message="Rate limit reached", headers=headers)
     assert (found.retry, found.wait_s, found.is_pressure) == (True, wait_s, True)
-    assert isinstance(found.error, RateLimited)
+    assert isinstance(found.error, RateLimitedError)
     assert found.error.retry_after == wait_s
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        ({"type": "server_error", "message": "x"}, ServerUnavailable),
-        ({"type": "rate_limit_error", "message": "x"}, RateLimited),
-        ({"type": "invalid_request_error", "message": "x"}, InvalidRequest),
+        ({"type": "server_error", "message": "x"}, ServerUnavailableError),
+        ({"type": "rate_limit_error", "message": "x"}, RateLimitedError),
+        ({"type": "invalid_request_error", "message": "x"}, InvalidRequestError),
         ({"code": 401, "message": "x"}, AuthError),
-        ({"code": "503", "message": "x"}, ServerUnavailable),
-        ({"message": "x"}, ServerUnavailable),
+        ({"code": "503", "message": "x"}, ServerUnavailableError),
+        ({"message": "x"}, ServerUnavailableError),
     ],
 )
 def test_an_error_inside_a_stream_is_told_by_its_own_words(error: dict[str, Any], kind: type[ModelError]) -> None:
@@ -122,7 +123,7 @@ def test_an_error_inside_a_stream_is_told_by_its_own_words(error: dict[str, Any]
 def test_a_request_without_tools_is_never_said_to_lack_them() -> None:
     plain = Sent(model="m1", tools=[], size_bytes=1)
     found = failure_of_body(400, {"message": "it does not support tools"}, {}, now=NOW, sent=plain, quirks=QUIRKS["generic"])
-    assert type(found.error) is InvalidRequest
+    assert type(found.error) is InvalidRequestError
 
 
 @pytest.mark.parametrize(

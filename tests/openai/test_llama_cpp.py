@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Limits, OpenAIModel, tool
-from callgate.errors import LimitExceeded, ToolsUnsupported
+from callgate.errors import LimitExceededError, ToolsUnsupportedError
 from callgate.events import RunEnded, TextDelta
 
 pytestmark = pytest.mark.slow
@@ -118,7 +118,7 @@ def test_a_whole_answer_has_text_tokens_and_an_end(url: str) -> None:
     assert reply.text
     assert reply.finish_reason in ("STOP", "MAX_TOKENS")
     assert 0 < reply.usage.output_tokens <= 8
-    assert reply.usage.prompt_tokens > 8
+    assert reply.usage.input_tokens > 8
     assert model.server == "llama.cpp"
 
 
@@ -183,7 +183,7 @@ def test_a_call_that_a_real_model_makes_is_run(tools_url: str, stream: bool) -> 
 
 def test_a_template_without_tools_is_found_out_before_they_are_dropped(url: str) -> None:
     model = OpenAIModel("smollm2", base_url=url, env={})
-    with pytest.raises(ToolsUnsupported, match=r"has no tools, as llama\.cpp told"):
+    with pytest.raises(ToolsUnsupportedError, match=r"has no tools, as llama\.cpp told"):
         asked(model, Gate(model, tools=[add], mode="native").run("What is 1 + 2?"))
     assert model.supports_tools is False
 
@@ -192,12 +192,12 @@ def test_a_server_without_jinja_refuses_tools_and_that_is_understood(plain_url: 
     """The refusal itself, for a server that is not on this machine and so is not asked first."""
     model = OpenAIModel("smollm2", base_url=plain_url, env={})
     model._has_asked = True
-    with pytest.raises(ToolsUnsupported, match="tools param requires --jinja"):
+    with pytest.raises(ToolsUnsupportedError, match="tools param requires --jinja"):
         asked(model, Gate(model, tools=[add], mode="native").run("What is 1 + 2?"))
     assert model.supports_tools is False
 
 
 def test_a_conversation_that_is_too_long_is_said_to_be(url: str) -> None:
     model = OpenAIModel("smollm2", base_url=url, env={})
-    with pytest.raises(LimitExceeded, match="too large for 'smollm2'"):
+    with pytest.raises(LimitExceededError, match="too large for 'smollm2'"):
         asked(model, Gate(model).run("word " * 3_000))

@@ -17,16 +17,16 @@ import pytest
 from callgate import Gate, GeminiModel, Limits, OpenAIModel, tool
 from callgate.errors import (
     AuthError,
-    Blocked,
-    ConnectionLost,
-    InvalidRequest,
-    LimitExceeded,
+    BlockedError,
+    ConnectionLostError,
+    InvalidRequestError,
+    LimitExceededError,
     ModelError,
     ProtocolError,
-    RateLimited,
-    RequestTimeout,
-    ServerUnavailable,
-    ToolsUnsupported,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+    ToolsUnsupportedError,
     UsageError,
 )
 from callgate.events import CallProposed, CallStarted, Notice, RunEnded, TextDelta
@@ -275,19 +275,19 @@ def test_two_calls_in_a_strange_hand_are_two_calls(name: str, stream: bool) -> N
 @pytest.mark.parametrize(
     ("name", "kind", "sentence"),
     [
-        ("insufficient_quota", RateLimited, "the credit is used up"),
+        ("insufficient_quota", RateLimitedError, "the credit is used up"),
         ("wrong_key", AuthError, "check OPENAI_API_KEY"),
-        ("no_model:openai", InvalidRequest, f"there is no model '{MODEL}'"),
-        ("no_model:no_path", InvalidRequest, "ends with /v1"),
-        ("too_long:openai", LimitExceeded, "too large"),
-        ("too_long:llama.cpp", LimitExceeded, "too large"),
-        ("no_tools:ollama", ToolsUnsupported, "mode='prompted'"),
-        ("no_tools:llama.cpp", ToolsUnsupported, "mode='prompted'"),
-        ("no_tools:vllm", ToolsUnsupported, "mode='prompted'"),
-        ("bad_schema", InvalidRequest, "this is the tool 'add'"),
-        ("content_filter", Blocked, "blocked"),
-        ("odd_error:vllm", InvalidRequest, "bad sampling"),
-        ("odd_error:detail", InvalidRequest, "Not Found"),
+        ("no_model:openai", InvalidRequestError, f"there is no model '{MODEL}'"),
+        ("no_model:no_path", InvalidRequestError, "ends with /v1"),
+        ("too_long:openai", LimitExceededError, "too large"),
+        ("too_long:llama.cpp", LimitExceededError, "too large"),
+        ("no_tools:ollama", ToolsUnsupportedError, "mode='prompted'"),
+        ("no_tools:llama.cpp", ToolsUnsupportedError, "mode='prompted'"),
+        ("no_tools:vllm", ToolsUnsupportedError, "mode='prompted'"),
+        ("bad_schema", InvalidRequestError, "this is the tool 'add'"),
+        ("content_filter", BlockedError, "blocked"),
+        ("odd_error:vllm", InvalidRequestError, "bad sampling"),
+        ("odd_error:detail", InvalidRequestError, "Not Found"),
         ("W39", ProtocolError, "redirects"),
     ],
 )
@@ -303,7 +303,7 @@ def test_a_refusal_is_raised_at_once_and_holds_no_key(
             assert KEY not in f"{raised.value!r} {caplog.text}"
             assert len(it.fake.requests) == 1
             assert it.ran == []
-            if kind is ToolsUnsupported:
+            if kind is ToolsUnsupportedError:
                 assert it.model.supports_tools is False
 
     run(story)
@@ -314,8 +314,8 @@ def test_a_refusal_is_raised_at_once_and_holds_no_key(
     ("name", "kind"),
     [
         ("no_finish", ProtocolError), ("no_choices", ProtocolError), ("broken_json", ProtocolError),
-        ("W08", ServerUnavailable),
-        ("W17", ConnectionLost), ("W42:empty", ProtocolError), ("W37:captive_portal", ProtocolError),
+        ("W08", ServerUnavailableError),
+        ("W17", ConnectionLostError), ("W42:empty", ProtocolError), ("W37:captive_portal", ProtocolError),
     ],
 )  # fmt: skip
 def test_no_call_of_a_broken_answer_runs(name: str, kind: type[ModelError], stream: bool) -> None:
@@ -323,7 +323,7 @@ def test_no_call_of_a_broken_answer_runs(name: str, kind: type[ModelError], stre
         async with scene([fault(name, times=None)], stream=stream) as it:
             with pytest.raises(ModelError) as raised:
                 await it.ask()
-            assert isinstance(raised.value, (kind, ServerUnavailable))
+            assert isinstance(raised.value, (kind, ServerUnavailableError))
             assert it.ran == []
             assert not [event for event in it.events if isinstance(event, CallStarted)]
 
@@ -357,7 +357,7 @@ def test_trouble_is_waited_out(name: str, stream: bool) -> None:
 def test_a_stream_that_breaks_after_text_was_shown_is_not_asked_for_again() -> None:
     async def story() -> None:
         async with scene([fault("W18"), "Never."]) as it:
-            with pytest.raises(ConnectionLost) as raised:
+            with pytest.raises(ConnectionLostError) as raised:
                 await it.ask()
             assert raised.value.partial
             assert len(it.fake.requests) == 1
@@ -368,7 +368,7 @@ def test_a_stream_that_breaks_after_text_was_shown_is_not_asked_for_again() -> N
 def test_an_error_in_the_middle_of_a_stream_is_raised_with_its_own_words() -> None:
     async def story() -> None:
         async with scene([fault("error_in_stream", answer="One, two, three, four.")]) as it:
-            with pytest.raises(ServerUnavailable, match="had an error while processing"):
+            with pytest.raises(ServerUnavailableError, match="had an error while processing"):
                 await it.ask()
 
     run(story)
@@ -506,7 +506,7 @@ def test_llama_cpp_is_asked_whether_its_template_has_tools(stream: bool) -> None
     async def story() -> None:
         async with scene(["Never."], stream=stream, server="llama.cpp", has_tools=False) as it:
             assert it.model.supports_tools is None
-            with pytest.raises(ToolsUnsupported, match=r"has no tools, as llama\.cpp told"):
+            with pytest.raises(ToolsUnsupportedError, match=r"has no tools, as llama\.cpp told"):
                 await it.ask()
             assert (it.model.supports_tools, it.model.server) == (False, "llama.cpp")
             assert it.fake.requests == []
@@ -586,7 +586,7 @@ def test_nothing_at_the_address_is_a_sentence_that_says_what_to_do() -> None:
             )
             client.quirks = QUIRKS["ollama"]
             with pytest.raises(
-                ConnectionLost, match=r"nothing answers at http://127\.0\.0\.1:\d+/v1: start it with `ollama serve`"
+                ConnectionLostError, match=r"nothing answers at http://127\.0\.0\.1:\d+/v1: start it with `ollama serve`"
             ):
                 await Gate(OpenAIModel("qwen3", client=client)).run("Hi.")
             await client.aclose()
@@ -598,7 +598,7 @@ def test_nothing_at_the_address_is_a_sentence_that_says_what_to_do() -> None:
 def test_a_silent_server_is_given_up_in_time() -> None:
     async def story() -> None:
         async with scene([fault("W25")], limits=Limits(first_byte_s=0.05, idle_s=0.05)) as it:
-            with pytest.raises(RequestTimeout):
+            with pytest.raises(RequestTimeoutError):
                 await it.ask()
 
     run(story)

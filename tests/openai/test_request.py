@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from callgate import strict_json
 from callgate.declaration import declare
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.history import encoded as written
 from callgate.history.conversation import Conversation
 from callgate.openai import messages
@@ -399,7 +399,7 @@ def test_a_choice_that_cannot_be_made_is_refused() -> None:
 
 def test_more_tools_than_openai_takes_are_refused_and_other_servers_get_them_all() -> None:
     many = [replace(ADD, name=f"add_{number}") for number in range(129)]
-    with pytest.raises(ToolNotDeclarable, match=r"129 tools: OpenAI takes at most 128 .* tools_shown="):
+    with pytest.raises(ToolNotDeclarableError, match=r"129 tools: OpenAI takes at most 128 .* tools_shown="):
         body_of(tools=many)
     assert len(body_of(tools=many, quirks=GENERIC)["tools"]) == 129
 

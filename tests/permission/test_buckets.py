@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callgate.errors import UsageError
-from callgate.permission.buckets import Bucket, Line, LineFull, Rate, Ticket, Window
+from callgate.permission.buckets import Bucket, Line, QueueFullError, Rate, Ticket, Window
 
 TINY = 1e-6
 
@@ -143,7 +143,7 @@ def test_a_line_that_is_full_takes_nobody():
     line = line_of(Rate(per_s=1), waiting_max=2)
     for _ in range(2):
         line.join(["a"], 0.0)
-    with pytest.raises(LineFull):
+    with pytest.raises(QueueFullError):
         line.join(["a"], 0.0)
     line.settle(0.0)
     assert line.join(["a"], 0.0).state == "waiting"

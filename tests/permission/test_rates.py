@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from callgate import Gate, ScriptedModel, ToolContext, ToolDefinition
-from callgate.errors import ModelError, RateLimited, UsageError
+from callgate.errors import ModelError, RateLimitedError, UsageError
 from callgate.events import Notice
 from callgate.permission import Policy, Rate, RateLimits, Remaining
 from callgate.permission.rates import Limiter, ModelLimiter
+from callgate.run.gate import guard_of
 from callgate.testing import answer, call
 
 
@@ -235,7 +236,7 @@ def test_cancelling_a_run_gives_up_its_places_in_the_line():
         async for event in gate.stream("Go", session="s"):
             if type(event).__name__ == "CallFinished" and event.result.status == "finished":
                 gate.cancel("s")
-        assert gate.keeper.limiter.waiting == 0
+        assert guard_of(gate).limiter.waiting == 0
 
     run(story())
     assert tool.ran == 1
@@ -267,7 +268,7 @@ def test_a_server_that_pushes_back_makes_fewer_requests_for_a_while():
     model = ModelLimiter(RateLimits(requests_per_minute=16), clock)
     model.failed(ModelError("something else"))
     assert model.budget()["model requests"].burst == 16
-    model.failed(RateLimited("too many"))
+    model.failed(RateLimitedError("too many"))
     assert model.budget()["model requests"].burst == 8
     model.used(5)
     assert model.budget()["model requests"].burst == 9
@@ -277,7 +278,7 @@ def test_without_limits_nothing_is_counted():
     model = ModelLimiter(RateLimits(), Clock())
     assert ([model.book() for _ in range(3)], model.budget()) == ([0, 0, 0], {})
     model.used(1)
-    model.failed(RateLimited("x"))
+    model.failed(RateLimitedError("x"))
 
 
 def test_a_run_waits_for_the_budget_and_says_so(monkeypatch: pytest.MonkeyPatch):

@@ -36,14 +36,14 @@ from callgate import (
     tool,
 )
 from callgate.errors import (
-    Blocked,
+    BlockedError,
     CallgateError,
-    ConversationInvalid,
-    EmptyAnswer,
-    MalformedAnswer,
+    ConversationInvalidError,
+    EmptyAnswerError,
+    MalformedAnswerError,
     ModelError,
     ProtocolError,
-    ScriptExhausted,
+    ScriptExhaustedError,
     UsageError,
 )
 from callgate.history.repair import validate
@@ -237,7 +237,7 @@ def test_a_prompt_of_the_wrong_kind_is_refused():
 def test_usage_is_the_sum_over_all_answers():
     usage = {"promptTokenCount": 10, "candidatesTokenCount": 2, "totalTokenCount": 12}
     model = ScriptedModel([answer(call("add", a=1, b=1), usage=usage), answer("2", usage=usage)])
-    assert run(Gate(model, [add]).run("Go")).usage == Usage(prompt_tokens=20, output_tokens=4, total_tokens=24)
+    assert run(Gate(model, [add]).run("Go")).usage == Usage(input_tokens=20, output_tokens=4, total_tokens=24)
 
 
 # Events -----------------------------------------------------------------------------------------------------------------
@@ -365,7 +365,7 @@ def test_a_model_that_stays_malformed_is_a_typed_error_and_leaves_the_conversati
 
     async def story() -> Any:
         first = await gate.run("Hi", session="s")
-        with pytest.raises(MalformedAnswer, match="MALFORMED_FUNCTION_CALL: again") as raised:
+        with pytest.raises(MalformedAnswerError, match="MALFORMED_FUNCTION_CALL: again") as raised:
             await gate.run("Go", session="s")
         assert raised.value.finish_reason == "MALFORMED_FUNCTION_CALL"
         last = await gate.run("Once more", session="s")
@@ -376,7 +376,7 @@ def test_a_model_that_stays_malformed_is_a_typed_error_and_leaves_the_conversati
 
 
 def test_an_empty_answer_is_never_a_success():
-    with pytest.raises(EmptyAnswer):
+    with pytest.raises(EmptyAnswerError):
         run(Gate(ScriptedModel([empty(), empty(), empty()])).run("Go"))
 
 
@@ -419,7 +419,7 @@ def test_a_stream_that_breaks_off_runs_nothing_and_is_an_error_with_what_had_arr
 
 def test_a_blocked_prompt_is_a_typed_error():
     model = ScriptedModel([{"promptFeedback": {"blockReason": "SAFETY"}, "candidates": []}])
-    with pytest.raises(Blocked) as raised:
+    with pytest.raises(BlockedError) as raised:
         run(Gate(model).run("Bad"))
     assert raised.value.reason == "SAFETY"
 
@@ -427,7 +427,7 @@ def test_a_blocked_prompt_is_a_typed_error():
 def test_an_error_of_the_model_reaches_the_caller():
     with pytest.raises(ModelError, match="down"):
         run(Gate(ScriptedModel([ModelError("down")])).run("Go"))
-    with pytest.raises(ScriptExhausted, match="its script has 0"):
+    with pytest.raises(ScriptExhaustedError, match="its script has 0"):
         run(Gate(ScriptedModel([])).run("Go"))
 
 
@@ -848,7 +848,7 @@ def test_sync_code_runs_a_gate_also_inside_a_running_loop():
 
 
 def test_errors_reach_sync_code():
-    with Gate(ScriptedModel([])) as gate, pytest.raises(ScriptExhausted):
+    with Gate(ScriptedModel([])) as gate, pytest.raises(ScriptExhaustedError):
         gate.run_sync("Go")
 
 
@@ -897,7 +897,7 @@ def test_a_model_may_pass_on_notices():
 
 def test_a_scripted_model_refuses_a_history_that_the_api_would_refuse():
     model = ScriptedModel(["x"])
-    with pytest.raises(ConversationInvalid, match="have no responses"):
+    with pytest.raises(ConversationInvalidError, match="have no responses"):
         run(Gate(model, [add]).step([{"role": "user", "parts": [text("a")]}, {"role": "model", "parts": [call("add")]}]))
 
 
@@ -971,7 +971,7 @@ def test_a_run_can_be_watched_and_says_what_its_gate_is_made_of():
     assert gate.limits == Limits()
 
 
-def test_an_adjusted_gate_says_more_and_asks_otherwise_in_the_same_conversation() -> None:
+def test_options_replace_the_system_text_and_merge_the_settings_in_the_same_conversation() -> None:
     class Closing(ScriptedModel):
         closed = 0
 
@@ -980,7 +980,7 @@ def test_an_adjusted_gate_says_more_and_asks_otherwise_in_the_same_conversation(
 
     model = Closing(["One.", "Two."])
     gate = Gate(model, system="Be brief.", settings={"temperature": 1, "seed": 2})
-    other = gate.adjusted(system="Be kind.", settings={"temperature": 0})
+    other = gate.with_options(system="Be kind.", settings={"temperature": 0})
 
     async def story() -> None:
         async with gate:
@@ -992,7 +992,7 @@ def test_an_adjusted_gate_says_more_and_asks_otherwise_in_the_same_conversation(
     assert model.closed == 1
     assert [(request.system, request.settings) for request in model.requests] == [
         ("Be brief.", {"temperature": 1, "seed": 2}),
-        ("Be brief.\n\nBe kind.", {"temperature": 0, "seed": 2}),
+        ("Be kind.", {"temperature": 0, "seed": 2}),
     ]
     assert len(model.requests[1].contents) == 3
     assert (gate.system, dict(other.settings)) == ("Be brief.", {"temperature": 0, "seed": 2})
@@ -1049,7 +1049,7 @@ def test_a_forked_child_goes_on_with_the_gate_of_its_parent():
         began.wait()
         child = os.fork()
         if child == 0:
-            replies = [one.run_sync("x", session="s").text for one in (gate, gate.using(mode="native"))]
+            replies = [one.run_sync("x", session="s").text for one in (gate, gate.with_options(mode="native"))]
             print("child", *replies, flush=True)
             os._exit(0)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
@@ -1081,7 +1081,7 @@ def test_a_tool_on_the_loop_of_run_sync_that_calls_it_is_told_so(kind: str):
 
 def test_a_tool_in_a_thread_may_use_run_sync_of_the_gate_that_runs_it():
     def ask() -> str:
-        return gate.using(ScriptedModel(["deep"])).run_sync("Deeper.").text
+        return gate.with_options(ScriptedModel(["deep"])).run_sync("Deeper.").text
 
     with Gate(ScriptedModel([call("ask"), "ok"]), [ask]) as gate:
         reply = in_thread(lambda: gate.run_sync("Go")).result(30)
@@ -1171,7 +1171,7 @@ def test_a_program_that_closes_no_gate_ends_by_itself_and_without_a_warning(tmp_
         from callgate import Gate, ScriptedModel
 
         gate = Gate(ScriptedModel(["Hi."], repeat_last=True), store={str(tmp_path / "s.db")!r})
-        other = gate.adjusted(system="Be kind.")
+        other = gate.with_options(system="Be kind.")
         gate.__enter__()
         print(gate.run_sync("Hello").text, other.run_sync("Hello").text)
         """,
@@ -1185,15 +1185,19 @@ def test_derived_gates_share_one_thread():
         gate.run_sync("Hello")
         before = descriptors()
         for _ in range(50):
-            assert gate.adjusted(system="Be kind.").run_sync("Hello").text == "Hi."
-            assert gate.using(ScriptedModel(["Ho."]), policy=Policy()).run_sync("Hello").text == "Ho."
+            assert gate.with_options(system="Be kind.").run_sync("Hello").text == "Hi."
+            assert gate.with_options(ScriptedModel(["Ho."]), policy=Policy()).run_sync("Hello").text == "Ho."
         assert (len(loop_threads()), descriptors()) == (1, before)
     assert loop_threads() == []
 
 
 def test_a_gate_and_those_derived_from_it_work_after_it_was_closed():
     with Gate(ScriptedModel(["Hi."], repeat_last=True)) as gate:
-        derived = [gate.adjusted(system="Be kind."), gate.using(mode="native"), gate.using(ScriptedModel(["Hi."] * 2))]
+        derived = [
+            gate.with_options(system="Be kind."),
+            gate.with_options(mode="native"),
+            gate.with_options(ScriptedModel(["Hi."] * 2)),
+        ]
         for one in (gate, *derived):
             one.run_sync("Hello")
     for one in (*derived, gate):
@@ -1213,19 +1217,19 @@ def test_a_derived_gate_closes_its_own_model_and_leaves_what_it_shares_to_those_
     first, second = Closing(["a"], repeat_last=True), Closing(["b"], repeat_last=True)
     with Gate(first) as gate:
         gate.run_sync("Go")
-        with gate.using(second) as other:
+        with gate.with_options(second) as other:
             assert other.run_sync("Go").text == "b"
             other.close()
             assert len(loop_threads()) == 1
         assert (first.closed, second.closed) == (0, 2)
-        gate.using(policy=Policy()).run_sync("Go")
+        gate.with_options(policy=Policy()).run_sync("Go")
         assert (first.closed, len(loop_threads())) == (0, 1)
     assert (first.closed, loop_threads()) == (1, [])
 
 
 def test_a_derived_gate_that_is_used_keeps_the_store_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     gate = Gate(ScriptedModel(["a"], repeat_last=True), store=tmp_path / "s.db")
-    other = gate.using(ScriptedModel(["b"], repeat_last=True))
+    other = gate.with_options(ScriptedModel(["b"], repeat_last=True))
     closed: list[bool] = []
     close = gate.store.aclose
 
@@ -1288,14 +1292,14 @@ def test_a_tool_that_goes_on_with_its_own_session_is_told_so_at_once(way: str):
     async def ask(context: ToolContext) -> str:
         if way == "stream":
             return str(await all_of(gate.stream("Deeper.", session=context.session)))
-        return (await gate.adjusted(system="x").run("Deeper.", session=context.session)).text
+        return (await gate.with_options(system="x").run("Deeper.", session=context.session)).text
 
     def ask_sync(context: ToolContext) -> str:
         return gate.run_sync("Deeper.", session=context.session).text
 
     async def ask_another(context: ToolContext) -> str:
         model = ScriptedModel([lambda _: call("ask_first", session=context.session), "ok"])
-        reply = await gate.using(model).run("Deeper.", session="other")
+        reply = await gate.with_options(model).run("Deeper.", session="other")
         return str(reply.calls[0].result.error)
 
     async def ask_first(session: str) -> str:

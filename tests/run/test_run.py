@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Limits, Policy, Reply, ScriptedModel, ToolContext, ToolDefinition, events
-from callgate.errors import ServerUnavailable, SessionLost
+from callgate.errors import ServerUnavailableError, SessionLostError
 from callgate.history.repair import validate
 from callgate.machine.facts import Fact
 from callgate.machine.machine import RunMachine
@@ -64,8 +64,8 @@ STORIES: dict[str, tuple[list[Any], Any, Any, str]] = {
     "asked again": ([malformed(), empty(), call("look", city="Oslo"), "Sun."], None, None, "STOP"),
     "a type": ([call("look", city="Oslo"), "no json", '{"x": 1}'], None, TYPE, "STOP"),
     "no type": (["no json"] * 9, None, TYPE, "OutputError"),
-    "a failure": ([call("look", city="Oslo"), ServerUnavailable("down")], None, None, "ServerUnavailable"),
-    "nothing": ([empty()] * 9, None, None, "EmptyAnswer"),
+    "a failure": ([call("look", city="Oslo"), ServerUnavailableError("down")], None, None, "ServerUnavailableError"),
+    "nothing": ([empty()] * 9, None, None, "EmptyAnswerError"),
 }
 
 
@@ -303,7 +303,7 @@ def test_a_cancellation_that_the_model_swallows_still_ends_the_run() -> None:
 def test_a_run_that_loses_its_session_while_it_waits_ends_with_that_error(monkeypatch: pytest.MonkeyPatch) -> None:
     class Stolen(MemoryStore):
         async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
-            raise SessionLost("taken over")
+            raise SessionLostError("taken over")
 
     monkeypatch.setattr("callgate.run.sessions.LEASE_S", 0.01)
 
@@ -312,7 +312,7 @@ def test_a_run_that_loses_its_session_while_it_waits_ends_with_that_error(monkey
 
     async def work() -> int:
         gate = Gate(ScriptedModel([call("wait")]), [wait], store=Stolen())
-        with pytest.raises(SessionLost, match="taken over"):
+        with pytest.raises(SessionLostError, match="taken over"):
             await gate.run("Go", session="s")
         task = asyncio.current_task()
         assert task is not None

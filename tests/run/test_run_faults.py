@@ -32,7 +32,7 @@ from callgate import (
     tool,
 )
 from callgate.content.sound import sound_result
-from callgate.errors import CallgateError, MalformedAnswer, OutputError
+from callgate.errors import CallgateError, MalformedAnswerError, OutputError
 from callgate.events import CallFinished, Notice, RunEnded
 from callgate.history.repair import validate
 from callgate.machine import facts
@@ -645,7 +645,7 @@ class Malformed(Counting):
 def test_answers_that_cannot_be_used_make_no_more_summaries_than_turns() -> None:
     model = Malformed()
     limits = Limits(context_tokens=5_000, turns=3, retries_malformed=20)
-    with pytest.raises(MalformedAnswer):
+    with pytest.raises(MalformedAnswerError):
         run(Gate(model, [big], policy=ALLOW, limits=limits).run("Go.", history=EARLIER))
     assert 1 <= model.summaries <= 3
 

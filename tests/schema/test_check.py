@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.schema import check_arguments
 from callgate.schema.validator import SchemaValidator, validator_of
 from callgate.types import Checked, ToolDefinition
@@ -319,7 +319,7 @@ def test_file_reference_is_not_read(tmp_path):
     ],
 )
 def test_schema_that_cannot_be_used_names_its_tool(schema):
-    with pytest.raises(ToolNotDeclarable, match=r"tool 'broken': its input schema is not usable"):
+    with pytest.raises(ToolNotDeclarableError, match=r"tool 'broken': its input schema is not usable"):
         check_arguments(ToolDefinition(name="broken", input_schema=schema), {})
 
 
@@ -327,7 +327,7 @@ def test_schema_nested_too_deep_names_its_tool():
     schema: dict = {"type": "object"}
     for _ in range(10_000):
         schema = {"properties": {"a": schema}}
-    with pytest.raises(ToolNotDeclarable, match="nested deeper"):
+    with pytest.raises(ToolNotDeclarableError, match="nested deeper"):
         check_arguments(ToolDefinition(name="broken", input_schema=schema), {})
 
 

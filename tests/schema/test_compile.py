@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from callgate import strict_json
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.schema import check_arguments, compile_schema
 from callgate.schema.compile import compiled_of
 from callgate.types import ToolDefinition
@@ -212,7 +212,7 @@ def test_free_arguments_are_told_in_the_tools_description_where_the_schema_canno
     ],
 )
 def test_a_schema_that_accepts_no_object_is_refused_by_name(schema, field) -> None:
-    with pytest.raises(ToolNotDeclarable, match=r"^tool 't': its input schema accepts no object"):
+    with pytest.raises(ToolNotDeclarableError, match=r"^tool 't': its input schema accepts no object"):
         compile_schema(schema, field=field, tool="t")
 
 
@@ -333,7 +333,7 @@ def test_hostile_schemas_end_in_a_small_result_or_a_typed_error(wire, name, fiel
     start = time.process_time()
     try:
         compiled = compile_schema(HOSTILE[name], field=field, surface=surface)
-    except ToolNotDeclarable:
+    except ToolNotDeclarableError:
         pass
     else:
         assert wire.faults(compiled, field, surface) == []
@@ -463,7 +463,7 @@ def test_what_a_schema_accepts_can_be_sent_and_comes_back(wire, schema, instance
     try:
         for field, surface in FORMS:
             forms[field, surface] = compile_schema(schema, field=field, surface=surface)
-    except ToolNotDeclarable as error:
+    except ToolNotDeclarableError as error:
         # A schema is refused as unusable in every form, or because no object fits it.
         usable = "accepts no object" in str(error)
         if usable:
@@ -495,7 +495,7 @@ def test_nothing_but_one_error_is_raised_whatever_comes_in(schema) -> None:
     for field, surface in FORMS:
         try:
             compiled = compile_schema(schema, field=field, surface=surface)
-        except ToolNotDeclarable:
+        except ToolNotDeclarableError:
             continue
         assert compiled.schema is None or jsonschema_rs.validator_for(compiled.schema if "Json" in field else {})
 
@@ -511,5 +511,7 @@ def test_bounds_of_listed_integers_that_no_double_holds_are_moved_outwards(wire,
 
 @pytest.mark.parametrize("schema", [None, [], "object", 5])
 def test_a_schema_that_is_no_object_is_told_when_it_is_used(schema) -> None:
-    with pytest.raises(ToolNotDeclarable, match=r"tool 'f': its input schema is .*; a schema of arguments is an object"):
+    with pytest.raises(
+        ToolNotDeclarableError, match=r"tool 'f': its input schema is .*; a schema of arguments is an object"
+    ):
         check_arguments(ToolDefinition(name="f", input_schema=schema), {})

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from callgate.declaration import declare
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.schema import compile as compiling
 from callgate.schema import compile_schema, validator
 from callgate.schema.refs import Source
@@ -30,7 +30,7 @@ FORMS = (("parametersJsonSchema", "developer"), ("parameters", "developer"), ("p
 def outcome(schema: Any, field: Any, surface: Any) -> Any:
     try:
         found = compile_schema(schema, field=field, surface=surface, tool="t")
-    except ToolNotDeclarable as error:
+    except ToolNotDeclarableError as error:
         return str(error)
     args = {"a": 1, "x-y": {"x-y": [2]}}
     return found.schema, found.losses, found.note, found.encode(args), found.decode(found.encode(args))

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.schema import compile_schema
 from callgate.schema.refs import escaped
 from callgate.schema.validator import usable_validator
@@ -143,7 +143,7 @@ def judged(wire: Any, corpus: Any, draft: int, seed: int) -> list[Any]:
     schema = Maker(chance, draft).whole()
     try:
         own = usable_validator(schema, None).root
-    except ToolNotDeclarable:
+    except ToolNotDeclarableError:
         return []
     arguments = corpus.Arguments(schema, chance)
     made = [arguments.value() for _ in range(INSTANCES)] + [Maker(chance, draft).value() for _ in range(INSTANCES)]
@@ -152,7 +152,7 @@ def judged(wire: Any, corpus: Any, draft: int, seed: int) -> list[Any]:
     for field, surface in wire.forms:
         try:
             compiled = compile_schema(schema, field=field, surface=surface)
-        except ToolNotDeclarable as error:
+        except ToolNotDeclarableError as error:
             found += [("refused", field, str(error), schema, args) for args in instances if own.is_valid(args)][:1]
             continue
         if wire.faults(compiled, field, surface):
@@ -253,7 +253,7 @@ def test_what_a_tool_without_named_arguments_asks_for_is_said(surface) -> None:
 )
 def test_a_tool_whose_arguments_could_never_end_is_refused(schema) -> None:
     for field in ("parametersJsonSchema", "parameters"):
-        with pytest.raises(ToolNotDeclarable, match="without end"):
+        with pytest.raises(ToolNotDeclarableError, match="without end"):
             compile_schema(schema, field=field)
 
 

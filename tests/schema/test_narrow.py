@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.schema import check_arguments, compile_schema
 from callgate.schema import narrow as narrowing
 from callgate.schema.effort import EFFORT_MAX, Effort
@@ -116,9 +116,9 @@ def test_a_value_that_is_wrong_in_every_branch_is_named_at_any_depth(depth):
 def test_unions_of_unions_without_end_are_refused_when_the_tool_is_declared():
     schema = laughs(15, 10)
     for field in ("parametersJsonSchema", "parameters"):
-        with pytest.raises(ToolNotDeclarable, match="unions refer to unions"):
+        with pytest.raises(ToolNotDeclarableError, match="unions refer to unions"):
             compile_schema(schema, field=field, tool="t")
-    with pytest.raises(ToolNotDeclarable, match=r"tool 't'.*more than 10,000 schemas"):
+    with pytest.raises(ToolNotDeclarableError, match=r"tool 't'.*more than 10,000 schemas"):
         check(schema, {"v": 1})
 
 

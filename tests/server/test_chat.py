@@ -7,7 +7,7 @@ import json
 import pytest
 
 from callgate import Gate, ScriptedModel, ToolError, tool
-from callgate.errors import AuthError, RateLimited, RequestTimeout, ServerUnavailable
+from callgate.errors import AuthError, RateLimitedError, RequestTimeoutError, ServerUnavailableError
 from callgate.models.demo import DemoModel
 from callgate.server.providers import Provider, Providers
 from callgate.testing import answer, call
@@ -147,9 +147,9 @@ def site():
     ("error", "expected"),
     [
         (AuthError("the key is wrong"), (502, "model_auth")),
-        (RateLimited("too many", retry_after=7.2), (429, "model_rate_limited")),
-        (ServerUnavailable("trouble"), (502, "model_unavailable")),
-        (RequestTimeout("too slow"), (504, "model_timeout")),
+        (RateLimitedError("too many", retry_after=7.2), (429, "model_rate_limited")),
+        (ServerUnavailableError("trouble"), (502, "model_unavailable")),
+        (RequestTimeoutError("too slow"), (504, "model_timeout")),
     ],
 )
 def test_a_model_that_fails_gives_a_status_of_its_own_in_both_forms(serve, error, expected) -> None:
@@ -166,7 +166,7 @@ def test_a_model_that_fails_gives_a_status_of_its_own_in_both_forms(serve, error
 
 
 def test_a_model_that_fails_in_the_middle_ends_the_stream_with_an_error_event(serve) -> None:
-    site = serve(Gate(ScriptedModel([call("add", a=1, b=1), ServerUnavailable("trouble")]), [add]))
+    site = serve(Gate(ScriptedModel([call("add", a=1, b=1), ServerUnavailableError("trouble")]), [add]))
     with site.stream_chat({"prompt": "a"}) as stream:
         events = list(stream)
     last = {key: events[-1][key] for key in ("type", "error", "message", "code")}

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel
-from callgate.errors import Blocked, InvalidRequest, RateLimited
+from callgate.errors import BlockedError, InvalidRequestError, RateLimitedError
 from callgate.gemini.surface import Surface
 from callgate.models.gemini import GeminiModel
 from callgate.models.prompted import PromptedModel
@@ -265,8 +265,8 @@ def test_models_are_listed_and_looked_up(client: Any) -> None:
 @pytest.mark.parametrize(
     ("raised", "code", "status"),
     [
-        (InvalidRequest("the model says no"), 502, "UNAVAILABLE"),
-        (RateLimited("too much", retry_after=7), 429, "RESOURCE_EXHAUSTED"),
+        (InvalidRequestError("the model says no"), 502, "UNAVAILABLE"),
+        (RateLimitedError("too much", retry_after=7), 429, "RESOURCE_EXHAUSTED"),
     ],
 )
 def test_what_the_model_fails_with_has_googles_shape(client: Any, raised: Exception, code: int, status: str) -> None:
@@ -281,7 +281,7 @@ def test_what_the_model_fails_with_has_googles_shape(client: Any, raised: Except
 
 
 def test_a_refusal_of_what_was_passed_on_is_the_clients_own(post: Any) -> None:
-    STAGE.plays(InvalidRequest("no such field"))
+    STAGE.plays(InvalidRequestError("no such field"))
     got = post({"contents": said("?"), "tools": [{"functionDeclarations": [WEATHER]}]})
     assert (got.status, got.json["error"]["status"], got.json["error"]["message"]) == (
         400,
@@ -292,7 +292,7 @@ def test_a_refusal_of_what_was_passed_on_is_the_clients_own(post: Any) -> None:
 
 def test_what_was_passed_on_is_counted_and_limited(serve: Callable[..., Site]) -> None:
     stage = Stage()
-    stage.plays(answer("Yes.", usage=USAGE), RateLimited("too much"))
+    stage.plays(answer("Yes.", usage=USAGE), RateLimitedError("too much"))
     site = serve(Gate(stage, []), runs=1)
     body = {"contents": said("?"), "tools": [{"functionDeclarations": [WEATHER]}]}
     assert site.post("/v1/models/callgate:generateContent", body).status == 200
@@ -322,7 +322,7 @@ def test_an_answer_that_breaks_off_is_an_error_in_the_stream(client: Any, tools:
 
 @pytest.mark.parametrize("tools", [[], [{"functionDeclarations": [WEATHER]}]])
 def test_a_prompt_that_was_refused_is_told_as_google_does(client: Any, tools: list[Any]) -> None:
-    STAGE.plays(Blocked("the prompt was blocked (SAFETY)", reason="SAFETY"))
+    STAGE.plays(BlockedError("the prompt was blocked (SAFETY)", reason="SAFETY"))
     got = client.models.generate_content(model="callgate", contents="Bad.", config={"tools": tools})
     assert (got.prompt_feedback.block_reason, got.candidates) == (types.BlockedReason.SAFETY, None)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy
-from callgate.errors import Blocked, RateLimited
+from callgate.errors import BlockedError, RateLimitedError
 from callgate.models.openai import OpenAIModel
 from callgate.server import Service, ServiceOptions
 from callgate.server.providers import Provider, Providers
@@ -251,7 +251,7 @@ def test_other_ends_are_told_and_kept_raw(client: Any, native: str, word: str) -
 
 
 def test_what_fails_has_openais_shape(client: Any, post: Any) -> None:
-    STAGE.plays(RateLimited("too much", retry_after=7))
+    STAGE.plays(RateLimitedError("too much", retry_after=7))
     with pytest.raises(openai.RateLimitError) as limited:
         client.chat.completions.create(model="callgate", messages=said("?"))
     assert limited.value.response.headers["retry-after"] == "7"
@@ -261,7 +261,7 @@ def test_what_fails_has_openais_shape(client: Any, post: Any) -> None:
         "param": None,
         "code": "model_rate_limited",
     }
-    STAGE.plays(Blocked("blocked", reason="SAFETY"))
+    STAGE.plays(BlockedError("blocked", reason="SAFETY"))
     assert post(messages=said("?")).json["error"]["code"] == "prompt_blocked"
     STAGE.plays(answer("Once upon", finish_reason=None))
     with pytest.raises(openai.APIError, match="ended early"):

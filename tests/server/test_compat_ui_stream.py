@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, tool
-from callgate.errors import RateLimited
+from callgate.errors import RateLimitedError
 from callgate.server import Service
 from callgate.testing import answer, call, text, thought
 
@@ -162,7 +162,7 @@ def test_what_fails_at_once_has_a_status_and_what_fails_later_is_a_part(site: Si
     parts = parts_of(site.post(URL, {"messages": [user("?")]}).body)
     assert parts[-1]["type"] == "error"
     assert "ended early" in parts[-1]["errorText"]
-    STAGE.plays(RateLimited("too much"))
+    STAGE.plays(RateLimitedError("too much"))
     assert site.post(URL, {"messages": [user("?")]}).error == (429, "model_rate_limited")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Limits, Policy, Reply, ScriptedModel, tool
-from callgate.errors import ServerUnavailable, StoreError
+from callgate.errors import ServerUnavailableError, StoreError
 from callgate.machine.facts import (
     CallEnded,
     CallStarted,
@@ -132,7 +132,7 @@ def test_a_session_that_was_deleted_has_no_answer_any_more_and_nothing_runs_agai
 
 
 def test_a_key_whose_run_never_began_can_be_used_again_elsewhere_and_with_another_body(serve, stores) -> None:
-    failing = Gate(ScriptedModel([ServerUnavailable("down")]), store=stores())
+    failing = Gate(ScriptedModel([ServerUnavailableError("down")]), store=stores())
     first, second = serve(failing), serve(Gate(ScriptedModel(["Fine.", "Good."]), store=stores()))
     assert first.chat(BODY, Idempotency_Key="k").error == (502, "model_unavailable")
     assert second.chat({"prompt": "Hi.", "session": "t"}, Idempotency_Key="k").json["response"] == "Fine."
@@ -370,7 +370,7 @@ def test_what_a_dead_process_did_is_not_done_again_when_going_on_fails_at_once(s
     till, store = Till(), MemoryStore()
     facts = journal_of(till)
     died(store, BODY, "k", facts[: next(i for i, fact in enumerate(facts) if isinstance(fact, CallEnded)) + 1])
-    broken = Gate(ScriptedModel([ServerUnavailable("down")]), [till.pay], store=store)
+    broken = Gate(ScriptedModel([ServerUnavailableError("down")]), [till.pay], store=store)
     assert serve(broken).chat(BODY, Idempotency_Key="k").error == (502, "model_unavailable")
     assert serve(till.gate(store)).chat(BODY, Idempotency_Key="k").error == (502, "model_error")
     assert till.paid == []

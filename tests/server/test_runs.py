@@ -10,7 +10,7 @@ import pytest
 
 from callgate import Gate, ScriptedModel
 from callgate.events import TextDelta
-from callgate.server.runs import EVENTS_MAX, EventsGone, Run, RunBegan, RunFailed
+from callgate.server.runs import EVENTS_MAX, EventsGoneError, Run, RunBegan, RunFailed
 from callgate.testing import call
 
 
@@ -173,7 +173,7 @@ def test_a_follower_that_is_too_slow_loses_events_and_the_run_loses_nothing() ->
         go.set()
         await run.done.wait()
         assert run.last == EVENTS_MAX + 12
-        with pytest.raises(EventsGone):
+        with pytest.raises(EventsGoneError):
             await read_on()
         late = [item async for item in run.follow(run.last - 1)]
         assert isinstance(late[0].event, RunFailed)

@@ -48,7 +48,9 @@ def test_no_effect_twice_no_result_lost_every_request_valid_and_every_session_co
         effects += sum(done.effects.values())
     if len(seeds(scale)) > 1:
         # Every kind of end was met often, so the dice do what they are meant to.
-        assert min(outcomes[kind] for kind in ("Reply", "NoneType", "SessionLost", "ServerUnavailable")) > 50, outcomes
+        assert min(outcomes[kind] for kind in ("Reply", "NoneType", "SessionLostError", "ServerUnavailableError")) > 50, (
+            outcomes
+        )
         assert effects > 1_000
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from callgate import Gate, Limits, Policy, Reply, tool
-from callgate.errors import ConnectionLost, ModelError, ServerUnavailable, SessionLost, ToolError
+from callgate.errors import ConnectionLostError, ModelError, ServerUnavailableError, SessionLostError, ToolError
 from callgate.history.repair import validate
 from callgate.machine import codec, facts
 from callgate.machine.facts import Fact
@@ -100,7 +100,7 @@ class ProcessStore(MemoryStore):
     async def renew(self, lease: Lease, *, lease_s: float = LEASE_S) -> None:
         self._alive()
         if self.world.disk.fence != lease.fence:
-            raise SessionLost("gone")
+            raise SessionLostError("gone")
 
     async def release(self, lease: Lease) -> None:
         self._alive()
@@ -115,7 +115,7 @@ class ProcessStore(MemoryStore):
         await asyncio.sleep(world.dice.choice([0, 0, 0.01]))
         self._alive()
         if world.disk.fence != lease.fence:
-            raise SessionLost("taken over")
+            raise SessionLostError("taken over")
         assert len(world.disk.facts) == position, "two owners write at once"
         fate = world.dice.random()
         if fate < world.death:
@@ -189,10 +189,10 @@ class World:
         await asyncio.sleep(self.dice.choice([0, 0.5, 3]))
         fate = self.dice.random()
         if fate < 0.06:
-            raise ServerUnavailable("503", retryable=True)
+            raise ServerUnavailableError("503", retryable=True)
         if fate < 0.10:
             yield answer("Half an answ", finish_reason=None)
-            raise ConnectionLost("The connection broke.", retryable=True)
+            raise ConnectionLostError("The connection broke.", retryable=True)
         if fate < 0.14:
             yield answer(finish_reason=self.dice.choice(["MALFORMED_FUNCTION_CALL", "STOP", "SAFETY"]))
             return
@@ -253,7 +253,7 @@ def _process(world: World) -> Reply | Exception | None:
         return loop.run_until_complete(_one_run(world, gate, store))
     except Dead:
         return None
-    except (ModelError, SessionLost) as error:
+    except (ModelError, SessionLostError) as error:
         return error
     finally:
         store.dead = True

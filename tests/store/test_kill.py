@@ -188,7 +188,7 @@ def check(folder: Path, done: dict[str, Any]) -> None:
 FIGHTER = """
     import asyncio, json, os, sys
     import callgate.store.sqlite
-    from callgate.errors import SessionBusy, SessionLost
+    from callgate.errors import SessionBusyError, SessionLostError
     from callgate.machine.facts import CallStarted
     from callgate.store import open_store
     from callgate.store.owner import new_owner
@@ -199,7 +199,7 @@ FIGHTER = """
         while won < rounds:
             try:
                 lease = await store.acquire("prize", owner=new_owner())
-            except SessionBusy:
+            except SessionBusyError:
                 await asyncio.sleep(0.001)
                 continue
             # Both write to the same file: two owners at once would be seen there.

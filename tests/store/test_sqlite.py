@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, ScriptedModel
-from callgate.errors import SessionBusy, StoreError
+from callgate.errors import SessionBusyError, StoreError
 from callgate.machine.facts import CallStarted, Fact, Renamed, RunStarted, Unreadable
 from callgate.store import sqlite
 from callgate.store.owner import is_gone, new_owner, shown
@@ -207,7 +207,7 @@ def test_a_dead_owners_session_is_free_at_once(tmp_path: Path) -> None:
     )
     assert child.stdout is not None
     assert child.stdout.readline() == b"held\n"
-    with pytest.raises(SessionBusy, match=f"in use by process {child.pid} on "):
+    with pytest.raises(SessionBusyError, match=f"in use by process {child.pid} on "):
         run(lambda: sqlite_store(path).acquire("x", owner=new_owner()))
     child.kill()
     child.wait()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Limits, ScriptedModel
-from callgate.errors import SessionBusy, SessionLost, UsageError
+from callgate.errors import SessionBusyError, SessionLostError, UsageError
 from callgate.machine.facts import CallStarted, Fact, RunStarted
 from callgate.sessions import recall
 from callgate.store import Lease, SessionInfo, Store
@@ -57,7 +57,7 @@ def test_a_session_has_one_owner(open_it: Open) -> None:
     async def story() -> None:
         store, other = open_it(), open_it()
         lease = await store.acquire("x", owner="me")
-        with pytest.raises(SessionBusy, match="session 'x' is in use"):
+        with pytest.raises(SessionBusyError, match="session 'x' is in use"):
             await other.acquire("x", owner="you")
         await store.renew(lease)
         await store.release(lease)
@@ -76,9 +76,9 @@ def test_an_owner_who_was_replaced_cannot_write_any_more(open_it: Open) -> None:
         await asyncio.sleep(0.01)
         new = await open_it().acquire("x", owner="me" if type(store).__name__ == "MemoryStore" else "you")
         assert new.fence == old.fence + 1
-        with pytest.raises(SessionLost, match="taken over"):
+        with pytest.raises(SessionLostError, match="taken over"):
             await store.append(old, [B], position=1)
-        with pytest.raises(SessionLost):
+        with pytest.raises(SessionLostError):
             await store.renew(old)
         await store.release(old)  # Not theirs to give any more.
         await store.append(new, [C], position=1)
@@ -94,7 +94,7 @@ def test_a_writer_who_does_not_know_the_newest_facts_is_refused(open_it: Open, p
         store = open_it()
         await write(store, "x", A)
         lease = await store.acquire("x", owner="me")
-        with pytest.raises(SessionLost, match="has 1 facts"):
+        with pytest.raises(SessionLostError, match="has 1 facts"):
             await store.append(lease, [B], position=position)
         assert await store.load("x") == [A]
         await store.aclose()
@@ -146,7 +146,7 @@ def test_a_session_is_deleted_only_when_nobody_works_on_it(open_it: Open) -> Non
         store = open_it()
         await write(store, "x", A)
         lease = await store.acquire("x", owner="me")
-        with pytest.raises(SessionBusy, match="not deleted"):
+        with pytest.raises(SessionBusyError, match="not deleted"):
             await store.delete("x")
         await store.release(lease)
         assert await store.delete("x") is True
@@ -209,7 +209,7 @@ def test_a_run_waits_for_another_owner_and_gives_up_with_a_sentence(open_it: Ope
         store = open_it()
         lease = await store.acquire("s", owner="somebody")
         gate = Gate(ScriptedModel(["Hi."]), store=open_it(), limits=Limits(session_wait_s=0.05))
-        with pytest.raises(SessionBusy, match="session 's' is in use"):
+        with pytest.raises(SessionBusyError, match="session 's' is in use"):
             await gate.run("Hi.", session="s")
         patient = Gate(ScriptedModel(["Hi."]), store=open_it())
         running = asyncio.create_task(patient.run("Hi.", session="s"))

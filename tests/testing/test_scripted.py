@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from callgate import FunctionCall, Gate, ScriptedModel
-from callgate.errors import Blocked
+from callgate.errors import BlockedError
 from callgate.models.gemini import GeminiModel
 from callgate.testing import FakeGemini, call
 
@@ -47,5 +47,5 @@ def test_fields_of_a_part_may_be_spelled_in_snake_case() -> None:
 
 
 def test_a_response_without_candidates_is_one_too() -> None:
-    with pytest.raises(Blocked):
+    with pytest.raises(BlockedError):
         asyncio.run(Gate(ScriptedModel([{"promptFeedback": {"blockReason": "SAFETY"}}])).run("x"))

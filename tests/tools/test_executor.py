@@ -18,7 +18,7 @@ import pytest
 from pydantic import AfterValidator
 
 from callgate import Executor, FunctionCall, Limits, Media, ToolContext, ToolDefinition, ToolError, ToolResult, tool
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.threads import THREADS
 from callgate.tools.call import CallObserver, RunningCall
 
@@ -591,13 +591,13 @@ def test_registering_is_all_or_nothing():
     def b() -> None: ...
 
     executor = Executor([a])
-    with pytest.raises(ToolNotDeclarable, match="a tool named 'a' is registered already"):
+    with pytest.raises(ToolNotDeclarableError, match="a tool named 'a' is registered already"):
         executor.register(b, a)
     assert [d.name for d in executor.definitions] == ["a"]
 
 
 def test_something_that_is_no_tool_is_refused():
-    with pytest.raises(ToolNotDeclarable, match="is not a tool"):
+    with pytest.raises(ToolNotDeclarableError, match="is not a tool"):
         Executor([42])
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from callgate import Gate, Limits, Policy, ScriptedModel, ToolContext, ToolDefinition
 from callgate.content.tool_names import FIND_TOOLS
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.machine.facts import ToolsKnown
 from callgate.store import MemoryStore
 from callgate.testing import call
@@ -103,7 +103,7 @@ def test_tools_that_the_policy_hides_are_not_found():
 
 
 def test_too_many_tools_say_what_to_do():
-    with pytest.raises(ToolNotDeclarable, match="tools_shown="):
+    with pytest.raises(ToolNotDeclarableError, match="tools_shown="):
         Gate(ScriptedModel([]), thousand())
 
 

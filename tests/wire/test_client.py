@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from callgate import Limits
-from callgate.errors import RequestTimeout
+from callgate.errors import RequestTimeoutError
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
 
@@ -88,7 +88,7 @@ def test_a_head_or_credentials_that_never_come_are_waited_for_no_longer_than_all
         async with asyncio.timeout(20), await asyncio.start_server(serve, "127.0.0.1", 0) as server:
             vertex = {"kind": "vertex", "project": "p", "location": "l", "api_key": None, "tokens": _Slow()}
             client = GeminiClient(surface_at(server, **(vertex if what == "credentials" else {})), limits=limits)
-            with pytest.raises(RequestTimeout, match=told):
+            with pytest.raises(RequestTimeoutError, match=told):
                 await anext(client.chunks("m", BODY, stream=True, tools=[]))
             await client.aclose()
             if what == "head":

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from callgate.errors import RateLimited, ServerUnavailable
+from callgate.errors import RateLimitedError, ServerUnavailableError
 from callgate.wire import endpoint_health
 from callgate.wire.endpoint_health import (
     ENDPOINTS_MAX,
@@ -196,8 +196,8 @@ def test_callers_give_up_after_as_many_pauses_as_they_would_have_tried() -> None
                 permit.pushed_back(None, 1.0)
 
         outcomes = await asyncio.gather(*[caller() for _ in range(20)], return_exceptions=True)
-        assert all(isinstance(outcome, (RateLimited, int)) for outcome in outcomes)
-        assert any(isinstance(outcome, RateLimited) for outcome in outcomes)
+        assert all(isinstance(outcome, (RateLimitedError, int)) for outcome in outcomes)
+        assert any(isinstance(outcome, RateLimitedError) for outcome in outcomes)
         assert time.now() < 300
 
     play(story)
@@ -322,7 +322,7 @@ def test_who_has_seen_as_many_probes_fail_as_it_would_have_made_attempts_gives_u
             for attempt in range(5):
                 try:
                     permit = await health.enter(patience=4 - attempt, votes=votes, is_new=attempt == 0)
-                except ServerUnavailable as error:
+                except ServerUnavailableError as error:
                     outcomes.append(str(error))
                     return
                 permit.failed("x")
@@ -345,7 +345,7 @@ def test_requests_that_begin_in_a_long_outage_fail_at_once_and_one_in_a_while_pr
             try:
                 (await enter(health)).failed(object())
                 probes += 1
-            except ServerUnavailable as error:
+            except ServerUnavailableError as error:
                 told.add(str(error)[:31])
             assert time.now() == began
             await time.sleep(0.1)
@@ -358,10 +358,10 @@ def test_requests_that_begin_in_a_long_outage_fail_at_once_and_one_in_a_while_pr
 def test_a_request_that_has_no_time_left_does_not_wait() -> None:
     async def story(time: Timeline, health: EndpointHealth) -> None:
         await down(health)
-        with pytest.raises(ServerUnavailable, match="no time left"):
+        with pytest.raises(ServerUnavailableError, match="no time left"):
             await health.enter(patience=4, until=time.now() + 0.1)
         (await enter(health)).pushed_back(30.0, 1.0)
-        with pytest.raises(RateLimited, match="longer than there is time"):
+        with pytest.raises(RateLimitedError, match="longer than there is time"):
             await health.enter(patience=4, until=time.now() + 10)
 
     play(story)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from callgate import Limits
-from callgate.errors import RateLimited, ServerUnavailable
+from callgate.errors import RateLimitedError, ServerUnavailableError
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
 from callgate.testing.fake_gemini import FakeGemini
@@ -187,7 +187,7 @@ def test_patience_ends_for_callers_on_all_loops(loops: Callable[[], Loop], clock
     waiting = other.start(enter(health, 0))
     until(lambda: bool(health._waiting))
     probe.pushed_back(None, 1.0)
-    with pytest.raises(RateLimited):
+    with pytest.raises(RateLimitedError):
         waiting.result(WAIT_S)
 
 
@@ -195,7 +195,7 @@ def test_a_circuit_that_one_loop_opened_refuses_on_another(loops: Callable[[], L
     loops().run(broken(health_for("a", clock)))
     clock.time += FAIL_FAST_S + 1
     probe = loops().run(enter(health_for("a", clock)))
-    with pytest.raises(ServerUnavailable, match="has been failing for 11 s"):
+    with pytest.raises(ServerUnavailableError, match="has been failing for 11 s"):
         loops().run(enter(health_for("a", clock)))
     probe.succeeded()
     loops().run(pass_through(health_for("a", clock)))
@@ -208,7 +208,7 @@ def test_of_eight_threads_exactly_one_probes_an_endpoint_that_is_down(clock: Sha
         async def one() -> Permit | None:
             try:
                 return await enter(health)
-            except ServerUnavailable:
+            except ServerUnavailableError:
                 return None
 
         together.wait(WAIT_S)
@@ -334,7 +334,7 @@ class Moody:
         for mood in moods:
             try:
                 permit = await enter(self.health, 50)
-            except (RateLimited, ServerUnavailable):
+            except (RateLimitedError, ServerUnavailableError):
                 await asyncio.sleep(0)
                 continue
             try:
@@ -404,19 +404,19 @@ def test_clients_on_two_loops_slow_down_and_give_up_together(loops: Callable[[],
 
     server.run(fake.__aenter__())
     try:
-        with pytest.raises(RateLimited):
+        with pytest.raises(RateLimitedError):
             one.run(ask(1))
         told = two.run(ask(5))
         assert told[0].startswith("Waiting 2.5 s, because the server asked everybody to")
         assert told[-1] == "answer"
         for _ in range(REQUESTS_TO_OPEN):
-            with pytest.raises(ServerUnavailable, match="503"):
+            with pytest.raises(ServerUnavailableError, match="503"):
                 one.run(ask(1))
         clock.time += FAIL_FAST_S + 1
-        with pytest.raises(ServerUnavailable, match="503"):
+        with pytest.raises(ServerUnavailableError, match="503"):
             two.run(ask(1))
         seen = len(fake.requests)
-        with pytest.raises(ServerUnavailable, match="has been failing for"):
+        with pytest.raises(ServerUnavailableError, match="has been failing for"):
             two.run(ask(1))
         assert len(fake.requests) == seen
     finally:

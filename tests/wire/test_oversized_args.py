@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from callgate.content.collect import Collector, function_calls
 from callgate.content.read_call import ARGS_VALUES_MAX
-from callgate.errors import LimitExceeded, ProtocolError, UsageError
+from callgate.errors import LimitExceededError, ProtocolError, UsageError
 from callgate.gemini import ResponseReader
 from callgate.strict_json import Bad
 from callgate.wire import oversized_args, reader
@@ -182,7 +182,7 @@ def test_arguments_in_a_text_or_under_another_key_are_left_alone() -> None:
 )
 def test_endless_values_that_are_no_arguments_of_a_call_end_the_answer(body: bytes) -> None:
     for read in READ.values():
-        with pytest.raises(LimitExceeded, match=r"values that is not a call's|more than 500,000 keys"):
+        with pytest.raises(LimitExceededError, match=r"values that is not a call's|more than 500,000 keys"):
             read(body)
 
 

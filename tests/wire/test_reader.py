@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.errors import LimitExceeded, ProtocolError, UsageError
+from callgate.errors import LimitExceededError, ProtocolError, UsageError
 from callgate.gemini import ResponseReader
 from callgate.strict_json import Bad
 from callgate.wire import stream_framing
@@ -103,7 +103,7 @@ ALL |= {f"error as {name}": (data, [*CHUNKS, ERROR]) for name, data in WITH_ERRO
 every_form = pytest.mark.parametrize(("data", "expected"), ALL.values(), ids=ALL.keys())
 
 
-def read(*pieces: bytes, **limits: int) -> tuple[list[Any], ProtocolError | LimitExceeded | None]:
+def read(*pieces: bytes, **limits: int) -> tuple[list[Any], ProtocolError | LimitExceededError | None]:
     """Everything that came out, and how it ended."""
     answer = ResponseReader(**limits)
     chunks: list[Any] = []
@@ -111,7 +111,7 @@ def read(*pieces: bytes, **limits: int) -> tuple[list[Any], ProtocolError | Limi
         for piece in pieces:
             chunks += answer.feed(piece)
         chunks += answer.close()
-    except (ProtocolError, LimitExceeded) as error:
+    except (ProtocolError, LimitExceededError) as error:
         return chunks, error
     return chunks, None
 
@@ -379,7 +379,7 @@ def test_one_response_beyond_its_limit_is_refused(start: bytes):
 
 def test_a_line_that_does_not_end_is_refused_before_its_end():
     answer = ResponseReader(event_bytes_max=100)
-    with pytest.raises(LimitExceeded, match="larger than 100 bytes"):
+    with pytest.raises(LimitExceededError, match="larger than 100 bytes"):
         answer.feed(b"data: {" + b" " * 100)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from callgate import Limits
-from callgate.errors import ConnectionLost, ModelError, RateLimited, RequestTimeout, ServerUnavailable
+from callgate.errors import ConnectionLostError, ModelError, RateLimitedError, RequestTimeoutError, ServerUnavailableError
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
@@ -78,7 +78,7 @@ def test_the_whole_time_ends_a_pause_that_would_be_allowed(stream: bool) -> None
     async def story() -> None:
         async with client_of(serve, limits=Limits(total_s=0.4, idle_s=20, first_byte_s=20)) as client:
             began = time.monotonic()
-            with pytest.raises(RequestTimeout, match=r"not complete within 0\.4 s"):
+            with pytest.raises(RequestTimeoutError, match=r"not complete within 0\.4 s"):
                 await ask(client, stream=stream)
             assert 0.35 < time.monotonic() - began < 0.4 + SLACK_S
 
@@ -98,7 +98,7 @@ def test_the_whole_time_holds_for_all_attempts_together() -> None:
     async def story() -> None:
         async with client_of(serve, limits=Limits(total_s=0.6, backoff_s=0.1)) as client:
             began = time.monotonic()
-            with pytest.raises((ServerUnavailable, RequestTimeout)):
+            with pytest.raises((ServerUnavailableError, RequestTimeoutError)):
                 await ask(client)
             assert time.monotonic() - began < 0.6 + SLACK_S
             assert asked <= 3
@@ -128,7 +128,7 @@ def test_the_whole_time_holds_for_all_pieces_of_a_continued_answer() -> None:
         limits = Limits(total_s=0.5)
         async with client_of(serve, limits=limits) as client:
             gate = Gate(GeminiModel("gemini-4-argon", client=client), limits=limits)
-            with pytest.raises(RequestTimeout, match="not complete within"):
+            with pytest.raises(RequestTimeoutError, match="not complete within"):
                 await gate.run("Go.")
             assert asked <= 6
 
@@ -177,7 +177,7 @@ def test_an_upload_that_does_not_go_on_is_given_up(monkeypatch: pytest.MonkeyPat
     async def story() -> None:
         async with client_of(serve, limits=Limits(first_byte_s=10, idle_s=0.3, total_s=20)) as client:
             began = time.monotonic()
-            with pytest.raises(RequestTimeout, match=r"took nothing of the request for 0\.3 s"):
+            with pytest.raises(RequestTimeoutError, match=r"took nothing of the request for 0\.3 s"):
                 await ask(client, b"x" * 20_000_000)
             assert time.monotonic() - began < 5
             gone.set()
@@ -239,7 +239,7 @@ def test_of_many_connections_that_break_in_use_one_costs_a_second_request_and_no
         async with client_of(serve, limits=Limits(attempts=1)) as client:
             await asyncio.gather(*[ask(client) for _ in range(20)])
             breaking, asked = True, 0
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLostError):
                 await ask(client)
             assert asked == 2, "the second one over a new connection"
 
@@ -261,7 +261,7 @@ def test_a_kept_connection_that_breaks_after_a_while_counts_as_an_attempt(monkey
     async def story() -> None:
         async with client_of(serve, limits=Limits(attempts=1)) as client:
             await ask(client)
-            with pytest.raises(ConnectionLost):
+            with pytest.raises(ConnectionLostError):
                 await ask(client)
             assert asked == 1
 
@@ -425,7 +425,7 @@ def test_a_server_that_asks_for_no_wait_at_all_is_not_asked_five_times_at_once(h
 
     async def story() -> None:
         async with client_of(serve, limits=Limits(attempts=3, backoff_s=0.1)) as client:
-            with pytest.raises(RateLimited):
+            with pytest.raises(RateLimitedError):
                 await ask(client)
 
     asyncio.run(story())

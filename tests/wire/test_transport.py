@@ -12,7 +12,7 @@ import httpx2
 import pytest
 
 from callgate import Gate, Limits
-from callgate.errors import ConnectionLost, RequestTimeout, UsageError
+from callgate.errors import ConnectionLostError, RequestTimeoutError, UsageError
 from callgate.gemini.surface import Surface
 from callgate.models.gemini import GeminiModel
 from callgate.models.openai import OpenAIModel
@@ -145,7 +145,7 @@ def test_a_transport_that_never_goes_on_is_left_after_the_usual_time() -> None:
     async def story() -> None:
         recorder = Recorder([(200, None)])
         model = GeminiModel("m", surface=surface_of("https://nowhere.invalid"), http=recorder, limits=QUICK)
-        with pytest.raises(RequestTimeout, match=r"sent nothing for 0\.2 s"):
+        with pytest.raises(RequestTimeoutError, match=r"sent nothing for 0\.2 s"):
             await Gate(model, limits=QUICK).run("Go.")
         assert recorder.closed == 1
 
@@ -192,7 +192,7 @@ def test_a_context_of_the_program_says_whom_to_trust(tls_server: tuple[ssl.SSLCo
         server, trusted = tls_server
         async with FakeGemini(["Hello."] * 2, tls=server) as fake:
             surface = surface_of(fake.base_url)
-            with pytest.raises(ConnectionLost, match="no trusted connection"):
+            with pytest.raises(ConnectionLostError, match="no trusted connection"):
                 await Gate(GeminiModel("m", surface=surface)).run("Go.")
             context = ssl.create_default_context(cafile=trusted)
             assert await texts(GeminiModel("m", surface=surface, ssl=context)) == ["Hello."] * 2

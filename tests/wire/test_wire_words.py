@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from callgate.errors import ServerUnavailable, UsageError
+from callgate.errors import ServerUnavailableError, UsageError
 from callgate.wire.credentials import checked_base_url, checked_key, redact
 from callgate.wire.failures import clean, refusal, seconds_of, wait_of_headers
 
@@ -41,7 +41,7 @@ def test_words_of_a_server_are_cut_and_cleaned() -> None:
 
 
 def test_a_refusal_is_the_last_word() -> None:
-    error = ServerUnavailable("no")
+    error = ServerUnavailableError("no")
     found = refusal(error)
     assert (found.error, found.retry, found.is_answer, found.is_outage) == (error, False, True, False)
 

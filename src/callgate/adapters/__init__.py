@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from callgate.adapters.gated import GatedTools
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.foreign import adopted
 from callgate.models.genai import GenaiModel
 from callgate.types import Limits
@@ -41,7 +41,7 @@ def from_langchain(*tools: Any) -> list[object]:
     """LangChain tools as tools of a gate.
 
     Raises:
-        ToolNotDeclarable: something is no LangChain tool.
+        ToolNotDeclarableError: something is no LangChain tool.
     """
     from callgate.foreign.langchain import LangChainTool
 
@@ -57,7 +57,7 @@ def from_openai_agents(*tools: Any, context: object = None, approved: bool = Fal
         approved: Says that the policy of the gate decides, instead of the tools' own `needs_approval`.
 
     Raises:
-        ToolNotDeclarable: a tool has something that only a Runner of the SDK can do.
+        ToolNotDeclarableError: a tool has something that only a Runner of the SDK can do.
     """
     from callgate.foreign.openai_agents import AgentsTool
 
@@ -85,7 +85,7 @@ def from_google_genai(*tools: Any, functions: Iterable[Callable[..., Any]] = ())
         functions: The functions behind the declarations of a `types.Tool`, by their names.
 
     Raises:
-        ToolNotDeclarable: a declaration has no function, or a function no declaration.
+        ToolNotDeclarableError: a declaration has no function, or a function no declaration.
     """
     from callgate.foreign.google_genai import tools_of
 
@@ -95,7 +95,7 @@ def from_google_genai(*tools: Any, functions: Iterable[Callable[..., Any]] = ())
 def _only(kind: Callable[[Any], object], item: Any) -> object:
     found = adopted(item, Limits())
     if not isinstance(found, kind):  # pyright: ignore[reportArgumentType] - the kinds here are classes
-        raise ToolNotDeclarable(f"{item!r} is not a tool of that framework")
+        raise ToolNotDeclarableError(f"{item!r} is not a tool of that framework")
     return found
 
 

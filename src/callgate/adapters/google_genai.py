@@ -15,7 +15,7 @@ from pydantic import WithJsonSchema
 
 from callgate.adapters.gated import GatedTools
 from callgate.declaration import declared_names
-from callgate.errors import ToolError, ToolNotDeclarable
+from callgate.errors import ToolError, ToolNotDeclarableError
 from callgate.types import ToolDefinition, ToolResult
 
 __all__ = ["functions_of"]
@@ -54,7 +54,7 @@ def _function(gated: GatedTools, definition: ToolDefinition, name: str, *, is_as
 
 def _parameter(schema: Mapping[str, Any], key: str, name: str) -> inspect.Parameter:
     if not key.isidentifier():
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"tool {name!r}: the SDK cannot be told of the argument {key!r}, which is no name in Python; "
             "use a Gate with GenaiModel(client, ...) for it"
         )

@@ -39,7 +39,7 @@ CLOSE_S = 5.0
 """How long calls may take to end when all is being closed."""
 
 
-class DeferredCall(Exception):
+class DeferredCall(Exception):  # noqa: N818 - control flow, not an error
     """Raised by `Ask`: the answer will come with another call like this one. Its arguments are for whoever made the call."""
 
 

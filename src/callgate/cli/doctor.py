@@ -201,12 +201,12 @@ async def _model_findings(patient: Patient, env: Mapping[str, str]) -> list[Find
 
 
 def _embedded_finding(*, is_needed: bool) -> Finding:
-    from callgate.embedded.weights import FilesMissing, find_files
+    from callgate.embedded.weights import FilesMissingError, find_files
 
     problem = None
     try:
         find_files()
-    except FilesMissing as error:
+    except FilesMissingError as error:
         problem = str(error)
     has_engine = importlib.util.find_spec("xllamacpp") is not None
     return findings.of_embedded(problem, has_engine=has_engine, is_needed=is_needed)

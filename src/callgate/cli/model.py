@@ -65,7 +65,7 @@ def _state(path: str, file: GgufFile) -> str:
 
     try:
         weights.check_file(path, file)
-    except weights.FilesMissing:
+    except weights.FilesMissingError:
         return "broken"
     return "ready"
 

@@ -166,7 +166,7 @@ def _usage(desk: CallDispatcher, rest: str) -> None:
     loop = RunMachine(desk.talk.run(desk.kept.store.load(desk.talk.session)))
     used = loop.usage
     desk.say(
-        f"tokens   {used.total_tokens:,} in all: {used.prompt_tokens:,} in ({used.cached_tokens:,} from the cache), "
+        f"tokens   {used.total_tokens:,} in all: {used.input_tokens:,} in ({used.cached_tokens:,} from the cache), "
         f"{used.output_tokens:,} out, {used.thought_tokens:,} for thoughts, {used.tool_tokens:,} for tools"
     )
     desk.say(f"context  about {loop.reply(desk.talk.session).context_tokens:,} tokens, {len(loop.conversation)} contents")
@@ -225,7 +225,7 @@ def _model(desk: CallDispatcher, rest: str) -> None:
 
     settings = settings_here()
     chosen = choose(None, rest, settings.environment(os.environ), limits=limits_of(settings))
-    desk.talk.use(desk.talk.gate.using(chosen.model))
+    desk.talk.use(desk.talk.gate.with_options(chosen.model))
     desk.say(f"From now on {desk.talk.gate.model.name} answers.")
     if chosen.line:
         desk.say(chosen.line)
@@ -236,7 +236,7 @@ def _mode(desk: CallDispatcher, rest: str) -> None:
         desk.say(f"{desk.talk.gate.mode}; /mode {'|'.join(CALL_MODES)} changes how the model is told of tools")
         return
     mode: Any = _one_of(rest, CALL_MODES, "/mode")
-    desk.talk.use(desk.talk.gate.using(mode=mode))
+    desk.talk.use(desk.talk.gate.with_options(mode=mode))
     desk.say(f"The model is now told of tools in the mode {mode}.")
 
 
@@ -245,7 +245,7 @@ def _approve(desk: CallDispatcher, rest: str) -> None:
         from callgate.cli.assemble import in_mode
 
         mode: Any = _one_of(rest, APPROVAL_MODES, "/approve")
-        desk.talk.use(desk.talk.gate.using(policy=in_mode(desk.talk.gate.policy, mode)))
+        desk.talk.use(desk.talk.gate.with_options(policy=in_mode(desk.talk.gate.policy, mode)))
         desk.say(f"The approval mode is now {mode}.")
         return
     if desk.talk.last is not None and desk.talk.last.approvals:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from callgate.definitions import FunctionTool, ToolOptions, function_tool
 from callgate.definitions.frameworks import make_of
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.foreign import adopted
 from callgate.tools.executor import Runnable, Toolset
 from callgate.types import Limits
@@ -141,7 +141,7 @@ def _require_declarable(item: Any, place: str) -> None:
     try:
         if adopted(item, Limits()) is None:
             function_tool(item)
-    except ToolNotDeclarable as error:
+    except ToolNotDeclarableError as error:
         raise ToolLoadError(f"{place!r}: {error}") from error
 
 

@@ -19,7 +19,7 @@ from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import APPROVAL_MODES, set_option
 from callgate.cli.render import escape, is_terminal
 from callgate.cli.settings import settled
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.types import Loss, ToolDefinition, Verdict
 
 if TYPE_CHECKING:
@@ -199,7 +199,7 @@ def _problems(definition: ToolDefinition) -> Iterator[str]:
                 yield f"{name!r} is required, but not among its properties"
     try:
         yield from (f"its schema is not quite JSON Schema: {slip}" for slip in validator_of(definition).slips)
-    except ToolNotDeclarable as error:
+    except ToolNotDeclarableError as error:
         yield str(error)
 
 

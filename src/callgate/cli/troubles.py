@@ -41,7 +41,7 @@ def _about_key(error: errors.CallgateError, env: Mapping[str, str]) -> str:
 
 
 def _about_request(error: errors.CallgateError, env: Mapping[str, str]) -> str:
-    if isinstance(error, errors.InvalidRequest) and error.status == "NOT_FOUND":
+    if isinstance(error, errors.InvalidRequestError) and error.status == "NOT_FOUND":
         return "Name a model that the server has, as in -m gemini-flash-latest."
     return ""
 
@@ -58,8 +58,8 @@ def _about_store(error: errors.CallgateError, env: Mapping[str, str]) -> str:
 
 _ADVICE: dict[type[errors.CallgateError], Callable[[errors.CallgateError, Mapping[str, str]], str]] = {
     errors.AuthError: _about_key,
-    errors.InvalidRequest: _about_request,
-    errors.ConnectionLost: _about_network,
+    errors.InvalidRequestError: _about_request,
+    errors.ConnectionLostError: _about_network,
     errors.StoreError: _about_store,
 }
 """Kind of an error -> what can be done about it."""

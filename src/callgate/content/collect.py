@@ -1,13 +1,14 @@
 """Function calls out of whole and streamed answers: one collector for both.
 
-Response chunks in Gemini's form come in; events, and at the end one `Answer` with its content and calls, go out. A whole
+Response chunks in Gemini's form come in; events, and at the end one `ModelResponse` with its content and calls, go out. A
+whole
 answer is a stream of one chunk. This file knows nothing of tools: it does not know which names exist, and it checks nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from callgate.content.build import with_args, with_text, without_stream_fields
@@ -42,11 +43,11 @@ from callgate.content.read_call import (
     sound_fields,
     too_deep,
 )
-from callgate.errors import Blocked, ProtocolError
+from callgate.errors import BlockedError, ProtocolError
 from callgate.events import CallArgsDelta, CallProposed, Event, TextDelta, ThoughtDelta
-from callgate.types import NO_USAGE, Content, FunctionCall, JsonObject, Part, Usage
+from callgate.types import Content, FunctionCall, JsonObject, Part, Usage
 
-__all__ = ["CALLS_MAX", "PARTIAL_CHARS_MAX", "RUNNABLE", "Answer", "Collector", "function_calls"]
+__all__ = ["CALLS_MAX", "PARTIAL_CHARS_MAX", "RUNNABLE", "Collector", "ModelResponse", "function_calls"]
 
 PARTIAL_CHARS_MAX = 1_000_000
 """Of an answer that breaks off, so much of the text is kept; a copy of more would double what it already takes."""
@@ -59,7 +60,7 @@ RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ModelResponse:
     """One complete answer of a model."""
 
     content: Content
@@ -67,7 +68,7 @@ class Answer:
     calls: tuple[FunctionCall, ...]
     finish_reason: str
     finish_message: str = ""
-    usage: Usage = NO_USAGE
+    usage: Usage = field(default_factory=Usage)
     model: str | None = None
     """The version of the model that answered, if it said so."""
 
@@ -106,7 +107,7 @@ class Collector:
         self._content: JsonObject = {}
         self._finish_reason: str | None = None
         self._finish_message = ""
-        self._usage = NO_USAGE
+        self._usage = Usage()
         self._model: str | None = None
         self._blocked: tuple[str, str] | None = None
         self._ratings: list[JsonObject] = []
@@ -171,17 +172,17 @@ class Collector:
         if self._growing is not None:
             self._complete(problem="The call was cut off before its arguments were complete.")
 
-    def close(self) -> Answer:
+    def close(self) -> ModelResponse:
         """The complete answer.
 
         Raises:
-            Blocked: the prompt was refused.
+            BlockedError: the prompt was refused.
             ProtocolError: there was no answer at all, it ended without a finish reason, or it holds a function response.
         """
         if self._blocked and self._finish_reason is None:
             reason, message = self._blocked
             told = f"the prompt was blocked ({reason})" + (f": {message}" if message else "")
-            raise Blocked(told, reason=reason, ratings=self._ratings)
+            raise BlockedError(told, reason=reason, ratings=self._ratings)
         if self._finish_reason is None:
             why = "ended early: it has no finish reason" if self._chunks else "is empty"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
@@ -190,7 +191,7 @@ class Collector:
         if self._has_response:
             why = "holds a function response, which is not the model's to give"
             raise ProtocolError(f"the model's answer {why}; nothing of it was run", partial=self.text, retryable=True)
-        return Answer(
+        return ModelResponse(
             content={**self._content, "role": "model", "parts": list(self._parts)},
             calls=tuple(self.calls),
             finish_reason=self._finish_reason,

@@ -250,7 +250,7 @@ def usage_of(response: Mapping[str, Any]) -> Usage | None:
 
 
 COUNTS = {
-    "prompt_tokens": "promptTokenCount", "cached_tokens": "cachedContentTokenCount", "output_tokens": "candidatesTokenCount",
+    "input_tokens": "promptTokenCount", "cached_tokens": "cachedContentTokenCount", "output_tokens": "candidatesTokenCount",
     "thought_tokens": "thoughtsTokenCount", "tool_tokens": "toolUsePromptTokenCount", "total_tokens": "totalTokenCount",
 }  # fmt: skip
 

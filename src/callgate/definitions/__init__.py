@@ -13,11 +13,12 @@ if TYPE_CHECKING:
     from callgate.definitions.detection import definition_from, definitions_from
     from callgate.definitions.format import Format, Kind
     from callgate.definitions.formats import FORMATS, format_named
-    from callgate.definitions.function import ArgumentsInvalid, FunctionTool, ToolOptions, function_tool, tool
+    from callgate.definitions.function import ArgumentsInvalidError, FunctionTool, ToolOptions, function_tool, tool
     from callgate.definitions.reading import ShapeError
 
 __all__ = [
-    "FORMATS", "ArgumentsInvalid", "Converted", "Format", "FunctionTool", "Kind", "ShapeError", "ToolOptions", "convert",
+    "FORMATS", "ArgumentsInvalidError", "Converted", "Format", "FunctionTool", "Kind", "ShapeError", "ToolOptions",
+    "convert",
     "definition_from", "definitions_from", "format_named", "function_tool", "tool",
 ]  # fmt: skip
 
@@ -26,7 +27,7 @@ _PLACES = {
     "detection": ("definition_from", "definitions_from"),
     "format": ("Format", "Kind"),
     "formats": ("FORMATS", "format_named"),
-    "function": ("ArgumentsInvalid", "FunctionTool", "ToolOptions", "function_tool", "tool"),
+    "function": ("ArgumentsInvalidError", "FunctionTool", "ToolOptions", "function_tool", "tool"),
     "reading": ("ShapeError",),
 }
 _WHERE = {name: module for module, names in _PLACES.items() for name in names}

@@ -16,7 +16,7 @@ from callgate.definitions.format import KINDS, Call, Format, Kind, Result, Tool,
 from callgate.definitions.formats import FORMATS, format_named
 from callgate.definitions.pairing import paired, with_ids
 from callgate.definitions.reading import plain
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.types import JsonObject, Loss
 
 __all__ = ["Converted", "convert"]
@@ -82,7 +82,9 @@ def _tools(found: Read, to: Format) -> Converted:
     tools: Sequence[Tool] = found.items
     own = [tool.definition.name for tool in tools]
     if twice := sorted(name for name, count in Counter(own).items() if count > 1):
-        raise ToolNotDeclarable(f"more than one tool is named {', '.join(map(repr, twice))}: a list of tools has each once")
+        raise ToolNotDeclarableError(
+            f"more than one tool is named {', '.join(map(repr, twice))}: a list of tools has each once"
+        )
     names = _names(own, to)
     aliases = {name: alias for alias, name in names.items()}
     renamed = [

@@ -41,7 +41,7 @@ def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
     Raises:
         UsageError: the format is not known, no format fits, several do and read it differently, or it holds several tools.
         ShapeError: the object is not what its format has.
-        ToolNotDeclarable: the object is of the format, but cannot be declared.
+        ToolNotDeclarableError: the object is of the format, but cannot be declared.
     """
     if isinstance(obj, ToolDefinition):
         return obj

@@ -19,7 +19,7 @@ from callgate.definitions.docstrings import Docstring, docstring_from
 from callgate.definitions.json_forms import reader_of
 from callgate.definitions.python_types import (
     FieldType,
-    NotExpressible,
+    NotExpressibleError,
     accepts_none_of_it,
     adapter_for,
     default_as_json,
@@ -39,7 +39,7 @@ from callgate.definitions.signature import (
     signature_from,
 )
 from callgate.definitions.typed_dicts import TypedDictConversion
-from callgate.errors import JsonError, ToolNotDeclarable
+from callgate.errors import JsonError, ToolNotDeclarableError
 from callgate.schema.problems import shown
 from callgate.strict_json import dump
 from callgate.types import Media, ToolContext, ToolDefinition, ToolResult
@@ -47,7 +47,7 @@ from callgate.types import Media, ToolContext, ToolDefinition, ToolResult
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-__all__ = ["ArgumentsInvalid", "FunctionTool", "Isolation", "RunIn", "ToolOptions", "function_tool", "tool"]
+__all__ = ["ArgumentsInvalidError", "FunctionTool", "Isolation", "RunIn", "ToolOptions", "function_tool", "tool"]
 
 _log = logging.getLogger("callgate.definitions")
 
@@ -94,7 +94,7 @@ class ToolOptions:
     """Types local to the place of decoration, for annotations that are only text by then."""
 
 
-class ArgumentsInvalid(Exception):
+class ArgumentsInvalidError(Exception):
     """The arguments fit the schema but not the function's own types. `problems` are sentences for the model."""
 
     def __init__(self, problems: tuple[str, ...]) -> None:
@@ -113,7 +113,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
     builtin) comes back as a `functools.partial` of itself that carries the mark.
 
     Raises:
-        ToolNotDeclarable: an option has a value that cannot work, or the object cannot be called.
+        ToolNotDeclarableError: an option has a value that cannot work, or the object cannot be called.
     """
     if fn is None:
         _options_from(options, "@tool(...)")  # a bad option is reported where it is written, not where it is used
@@ -135,7 +135,7 @@ def function_tool(fn: Callable[..., Any], /, **options: Unpack[OptionWords]) -> 
     """Make a tool of any callable. Options given here win over those of `@tool`.
 
     Raises:
-        ToolNotDeclarable: the callable has no name, or a parameter that JSON cannot fill.
+        ToolNotDeclarableError: the callable has no name, or a parameter that JSON cannot fill.
     """
     where = f"function_tool of {_described(fn)}"
     marked = getattr(fn, _MARK, None)
@@ -165,7 +165,7 @@ class FunctionTool:
     def __init__(self, fn: Callable[..., Any], options: ToolOptions) -> None:
         name = options.name or own_name(fn)
         if not name:
-            raise ToolNotDeclarable(f"{_described(fn)} has no name of its own; give it one with tool(..., name='...')")
+            raise ToolNotDeclarableError(f"{_described(fn)} has no name of its own; give it one with tool(..., name='...')")
         self.fn = fn
         self.is_async = is_async_callable(fn)
         self.is_async_generator = is_async_callable(fn, inspect.isasyncgenfunction)
@@ -208,7 +208,7 @@ class FunctionTool:
         refusal goes through: it is code of the tool.
 
         Raises:
-            ArgumentsInvalid: the declared types refuse a value.
+            ArgumentsInvalidError: the declared types refuse a value.
         """
         values = self._python_values(args)
         if self._is_plain:
@@ -242,14 +242,14 @@ class FunctionTool:
 
         unknown = [key for key in args if key not in self.definition.input_schema["properties"]]
         if unknown:
-            raise ArgumentsInvalid(tuple(f"unknown argument {shown(key)}" for key in unknown[:10]))
+            raise ArgumentsInvalidError(tuple(f"unknown argument {shown(key)}" for key in unknown[:10]))
         try:
             # Read as JSON, not as Python values: a strict model takes "2026-01-31" for a date from JSON only.
             values = cast("dict[str, Any]", self._read(dump(dict(args))))
         except ValidationError as error:
-            raise ArgumentsInvalid(sentences_of(error, args)) from None
+            raise ArgumentsInvalidError(sentences_of(error, args)) from None
         except JsonError as error:
-            raise ArgumentsInvalid((str(error),)) from None
+            raise ArgumentsInvalidError((str(error),)) from None
         for parameter in self._parameters:
             absent = self._keys[parameter.name] not in args
             if absent and (parameter.default is not ABSENT or parameter.is_variadic):
@@ -261,7 +261,7 @@ class FunctionTool:
     def _refuse_taken(self, name: str, extra: Iterable[str]) -> None:
         taken = [key for key in extra if key in self._signature.reserved]
         if taken:
-            raise ArgumentsInvalid(tuple(f"{name}: {shown(key)} is not a free name" for key in taken))
+            raise ArgumentsInvalidError(tuple(f"{name}: {shown(key)} is not a free name" for key in taken))
 
     def _is_required(self, parameter: Parameter) -> bool:
         if parameter.is_variadic:
@@ -292,7 +292,7 @@ def _field_types(name: str, parameters: Iterable[Parameter], conversion: TypedDi
     for parameter in parameters:
         try:
             found[parameter.name] = FieldType(parameter.type, conversion)
-        except NotExpressible as error:
+        except NotExpressibleError as error:
             raise _undeclarable(name, parameter.name, error) from None
     return found
 
@@ -301,19 +301,19 @@ def _adapter(name: str, types: Mapping[str, FieldType], required: list[str], sig
     try:
         adapter = fields_adapter(types, required, signature.namespace)
         schema_of(adapter)
-    except NotExpressible as whole:
+    except NotExpressibleError as whole:
         # pydantic does not say which field it failed at; one of them fails alone.
         for key, kind in types.items():
             try:
                 schema_of(fields_adapter({key: kind}, [], signature.namespace))
-            except NotExpressible as error:
+            except NotExpressibleError as error:
                 raise _undeclarable(name, key, error) from None
-        raise ToolNotDeclarable(f"tool {name!r} cannot be declared: {whole}; simplify its parameters") from None
+        raise ToolNotDeclarableError(f"tool {name!r} cannot be declared: {whole}; simplify its parameters") from None
     return adapter
 
 
-def _undeclarable(name: str, parameter: str, reason: NotExpressible) -> ToolNotDeclarable:
-    return ToolNotDeclarable(
+def _undeclarable(name: str, parameter: str, reason: NotExpressibleError) -> ToolNotDeclarableError:
+    return ToolNotDeclarableError(
         f"tool {name!r}: parameter {parameter!r} cannot be declared to a model: {reason}; annotate it with a type "
         "that JSON can carry, or bind it with functools.partial so that the model does not see it"
     )
@@ -326,7 +326,7 @@ def _output_schema(signature: Signature, conversion: TypedDictConversion) -> dic
     try:
         kind = FieldType(returns, conversion).type
         return schema_of(adapter_for(kind, signature.namespace), mode="serialization") or None
-    except NotExpressible as error:
+    except NotExpressibleError as error:
         _log.debug("no output schema for %r: %s", returns, error)
         return None
 
@@ -350,25 +350,25 @@ def _options_from(words: Mapping[str, Any], where: str) -> ToolOptions:
     known = [item.name for item in fields(ToolOptions) if item.name != "namespace"]
     unknown = [word for word in words if word not in known]
     if unknown:
-        raise ToolNotDeclarable(f"{where}: there is no option {unknown[0]!r}; the options are {', '.join(known)}")
+        raise ToolNotDeclarableError(f"{where}: there is no option {unknown[0]!r}; the options are {', '.join(known)}")
     options = ToolOptions(**words)
     name, timeout_s = cast("Any", options.name), cast("Any", options.timeout_s)
     if name is not None and not (isinstance(name, str) and name.strip()):
-        raise ToolNotDeclarable(f"{where}: name={name!r} is not a name; give a string that is not empty")
+        raise ToolNotDeclarableError(f"{where}: name={name!r} is not a name; give a string that is not empty")
     if options.description is not None and not isinstance(cast("Any", options.description), str):
-        raise ToolNotDeclarable(f"{where}: description={options.description!r} is not text; give a string")
+        raise ToolNotDeclarableError(f"{where}: description={options.description!r} is not text; give a string")
     is_number = isinstance(timeout_s, (int, float)) and not isinstance(timeout_s, bool)
     if timeout_s is not None and not (is_number and timeout_s > 0 and math.isfinite(timeout_s)):
-        raise ToolNotDeclarable(f"{where}: timeout_s={timeout_s!r} is not a time; give a number of seconds above 0")
+        raise ToolNotDeclarableError(f"{where}: timeout_s={timeout_s!r} is not a time; give a number of seconds above 0")
     for word, allowed in (("isolation", get_args(Isolation)), ("run_in", get_args(RunIn))):
         if words.get(word) not in (None, *allowed):
             choices = " or ".join(map(repr, allowed))
-            raise ToolNotDeclarable(f"{where}: {word}={words[word]!r} is not known; use {choices}, or leave it out")
+            raise ToolNotDeclarableError(f"{where}: {word}={words[word]!r} is not known; use {choices}, or leave it out")
     for word in ("idempotent", "read_only", "sequential"):
         if not isinstance(words.get(word), bool | None):  # "no" is true, and would open what it was meant to close.
-            raise ToolNotDeclarable(f"{where}: {word}={words[word]!r} is not known; use True or False, or leave it out")
+            raise ToolNotDeclarableError(f"{where}: {word}={words[word]!r} is not known; use True or False, or leave it out")
     if options.run_in == "loop" and options.isolation == "process":
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"{where}: run_in='loop' keeps the function on the event loop's thread and isolation='process' takes it to "
             "another process; choose one of them"
         )
@@ -377,9 +377,9 @@ def _options_from(words: Mapping[str, Any], where: str) -> ToolOptions:
 
 def _require_callable(fn: Any, where: str) -> None:
     if isinstance(fn, type):
-        raise ToolNotDeclarable(f"{where}: a class is not a tool; pass an instance that can be called, or a function")
+        raise ToolNotDeclarableError(f"{where}: a class is not a tool; pass an instance that can be called, or a function")
     if not callable(fn):
-        raise ToolNotDeclarable(f"{where}: this cannot be called; pass a function, a bound method or a callable object")
+        raise ToolNotDeclarableError(f"{where}: this cannot be called; pass a function, a bound method or a callable object")
 
 
 def _described(fn: Any) -> str:

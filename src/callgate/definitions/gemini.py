@@ -36,7 +36,7 @@ from callgate.definitions.format import (
 )
 from callgate.definitions.gemini_schema import json_schema_from
 from callgate.definitions.reading import Node, ShapeError
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.schema.refs import Source, as_mapping
 from callgate.types import FunctionCall, JsonObject, Part, ToolDefinition, ToolResult
 
@@ -119,12 +119,12 @@ def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
     """Declarations as they would be sent, with the losses of their schemas. A tool that cannot be declared is left out.
 
     Raises:
-        ToolNotDeclarable: the only tool cannot be declared.
+        ToolNotDeclarableError: the only tool cannot be declared.
     """
     declaration = declare([tool.definition for tool in tools])
     for name, reason in declaration.quarantined.items():
         if len(tools) == 1:
-            raise ToolNotDeclarable(reason)
+            raise ToolNotDeclarableError(reason)
         tool = next(tool for tool in tools if tool.definition.name == name)
         out.lose(tool.at, name, reason, "the tool is left out")
     tools = [tool for tool in tools if tool.definition.name not in declaration.quarantined]

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from pydantic import TypeAdapter, ValidationError
 
 __all__ = [
-    "FieldType", "NotExpressible", "accepts_none_of_it", "adapter_for", "default_as_json", "fields_adapter", "schema_of",
+    "FieldType", "NotExpressibleError", "accepts_none_of_it", "adapter_for", "default_as_json", "fields_adapter",
+    "schema_of",
     "sentences_of",
 ]  # fmt: skip
 
@@ -39,7 +40,7 @@ _FLAGS_LISTED_MAX = 6
 _SELF: Any = cast("Any", typing).Self
 
 
-class NotExpressible(CallgateError):
+class NotExpressibleError(CallgateError):
     """pydantic cannot say this type in JSON; the message is its reason in one sentence."""
 
 
@@ -50,12 +51,12 @@ class FieldType:
         from pydantic.fields import FieldInfo
 
         if never := _never_json(annotation):
-            raise NotExpressible(never)
+            raise NotExpressibleError(never)
         try:
             self.type = conversion.usable(annotation)
             self._info = FieldInfo.from_annotation(self.type)
         except Exception as error:  # types bring their own code along, which may raise anything
-            raise NotExpressible(_first_sentence(error)) from error
+            raise NotExpressibleError(_first_sentence(error)) from error
 
     @property
     def is_required(self) -> bool:
@@ -79,18 +80,18 @@ def adapter_for(annotation: Any, namespace: Mapping[str, Any]) -> TypeAdapter[An
     """A pydantic adapter; names inside the type are also looked up in `namespace`.
 
     Raises:
-        NotExpressible: pydantic cannot handle the type.
+        NotExpressibleError: pydantic cannot handle the type.
     """
     try:
         return _built(annotation, {})
     except Exception as error:  # types bring their own code along, which may raise anything
         if not namespace:
-            raise NotExpressible(_first_sentence(error)) from error
+            raise NotExpressibleError(_first_sentence(error)) from error
     # Only now the names local to a function: a type of another module that has the same name must not be hidden by them.
     try:
         return _built(annotation, namespace)
     except Exception as error:
-        raise NotExpressible(_first_sentence(error)) from error
+        raise NotExpressibleError(_first_sentence(error)) from error
 
 
 def fields_adapter(
@@ -102,7 +103,7 @@ def fields_adapter(
     try:
         members = {name: (Required if name in required else NotRequired)[field.type] for name, field in fields.items()}
     except TypeError as error:  # `ClassVar` and `Final` are no types of a value
-        raise NotExpressible(_first_sentence(error)) from error
+        raise NotExpressibleError(_first_sentence(error)) from error
     return adapter_for(cast("Any", TypedDict)("_Arguments_", members), namespace)
 
 
@@ -114,7 +115,7 @@ def accepts_none_of_it(field: FieldType, namespace: Mapping[str, Any]) -> bool:
 
     try:
         adapter_for(field.type, namespace).validate_python([] if typing.get_origin(field.type) is tuple else {})
-    except (NotExpressible, ValidationError):
+    except (NotExpressibleError, ValidationError):
         return False
     return True
 
@@ -123,12 +124,12 @@ def schema_of(adapter: TypeAdapter[Any], *, mode: Any = "validation") -> dict[st
     """The adapter's JSON Schema without the titles that pydantic makes up.
 
     Raises:
-        NotExpressible: there is no JSON form of the type.
+        NotExpressibleError: there is no JSON form of the type.
     """
     try:
         schema = adapter.json_schema(schema_generator=_generator(), mode=mode)
     except Exception as error:
-        raise NotExpressible(_first_sentence(error)) from error
+        raise NotExpressibleError(_first_sentence(error)) from error
     _tidy(schema)
     return schema
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Union, cast
 
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.types import ToolContext
 
 __all__ = [
@@ -78,13 +78,13 @@ def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping
     """Read what `fn` takes. `namespace` holds local types that were known when the function was decorated.
 
     Raises:
-        ToolNotDeclarable: there is no signature, a parameter's annotation cannot be resolved, or the object is missing that
-            the method belongs to.
+        ToolNotDeclarableError: there is no signature, a parameter's annotation cannot be resolved, or the object is missing
+        that the method belongs to.
     """
     try:
         raw = _dispatching(fn, _raw_signature(fn))
     except (ValueError, TypeError) as error:
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"tool {tool_name!r}: {fn!r} has no readable signature ({error}); wrap it in a function with annotations"
         ) from None
     chain = list(layers(fn))
@@ -95,18 +95,18 @@ def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping
     )
     is_written_so = len(chain) == 1 or _dispatches(fn)
     if is_written_so and parameters and parameters[0].name == "self" and not parameters[0].is_annotated:
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"tool {tool_name!r}: this is a method without its object, and no model can give it one; pass it bound to one, "
             "as in tools=[store.find]"
         )
     contexts = [parameter.name for parameter in parameters if parameter.is_context]
     if len(contexts) > 1:
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"tool {tool_name!r}: {' and '.join(map(repr, contexts))} are both annotated ToolContext; keep one of them"
         )
     try:
         returns = ABSENT if raw.return_annotation is ABSENT else scope.resolved(raw.return_annotation)
-    except _Unresolved:
+    except _UnresolvedError:
         returns = ABSENT
     return Signature(parameters=parameters, returns=returns, namespace=scope.own, reserved=bound | _taken_names(chain))
 
@@ -171,7 +171,7 @@ def local_types(fn: Any) -> dict[str, Any]:
     return found
 
 
-class _Unresolved(Exception):
+class _UnresolvedError(Exception):
     """An annotation that names something unknown."""
 
 
@@ -201,7 +201,7 @@ class _Scope:
         try:
             return typing.get_type_hints(carrier, self.globals, {**self._guesses, **self.own}, include_extras=True)["value"]
         except Exception as error:  # an annotation is code of the tool's author and may raise anything
-            raise _Unresolved(f"{type(error).__name__}: {error}") from error
+            raise _UnresolvedError(f"{type(error).__name__}: {error}") from error
 
 
 def _parameter(raw: inspect.Parameter, scope: _Scope, tool_name: str) -> Parameter:
@@ -221,13 +221,13 @@ def _parameter(raw: inspect.Parameter, scope: _Scope, tool_name: str) -> Paramet
             kind, default = Annotated[kind, default], ABSENT
         elif default is None:
             kind = _nullable(kind)
-    except (_Unresolved, TypeError) as error:
-        raise ToolNotDeclarable(
+    except (_UnresolvedError, TypeError) as error:
+        raise ToolNotDeclarableError(
             f"tool {tool_name!r}: the annotation {raw.annotation!r} of parameter {raw.name!r} cannot be resolved ({error}); "
             "define or import the type at module level, or use @tool where the function is written"
         ) from None
     if is_context and raw.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD):
-        raise ToolNotDeclarable(f"tool {tool_name!r}: {raw} cannot take the ToolContext; use a single parameter for it")
+        raise ToolNotDeclarableError(f"tool {tool_name!r}: {raw} cannot take the ToolContext; use a single parameter for it")
     return Parameter(
         name=raw.name, kind=raw.kind, type=kind, default=default, is_annotated=is_annotated, is_context=is_context
     )

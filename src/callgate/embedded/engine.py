@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 from callgate.embedded.states import States
 from callgate.embedded.weights import Files, check_memory
-from callgate.errors import ConnectionLost, InvalidRequest, LimitExceeded, ModelError, RateLimited, UsageError
+from callgate.errors import (
+    ConnectionLostError,
+    InvalidRequestError,
+    LimitExceededError,
+    ModelError,
+    RateLimitedError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     import httpx2
@@ -225,9 +232,9 @@ class Engine:
         """The events of a streamed answer.
 
         Raises:
-            RateLimited: too many requests wait already.
-            InvalidRequest: llama.cpp refuses the request.
-            ConnectionLost: the engine died.
+            RateLimitedError: too many requests wait already.
+            InvalidRequestError: llama.cpp refuses the request.
+            ConnectionLostError: the engine died.
         """
         import httpx2
 
@@ -258,7 +265,7 @@ class Engine:
     def _turn(self) -> Any:
         with self._lock:
             if self._waiting >= WAITING_MAX:
-                raise RateLimited(f"the embedded model is busy and {WAITING_MAX} requests wait for it: try again later")
+                raise RateLimitedError(f"the embedded model is busy and {WAITING_MAX} requests wait for it: try again later")
             self._waiting += 1
         try:
             yield
@@ -283,10 +290,10 @@ class Engine:
 
     def _lost(self, error: Exception) -> ModelError:
         if self.pid is None:
-            return ConnectionLost(
+            return ConnectionLostError(
                 "the embedded model's process ended in the middle of its answer; ask again, and it starts again"
             )
-        return ConnectionLost(f"the embedded model does not answer ({type(error).__name__})", retryable=True)
+        return ConnectionLostError(f"the embedded model does not answer ({type(error).__name__})", retryable=True)
 
 
 def _event(text: str) -> dict[str, Any]:
@@ -307,8 +314,8 @@ def _refusal(status: int, content: bytes) -> ModelError:
 def _error_of(error: Mapping[str, Any]) -> ModelError:
     message = str(error.get("message", "no reason given"))[:500]
     if error.get("type") == "exceed_context_size_error":
-        return LimitExceeded(f"the prompt does not fit into the model's context: {message}")
-    return InvalidRequest(f"llama.cpp refused the request: {message}", status=str(error.get("type", "")))
+        return LimitExceededError(f"the prompt does not fit into the model's context: {message}")
+    return InvalidRequestError(f"llama.cpp refused the request: {message}", status=str(error.get("type", "")))
 
 
 def _environment() -> dict[str, str]:

@@ -11,7 +11,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO
 
-__all__ = ["BadFile", "GgufHead", "kv_bytes", "read_head"]
+__all__ = ["BadFileError", "GgufHead", "kv_bytes", "read_head"]
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)
@@ -33,7 +33,7 @@ _BLOCKS = {
 }  # fmt: skip
 
 
-class BadFile(ValueError):
+class BadFileError(ValueError):
     """The file is not a whole GGUF file; the message says why."""
 
 
@@ -69,7 +69,7 @@ def read_head(path: str) -> GgufHead:
     """Reads and checks the head of a file.
 
     Raises:
-        BadFile: it is not GGUF, or it ends too early.
+        BadFileError: it is not GGUF, or it ends too early.
         OSError: it cannot be read.
     """
     size = os.path.getsize(path)
@@ -77,22 +77,22 @@ def read_head(path: str) -> GgufHead:
         try:
             head = _head(file, size)
         except (struct.error, EOFError):
-            raise BadFile(f"it ends after {size} bytes, within its own description: it was not copied whole") from None
+            raise BadFileError(f"it ends after {size} bytes, within its own description: it was not copied whole") from None
         except (UnicodeDecodeError, OverflowError, MemoryError, KeyError) as error:
-            raise BadFile(f"its description cannot be read ({type(error).__name__})") from None
+            raise BadFileError(f"its description cannot be read ({type(error).__name__})") from None
     if head.needed > size:
-        raise BadFile(f"it has {size} bytes and describes {head.needed}: it was not copied whole")
+        raise BadFileError(f"it has {size} bytes and describes {head.needed}: it was not copied whole")
     return head
 
 
 def _head(file: BinaryIO, size: int) -> GgufHead:
     if file.read(4) != MAGIC:
-        raise BadFile("it does not begin like a GGUF file")
+        raise BadFileError("it does not begin like a GGUF file")
     version, tensors, entries = _unpack(file, "<I"), _unpack(file, "<Q"), _unpack(file, "<Q")
     if version not in VERSIONS:
-        raise BadFile(f"it is of GGUF version {version}; versions 2 and 3 can be read")
+        raise BadFileError(f"it is of GGUF version {version}; versions 2 and 3 can be read")
     if tensors > ENTRIES_MAX or entries > ENTRIES_MAX:
-        raise BadFile(f"it claims {tensors} tensors and {entries} entries, which no model has")
+        raise BadFileError(f"it claims {tensors} tensors and {entries} entries, which no model has")
     values: dict[str, Any] = {}
     for _ in range(entries):
         key = _text(file)
@@ -125,7 +125,7 @@ def _value(file: BinaryIO, kind: int) -> Any:
         _skip(file, count * width)
         return None
     if inner != _STRING or count > ENTRIES_MAX:
-        raise BadFile("its description holds a list that cannot be read")
+        raise BadFileError("its description holds a list that cannot be read")
     kept = [_text(file) if count <= ARRAY_KEPT_MAX else _skip(file, _length(file)) for _ in range(count)]
     return kept if count <= ARRAY_KEPT_MAX else None
 
@@ -137,7 +137,7 @@ def _unpack(file: BinaryIO, form: str) -> Any:
 def _length(file: BinaryIO) -> int:
     length = _unpack(file, "<Q")
     if length > STRING_BYTES_MAX:
-        raise BadFile(f"its description claims a text of {length} bytes")
+        raise BadFileError(f"its description claims a text of {length} bytes")
     return length
 
 

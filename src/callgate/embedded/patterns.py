@@ -34,7 +34,7 @@ _ESCAPABLE = frozenset(".-/+*?()[]{}^$|@:,;=#&%!~ _")
 _ANY = "[A-Za-z0-9 _.,:;/@+-]"
 
 
-class _NotSayable(Exception):
+class _NotExpressibleError(Exception):
     """The pattern holds something that this file does not translate."""
 
 
@@ -51,7 +51,7 @@ def pattern_rule(pattern: str) -> str | None:
     try:
         made = reader.alternation()
         return f"({made})" if reader.at_end() else None
-    except _NotSayable:
+    except _NotExpressibleError:
         return None
 
 
@@ -92,37 +92,37 @@ class _Reader:
                 return f"[{_CLASSES[escaped]}]"
             if escaped in _ESCAPABLE:
                 return f'"{escaped}"'
-            raise _NotSayable
+            raise _NotExpressibleError
         if char in _PLAIN:
             return f'"{char}"'
-        raise _NotSayable
+        raise _NotExpressibleError
 
     def _group(self) -> str:
         if self._text.startswith("?:", self._place):
             self._place += 2
         elif self._peek() == "?":
-            raise _NotSayable
+            raise _NotExpressibleError
         inner = self.alternation()
         if self._take() != ")":
-            raise _NotSayable
+            raise _NotExpressibleError
         return f"({inner})"
 
     def _class(self) -> str:
         inside: list[str] = []
         if self._peek() in ("^", "]"):
-            raise _NotSayable
+            raise _NotExpressibleError
         while (char := self._take()) != "]":
             if char == "\\":
                 escaped = self._take()
                 if escaped not in _CLASSES and escaped not in _ESCAPABLE:
-                    raise _NotSayable
+                    raise _NotExpressibleError
                 inside.append(_CLASSES.get(escaped) or class_char(escaped))
             elif char == "-" and inside and self._peek() not in ("]", ""):
                 inside.append("-")
             elif char in _PLAIN or char in ".+*?()${}|^":
                 inside.append(class_char(char))
             else:
-                raise _NotSayable
+                raise _NotExpressibleError
         return f"[{''.join(inside)}]"
 
     def _repeat(self) -> str:
@@ -139,12 +139,12 @@ class _Reader:
                 or (highest and not highest.isdigit())
                 or max(int(lowest), int(highest or 0)) > REPEAT_MAX
             ):
-                raise _NotSayable
+                raise _NotExpressibleError
             self._place = end + 1
         else:
             return ""
         if self._peek() in ("?", "+"):
-            raise _NotSayable
+            raise _NotExpressibleError
         return made
 
     def _peek(self) -> str:
@@ -152,6 +152,6 @@ class _Reader:
 
     def _take(self) -> str:
         if self.at_end():
-            raise _NotSayable
+            raise _NotExpressibleError
         self._place += 1
         return self._text[self._place - 1]

@@ -21,7 +21,8 @@ from callgate.tools.find_tools import nearest
 from callgate.types import Content, ToolDefinition
 
 __all__ = [
-    "CALL", "OPEN", "RESULT", "STOP", "SYSTEM", "Fitted", "PromptTooLong", "Sizes", "chosen_tools", "fitted", "messages_of",
+    "CALL", "OPEN", "RESULT", "STOP", "SYSTEM", "Fitted", "PromptTooLongError", "Sizes", "chosen_tools", "fitted",
+    "messages_of",
     "one_by_one", "system_text", "tool_text", "turn_text", "turns_of", "words_since",
 ]  # fmt: skip
 
@@ -201,7 +202,7 @@ def words_since(contents: Sequence[Content]) -> str:
 # What fits ---------------------------------------------------------------------------------------------------------------
 
 
-class PromptTooLong(ValueError):
+class PromptTooLongError(ValueError):
     """The newest turn alone does not fit into the context."""
 
 
@@ -225,7 +226,7 @@ def fitted(contents: Sequence[Content], sizes: Sizes, *, room: int) -> Fitted:
     """Drops whole exchanges from the front, oldest first, until the rest fits into `room` tokens.
 
     Raises:
-        PromptTooLong: what was said since the user spoke last does not fit.
+        PromptTooLongError: what was said since the user spoke last does not fit.
     """
     starts = [index for index, content in enumerate(contents) if is_user_turn(content)] or [0]
     for start in [0, *(index for index in starts if index)]:
@@ -233,7 +234,7 @@ def fitted(contents: Sequence[Content], sizes: Sizes, *, room: int) -> Fitted:
         if tokens <= room:
             return Fitted(start, tokens)
     newest = sizes.system + sum(sizes.turns[starts[-1] :])
-    raise PromptTooLong(
+    raise PromptTooLongError(
         f"the newest message, what came back from its calls and the list of tools are {newest} tokens long, and this model "
         f"has room for {room}: say it in fewer words, or use a model with a larger context"
     )

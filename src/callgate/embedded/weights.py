@@ -22,11 +22,12 @@ from importlib import metadata
 from pathlib import Path
 from typing import TypeAlias
 
-from callgate.embedded.gguf import BadFile, GgufHead, kv_bytes, read_head
+from callgate.embedded.gguf import BadFileError, GgufHead, kv_bytes, read_head
 from callgate.errors import UsageError
 
 __all__ = [
-    "ADAPTER", "BASE", "MODEL_NAME", "Files", "FilesMissing", "GgufFile", "available_bytes", "cache_folder", "check_memory",
+    "ADAPTER", "BASE", "MODEL_NAME", "Files", "FilesMissingError", "GgufFile", "available_bytes", "cache_folder",
+    "check_memory",
     "fetch", "find_adapter", "find_base", "find_files", "has_files", "read_checked",
 ]  # fmt: skip
 
@@ -71,7 +72,7 @@ MEMORY_SPARE = 96 * 1024 * 1024
 """What the engine needs beside the weights and the context: buffers, the program itself."""
 
 
-class FilesMissing(UsageError):
+class FilesMissingError(UsageError):
     """A file of the model is not here, or not whole; the message says how to get it."""
 
 
@@ -125,13 +126,13 @@ def find_files(env: Mapping[str, str] | None = None) -> Files:
     """The files of callgate's own model, checked.
 
     Raises:
-        FilesMissing: one of them is not there, not whole, or another one than was meant.
+        FilesMissingError: one of them is not there, not whole, or another one than was meant.
     """
     base, adapter = find_base(env), find_adapter()
     if base is None:
-        raise FilesMissing(f"the weights of the embedded model ({BASE.name}) are not on this machine: {HOW_TO_GET}")
+        raise FilesMissingError(f"the weights of the embedded model ({BASE.name}) are not on this machine: {HOW_TO_GET}")
     if adapter is None:
-        raise FilesMissing(f"{ADAPTER.name} is missing from the installed callgate: install callgate again")
+        raise FilesMissingError(f"{ADAPTER.name} is missing from the installed callgate: install callgate again")
     check_file(base, BASE)
     check_file(adapter, ADAPTER)
     return Files(base, adapter)
@@ -141,17 +142,17 @@ def check_file(path: str, file: GgufFile) -> None:
     """Whether a file is the one that was meant, byte for byte.
 
     Raises:
-        FilesMissing: it is not.
+        FilesMissingError: it is not.
     """
     size = os.path.getsize(path)
     if size != file.bytes:
-        raise FilesMissing(
+        raise FilesMissingError(
             f"{path} has {size} bytes, and {file.name} has {file.bytes}: it was not copied whole; delete it and {HOW_TO_GET}"
         )
     with open(path, "rb") as opened:
         found = hashlib.file_digest(opened, "sha256").hexdigest()
     if found != file.sha256:
-        raise FilesMissing(
+        raise FilesMissingError(
             f"{path} is not {file.name}: its sha256 is {found[:16]}..., expected {file.sha256[:16]}...; delete it and "
             f"{HOW_TO_GET}"
         )
@@ -161,16 +162,16 @@ def read_checked(path: str) -> GgufHead:
     """The head of any model file.
 
     Raises:
-        FilesMissing: it is not there, or not a whole model.
+        FilesMissingError: it is not there, or not a whole model.
     """
     try:
         head = read_head(path)
     except FileNotFoundError:
-        raise FilesMissing(f"there is no file {path!r}") from None
-    except (OSError, BadFile) as error:
-        raise FilesMissing(f"{path!r} cannot be used as a model: {error}") from error
+        raise FilesMissingError(f"there is no file {path!r}") from None
+    except (OSError, BadFileError) as error:
+        raise FilesMissingError(f"{path!r} cannot be used as a model: {error}") from error
     if head.is_adapter:
-        raise FilesMissing(f"{path!r} is an adapter, not a model: name the model that it belongs to")
+        raise FilesMissingError(f"{path!r} is an adapter, not a model: name the model that it belongs to")
     return head
 
 
@@ -181,7 +182,7 @@ def check_memory(files: Files, context: int, *, available: Callable[[], int | No
     """Refuses a model that would not fit, before it is loaded.
 
     Raises:
-        FilesMissing: a file cannot be read.
+        FilesMissingError: a file cannot be read.
         UsageError: there is too little memory.
     """
     head = read_checked(files.base)
@@ -244,7 +245,7 @@ def fetch(
         try:
             check_file(str(target), BASE)
             return str(target)
-        except FilesMissing:
+        except FilesMissingError:
             target.unlink()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=".fetch-") as folder:

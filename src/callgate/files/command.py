@@ -1,7 +1,7 @@
 """`run_command`: a program, in the root, with a deadline that is kept and nothing left running.
 
 Words of a command come in, its output and how it ended go out. There is no shell unless one is asked for. What a program may
-do with files is not held here, unless it wears a jacket (`landlock.py`); that it ends is (`supervisor.py`).
+do with files is not held here, unless it runs in the sandbox (`landlock.py`); that it ends is (`supervisor.py`).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from callgate.files.beneath import let_go
 from callgate.files.paths import shown
 from callgate.files.root import Root, identity
 from callgate.files.supervisor import descendants
-from callgate.threads import THREADS, NotBegun
+from callgate.threads import THREADS, NotBegunError
 from callgate.types import Limits, ToolContext, ToolDefinition, ToolResult
 
 __all__ = ["CommandBounds", "CommandTool"]
@@ -111,7 +111,7 @@ class CommandTool:
     ```
 
     An entry allows commands that begin with its words. `allow=None` allows every program; `shell=True` takes a line for a
-    shell instead of words, which no list can hold, so it goes with `allow=None` only. `jacket=True` locks each command into
+    shell instead of words, which no list can hold, so it goes with `allow=None` only. `sandbox=True` locks each command into
     the root by Landlock, and is refused where the kernel has none. `env` adds variables to the few that commands see.
 
     Raises:
@@ -124,7 +124,7 @@ class CommandTool:
         *,
         allow: Iterable[str | Sequence[str]] | None,
         shell: bool = False,
-        jacket: bool = False,
+        sandbox: bool = False,
         timeout_s: float = 30.0,
         env: Mapping[str, str] | None = None,
         bounds: CommandBounds | None = None,
@@ -135,11 +135,11 @@ class CommandTool:
             )
         if isinstance(allow, str):
             raise UsageError(f"CommandTool(allow={allow!r}): use a list, such as [{allow!r}]")
-        if jacket and landlock.abi() < 1:
-            raise UsageError("CommandTool(jacket=True): this kernel has no Landlock, so the jacket cannot be held")
+        if sandbox and landlock.abi() < 1:
+            raise UsageError("CommandTool(sandbox=True): this kernel has no Landlock, so the sandbox cannot be enforced")
         self._root = Root(root, links=False, hard_links=False, back_end="auto")
         self._allow = None if allow is None else [_words(entry) for entry in allow]
-        self._shell, self._jacket, self._timeout_s = shell, jacket, timeout_s
+        self._shell, self._sandbox, self._timeout_s = shell, sandbox, timeout_s
         self._bounds = bounds or CommandBounds()
         self._env = _environment(os.environ, env or {})
         self.definition = _definition(self._allow, shell=shell, timeout_s=timeout_s)
@@ -172,8 +172,8 @@ class CommandTool:
             if not begun.is_set():
                 task.cancel()
             await asyncio.wait({task}, timeout=KILL_S)
-            if task.done() and not task.cancelled() and isinstance(task.exception(), NotBegun):
-                raise NotBegun from None
+            if task.done() and not task.cancelled() and isinstance(task.exception(), NotBegunError):
+                raise NotBegunError from None
             raise
 
     def call_sync(
@@ -272,7 +272,7 @@ class CommandTool:
         }
         if not sys.platform.startswith("linux"):
             del limits["processes"]  # Where they cannot be counted, a limit would stop the user's other programs.
-        jacket = {"writable": [folder, "/tmp"], "readable": list(landlock.SYSTEM_PATHS)}
+        sandbox = {"writable": [folder, "/tmp"], "readable": list(landlock.SYSTEM_PATHS)}
         return {
             "program": program,
             "argv": argv,
@@ -281,7 +281,7 @@ class CommandTool:
             "limits": limits,
             "processes_max": bounds.processes,
             "priority": os.getpriority(os.PRIO_PROCESS, 0),
-            "jacket": jacket if self._jacket else None,
+            "sandbox": sandbox if self._sandbox else None,
         }
 
     def _followed(

@@ -18,7 +18,7 @@ from callgate.files.editing import stand_in_line, unified_diff
 from callgate.files.paths import Names, shown
 from callgate.files.reading import read_whole
 from callgate.files.root import Root
-from callgate.files.text import UTF8, WINDOWS, Encoding, NotText, decoded, encoding_of
+from callgate.files.text import UTF8, WINDOWS, Encoding, NotTextError, decoded, encoding_of
 from callgate.files.writing import New, Old
 
 __all__ = ["Contents"]
@@ -113,7 +113,7 @@ def _encoding_of(old: Old, *, append: bool) -> Encoding:
     head = old.read(HEAD_BYTES)
     try:
         return encoding_of(head, whole=len(head) < HEAD_BYTES)
-    except NotText as error:
+    except NotTextError as error:
         if append:
             raise ToolError(f"Not written: the file {error}, and text does not belong behind it.") from None
         return UTF8
@@ -123,12 +123,12 @@ def _text_of(old: Old, encoding: Encoding) -> str:
     """The beginning of the old text, as far as it is needed to judge the new one."""
     try:
         return decoded(old.read(1 << 20), encoding, whole=False)
-    except NotText:
+    except NotTextError:
         return ""
 
 
 def _shown_text(data: bytes) -> str:
     try:
         return decoded(data, encoding_of(data))
-    except NotText:
+    except NotTextError:
         return f"(binary, {len(data)} bytes)\n"

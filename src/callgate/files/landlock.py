@@ -1,4 +1,4 @@
-"""Landlock: a jacket that the kernel puts on a process, for as long as it lives.
+"""Landlock: file access rules that the kernel enforces on a process for as long as it lives.
 
 Folders come in; from then on this process and its children can write below some of them, read below others, and reach no
 other file, whatever their code does. What was enforced is told, because an older kernel enforces less. Nothing but the
@@ -45,7 +45,7 @@ class _PathBeneathAttr(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforced:
-    """What the jacket holds."""
+    """What the sandbox allows."""
 
     abi: int
     """The kernel's version of Landlock; 0 where there is none, and then nothing is enforced."""
@@ -74,7 +74,7 @@ def abi() -> int:
 
 
 def restrict(*, writable: Iterable[str | int] = (), readable: Iterable[str | int] = SYSTEM_PATHS) -> Enforced:
-    """Puts the jacket on this process; it cannot be taken off. Folders are paths, or descriptors that are open.
+    """Restrict this process for good. Folders are paths, or descriptors that are open.
 
     A path that does not exist is passed over. Call it while the process has one thread: others are not restricted.
 

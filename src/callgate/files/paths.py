@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from callgate.errors import ToolError
 
-__all__ = ["NAME_BYTES_MAX", "Names", "PathRefused", "is_speakable", "names_of", "shown"]
+__all__ = ["NAME_BYTES_MAX", "Names", "PathRefusedError", "is_speakable", "names_of", "shown"]
 
 NAME_BYTES_MAX = 255
 PATH_BYTES_MAX = 4096
@@ -30,7 +30,7 @@ _RESERVED = re.compile(r"(?:con|prn|aux|nul|conin\$|conout\$|com[0-9¹²³]|lpt[
 _PLAIN = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.+@ -]{0,200}")
 
 
-class PathRefused(ToolError):
+class PathRefusedError(ToolError):
     """A path that is not taken; the sentence says why and what to write instead."""
 
 
@@ -54,23 +54,23 @@ def names_of(path: str, *, roots: Sequence[str] = (), windows: bool = False) -> 
     system reads into names.
 
     Raises:
-        PathRefused: the path is not one that lies below the root by its very form.
+        PathRefusedError: the path is not one that lies below the root by its very form.
     """
     for is_wrong, sentence in _WHOLE:
         if is_wrong(path):
-            raise PathRefused(f"The path {shown(path)} {sentence}")
+            raise PathRefusedError(f"The path {shown(path)} {sentence}")
     if path.startswith("/"):
-        raise PathRefused(_absolute_sentence(path, roots))
+        raise PathRefusedError(_absolute_sentence(path, roots))
     pieces = path.split("/")
     names = tuple(piece for piece in pieces if piece not in ("", "."))
     if len(names) > DEPTH_MAX:
-        raise PathRefused(f"The path {shown(path)} has {len(names)} levels; at most {DEPTH_MAX} are possible.")
+        raise PathRefusedError(f"The path {shown(path)} has {len(names)} levels; at most {DEPTH_MAX} are possible.")
     for name in names:
         for is_wrong, sentence in (*_EACH, *(_EACH_WINDOWS if windows else ())):
             if is_wrong(name):
-                raise PathRefused(f"The path {shown(path)} {sentence}")
+                raise PathRefusedError(f"The path {shown(path)} {sentence}")
     if names and names[0].startswith("~"):
-        raise PathRefused(f"The path {shown(path)} begins with '~', which stands for nothing here; {_RELATIVE}")
+        raise PathRefusedError(f"The path {shown(path)} begins with '~', which stands for nothing here; {_RELATIVE}")
     return Names(names, folder=pieces[-1] in ("", "."))
 
 

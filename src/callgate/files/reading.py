@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from callgate.errors import ToolError
 from callgate.files.bounds import Bounds
 from callgate.files.paths import shown
-from callgate.files.text import Encoding, NotText, decoded, encoding_of
+from callgate.files.text import Encoding, NotTextError, decoded, encoding_of
 from callgate.files.tree import read_at_most
 
 __all__ = ["ReadText", "read_text", "read_whole"]
@@ -82,8 +82,8 @@ def _text(path: str, data: bytes, *, whole: bool) -> tuple[Encoding, str]:
     try:
         encoding = encoding_of(data, whole=whole)
         return encoding, decoded(data, encoding, whole=whole)
-    except NotText as error:
-        raise NotText(f"{shown(path)} {error}, and is not read as text.") from None
+    except NotTextError as error:
+        raise NotTextError(f"{shown(path)} {error}, and is not read as text.") from None
 
 
 def _require_range(wanted: Wanted) -> None:
@@ -232,10 +232,10 @@ def _text_inside(path: str, data: bytes, encoding: Encoding) -> str:
     """The text of bytes from inside a file; half a character at the end is left away."""
     try:
         text = decoded(encoding.mark + data, encoding, whole=False)
-    except NotText as error:
-        raise NotText(f"{shown(path)} {error}, and is not read as text.") from None
+    except NotTextError as error:
+        raise NotTextError(f"{shown(path)} {error}, and is not read as text.") from None
     if "\0" in text:
-        raise NotText(f"{shown(path)} is a binary file (it holds NUL bytes), and is not read as text.")
+        raise NotTextError(f"{shown(path)} is a binary file (it holds NUL bytes), and is not read as text.")
     return text
 
 

@@ -88,7 +88,7 @@ class Root:
         """The names of a path that a model wrote; links inside the root are followed where that is allowed.
 
         Raises:
-            PathRefused: by its form alone it does not lie below the root.
+            PathRefusedError: by its form alone it does not lie below the root.
             ToolError: the root is gone, or a link leads out of it.
         """
         names = names_of(path, roots=self._paths, windows=sys.platform == "win32")

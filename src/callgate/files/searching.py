@@ -19,7 +19,7 @@ from callgate.errors import ToolError
 from callgate.files.beneath import ALWAYS, NOFOLLOW, let_go
 from callgate.files.bounds import Bounds
 from callgate.files.paths import shown
-from callgate.files.text import NotText, text_of
+from callgate.files.text import NotTextError, text_of
 from callgate.files.tree import Found, Walk, read_at_most
 from callgate.permission.sensitive import is_sensitive
 
@@ -157,7 +157,7 @@ class Search:
             return None
         try:
             return text_of(data)
-        except NotText:
+        except NotTextError:
             return None
 
     def _look(self, path: str, text: str) -> bool:

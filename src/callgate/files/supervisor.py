@@ -91,8 +91,8 @@ def _start(job: dict[str, Any], answer_fd: int) -> int:
             for name, limit in job["limits"].items():
                 _limit(_RLIMITS[name], int(limit))
             resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-            if job.get("jacket"):
-                _put_on_jacket(job["jacket"])
+            if job.get("sandbox"):
+                _enter_sandbox(job["sandbox"])
             # What was ignored here, as by nohup, would be ignored there too, and a signal would look like an exit of 0.
             for number in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
                 with contextlib.suppress(OSError, ValueError):
@@ -120,7 +120,7 @@ def _limit(name: str, value: int) -> None:
         resource.setrlimit(which, (value, value))
 
 
-def _put_on_jacket(folders: dict[str, list[Any]]) -> None:
+def _enter_sandbox(folders: dict[str, list[Any]]) -> None:
     spec = importlib.util.spec_from_file_location("landlock", os.path.join(os.path.dirname(__file__), "landlock.py"))
     assert spec is not None
     assert spec.loader is not None

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from callgate.errors import ToolError
 
-__all__ = ["Encoding", "NotText", "decoded", "encoding_of", "text_of"]
+__all__ = ["Encoding", "NotTextError", "decoded", "encoding_of", "text_of"]
 
 
-class NotText(ToolError):
+class NotTextError(ToolError):
     """The bytes are not text."""
 
 
@@ -84,19 +84,21 @@ def encoding_of(data: bytes, *, whole: bool = True) -> Encoding:
     """The encoding of the beginning of a file, or of all of it. Without a mark it is UTF-8 if it can be.
 
     Raises:
-        NotText: it is none.
+        NotTextError: it is none.
     """
     for mark, codec in _MARKS:
         if data.startswith(mark) and _decodes(data[len(mark) :], codec, whole=whole):
             return Encoding(codec, mark)
     kind = next((kind for magic, kind in _KINDS if data.startswith(magic)), None)
     if b"\0" in data:
-        raise NotText(f"is a binary file ({kind})" if kind else "is a binary file (it holds NUL bytes)")
+        raise NotTextError(f"is a binary file ({kind})" if kind else "is a binary file (it holds NUL bytes)")
     controls = len(data) - len(data.translate(None, _CONTROLS))
     if controls * 10 <= len(data) and _decodes(data, "utf-8", whole=whole):
         return UTF8
     if kind or controls > _CONTROLS_SHARE * len(data) or not _decodes(data, "cp1252", whole=whole):
-        raise NotText(f"is a binary file ({kind})" if kind else "is a binary file (its bytes are no text that is known)")
+        raise NotTextError(
+            f"is a binary file ({kind})" if kind else "is a binary file (its bytes are no text that is known)"
+        )
     return WINDOWS
 
 
@@ -104,7 +106,7 @@ def text_of(data: bytes) -> str:
     """The text of a whole file.
 
     Raises:
-        NotText: it is none.
+        NotTextError: it is none.
     """
     if b"\0" not in data and not data.startswith((codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         try:
@@ -120,7 +122,7 @@ def decoded(data: bytes, encoding: Encoding, *, whole: bool = True) -> str:
     try:
         return decoder.decode(data[len(encoding.mark) :], final=whole)
     except UnicodeDecodeError:
-        raise NotText(f"is not text in {encoding.codec} all the way through") from None
+        raise NotTextError(f"is not text in {encoding.codec} all the way through") from None
 
 
 def _decodes(data: bytes, codec: str, *, whole: bool) -> bool:

@@ -14,7 +14,7 @@ from callgate.files.backups import Backups, Change
 from callgate.files.editing import unified_diff
 from callgate.files.paths import Names, names_of
 from callgate.files.root import Root
-from callgate.files.text import NotText, decoded, encoding_of
+from callgate.files.text import NotTextError, decoded, encoding_of
 from callgate.files.writing import New, Old, Writer
 from callgate.types import ToolContext
 
@@ -66,7 +66,7 @@ def _text(data: bytes | None) -> str | None:
         return None
     try:
         return decoded(data, encoding_of(data))
-    except NotText:
+    except NotTextError:
         return f"(binary, {len(data)} bytes, sha256 {hashlib.sha256(data).hexdigest()[:16]})\n"
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from callgate.definitions.frameworks import Make, make_of
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.types import Limits
 
 __all__ = ["adopted"]
@@ -21,7 +21,7 @@ def adopted(item: object, limits: Limits) -> object | None:
     """A tool, or a toolset, of another framework as one of ours; None if it is of no framework that is known.
 
     Raises:
-        ToolNotDeclarable: it is, and cannot be run here as it stands.
+        ToolNotDeclarableError: it is, and cannot be run here as it stands.
     """
     make = make_of(item)
     return None if make is None else _MAKES[make](item, limits)
@@ -46,7 +46,7 @@ def _pydantic_ai(item: Any, limits: Limits) -> object:
 
 
 def _google_genai(item: Any, limits: Limits) -> object:
-    raise ToolNotDeclarable(
+    raise ToolNotDeclarableError(
         "a google.genai.types.Tool holds declarations and no code: pass the functions too, as in "
         "tools=from_google_genai(tool, functions=[...]) of callgate.adapters"
     )

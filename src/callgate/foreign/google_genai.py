@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from callgate.definitions import definitions_from, function_tool
 from callgate.definitions.function import FunctionTool
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = ["tools_of"]
@@ -22,7 +22,7 @@ def tools_of(tools: Iterable[Any], functions: Mapping[str, Callable[..., Any]]) 
     """What a gate takes instead of these tools.
 
     Raises:
-        ToolNotDeclarable: a declaration has no function, or a function no declaration.
+        ToolNotDeclarableError: a declaration has no function, or a function no declaration.
     """
     found: list[object] = []
     unused = set(functions)
@@ -43,13 +43,15 @@ def tools_of(tools: Iterable[Any], functions: Mapping[str, Callable[..., Any]]) 
             unused -= {definition.name for definition in declared}
         found += [{name: configuration} for name, configuration in fields.items()]
     if unused:
-        raise ToolNotDeclarable(f"no declaration is there for the function {min(unused)!r}: declare it, or leave it out")
+        raise ToolNotDeclarableError(
+            f"no declaration is there for the function {min(unused)!r}: declare it, or leave it out"
+        )
     return found
 
 
 def _bound(definition: ToolDefinition, functions: Mapping[str, Callable[..., Any]]) -> FunctionTool:
     if definition.name not in functions:
-        raise ToolNotDeclarable(f"nothing runs the declared function {definition.name!r}: pass it in functions=[...]")
+        raise ToolNotDeclarableError(f"nothing runs the declared function {definition.name!r}: pass it in functions=[...]")
     tool = function_tool(functions[definition.name], name=definition.name)
     own = tool.definition
     schema: JsonObject = {"type": "object", "properties": {}, **definition.input_schema}

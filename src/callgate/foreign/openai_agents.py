@@ -17,7 +17,7 @@ from agents.tool_context import ToolContext as AgentsContext
 
 from callgate import strict_json
 from callgate.definitions.frameworks import definition_of
-from callgate.errors import ToolError, ToolNotDeclarable
+from callgate.errors import ToolError, ToolNotDeclarableError
 from callgate.foreign.media import media_from_url
 from callgate.types import ToolContext
 
@@ -75,11 +75,13 @@ def _opened(value: Any) -> object:
 def _refuse_what_needs_a_runner(tool: FunctionTool, *, approved: bool) -> None:
     name = tool.name
     if tool.tool_input_guardrails or tool.tool_output_guardrails:
-        raise ToolNotDeclarable(f"tool {name!r} has guardrails, which only a Runner runs: use hooks of a Policy instead")
+        raise ToolNotDeclarableError(
+            f"tool {name!r} has guardrails, which only a Runner runs: use hooks of a Policy instead"
+        )
     if tool.needs_approval is not False and not approved:
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"tool {name!r} has needs_approval: pass from_openai_agents(tool, approved=True), and a rule such as "
             f"'ask {name}' in the policy, which then decides"
         )
     if tool.is_enabled is not True:
-        raise ToolNotDeclarable(f"tool {name!r} has is_enabled, which only a Runner asks: leave out what must not run")
+        raise ToolNotDeclarableError(f"tool {name!r} has is_enabled, which only a Runner asks: leave out what must not run")

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 from callgate.errors import (
     AuthError,
-    InvalidRequest,
-    LimitExceeded,
+    InvalidRequestError,
+    LimitExceededError,
     ModelError,
-    RateLimited,
-    RequestTimeout,
-    ServerUnavailable,
-    ToolsUnsupported,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+    ToolsUnsupportedError,
 )
 from callgate.strict_json import objects_in
 from callgate.types import JsonObject
@@ -72,18 +72,18 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
         return Failure(denied, retry=False, is_answer=True, is_unauthorized=code == 401)
     if code == 413 or (code == 400 and _TOO_LARGE.search(message)):
         size = f"{sent.size_bytes:,} bytes"
-        return refusal(LimitExceeded(f"the request of {size} is too large for {sent.model!r} ({named}): {message}"))
+        return refusal(LimitExceededError(f"the request of {size} is too large for {sent.model!r} ({named}): {message}"))
     if code == 499:
-        return refusal(ServerUnavailable(f"the server cancelled the request ({named}): {message}", retryable=True))
+        return refusal(ServerUnavailableError(f"the server cancelled the request ({named}): {message}", retryable=True))
     if code == 408 or (code >= 500 and code not in _NEVER_AGAIN):
-        kind = RequestTimeout if code in (408, 504) else ServerUnavailable
+        kind = RequestTimeoutError if code in (408, 504) else ServerUnavailableError
         wait_s = _asked_wait(details, headers, now)
         lost = kind(f"the server failed ({named}): {message}", retryable=True)
         # Some inputs get a 500 whenever they are sent.
         return Failure(lost, retry=True, wait_s=wait_s, is_outage=True, is_of_body=code == 500)
     if code == 400 and sent.tools and _NO_TOOLS.search(message):
         sentence = f"{sent.model!r} has no function calling of its own ({named}): {message} Use mode='prompted'."
-        return refusal(ToolsUnsupported(sentence, status=word))
+        return refusal(ToolsUnsupportedError(sentence, status=word))
     return refusal(_invalid(code, named, word, message, details, sent))
 
 
@@ -102,10 +102,10 @@ def _rate_limited(code: int, message: str, details: list[JsonObject], headers: M
     if daily is not None or code == 402:
         # Waiting for seconds does not help here, even where the server names some.
         what = "the quota for today" if daily else "the credit"
-        error = RateLimited(f"{what} is used up: {message}", quota=quota, retry_after=wait_s, retryable=False)
+        error = RateLimitedError(f"{what} is used up: {message}", quota=quota, retry_after=wait_s, retryable=False)
         return refusal(error)
     asked = f" (asked to wait {wait_s:g} s)" if wait_s is not None else ""
-    error = RateLimited(f"too many requests{asked}: {message}", quota=quota, retry_after=wait_s)
+    error = RateLimitedError(f"too many requests{asked}: {message}", quota=quota, retry_after=wait_s)
     return Failure(error, retry=True, wait_s=wait_s, is_pressure=True)
 
 
@@ -115,7 +115,7 @@ def _invalid(code: int, named: str, word: str, message: str, details: list[JsonO
     found = _PLACE.search(f"{field} {message}")
     tool = sent.tools[int(found[1])] if found and int(found[1]) < len(sent.tools) else None
     meant = f" (this is the tool {tool!r})" if tool else f" (the model is {sent.model!r})" if code == 404 else ""
-    return InvalidRequest(
+    return InvalidRequestError(
         f"the server refused the request ({named}): {message}{meant}",
         status=word,
         field=field or (found[0] if found else ""),

@@ -33,7 +33,7 @@ from callgate.content.read import (
 )
 from callgate.content.read_call import model_fields
 from callgate.content.response import shortened_response
-from callgate.errors import ConversationInvalid, UsageError
+from callgate.errors import ConversationInvalidError, UsageError
 from callgate.history.encoded import EncodedContents, EncodedHistory
 from callgate.history.repair import INTERRUPTED, breaches_of, not_a_response, paired_responses, repaired
 from callgate.history.shorten import (
@@ -184,7 +184,7 @@ class Conversation:
         cannot say is replaced. `origin` says which model wrote it, because its signatures are good for that one only.
 
         Raises:
-            ConversationInvalid: the content says nothing, holds function responses, or cannot stand here.
+            ConversationInvalidError: the content says nothing, holds function responses, or cannot stand here.
         """
         parts = parts_of(content) if isinstance(content, dict) and content.keys() <= _USUAL_FIELDS else []
         is_text = bool(parts) and all(part.get("text") and is_sound_text(part) for part in parts)
@@ -194,11 +194,13 @@ class Conversation:
             added = model_fields(as_object(content))
             added["parts"] = [part for part in added["parts"] if has_data(part) or is_signed(part)]
         if not is_text and not any(map(has_data, added["parts"])):
-            raise ConversationInvalid(["a model content without parts cannot be stored"])
+            raise ConversationInvalidError(["a model content without parts cannot be stored"])
         if not self._origins or self.is_model(-1):
-            raise ConversationInvalid([f"a model content at index {len(self)} must follow a user content"])
+            raise ConversationInvalidError([f"a model content at index {len(self)} must follow a user content"])
         if not is_text and any(map(is_response, added["parts"])):
-            raise ConversationInvalid([f"a model content at index {len(self)}: {breach}" for breach in breaches_of(added)])
+            raise ConversationInvalidError(
+                [f"a model content at index {len(self)}: {breach}" for breach in breaches_of(added)]
+            )
         self._append(added, origin)
         self._writers.add(origin)
         if not is_text:
@@ -208,17 +210,17 @@ class Conversation:
         """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
 
         Raises:
-            ConversationInvalid: something is not a response, or belongs to no open call.
+            ConversationInvalidError: something is not a response, or belongs to no open call.
         """
         if not self._open:
-            raise ConversationInvalid([f"responses at index {len(self)} follow no function call"])
+            raise ConversationInvalidError([f"responses at index {len(self)} follow no function call"])
         responses = cast("list[Part]", spelled_content({"parts": list(responses)})["parts"])
         if breaches := [breach for part in responses for breach in not_a_response(part)]:
-            raise ConversationInvalid([f"responses at index {len(self)}: {breach}" for breach in breaches])
+            raise ConversationInvalidError([f"responses at index {len(self)}: {breach}" for breach in breaches])
         paired, rest = paired_responses(self._open, [*map(sendable_part, responses)], missing)
         if rest:
             names = ", ".join(repr(response_of(part).get("name")) for part in rest)
-            raise ConversationInvalid([f"response(s) to {names} at index {len(self)} answer no open call"])
+            raise ConversationInvalidError([f"response(s) to {names} at index {len(self)} answer no open call"])
         self._append({"role": "user", "parts": paired})
 
     def cut(self, length: int) -> None:
@@ -282,11 +284,11 @@ class Conversation:
         """Drops so many contents from `start` on; a summary of them, if there is one, becomes a user content in their place.
 
         Raises:
-            ConversationInvalid: what is left would not be a history: calls without responses, or the other way round.
+            ConversationInvalidError: what is left would not be a history: calls without responses, or the other way round.
         """
         end = start + dropped
         if not 0 <= start <= end <= len(self) or (dropped and self._is_split(start, end, has_summary=summary is not None)):
-            raise ConversationInvalid([f"contents {start} to {end} cannot be dropped without what belongs to them"])
+            raise ConversationInvalidError([f"contents {start} to {end} cannot be dropped without what belongs to them"])
         if dropped:
             self._drop(start, end)
         if summary is not None:

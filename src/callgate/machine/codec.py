@@ -34,7 +34,7 @@ from callgate.machine.facts import (
     ToolsKnown,
     Unreadable,
 )
-from callgate.types import JsonObject, PlainJson, ToolResult
+from callgate.types import JsonObject, PlainJson, ToolResult, Usage
 
 __all__ = ["SCHEMA_VERSION", "NewerSchemaError", "decode", "decode_line", "encode"]
 
@@ -157,9 +157,12 @@ def _word_reader(word: type[Any]) -> _Reader:
     hints = get_type_hints(word)
     readers = [(f.name, _reader(hints[f.name])) for f in fields(word) if f.name != "plain_json"]
 
-    def read(record: Any) -> Any:
-        if not isinstance(record, dict):
-            raise TypeError(f"{_shown(record)} is not an object")
+    def read(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise TypeError(f"{_shown(value)} is not an object")
+        record = cast("JsonObject", value)
+        if word is Usage and "prompt_tokens" in record:
+            record = {"input_tokens": record["prompt_tokens"], **record}  # The name in journals written before the rename.
         given = {name: reader(record[name]) for name, reader in readers if name in record}
         if word is ToolResult:
             given["plain_json"] = PlainJson(given.get("value"))  # It was just read from JSON.

@@ -14,7 +14,6 @@ from typing import Any, Literal, TypeAlias
 
 from callgate.history.shorten import Shortening
 from callgate.types import (
-    NO_USAGE,
     Content,
     Decision,
     FunctionCall,
@@ -130,7 +129,7 @@ class ModelAnswered(Dated):
     calls: tuple[FunctionCall, ...] = ()
     finish_reason: str
     finish_message: str = ""
-    usage: Usage = NO_USAGE
+    usage: Usage = field(default_factory=Usage)
     salvaged: tuple[FunctionCall, ...] = ()
     """Calls read from Python text of a malformed answer."""
     model: str = ""
@@ -150,7 +149,7 @@ class HistoryShortened(Dated):
     plan: Shortening | None = None
     """All that was done, where more was done than to leave out the oldest contents."""
     summary: str | None = None
-    usage: Usage = NO_USAGE
+    usage: Usage = field(default_factory=Usage)
     cost: float | None = None
 
     @property

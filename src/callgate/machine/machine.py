@@ -29,7 +29,7 @@ from callgate.machine.calls import CallBatch, TrackedCall, rule_of
 from callgate.machine.feedback import ASK_AGAIN, CUT, IN_TEXT, output_feedback
 from callgate.machine.limits import count_repeats, refusal, refusals, spent_budget
 from callgate.machine.run_state import HeldAnswer, RunState
-from callgate.types import NO_USAGE, CallRecord, FunctionCall, JsonObject, Reply, SessionRule, ToolChoice, Usage
+from callgate.types import CallRecord, FunctionCall, JsonObject, Reply, SessionRule, ToolChoice, Usage
 
 __all__ = ["Phase", "RunMachine"]
 
@@ -64,7 +64,7 @@ class RunMachine:
         self.names: dict[str, str] = {}
         self.always: dict[str, SessionRule] = {}
         """What the user allowed for the rest of the session, by the id of the answer."""
-        self.usage = NO_USAGE
+        self.usage = Usage()
         """Tokens of all runs."""
         self.cost: float | None = None
         """What all runs cost, as far as that is known."""
@@ -388,8 +388,8 @@ class RunMachine:
 
     def _measure(self, usage: Usage) -> None:
         """Take in how many tokens the model counts for the bytes of the history."""
-        if usage.prompt_tokens:
-            seen = usage.prompt_tokens / max(self.conversation.size_bytes, 1)
+        if usage.input_tokens:
+            seen = usage.input_tokens / max(self.conversation.size_bytes, 1)
             self._tokens_per_byte = min(max(seen, TOKENS_PER_BYTE / 2), 1.0)
 
     def _shortening(self) -> facts.Shorten | None:

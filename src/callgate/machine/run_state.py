@@ -7,7 +7,7 @@ from typing import Any
 
 from callgate.machine import facts
 from callgate.machine.calls import TrackedCall
-from callgate.types import NO_USAGE, Content, JsonObject, Limits, ToolChoice, Usage
+from callgate.types import Content, JsonObject, Limits, ToolChoice, Usage
 
 __all__ = ["HeldAnswer", "RunState"]
 
@@ -44,7 +44,7 @@ class RunState:
     feedback: str | None = None
     text: str = ""
     model: str = ""
-    usage: Usage = NO_USAGE
+    usage: Usage = field(default_factory=Usage)
     cost: float | None = None
     wrap_up: str | None = None
     """The limit that was reached: the next request is the last one and has its tools switched off."""

@@ -19,7 +19,7 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from callgate.mcp.escapes import whole_characters
-from callgate.mcp.sentences import ServerFailed
+from callgate.mcp.sentences import ServerFailedError
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -69,7 +69,7 @@ def _launched(command: Sequence[str], path: str | None, cwd: str | None) -> list
     inside = os.path.join(cwd, command[0]) if cwd and os.sep in command[0] else command[0]
     program = shutil.which(inside, path=path)
     if program is None:
-        raise ServerFailed(f"there is no program {command[0]!r}: install it, or give its whole path", again=False)
+        raise ServerFailedError(f"there is no program {command[0]!r}: install it, or give its whole path", again=False)
     program = os.path.abspath(program)
     if sys.platform != "linux":
         return [program, *command[1:]]
@@ -184,7 +184,7 @@ async def child_streams(
     """Runs the command for as long as the context lasts, and gives the streams of messages from it and to it.
 
     Raises:
-        ServerFailed: it cannot be started.
+        ServerFailedError: it cannot be started.
     """
     import anyio
     from mcp.shared.message import SessionMessage
@@ -197,7 +197,7 @@ async def child_streams(
             lambda: child, *launched, env=environment, cwd=cwd, start_new_session=sys.platform != "win32"
         )
     except (OSError, ValueError) as error:
-        raise ServerFailed(f"{command[0]!r} cannot be started: {error}") from error
+        raise ServerFailedError(f"{command[0]!r} cannot be started: {error}") from error
     received, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
     outgoing, sent = anyio.create_memory_object_stream[SessionMessage](0)
     hello = _Hello(received)

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from callgate.errors import ToolError
 from callgate.mcp.clock import PersonClock
-from callgate.mcp.sentences import PagesWanted, ServerFailed, reason_of
+from callgate.mcp.sentences import ServerFailedError, UrlElicitationError, reason_of
 from callgate.types import JsonObject, Progress
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Connection:
                 why = await self._connected()
             except (Exception, BaseExceptionGroup, asyncio.CancelledError) as error:
                 why = "the connection broke" if isinstance(error, asyncio.CancelledError) else reason_of(error)
-                if isinstance(error, ServerFailed) and not error.again:
+                if isinstance(error, ServerFailedError) and not error.again:
                     self._down(why)
                     return
                 # Until one of the ways has worked, a failure is told with those of the other ways.
@@ -165,15 +165,15 @@ class Connection:
                     client.session.validate_tool_result = _as_it_is
                     tools, self.has_offers = await _listed(client), await _has_offers(client)
             except TimeoutError:
-                raise ServerFailed(f"it did not answer within {ATTEMPT_S:g} s. {way.last_words()}".strip()) from None
+                raise ServerFailedError(f"it did not answer within {ATTEMPT_S:g} s. {way.last_words()}".strip()) from None
             except (Exception, BaseExceptionGroup) as error:
                 # A server that ends at once is told of in several ways; its own words are the best of them.
                 await _a_moment(way.ended)
                 if way.gone is not None and way.ended.is_set():
                     await _a_moment(way.gone, within_s=GONE_S)
                 if way.is_hopeless():
-                    raise ServerFailed(way.last_words(), again=False) from error
-                raise ServerFailed("; ".join(filter(None, [reason_of(error), way.last_words()]))) from error
+                    raise ServerFailedError(way.last_words(), again=False) from error
+                raise ServerFailedError("; ".join(filter(None, [reason_of(error), way.last_words()]))) from error
             self.about = _about(client)
             self._live = _Live(client, asyncio.get_running_loop().create_future(), way.ended)
             self._take(tools, None)
@@ -225,7 +225,7 @@ class Connection:
         """The result of one call, as MCP has it. Deadlines are the caller's: cancelling the call tells the server.
 
         Raises:
-            PagesWanted: a person must visit pages before the call can be made.
+            UrlElicitationError: a person must visit pages before the call can be made.
             ToolError: the server is not there, went away, or refused the call.
         """
 
@@ -269,9 +269,9 @@ class Connection:
             live.ended.set()
             await asyncio.wait({live.lost}, timeout=CANCEL_S)
             return self._lost(live.lost.result() if live.lost.done() else error.message)
-        kind = ToolError if error.code != PAGES_WANTED else PagesWanted
+        kind = ToolError if error.code != PAGES_WANTED else UrlElicitationError
         refused = kind(f"The MCP server {self.name!r} refused the call: {error.message} (code {error.code})")
-        if isinstance(refused, PagesWanted):
+        if isinstance(refused, UrlElicitationError):
             refused.pages = error.error.data
         return refused
 

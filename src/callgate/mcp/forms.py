@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast
 
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.schema import check_arguments
 from callgate.types import JsonObject, ToolDefinition
 
@@ -88,7 +88,7 @@ def value_of(field: Field, text: str) -> tuple[Any, str | None]:
     whole = ToolDefinition(name="field", input_schema={"type": "object", "properties": {field.name: field.schema}})
     try:
         problems = check_arguments(whole, {field.name: value}).problems
-    except ToolNotDeclarable as error:
+    except ToolNotDeclarableError as error:
         return None, str(error)
     return (None, problems[0]) if problems else (value, None)
 

@@ -18,7 +18,7 @@ from callgate.errors import UsageError
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.host import Host
 from callgate.mcp.receiver import PATH, bound_socket, redirected
-from callgate.mcp.sentences import ServerFailed, is_safe_page
+from callgate.mcp.sentences import ServerFailedError, is_safe_page
 from callgate.mcp.tokens import TokenFile
 from callgate.types import JsonObject
 
@@ -93,7 +93,7 @@ class Door:
         if self._host.login is not None:
             self._socket = (bound_socket(port) if port else None) or bound_socket()
             if self._socket is None:
-                raise ServerFailed("no port of this machine is free for a login")
+                raise ServerFailedError("no port of this machine is free for a login")
         self._port = here = self._socket.getsockname()[1] if self._socket else port or 1
         storage = _Storage(self._tokens, self._url, with_client=here == port)
         provider = OAuthClientProvider(
@@ -114,17 +114,17 @@ class Door:
             self._tokens.update(self._url, expires_at=0)
             self._provider.context.token_expiry_time = 1.0
             self.problem = "its token was refused and is being renewed"
-            raise ServerFailed(self.problem)
+            raise ServerFailedError(self.problem)
         if self._host.login is None:
             self.refused()
-            raise ServerFailed(self.problem, again=False)
+            raise ServerFailedError(self.problem, again=False)
         if not is_safe_page(url):
             self.is_shut, self.problem = True, "it sends people to log in at a page that is not encrypted"
-            raise ServerFailed(self.problem, again=False)
+            raise ServerFailedError(self.problem, again=False)
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self.is_shut, self.problem = True, "nobody logged in"
         if self._socket is None:
-            raise ServerFailed("the port for a login was taken by another program")
+            raise ServerFailedError("the port for a login was taken by another program")
         # Whoever comes back at once is expected already; some browsers keep everybody waiting until they are closed.
         self._visit = asyncio.create_task(redirected(self._socket, self._state))
         with self._clock.stopped():
@@ -140,13 +140,13 @@ class Door:
                     told = await self._visit
             except TimeoutError:
                 self.problem = f"nobody logged in within {LOGIN_S:g} s"
-                raise ServerFailed(self.problem, again=False) from None
+                raise ServerFailedError(self.problem, again=False) from None
             finally:
                 self._socket = bound_socket(self._port)  # For the next time: this address is the one that is registered.
         if "error" in told:
             why = " ".join(filter(None, [told["error"], told.get("error_description")]))
             self.problem = f"the login was refused: {why[:300]}"
-            raise ServerFailed(self.problem, again=False)
+            raise ServerFailedError(self.problem, again=False)
         self.is_shut, self.problem = False, ""
         return AuthorizationCodeResult(code=told.get("code", ""), state=told.get("state"), iss=told.get("iss"))
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 from callgate import strict_json
 from callgate.content.read import display_names, media_of
 from callgate.definitions import carry
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.schema.validator import SchemaValidator, usable_validator
 from callgate.types import JsonObject, ToolDefinition, ToolResult
 
@@ -51,7 +51,7 @@ def listed(definition: ToolDefinition) -> Listed:
     if schema is not None:
         try:
             output = usable_validator(schema, definition.name)
-        except ToolNotDeclarable:
+        except ToolNotDeclarableError:
             schema = None
     if schema is not None:
         tool["outputSchema"] = schema

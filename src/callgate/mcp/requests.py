@@ -12,7 +12,7 @@ from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.host import person_of_this_run
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.host import Answer, Elicit, Host, Question
@@ -130,5 +130,5 @@ def _problems(schema: JsonObject, answer: Answer) -> Sequence[str]:
     wanted = ToolDefinition(name="answer", input_schema={"type": "object", **schema})
     try:
         return check_arguments(wanted, answer.content or {}).problems
-    except ToolNotDeclarable as error:
+    except ToolNotDeclarableError as error:
         return [str(error)]

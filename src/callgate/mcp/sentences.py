@@ -8,13 +8,13 @@ from urllib.parse import urlsplit
 
 from callgate.errors import ToolError
 
-__all__ = ["PagesWanted", "ServerFailed", "is_safe_page", "reason_of"]
+__all__ = ["ServerFailedError", "UrlElicitationError", "is_safe_page", "reason_of"]
 
 REASON_CHARS_MAX = 2000
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 
-class ServerFailed(Exception):
+class ServerFailedError(Exception):
     """A server could not be started, or is gone; the message says why. `again`: whether trying once more may help."""
 
     def __init__(self, message: str, *, again: bool = True) -> None:
@@ -22,7 +22,7 @@ class ServerFailed(Exception):
         self.again = again
 
 
-class PagesWanted(ToolError):
+class UrlElicitationError(ToolError):
     """A call cannot be made before a person has visited pages, which `pages` names as the server did."""
 
     pages: Any = None
@@ -31,7 +31,7 @@ class PagesWanted(ToolError):
 def reason_of(error: BaseException) -> str:
     """Why something failed, in one line: the innermost errors of a group, each once."""
     found = dict.fromkeys(f"{type(one).__name__}: {one}".rstrip(": ") for one in _leaves(error))
-    said = [str(error)] if isinstance(error, ServerFailed) else list(found)
+    said = [str(error)] if isinstance(error, ServerFailedError) else list(found)
     return " ".join("; ".join(said).split())[:REASON_CHARS_MAX]
 
 

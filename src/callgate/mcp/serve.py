@@ -127,7 +127,7 @@ class ToolServer:
         """A server of tools, as a gate takes them; `more` is for the constructor.
 
         Raises:
-            ToolNotDeclarable: a tool cannot be declared, or two have one name.
+            ToolNotDeclarableError: a tool cannot be declared, or two have one name.
         """
         executor = Executor(tools, limits=limits)
         log = AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit

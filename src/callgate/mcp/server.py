@@ -28,7 +28,7 @@ from callgate.mcp.host import NOBODY, Host
 from callgate.mcp.login import Door
 from callgate.mcp.offers import OfferTool, Resource, ServerPrompt
 from callgate.mcp.requests import Requests
-from callgate.mcp.sentences import PagesWanted
+from callgate.mcp.sentences import UrlElicitationError
 from callgate.mcp.tokens import TokenFile
 from callgate.mcp.ways import SILENCE_S, Address, Transport, process_way, web_way
 from callgate.types import JsonObject, Media, ToolContext, ToolDefinition
@@ -182,7 +182,7 @@ class McpServer:
         with requests.during(context):
             try:
                 result = await self._there(connection.call(name, args, context.progress))
-            except PagesWanted as wanted:
+            except UrlElicitationError as wanted:
                 # The server says that it has done nothing yet, so this is no second time.
                 if not await self._there(requests.ask_to_visit(wanted.pages)):
                     raise

@@ -10,7 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 
-from callgate.errors import ConnectionLost, ModelError, RateLimited, RequestTimeout, ServerUnavailable, UsageError
+from callgate.errors import (
+    ConnectionLostError,
+    ModelError,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+    UsageError,
+)
 from callgate.events import Notice
 from callgate.models import (
     AnsweredBy,
@@ -30,7 +37,7 @@ __all__ = ["ModelChain"]
 COOL_DOWN_S = 60.0
 """How long a model that was not available is asked only after all others."""
 
-UNAVAILABLE = (RateLimited, ServerUnavailable, ConnectionLost, RequestTimeout)
+UNAVAILABLE = (RateLimitedError, ServerUnavailableError, ConnectionLostError, RequestTimeoutError)
 """Errors that say nothing about the request: another model may well answer it."""
 
 

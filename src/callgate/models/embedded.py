@@ -23,7 +23,7 @@ from callgate.embedded.grammar import answer_grammar, grammar_of
 from callgate.embedded.reply import ReplyReader
 from callgate.embedded.spelling import spellings
 from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
-from callgate.errors import LimitExceeded
+from callgate.errors import LimitExceededError
 from callgate.events import Notice
 from callgate.history.repair import is_user_turn
 from callgate.request import ModelRequest, with_output_told
@@ -143,7 +143,7 @@ class EmbeddedModel:
 
         Raises:
             UsageError: it cannot be loaded.
-            LimitExceeded: the newest message does not fit into the context.
+            LimitExceededError: the newest message does not fit into the context.
         """
         await self._engine.ready()
         form = None if request.definitions else request.output
@@ -241,8 +241,8 @@ class EmbeddedModel:
         room = self._context - _answer_tokens(request.settings, self._context // 4) - 8
         try:
             fits = prompt.fitted(contents, sizes, room=room)
-        except prompt.PromptTooLong as error:
-            raise LimitExceeded(f"the prompt is too long for {self._name}: {error}") from error
+        except prompt.PromptTooLongError as error:
+            raise LimitExceededError(f"the prompt is too long for {self._name}: {error}") from error
         if fits.start:
             message = f"The first {fits.start} messages were left out: the model has room for {self._context} tokens."
             notices.append(Notice("history_trimmed", message, "warning"))
@@ -403,7 +403,7 @@ def _usage(event: Mapping[str, Any]) -> Usage | None:
     prompt_tokens, output_tokens = int(counts.get("prompt_tokens") or 0), int(counts.get("completion_tokens") or 0)
     details = cast("dict[str, Any]", counts.get("prompt_tokens_details") or {})
     return Usage(
-        prompt_tokens=prompt_tokens,
+        input_tokens=prompt_tokens,
         cached_tokens=int(details.get("cached_tokens") or 0),
         output_tokens=output_tokens,
         total_tokens=prompt_tokens + output_tokens,

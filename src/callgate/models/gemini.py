@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
-from callgate.errors import LimitExceeded, UsageError
+from callgate.errors import LimitExceededError, UsageError
 from callgate.events import Notice
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.continuation import Continuation
@@ -157,7 +157,7 @@ class _Answer:
     def _asked(self) -> RetryingStream:
         """Another request: the first, or one that asks for what is missing."""
         if self._hops == HOPS_MAX:
-            raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
+            raise LimitExceededError(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
         self._hops += 1
         request = self._request
         body = self._bodies.body(request, continuation=self._continuation.token)

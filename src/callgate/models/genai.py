@@ -14,7 +14,14 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.content.read import block_of, candidate_of, finish_of
-from callgate.errors import ConnectionLost, LimitExceeded, ModelError, ProtocolError, RequestTimeout, UsageError
+from callgate.errors import (
+    ConnectionLostError,
+    LimitExceededError,
+    ModelError,
+    ProtocolError,
+    RequestTimeoutError,
+    UsageError,
+)
 from callgate.gemini.continuation import Continuation
 from callgate.gemini.failures import failure_of_body
 from callgate.gemini.request import BodyBuilder
@@ -86,10 +93,10 @@ class GenaiModel:
                     ended = ended or block_of(chunk) is not None
                     yield continuation.take(chunk)
             if not ended:
-                raise ConnectionLost("the answer ended in the middle: no finish reason came", retryable=True)
+                raise ConnectionLostError("the answer ended in the middle: no finish reason came", retryable=True)
             if continuation.token is None:
                 return
-        raise LimitExceeded(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
+        raise LimitExceededError(f"the answer came in {HOPS_MAX} pieces and was still not complete", retryable=True)
 
     async def _chunks(
         self, body: JsonObject, sent: Sent, *, stream: bool, deadline: float
@@ -166,7 +173,7 @@ def _model_error(error: Exception, sent: Sent, total_s: float) -> ModelError:
         headers = {str(key).lower(): str(value) for key, value in dict(given).items()}
         return failure_of_body(error.code, cast("JsonObject", body), headers, now=time.time(), sent=sent).error
     if isinstance(error, TimeoutError):
-        return RequestTimeout(f"no whole answer within {total_s:g} s", retryable=True)
+        return RequestTimeoutError(f"no whole answer within {total_s:g} s", retryable=True)
     if "Timeout" in type(error).__name__:
-        return RequestTimeout(f"the client gave up waiting: {said}", retryable=True)
-    return ConnectionLost(f"the client could not get an answer: {said}", retryable=True)
+        return RequestTimeoutError(f"the client gave up waiting: {said}", retryable=True)
+    return ConnectionLostError(f"the client could not get an answer: {said}", retryable=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from typing import TypeAlias
 
-from callgate.errors import ToolsUnsupported, UsageError
+from callgate.errors import ToolsUnsupportedError, UsageError
 from callgate.events import Notice
 from callgate.models import (
     AnsweredBy,
@@ -30,7 +30,7 @@ from callgate.models.prompted import PromptedModel
 
 __all__ = ["in_mode"]
 
-_Instead: TypeAlias = Callable[[ModelRequest, ToolsUnsupported], tuple[Notice, AsyncIterator[Item]]]
+_Instead: TypeAlias = Callable[[ModelRequest, ToolsUnsupportedError], tuple[Notice, AsyncIterator[Item]]]
 
 MODES: tuple[Mode, ...] = ("auto", "native", "prompted")
 
@@ -92,7 +92,7 @@ class ByAbility:
             return _Native(self._native.generate(request), request, self._by_prompt_instead)
         return self._by_prompt(request)
 
-    def _by_prompt_instead(self, request: ModelRequest, error: ToolsUnsupported) -> tuple[Notice, AsyncIterator[Item]]:
+    def _by_prompt_instead(self, request: ModelRequest, error: ToolsUnsupportedError) -> tuple[Notice, AsyncIterator[Item]]:
         self._has_tools = False
         told = f"{self.name} is told of tools in its prompt from now on: {error}"
         return Notice("mode_changed", told, "warning"), self._by_prompt(request)
@@ -135,7 +135,7 @@ class _Native:
         """The next item before any of the answer itself: only so long can tools be refused."""
         try:
             item = await self._items.__anext__()
-        except ToolsUnsupported as error:
+        except ToolsUnsupportedError as error:
             await self.aclose()
             item, self._items = instead(self._request, error)
             self._instead = None

@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Collection, Mapping
 from ssl import SSLContext
 from typing import TYPE_CHECKING
 
-from callgate.errors import InvalidRequest, ToolsUnsupported, UsageError
+from callgate.errors import InvalidRequestError, ToolsUnsupportedError, UsageError
 from callgate.events import Notice
 from callgate.openai.answer import AnswerReader
 from callgate.openai.client import OpenAIClient, endpoint_from_environment
@@ -96,7 +96,7 @@ class OpenAIModel:
         """Asks the model; yields chunks as they arrive, and a notice for every wait.
 
         Raises:
-            ToolsUnsupported: the model, or its server, has no tools.
+            ToolsUnsupportedError: the model, or its server, has no tools.
             ModelError: there is no answer, or it broke off.
             UsageError: a setting, a tool or media that cannot be sent.
         """
@@ -110,10 +110,10 @@ class OpenAIModel:
                     async for item in items:
                         yield item
                 return
-            except ToolsUnsupported:
+            except ToolsUnsupportedError:
                 self._supports_tools = False
                 raise
-            except InvalidRequest as error:
+            except InvalidRequestError as error:
                 # A refusal that says what the server wants instead is a lesson; the next request is another one.
                 wiser = learned(before, str(error))
                 if wiser is None:
@@ -149,12 +149,12 @@ class OpenAIModel:
         """Asks the server once, where it would otherwise drop the tools in silence.
 
         Raises:
-            ToolsUnsupported: it says that its model has none.
+            ToolsUnsupportedError: it says that its model has none.
         """
         if self._supports_tools is None and not self._has_asked:
             self._supports_tools = await self._client.tells_tools()
             self._has_asked = True
         if self._supports_tools is False:
-            raise ToolsUnsupported(
+            raise ToolsUnsupportedError(
                 f"{self._name!r} has no tools, as {self._client.quirks.title} told; use mode='prompted', or another model"
             )

@@ -13,7 +13,7 @@ from typing import Any, cast
 from callgate import strict_json
 from callgate.content.build import call_from, say, text_part, thought_part
 from callgate.content.normalize import is_wire_id
-from callgate.errors import JsonError, LimitExceeded, ProtocolError
+from callgate.errors import JsonError, LimitExceededError, ProtocolError
 from callgate.types import JsonObject, Part, Usage
 
 __all__ = ["AnswerReader", "finish_reason_of", "says_something"]
@@ -196,7 +196,7 @@ class _Call:
         if not text.strip():
             return {}
         if text.count('":') > KEYS_MAX:
-            raise LimitExceeded(f"the arguments of one call hold more than {KEYS_MAX:,} keys")
+            raise LimitExceededError(f"the arguments of one call hold more than {KEYS_MAX:,} keys")
         try:
             value = strict_json.parse_isolating(text)
         except JsonError:
@@ -251,7 +251,7 @@ def _usage_of(chunk: Mapping[str, Any]) -> Usage | None:
     thoughts = min(_count(counts, "completion_tokens_details", "reasoning_tokens"), answered)
     prompt = _count(counts, "prompt_tokens")
     usage = Usage(
-        prompt_tokens=prompt,
+        input_tokens=prompt,
         cached_tokens=_count(counts, "prompt_tokens_details", "cached_tokens"),
         output_tokens=answered - thoughts,
         thought_tokens=thoughts,

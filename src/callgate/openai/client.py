@@ -12,7 +12,7 @@ from collections.abc import AsyncGenerator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, cast
 
-from callgate.errors import ConnectionLost, UsageError
+from callgate.errors import ConnectionLostError, UsageError
 from callgate.events import Notice
 from callgate.openai.answer import finish_reason_of, says_something
 from callgate.openai.failures import error_in, failure_of_body
@@ -151,7 +151,7 @@ class OpenAIClient:
         try:
             async for item in items:
                 yield item
-        except ConnectionLost as error:
+        except ConnectionLostError as error:
             if str(error).startswith("no connection"):
                 at = f"nothing answers at {self.endpoint.base_url}"
                 error.args = (f"{at}: {self.quirks.start} ({error})",)

@@ -12,13 +12,13 @@ from typing import Any, cast
 
 from callgate.errors import (
     AuthError,
-    Blocked,
-    InvalidRequest,
-    LimitExceeded,
-    RateLimited,
-    RequestTimeout,
-    ServerUnavailable,
-    ToolsUnsupported,
+    BlockedError,
+    InvalidRequestError,
+    LimitExceededError,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
+    ToolsUnsupportedError,
 )
 from callgate.openai.quirks import Quirks, tools_refused
 from callgate.types import JsonObject
@@ -74,11 +74,11 @@ def failure_of_body(
     named = " ".join([str(code), *words])
     told = f"{' '.join(words)} {message}"
     if sent.tools and tools_refused(message):
-        return refusal(ToolsUnsupported(_no_tools(sent, quirks, named, message), status=named))
+        return refusal(ToolsUnsupportedError(_no_tools(sent, quirks, named, message), status=named))
     if "content_filter" in words:
-        return refusal(Blocked(f"the prompt was blocked ({named}): {message}", reason="content_filter"))
+        return refusal(BlockedError(f"the prompt was blocked ({named}): {message}", reason="content_filter"))
     if code == 402 or _NO_MONEY.search(told):
-        return refusal(RateLimited(f"the credit is used up ({named}): {message}", quota="credit", retryable=False))
+        return refusal(RateLimitedError(f"the credit is used up ({named}): {message}", quota="credit", retryable=False))
     if code == 429:
         return _rate_limited(message, headers, now)
     if _NOT_SERVED_HERE.search(told):
@@ -88,9 +88,9 @@ def failure_of_body(
         return refusal(AuthError(f"the server refused the key or its rights ({named}): {message}; {hint}"))
     if code == 413 or _TOO_LONG.search(told):
         size = f"{sent.size_bytes:,} bytes"
-        return refusal(LimitExceeded(f"the request of {size} is too large for {sent.model!r} ({named}): {message}"))
+        return refusal(LimitExceededError(f"the request of {size} is too large for {sent.model!r} ({named}): {message}"))
     if code == 408 or (code >= 500 and code not in _NEVER_AGAIN and not _NEVER.search(message)):
-        kind = RequestTimeout if code in (408, 504) else ServerUnavailable
+        kind = RequestTimeoutError if code in (408, 504) else ServerUnavailableError
         lost = kind(f"the server failed ({named}): {message}", retryable=True)
         # Some inputs get a 500 whenever they are sent.
         return Failure(lost, retry=True, wait_s=wait_of_headers(headers, now), is_outage=True, is_of_body=code == 500)
@@ -126,25 +126,25 @@ def _no_tools(sent: Sent, quirks: Quirks, named: str, message: str) -> str:
 def _rate_limited(message: str, headers: Mapping[str, str], now: float) -> Failure:
     wait_s = wait_of_headers(headers, now)
     asked = f" (asked to wait {wait_s:g} s)" if wait_s is not None else ""
-    error = RateLimited(f"too many requests{asked}: {message}", retry_after=wait_s)
+    error = RateLimitedError(f"too many requests{asked}: {message}", retry_after=wait_s)
     return Failure(error, retry=True, wait_s=wait_s, is_pressure=True)
 
 
 def _invalid(
     code: int, named: str, message: str, told: str, error: JsonObject, sent: Sent, quirks: Quirks
-) -> InvalidRequest:
+) -> InvalidRequestError:
     field = clean(str(error.get("param") or ""))
     if _NO_MODEL.search(told):
         hint = quirks.model_hint.format(model=sent.model)
-        return InvalidRequest(
+        return InvalidRequestError(
             f"there is no model {sent.model!r} at {quirks.title} ({named}): {message}; {hint}", status=named
         )
     if code == 404:
         hint = "check the base URL, which for most servers ends with /v1"
-        return InvalidRequest(f"the server has no chat completions there ({named}): {message}; {hint}", status=named)
+        return InvalidRequestError(f"the server has no chat completions there ({named}): {message}; {hint}", status=named)
     tool = _tool(f"{field} {message}", sent)
     meant = f" (this is the tool {tool!r})" if tool else ""
-    return InvalidRequest(
+    return InvalidRequestError(
         f"the server refused the request ({named}): {message}{meant}", status=named, field=field, tool=tool
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from callgate.declaration import BUILT_IN, Declaration
 from callgate.definitions.carry import description_of, schema_to
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.openai.quirks import Quirks
 from callgate.schema.compile import compiled_of
 from callgate.strict_json import objects_in
@@ -31,7 +31,7 @@ def tools_of(
 
     Raises:
         UsageError: a tool among them runs at Google.
-        ToolNotDeclarable: there are more of them than the server takes.
+        ToolNotDeclarableError: there are more of them than the server takes.
     """
     built_in = [key for tool in declaration.tools for key in tool if key in BUILT_IN]
     if built_in:
@@ -39,7 +39,7 @@ def tools_of(
     by_name = {definition.name: definition for definition in definitions}
     names = [(declared, own) for declared, own in declaration.names.items() if only in (None, declared)]
     if quirks.tools_max is not None and len(names) > quirks.tools_max:
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"{len(names)} tools: {quirks.title} takes at most {quirks.tools_max} in a request; leave some out, or give the "
             "gate tools_shown= so that the model finds the others by itself"
         )

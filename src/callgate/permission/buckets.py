@@ -15,7 +15,7 @@ from typing import Literal
 
 from callgate.errors import UsageError
 
-__all__ = ["Bucket", "Line", "LineFull", "Rate", "Ticket", "Window"]
+__all__ = ["Bucket", "Line", "QueueFullError", "Rate", "Ticket", "Window"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,7 +121,7 @@ class Window:
         self.share = min(1.0, self.share + 1 / 16)
 
 
-class LineFull(Exception):
+class QueueFullError(Exception):
     """As many as may wait are waiting."""
 
 
@@ -153,10 +153,10 @@ class Line:
         """Comes to the end of the line; `settle` lets in who may.
 
         Raises:
-            LineFull: too many wait already.
+            QueueFullError: too many wait already.
         """
         if len(self.waiting) >= self.waiting_max:
-            raise LineFull
+            raise QueueFullError
         ticket = Ticket(tuple(needs), now)
         self.waiting[ticket] = None
         return ticket

@@ -14,8 +14,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from callgate.errors import RateLimited, UsageError
-from callgate.permission.buckets import Bucket, Line, LineFull, Rate, Ticket, Window
+from callgate.errors import RateLimitedError, UsageError
+from callgate.permission.buckets import Bucket, Line, QueueFullError, Rate, Ticket, Window
 from callgate.permission.patterns import Glob
 from callgate.types import ToolDefinition
 
@@ -131,7 +131,7 @@ class Limiter:
             self._line.add(needed, now)
             try:
                 ticket = self._line.join(needed, now)
-            except LineFull:
+            except QueueFullError:
                 return Place(self, None, f"Not run: {self._line.waiting_max} calls wait for their turn already.")
             self._wakers[ticket] = (asyncio.get_running_loop(), wake)
             self._settle(now, quiet=ticket)
@@ -220,7 +220,7 @@ class ModelLimiter:
 
     def failed(self, error: BaseException) -> None:
         """No answer came; if the server said that there were too many requests, fewer are made for a while."""
-        if not isinstance(error, RateLimited):
+        if not isinstance(error, RateLimitedError):
             return
         with self._lock:
             for window in self._windows:

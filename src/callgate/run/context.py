@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from callgate import user_code
 from callgate.calls.cancellation import Cancellation
 from callgate.calls.tasks import TaskOwner
-from callgate.errors import SessionLost, StoreError
+from callgate.errors import SessionLostError, StoreError
 from callgate.events import CallFinished, Event, TurnEnded
 from callgate.host import Person
 from callgate.machine import facts
@@ -142,7 +142,7 @@ class RunContext:
         """A run that lost its session stops: another one is at work on it."""
         try:
             await self.config.store.renew(self.lease)
-        except SessionLost as error:
+        except SessionLostError as error:
             self.session.broken = True
             self.cancellation.fail(error)
         except StoreError as error:

@@ -13,7 +13,7 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
-    from callgate.content.collect import Answer
+    from callgate.content.collect import ModelResponse
     from callgate.content.prompt import Prompt
     from callgate.declaration import Declaration
     from callgate.events import Event
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from callgate.tools.executor import Executor
     from callgate.types import CallRecord, Content, Limits, Price, Reply, SessionRule, ToolChoice, ToolDefinition
 
-__all__ = ["Gate"]
+__all__ = ["Gate", "guard_of"]
 
 EVENTS_MAX = 256
 """Events that may wait for a slow reader of a stream before the run itself waits."""
@@ -89,37 +89,39 @@ class Gate:
         self._model: ModelLike = model
         self._mode: Mode = mode
 
-    def using(self, model: ModelLike = None, *, mode: Mode | None = None, policy: Policy | None = None) -> Gate:
-        """The same gate with another model, another mode, another policy: everything else, sessions too, is shared.
+    def with_options(
+        self,
+        model: ModelLike = None,
+        *,
+        mode: Mode | None = None,
+        policy: Policy | None = None,
+        system: str | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> Gate:
+        """The same gate with other options; everything else, sessions included, is shared.
 
-        So a conversation can change its model at any turn.
+        `system` replaces the gate's own system text, `settings` are merged over the gate's own. A conversation can change
+        its model, mode or policy at any turn.
 
         Raises:
             UsageError: the model cannot be used, or not in this mode.
         """
         from dataclasses import replace
 
+        config = replace(
+            self._config,
+            system=self._config.system if system is None else system,
+            settings={**self._config.settings, **(settings or {})},
+        )
+        if model is None and mode in (None, self._mode) and policy is None:
+            return self._derived(config, self._resources, self._model, self._mode)
         from callgate.models.choice import open_model
 
         named, mode = self._model if model is None else model, mode or self._mode
-        opened = self._config.model if model is None and mode == self._mode else open_model(named, mode=mode)
-        config = replace(self._config, model=opened, guard=copy.copy(self._config.guard))
+        opened = config.model if model is None and mode == self._mode else open_model(named, mode=mode)
+        config = replace(config, model=opened, guard=copy.copy(config.guard))
         config.guard.policy = policy or self.policy
         return self._derived(config, self._resources.derive(config), named, mode)
-
-    def adjusted(self, *, system: str | None = None, settings: Mapping[str, Any] | None = None) -> Gate:
-        """The same gate, model and connections included, that tells the model something more and asks with other settings.
-
-        `system` comes behind the gate's own words, `settings` go before the gate's own.
-        """
-        from dataclasses import replace
-
-        config = replace(
-            self._config,
-            system="\n\n".join(filter(None, [self._config.system, system])) or None,
-            settings={**self._config.settings, **(settings or {})},
-        )
-        return self._derived(config, self._resources, self._model, self._mode)
 
     @property
     def definitions(self) -> list[ToolDefinition]:
@@ -131,11 +133,6 @@ class Gate:
     def policy(self) -> Policy:
         """What decides about calls."""
         return self._config.guard.policy
-
-    @property
-    def keeper(self) -> Guard:
-        """Who stands before its tools: policy, limits in time, audit log, and whoever is asked."""
-        return self._config.guard
 
     @property
     def system(self) -> str | None:
@@ -219,7 +216,7 @@ class Gate:
 
         Raises:
             UsageError: there is no such session, or the title says nothing.
-            SessionBusy: another process is at work on it.
+            SessionBusyError: another process is at work on it.
         """
         from callgate.run.session_changes import rename
 
@@ -318,7 +315,7 @@ class Gate:
             channel.close()
             await run.cancel()
 
-    async def step(self, contents: str | Sequence[Content], *, tool_choice: ToolChoice = "auto") -> Answer:
+    async def step(self, contents: str | Sequence[Content], *, tool_choice: ToolChoice = "auto") -> ModelResponse:
         """One request, nothing executed: for those who drive the loop themselves.
 
         Raises:
@@ -397,3 +394,8 @@ class Gate:
         other = copy.copy(self)
         other.__dict__ |= {"_config": config, "_resources": resources, "_model": model, "_mode": mode}
         return other
+
+
+def guard_of(gate: Gate) -> Guard:
+    """The guard before a gate's tools, for the other doors to the same tools."""
+    return gate._config.guard  # pyright: ignore[reportPrivateUsage]

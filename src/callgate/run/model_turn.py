@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from callgate.content.collect import Answer, Collector
+from callgate.content.collect import Collector, ModelResponse
 from callgate.content.prompt import user_content
 from callgate.content.salvage import salvaged_calls
-from callgate.errors import EmptyAnswer, ModelError
+from callgate.errors import EmptyAnswerError, ModelError
 from callgate.events import CallFinished, CallProposed, Notice, UsageReported
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
@@ -69,7 +69,7 @@ class ModelTurn:
             raise
         await self._take_in(whole, answer.who)
 
-    async def _receive(self, request: ModelRequest, answer: _PartialAnswer) -> Answer:
+    async def _receive(self, request: ModelRequest, answer: _PartialAnswer) -> ModelResponse:
         """Hand an answer on while it comes."""
         run = self._run
         with self._run.spans.chat(request) as span:
@@ -102,7 +102,7 @@ class ModelTurn:
         if not is_cancelled:
             await run.note(facts.ModelFailed(message=str(error)))
 
-    async def _take_in(self, answer: Answer, who: AnsweredBy) -> None:
+    async def _take_in(self, answer: ModelResponse, who: AnsweredBy) -> None:
         """Journal an answer, and report what became of its calls."""
         run = self._run
         if logger.isEnabledFor(logging.DEBUG):
@@ -176,7 +176,7 @@ class ModelTurn:
         if self._run.config.compaction == "summary":
             summary, usage, cost = await self._summarize(dropped)
             if not summary:
-                raise EmptyAnswer("the model gave no summary, so the history was left as it is", retryable=True)
+                raise EmptyAnswerError("the model gave no summary, so the history was left as it is", retryable=True)
         await self._run.note(facts.HistoryShortened(dropped=dropped, summary=summary, usage=usage, cost=cost))
 
     async def _summarize(self, count: int) -> tuple[str, Usage, float | None]:
@@ -198,7 +198,7 @@ class ModelTurn:
         return answer.text.strip(), answer.usage, config.cost_of(answer.usage, who)
 
 
-async def ask_once(config: GateConfig, contents: str | Sequence[Content], tool_choice: ToolChoice) -> Answer:
+async def ask_once(config: GateConfig, contents: str | Sequence[Content], tool_choice: ToolChoice) -> ModelResponse:
     """Send one request that belongs to no run; nothing is executed.
 
     Raises:

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from callgate import strict_json, user_code
 from callgate.definitions.json_forms import reader_of
-from callgate.definitions.python_types import NotExpressible, adapter_for, schema_of, sentences_of
+from callgate.definitions.python_types import NotExpressibleError, adapter_for, schema_of, sentences_of
 from callgate.definitions.typed_dicts import TypedDictConversion
-from callgate.errors import JsonError, ToolNotDeclarable, UsageError
+from callgate.errors import JsonError, ToolNotDeclarableError, UsageError
 from callgate.machine.facts import OutputChecked
 from callgate.schema import check_arguments
 from callgate.schema.refs import Place, Source, as_mapping, with_references
@@ -55,7 +55,7 @@ def _of_type(kind: Any) -> Output:
     try:
         adapter = adapter_for(TypedDictConversion({}).usable(kind), {})
         return Output(schema_of(adapter), adapter)
-    except NotExpressible as error:
+    except NotExpressibleError as error:
         raise UsageError(
             f"output={_named(kind)} cannot be asked of a model: {error}; use a pydantic model, a dataclass, a TypedDict, "
             "a Literal, or lists and dicts of these"
@@ -80,7 +80,7 @@ class Output:
         self._definition = ToolDefinition(name=ANSWER, input_schema=self.schema)
         try:
             check_arguments(self._definition, {})
-        except ToolNotDeclarable as error:
+        except ToolNotDeclarableError as error:
             told = str(error).removeprefix(f"tool {ANSWER!r}: ").replace("its input schema", "the schema")
             raise UsageError(f"output= is not a JSON Schema that can be used: {told}") from None
 

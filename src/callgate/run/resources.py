@@ -91,7 +91,7 @@ class Resources:
         """Acquire a session, with the tools started: they live as long as a run, or as long as the gate is entered.
 
         Raises:
-            SessionBusy: another process holds the session.
+            SessionBusyError: another process holds the session.
             UsageError: there is no event loop, or the caller is part of a run of the session.
         """
         check_event_loop()

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from callgate.calls.cancellation import RunCancelled
 from callgate.calls.pipeline import CallPipeline
-from callgate.errors import EmptyAnswer, MalformedAnswer, ModelError, OutputError, UsageError
+from callgate.errors import EmptyAnswerError, MalformedAnswerError, ModelError, OutputError, UsageError
 from callgate.events import RunEnded
 from callgate.machine import facts
 from callgate.run.context import RunContext
@@ -102,9 +102,9 @@ class Run:
         self._cancellation.close()
         if finish.error == "malformed":
             told = f"the model kept answering with {finish.reason}" + (f": {finish.message}" if finish.message else "")
-            raise MalformedAnswer(told, finish_reason=finish.reason)
+            raise MalformedAnswerError(told, finish_reason=finish.reason)
         if finish.error == "empty":
-            raise EmptyAnswer("the model kept answering with nothing at all", retryable=True)
+            raise EmptyAnswerError("the model kept answering with nothing at all", retryable=True)
         if finish.error == "output":
             raise self._misfit(finish)
         if finish.reason == "nothing_to_do":

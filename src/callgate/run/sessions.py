@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from callgate.errors import SessionBusy, StoreError, UsageError
+from callgate.errors import SessionBusyError, StoreError, UsageError
 from callgate.machine import facts
 from callgate.machine.machine import RunMachine
 from callgate.store import LEASE_S, Lease, MemoryStore, Store
@@ -148,7 +148,7 @@ class Sessions:
         A session that does not exist yet begins, and so does one without an id. It is to be released again.
 
         Raises:
-            SessionBusy: another process holds it for more than `wait_s` seconds.
+            SessionBusyError: another process holds it for more than `wait_s` seconds.
             UsageError: the id cannot be that of a session, a store in memory has forgotten the session, or the caller is
                 part of a run of it.
         """
@@ -229,7 +229,7 @@ class Sessions:
         while True:
             try:
                 return await store.acquire(session, owner=self._owner)
-            except SessionBusy:
+            except SessionBusyError:
                 if waited_s >= wait_max_s:
                     raise
             await asyncio.sleep(wait_s)

@@ -32,7 +32,7 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None) 
     integer); each conversion is recorded in `coercions`.
 
     Raises:
-        ToolNotDeclarable: the definition's own schema cannot be used.
+        ToolNotDeclarableError: the definition's own schema cannot be used.
         UsageError: this is no definition.
     """
     if not isinstance(cast("Any", definition), ToolDefinition):

@@ -1,8 +1,8 @@
 """A tool's JSON Schema in, what a model is shown of it out, with everything that was lost on the way.
 
 The form that is sent may be wider than the schema and is never narrower: what the schema accepts can be sent. What it says
-less is said in words or checked when the call comes back, against the schema itself. Raises `ToolNotDeclarable` for schemas
-that cannot be used or that accept no arguments at all, and nothing else, in bounded time whatever comes in.
+less is said in words or checked when the call comes back, against the schema itself. Raises `ToolNotDeclarableError` for
+schemas that cannot be used or that accept no arguments at all, and nothing else, in bounded time whatever comes in.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Any, Literal, TypeAlias
 
-from callgate.errors import ToolNotDeclarable, UsageError
+from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.schema.cycles import is_endless, needing_unrolling
 from callgate.schema.direct import direct_json, direct_message
-from callgate.schema.lower import NODES_MAX, Lowering, Plan, TooLarge
+from callgate.schema.lower import NODES_MAX, Lowering, Plan, TooLargeError
 from callgate.schema.names import renamed
 from callgate.schema.refs import Source
 from callgate.schema.shape import Losses, Shape
@@ -77,7 +77,7 @@ def compile_schema(
     """The form of a schema that Gemini takes in `field`.
 
     Raises:
-        ToolNotDeclarable: the schema is not usable, too large, or accepts no object.
+        ToolNotDeclarableError: the schema is not usable, too large, or accepts no object.
         UsageError: an unknown field or surface.
     """
     if field not in ("parametersJsonSchema", "parameters"):
@@ -104,7 +104,7 @@ def compile_schema(
 def _compiled_from(source: Source, own: int, field: SchemaField, surface: Surface, tool: str | None) -> Compiled:
     """What a usable schema of `own` objects comes to."""
     if is_endless(source):
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"{_named(tool)}its input schema accepts no object, so it could never be called: an object must hold one of its"
             " own kind, and so on without end"
         )
@@ -119,16 +119,16 @@ def _compiled_from(source: Source, own: int, field: SchemaField, surface: Surfac
             if field == "parameters":
                 return _message(source, losses, plan, surface, tool)
             return _json(source, losses, plan, tool)
-        except TooLarge:
+        except TooLargeError:
             continue
-    raise ToolNotDeclarable(f"{_named(tool)}its input schema comes to more than {NODES_MAX} schemas; make it smaller")
+    raise ToolNotDeclarableError(f"{_named(tool)}its input schema comes to more than {NODES_MAX} schemas; make it smaller")
 
 
 def compiled_of(definition: ToolDefinition, *, field: SchemaField, surface: Surface) -> Compiled:
     """As `compile_schema`, for a definition, and kept for the next time that it is declared.
 
     Raises:
-        ToolNotDeclarable: the schema cannot be declared; the message names the tool.
+        ToolNotDeclarableError: the schema cannot be declared; the message names the tool.
     """
     schema = definition.input_schema
     # As long as the entry keeps the schema alive, its id belongs to no other object.
@@ -147,7 +147,7 @@ def compiled_of(definition: ToolDefinition, *, field: SchemaField, surface: Surf
                 _cache.popitem(last=False)
     _, tool, found = entry
     if isinstance(found, str):
-        raise ToolNotDeclarable(f"{_named(definition.name)}{found}")
+        raise ToolNotDeclarableError(f"{_named(definition.name)}{found}")
     if tool != definition.name:  # one schema may serve several tools
         return replace(found, losses=[replace(loss, tool=definition.name) for loss in found.losses])
     return found
@@ -157,7 +157,7 @@ def _compiled(definition: ToolDefinition, field: SchemaField, surface: Surface) 
     """What comes out, or why nothing does, without the name of the tool."""
     try:
         return compile_schema(definition.input_schema, field=field, surface=surface, tool=definition.name)
-    except ToolNotDeclarable as error:
+    except ToolNotDeclarableError as error:
         return str(error).removeprefix(_named(definition.name))
 
 
@@ -208,7 +208,7 @@ def _compiled_message(node: JsonObject, writer: MessageWriter, losses: Losses) -
 
 def _require_object(root: Shape, tool: str | None) -> None:
     if root.is_never:
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"{_named(tool)}its input schema accepts no object, so it could never be called; arguments are always an object"
         )
 

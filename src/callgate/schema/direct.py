@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from typing import Any, cast
 
-from callgate.schema.lower import Lowering, TooLarge
+from callgate.schema.lower import Lowering, TooLargeError
 from callgate.schema.names import alias_of
 from callgate.schema.refs import Place, escaped
 from callgate.schema.shape import Losses
@@ -46,7 +46,7 @@ _LISTED = frozenset({*_TEXTS, "default", "enum"})
 _MESSAGE = {**_JSON, "string": _JSON["string"] | {"minLength", "maxLength"}}
 
 
-class _NotPlain(Exception):
+class _NotPlainError(Exception):
     """The whole schema has to go the long way."""
 
 
@@ -85,7 +85,7 @@ class _Direct:
         schema = {key: value for key, value in whole.items() if key in _OBJECT}
         try:
             node = self._object(schema, "", 0)
-        except (_NotPlain, TooLarge):
+        except (_NotPlainError, TooLargeError):
             return None
         self.lowering.report()
         return node
@@ -104,7 +104,7 @@ class _Direct:
                     return found
         shape = self.lowering.shape_below(schema, pointer, depth, self._inlined)
         if shape is None or shape.is_never:
-            raise _NotPlain
+            raise _NotPlainError
         return self._written(self.writer.node(shape))
 
     def _written(self, node: JsonObject) -> JsonObject:

@@ -27,7 +27,7 @@ from callgate.schema.refs import Place, Source, as_list, as_mapping
 from callgate.schema.shape import ALL_TYPES, Key, Limit, Losses, Shape, never, types_meet
 from callgate.schema.unions import Exclusive, only_requires, requirement_words, united
 
-__all__ = ["NODES_MAX", "Lowering", "Plan", "TooLarge"]
+__all__ = ["NODES_MAX", "Lowering", "Plan", "TooLargeError"]
 
 NODES_MAX = 10_000
 """Schemas that one schema may grow to when its references are written out."""
@@ -46,7 +46,7 @@ _BARE = frozenset({"type", "description"})
 _SIMPLE = frozenset({"type", "description", "title", "default", "enum", "const", "format", "examples", *SIMPLE_LIMITS})
 
 
-class TooLarge(Exception):
+class TooLargeError(Exception):
     """A plan led to more schemas than it allows."""
 
 
@@ -116,7 +116,7 @@ class Lowering:
         """The shape of the whole schema, which is that of an object.
 
         Raises:
-            TooLarge: the plan does not do.
+            TooLargeError: the plan does not do.
         """
         is_object = Place({"type": "object"}, "#")
         # A reference at the root is written out: a root says by itself that it is an object.
@@ -442,11 +442,11 @@ class Lowering:
         """Counts one schema more.
 
         Raises:
-            TooLarge: the plan does not do.
+            TooLargeError: the plan does not do.
         """
         self._nodes += 1
         if self._nodes > self.plan.nodes_max:
-            raise TooLarge
+            raise TooLargeError
 
 
 _NO_OBJECT = frozenset({"string", "number", "integer", "boolean", "array", "null"})

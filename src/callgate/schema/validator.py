@@ -15,7 +15,7 @@ from threading import Lock
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote
 
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.schema.effort import Effort
 from callgate.schema.names import aliases_of
 from callgate.schema.patterns import Settled, respell_misread, respell_patterns
@@ -128,7 +128,7 @@ def validator_of(definition: ToolDefinition) -> SchemaValidator:
     """The compiled form of the definition's input schema, kept for the next call.
 
     Raises:
-        ToolNotDeclarable: the schema is not a usable JSON Schema.
+        ToolNotDeclarableError: the schema is not a usable JSON Schema.
     """
     return usable_validator(definition.input_schema, definition.name)
 
@@ -195,10 +195,10 @@ def real_path(path: Sequence[str | int], value: Any) -> tuple[list[str | int], A
 def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
     tool = f"tool {name!r}: " if name is not None else ""
     if not isinstance(cast("Any", original), Mapping):
-        raise ToolNotDeclarable(f"{tool}its input schema is {original!r:.100}; a schema of arguments is an object")
+        raise ToolNotDeclarableError(f"{tool}its input schema is {original!r:.100}; a schema of arguments is an object")
     survey = _survey(original)
     if survey.problem is not None:
-        raise ToolNotDeclarable(f"{tool}its input schema {survey.problem}")
+        raise ToolNotDeclarableError(f"{tool}its input schema {survey.problem}")
     schema = plain(original)
     slips = tidy(schema)
     if not _REFERENCES.isdisjoint(survey.keys):
@@ -212,22 +212,22 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
         unreadable = respell_patterns(schema, _is_readable)
         respelled += unreadable
         if not unreadable:
-            raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
+            raise ToolNotDeclarableError(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
     try:
         return SchemaValidator(schema, survey.objects, source, slips, respelled)
     except ValueError as error:
-        raise ToolNotDeclarable(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
+        raise ToolNotDeclarableError(f"{tool}its input schema is not usable{_complaint(schema, error)}") from None
 
 
 def require_bounded(schema: Mapping[str, Any], tool: str | None) -> None:
     """Refuses a schema whose unions of references multiply until no value could be checked.
 
     Raises:
-        ToolNotDeclarable: they do.
+        ToolNotDeclarableError: they do.
     """
     if Effort(schema).of_one_value() > EFFORT_OF_ONE_VALUE_MAX:
         named = f"tool {tool!r}: " if tool is not None else ""
-        raise ToolNotDeclarable(
+        raise ToolNotDeclarableError(
             f"{named}its input schema holds one value against more than {EFFORT_OF_ONE_VALUE_MAX:,} schemas, because unions"
             " refer to unions; list each choice once"
         )

@@ -53,7 +53,7 @@ async def answer_call(service: Service, session: str, call_id: str, approval: Ap
 
     Raises:
         HttpError: nothing waits for this answer.
-        SessionBusy: another process is at work on the session.
+        SessionBusyError: another process is at work on the session.
     """
     run = service.run_of(session)
     if run is not None and not run.is_over:

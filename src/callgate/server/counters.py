@@ -66,7 +66,7 @@ class Metrics:
 
     def _count(self, usage: Usage) -> None:
         tokens = self.tokens
-        tokens["prompt",] += usage.prompt_tokens
+        tokens["input",] += usage.input_tokens
         tokens["cached",] += usage.cached_tokens
         tokens["output",] += usage.output_tokens
         tokens["thought",] += usage.thought_tokens

@@ -31,18 +31,18 @@ PATH_CHARS = 200
 STATUSES: dict[type[Exception], tuple[int, str]] = {
     errors.JsonError: (400, "invalid_json"),
     errors.UsageError: (422, "invalid_request"),
-    errors.ConversationInvalid: (422, "invalid_history"),
-    errors.SessionBusy: (409, "session_busy"),
-    errors.SessionLost: (409, "session_lost"),
+    errors.ConversationInvalidError: (422, "invalid_history"),
+    errors.SessionBusyError: (409, "session_busy"),
+    errors.SessionLostError: (409, "session_lost"),
     errors.StoreError: (503, "store_unavailable"),
     errors.AuditError: (503, "audit_unavailable"),
-    errors.Blocked: (422, "prompt_blocked"),
-    errors.InvalidRequest: (502, "model_refused"),
+    errors.BlockedError: (422, "prompt_blocked"),
+    errors.InvalidRequestError: (502, "model_refused"),
     errors.AuthError: (502, "model_auth"),
-    errors.RateLimited: (429, "model_rate_limited"),
-    errors.ServerUnavailable: (502, "model_unavailable"),
-    errors.ConnectionLost: (502, "model_unreachable"),
-    errors.RequestTimeout: (504, "model_timeout"),
+    errors.RateLimitedError: (429, "model_rate_limited"),
+    errors.ServerUnavailableError: (502, "model_unavailable"),
+    errors.ConnectionLostError: (502, "model_unreachable"),
+    errors.RequestTimeoutError: (504, "model_timeout"),
     errors.ModelError: (502, "model_error"),
     CallgateError: (500, "processing_error"),
 }
@@ -82,7 +82,7 @@ def problem_of(error: BaseException) -> Problem:
 
 
 def _retry_after(error: BaseException, code: int) -> dict[str, str]:
-    if isinstance(error, errors.RateLimited):
+    if isinstance(error, errors.RateLimitedError):
         return {"Retry-After": str(max(1, round(error.retry_after or BUSY_RETRY_S)))}
     return {"Retry-After": str(BUSY_RETRY_S)} if code in (409, 503) else {}
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeAlias
 
 from callgate import strict_json
-from callgate.errors import SessionBusy, SessionLost, StoreError
+from callgate.errors import SessionBusyError, SessionLostError, StoreError
 from callgate.events import Event
 from callgate.machine.facts import Fact
 from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
@@ -106,7 +106,7 @@ class _Known:
         # A run that failed before anything happened is no answer that should be given again; one that lost its session, or
         # the store, does not know how it ended; and one that paused may have gone on since.
         is_paused = run.reply is not None and run.reply.approvals
-        return None if run.never_began or is_paused or isinstance(run.error, (SessionLost, StoreError)) else run
+        return None if run.never_began or is_paused or isinstance(run.error, (SessionLostError, StoreError)) else run
 
 
 class Keys:
@@ -170,9 +170,9 @@ class Keys:
                 raise _gone("its process ended in the middle of it, and the session has gone on without it")
             try:
                 return await self._attempt(errand, found, watch)
-            except (AlreadyStartedError, SessionBusy) as error:
+            except (AlreadyStartedError, SessionBusyError) as error:
                 found = await self._look(claim, journal)
-                if found is None and held.is_first and isinstance(error, SessionBusy):
+                if found is None and held.is_first and isinstance(error, SessionBusyError):
                     await self._drop(claim)  # The session is busy with something else, which nobody has asked for here.
                     raise
             if time.monotonic() >= until_s:
@@ -194,7 +194,7 @@ class Keys:
 
         Raises:
             AlreadyStartedError: the journal of the session has changed since.
-            SessionBusy: somebody is at work on the session.
+            SessionBusyError: somebody is at work on the session.
         """
         claim = errand.held.claim
         has_happened = False
@@ -207,7 +207,7 @@ class Keys:
         key = IdempotencyKey(claim.run, resumes=found is not None) if found is None or found.is_marked else None
         try:
             return await errand.play(watched, None if found is None else errand.left(found), key)
-        except (AlreadyStartedError, SessionBusy, SessionLost, StoreError):
+        except (AlreadyStartedError, SessionBusyError, SessionLostError, StoreError):
             # Somebody else has it, or nobody knows whether the fact by which it begins is in the store: the claim stays.
             raise
         except BaseException:
@@ -240,7 +240,7 @@ class Keys:
         except BaseException as error:
             if held.is_first:
                 await self._drop(held.claim)
-            elif isinstance(error, SessionBusy):
+            elif isinstance(error, SessionBusyError):
                 raise _in_progress() from error
             raise
 

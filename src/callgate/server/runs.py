@@ -24,7 +24,7 @@ from callgate.permission import Approval
 from callgate.server.errors import Problem, problem_of
 from callgate.types import FunctionCall, Reply
 
-__all__ = ["CURRENT", "EventsGone", "Follower", "Numbered", "Run", "RunBegan", "RunEvent", "RunFailed", "Waiting"]
+__all__ = ["CURRENT", "EventsGoneError", "Follower", "Numbered", "Run", "RunBegan", "RunEvent", "RunFailed", "Waiting"]
 
 EVENTS_MAX = 4096
 """Events of one run that can be read again; a follower that is further behind has lost them."""
@@ -78,7 +78,7 @@ class Follower:
     """Whether nothing was sent to it for a while."""
 
 
-class EventsGone(CallgateError):
+class EventsGoneError(CallgateError):
     """The events that were asked for are not kept any more."""
 
 
@@ -220,10 +220,10 @@ class Run:
         """The events behind that number.
 
         Raises:
-            EventsGone: some of them are not kept any more.
+            EventsGoneError: some of them are not kept any more.
         """
         if number + 1 < self.first:
-            raise EventsGone(f"events {number + 1} to {self.first - 1} of this run are not kept any more")
+            raise EventsGoneError(f"events {number + 1} to {self.first - 1} of this run are not kept any more")
         # From the newest backwards: mostly there is one, and the ring is long.
         found = list(islice(reversed(self.ring), max(0, self.last - number)))
         found.reverse()
@@ -254,7 +254,7 @@ class Run:
         """The events behind that number as they come, to the last one.
 
         Raises:
-            EventsGone: the reader was too slow, or too late.
+            EventsGoneError: the reader was too slow, or too late.
         """
         with self.followed(after, answers=answers) as follower:
             while True:

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from callgate.content.prompt import Prompt
-from callgate.errors import ModelError, SessionBusy
+from callgate.errors import ModelError, SessionBusyError
 from callgate.events import Event
 from callgate.machine.facts import Fact
 from callgate.models import Mode
@@ -187,7 +187,7 @@ class Service:
 
         Raises:
             HttpError: the service stops, or has too much to do.
-            SessionBusy: the session has a run already.
+            SessionBusyError: the session has a run already.
             UsageError: the model or the session cannot be used.
         """
         self.admit()
@@ -196,13 +196,14 @@ class Service:
         session = ask.session or (keyed.claim.session if keyed else new_session_id())
         gate = await self.gate_for(ask.provider, ask.model, ask.mode)
         if ask.system or ask.settings:
-            gate = gate.adjusted(system=ask.system, settings=ask.settings)
+            system = "\n\n".join(filter(None, [gate.system, ask.system])) or None
+            gate = gate.with_options(system=system, settings=ask.settings)
         # Whoever has read that a run is over may begin the next one, even if its session is being released still.
         while (held := self.run_of(session)) is not None and held.is_ending and not held.is_over:
             await held.done.wait()
         # From here to the entry of the run in the list nothing is waited for.
         if (held := self.run_of(session)) is not None and not held.is_over:
-            raise SessionBusy(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
+            raise SessionBusyError(f"session {session!r} has a run already ({held.id}); follow it, cancel it, or wait")
         run = Run(
             session,
             self._work(gate, ask, session, keyed),
@@ -299,7 +300,7 @@ class Service:
             self._gates.move_to_end(key)
             return self._gates[key]
         named = None if provider is None and model is None else self.providers.open(provider, model)
-        gate = self.gate.using(named, mode=mode)
+        gate = self.gate.with_options(named, mode=mode)
         await gate.__aenter__()
         self._gates[key] = gate
         # A gate without a model of its own shares that of the usual one, which is not to be closed.

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import sessions as whole
-from callgate.errors import SessionBusy
+from callgate.errors import SessionBusyError
 from callgate.events import plain
 from callgate.machine.facts import Fact
 from callgate.machine.machine import RunMachine
@@ -190,7 +190,7 @@ async def deleted(service: Service, request: Request) -> Response:
     """Forgets a session."""
     session = request.path_params["id"]
     if _live_run(service, session) is not None:
-        raise SessionBusy(f"session {session!r} has a run; cancel it first")
+        raise SessionBusyError(f"session {session!r} has a run; cancel it first")
     if not await service.store.delete(session):
         raise HttpError(404, "no_such_session", f"there is no session {session!r}")
     return json_response({"deleted": session})
@@ -204,7 +204,7 @@ async def cancelled(service: Service, request: Request) -> Response:
         await service.facts(session)
         info = next((info for info in await service.store.sessions() if info.id == session), None)
         if info is not None and info.owner is not None:
-            raise SessionBusy(f"session {session!r} has a run in another process; cancel it there")
+            raise SessionBusyError(f"session {session!r} has a run in another process; cancel it there")
         return json_response({"cancelled": False, "run": None})
     done = run.cancel("The user cancelled the run.")
     return json_response({"cancelled": done, "run": run.id})

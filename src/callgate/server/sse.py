@@ -15,7 +15,7 @@ from callgate.errors import JsonError
 from callgate.events import RunEnded, to_json
 from callgate.server.guard import WAKE
 from callgate.server.options import ServiceOptions
-from callgate.server.runs import EventsGone, Follower, Numbered, Run, RunBegan, RunEvent, RunFailed
+from callgate.server.runs import EventsGoneError, Follower, Numbered, Run, RunBegan, RunEvent, RunFailed
 from callgate.types import JsonObject
 
 __all__ = ["EventStream", "event_json", "gone", "left_before_end", "wire_of"]
@@ -122,7 +122,7 @@ class EventStream(Response):
             follower.wake.clear()
             try:
                 items = run.after(follower.after)
-            except EventsGone as error:
+            except EventsGoneError as error:
                 body = strict_json.dump({"type": "error", "error": "events_gone", "message": str(error), "code": 410})
                 await _send(send, b"event: error\ndata: %b\n\n" % body, more=False)
                 return

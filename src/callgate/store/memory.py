@@ -11,7 +11,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from callgate.errors import SessionBusy, SessionLost, UsageError
+from callgate.errors import SessionBusyError, SessionLostError, UsageError
 from callgate.machine.facts import Fact
 from callgate.store.anonymous import is_anonymous, is_new
 from callgate.store.claims import Claim, MemoryClaims
@@ -44,14 +44,14 @@ class MemoryStore:
 
         Raises:
             UsageError: the id cannot be that of a session.
-            SessionBusy: somebody else in this process holds it.
+            SessionBusyError: somebody else in this process holds it.
         """
         check_id(session)
         kept = self._sessions.get(session)
         if kept is None:
             kept = self._begin(session)
         elif kept.owner is not None and kept.owner != owner:
-            raise SessionBusy(f"session {session!r} is in use: another run of this program is at work on it")
+            raise SessionBusyError(f"session {session!r} is in use: another run of this program is at work on it")
         kept.owner = owner
         kept.fence += 1
         return Lease(session=session, fence=kept.fence, position=len(kept.facts))
@@ -60,7 +60,7 @@ class MemoryStore:
         """Sees whether the lease still holds.
 
         Raises:
-            SessionLost: somebody else has it now.
+            SessionLostError: somebody else has it now.
         """
         self._held(lease)
 
@@ -86,11 +86,13 @@ class MemoryStore:
         """Adds facts behind the `position` facts that the writer knows of.
 
         Raises:
-            SessionLost: somebody else has taken the session over.
+            SessionLostError: somebody else has taken the session over.
         """
         kept = self._held(lease)
         if len(kept.facts) != position:
-            raise SessionLost(f"session {lease.session!r} has {len(kept.facts)} facts, and its owner knows of {position}")
+            raise SessionLostError(
+                f"session {lease.session!r} has {len(kept.facts)} facts, and its owner knows of {position}"
+            )
         kept.facts += facts
         kept.updated_s = time.time()
         if lease.session in self._anonymous:
@@ -132,12 +134,12 @@ class MemoryStore:
 
         Raises:
             UsageError: the id cannot be that of a session.
-            SessionBusy: somebody is at work on it.
+            SessionBusyError: somebody is at work on it.
         """
         check_id(session)
         kept = self._sessions.get(session)
         if kept is not None and kept.owner is not None:
-            raise SessionBusy(f"session {session!r} is in use and was not deleted")
+            raise SessionBusyError(f"session {session!r} is in use and was not deleted")
         self._forget(session)
         return kept is not None
 
@@ -168,7 +170,7 @@ class MemoryStore:
     def _held(self, lease: Lease) -> _Kept:
         kept = self._sessions.get(lease.session)
         if kept is None or kept.fence != lease.fence:
-            raise SessionLost(f"session {lease.session!r} was taken over by another run of this program")
+            raise SessionLostError(f"session {lease.session!r} was taken over by another run of this program")
         return kept
 
     def _begin(self, session: str) -> _Kept:

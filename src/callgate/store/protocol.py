@@ -58,7 +58,7 @@ class Store(Protocol):
         """Makes `owner` the one who may write; a session that does not exist yet begins.
 
         Raises:
-            SessionBusy: somebody else holds it.
+            SessionBusyError: somebody else holds it.
         """
         ...
 
@@ -66,7 +66,7 @@ class Store(Protocol):
         """Keeps the lease for another `lease_s` seconds.
 
         Raises:
-            SessionLost: somebody else has it now.
+            SessionLostError: somebody else has it now.
         """
         ...
 
@@ -85,7 +85,7 @@ class Store(Protocol):
         """Adds facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
 
         Raises:
-            SessionLost: somebody else has taken the session over.
+            SessionLostError: somebody else has taken the session over.
         """
         ...
 
@@ -105,7 +105,7 @@ class Store(Protocol):
         """Forgets the session; whether there was one.
 
         Raises:
-            SessionBusy: somebody is at work on it.
+            SessionBusyError: somebody is at work on it.
         """
         ...
 

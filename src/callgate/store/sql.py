@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from callgate.errors import SessionBusy, SessionLost, StoreError, UsageError
+from callgate.errors import SessionBusyError, SessionLostError, StoreError, UsageError
 from callgate.machine import codec
 from callgate.machine.facts import Fact, Unreadable
 from callgate.store import owner as owners
@@ -44,7 +44,7 @@ class SqlStore:
 
         Raises:
             UsageError: the id cannot be that of a session.
-            SessionBusy: somebody else holds it.
+            SessionBusyError: somebody else holds it.
             StoreError: the database cannot be used.
         """
         check_id(session)
@@ -57,7 +57,9 @@ class SqlStore:
             )  # fmt: skip
             [(count, fence, holder, expires_s)] = self._row(tx, session, "facts, fence, owner, expires_s")
             if holder not in (None, owner) and expires_s > now and not owners.is_gone(holder):
-                raise SessionBusy(f"session {session!r} is in use by {owners.shown(holder)}; wait until it is done there")
+                raise SessionBusyError(
+                    f"session {session!r} is in use by {owners.shown(holder)}; wait until it is done there"
+                )
             count = _checked_count(tx, session, count)
             tx.run(
                 "UPDATE callgate_sessions SET facts = ?, fence = ?, owner = ?, expires_s = ? WHERE id = ?",
@@ -71,7 +73,7 @@ class SqlStore:
         """Keeps the lease for another `lease_s` seconds.
 
         Raises:
-            SessionLost: somebody else has it now.
+            SessionLostError: somebody else has it now.
             StoreError: the database cannot be used.
         """
 
@@ -118,7 +120,7 @@ class SqlStore:
         """Adds facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
 
         Raises:
-            SessionLost: somebody else has taken the session over.
+            SessionLostError: somebody else has taken the session over.
             JsonError: a fact holds something that cannot be written; none of them was.
             StoreError: the database cannot be used; whether the facts are in it is not known.
         """
@@ -133,7 +135,9 @@ class SqlStore:
             if not found or found[0][1] != lease.fence:
                 raise _lost(lease)
             if found[0][0] != position:
-                raise SessionLost(f"session {lease.session!r} has {found[0][0]} facts, and its owner knows of {position}")
+                raise SessionLostError(
+                    f"session {lease.session!r} has {found[0][0]} facts, and its owner knows of {position}"
+                )
             tx.run_many("INSERT INTO callgate_facts VALUES (?, ?, ?)", rows)
             tx.run(
                 "UPDATE callgate_sessions SET facts = ?, updated_s = ?, "
@@ -201,7 +205,7 @@ class SqlStore:
 
         Raises:
             UsageError: the id cannot be that of a session.
-            SessionBusy: somebody is at work on it.
+            SessionBusyError: somebody is at work on it.
             StoreError: the database cannot be used.
         """
         check_id(session)
@@ -212,7 +216,7 @@ class SqlStore:
                 return False
             [(holder, expires_s)] = found
             if holder is not None and expires_s > tx.now_s() and not owners.is_gone(holder):
-                raise SessionBusy(f"session {session!r} is in use by {owners.shown(holder)} and was not deleted")
+                raise SessionBusyError(f"session {session!r} is in use by {owners.shown(holder)} and was not deleted")
             tx.run("DELETE FROM callgate_facts WHERE session = ?", session)
             tx.run("DELETE FROM callgate_sessions WHERE id = ?", session)
             tx.run("UPDATE callgate_claims SET run = '' WHERE session = ?", session)
@@ -275,8 +279,10 @@ def line_of(body: Any) -> bytes:
     return body if isinstance(body, bytes) else str(body).encode("utf-8", "surrogateescape")
 
 
-def _lost(lease: Lease) -> SessionLost:
-    return SessionLost(f"session {lease.session!r} was taken over by another process, or deleted; this run of it ends here")
+def _lost(lease: Lease) -> SessionLostError:
+    return SessionLostError(
+        f"session {lease.session!r} was taken over by another process, or deleted; this run of it ends here"
+    )
 
 
 def _checked_count(tx: Transaction, session: str, count: Any) -> int:

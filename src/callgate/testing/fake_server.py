@@ -22,7 +22,7 @@ from callgate.testing.answers import Mint
 from callgate.testing.exchange import Clock, Exchange, Request, reset_connection
 from callgate.testing.fault_row import FaultStep
 from callgate.testing.google_fields import as_object
-from callgate.testing.http_lines import LINE_MAX, BadHttp, HttpRequest, read_request
+from callgate.testing.http_lines import LINE_MAX, BadHttpError, HttpRequest, read_request
 from callgate.testing.script import Item, Script, Step, script_from_file
 from callgate.types import JsonObject
 
@@ -187,7 +187,7 @@ class FakeServer:
         """Answers the next request; says whether the connection lives on."""
         try:
             http = await read_request(reader, writer)
-        except BadHttp as error:
+        except BadHttpError as error:
             writer.write(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n" + str(error).encode())
             await writer.drain()
             return False

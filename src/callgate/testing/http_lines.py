@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-__all__ = ["LAST_CHUNK", "LINE_MAX", "BadHttp", "HttpRequest", "chunk", "head", "read_request"]
+__all__ = ["LAST_CHUNK", "LINE_MAX", "BadHttpError", "HttpRequest", "chunk", "head", "read_request"]
 
 LINE_MAX = 1 << 20
 BODY_MAX = 1 << 28
 LAST_CHUNK = b"0\r\n\r\n"
 
 
-class BadHttp(Exception):
+class BadHttpError(Exception):
     """The client did not speak HTTP/1.1; the message says where."""
 
 
@@ -44,14 +44,14 @@ async def read_request(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
     """The next request of a connection; None when the client closed it between requests.
 
     Raises:
-        BadHttp: the bytes are not a request.
+        BadHttpError: the bytes are not a request.
     """
     line = await _line(reader)
     if line is None:
         return None
     method, target, version = ([*line.split(" "), "", "", ""])[:3]
     if not version.startswith("HTTP/1."):
-        raise BadHttp(f"the request line {line[:80]!r} is not one of HTTP/1.1")
+        raise BadHttpError(f"the request line {line[:80]!r} is not one of HTTP/1.1")
     headers = await _headers(reader)
     if headers.get("expect", "").lower() == "100-continue":
         writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
@@ -66,10 +66,10 @@ async def _line(reader: asyncio.StreamReader) -> str | None:
         return (await reader.readuntil(b"\n")).decode("latin-1").rstrip("\r\n")
     except asyncio.IncompleteReadError as error:
         if error.partial:
-            raise BadHttp("the connection ended in the middle of a line") from None
+            raise BadHttpError("the connection ended in the middle of a line") from None
         return None
     except asyncio.LimitOverrunError:
-        raise BadHttp(f"a line is longer than {LINE_MAX} bytes") from None
+        raise BadHttpError(f"a line is longer than {LINE_MAX} bytes") from None
 
 
 async def _headers(reader: asyncio.StreamReader) -> dict[str, str]:
@@ -77,7 +77,7 @@ async def _headers(reader: asyncio.StreamReader) -> dict[str, str]:
     while line := await _line(reader):
         name, colon, value = line.partition(":")
         if not colon or not name or name != name.strip():
-            raise BadHttp(f"the header line {line[:80]!r} has no name")
+            raise BadHttpError(f"the header line {line[:80]!r} has no name")
         key = name.lower()
         headers[key] = f"{headers[key]}, {value.strip()}" if key in headers else value.strip()
     return headers
@@ -89,19 +89,19 @@ async def _body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> byt
             return await _chunked_body(reader)
         length = int(headers.get("content-length", "0"))
         if not 0 <= length <= BODY_MAX:
-            raise BadHttp(f"a body of {length} bytes is not read")
+            raise BadHttpError(f"a body of {length} bytes is not read")
         return await reader.readexactly(length)
     except ValueError:
-        raise BadHttp("the length of the body is not a number") from None
+        raise BadHttpError("the length of the body is not a number") from None
     except asyncio.IncompleteReadError:
-        raise BadHttp("the connection ended in the middle of the body") from None
+        raise BadHttpError("the connection ended in the middle of the body") from None
 
 
 async def _chunked_body(reader: asyncio.StreamReader) -> bytes:
     body = bytearray()
     while size := int((await _line(reader) or "").split(";")[0], 16):
         if len(body) + size > BODY_MAX:
-            raise BadHttp(f"a body of more than {BODY_MAX} bytes is not read")
+            raise BadHttpError(f"a body of more than {BODY_MAX} bytes is not read")
         body += await reader.readexactly(size)
         await _line(reader)
     while await _line(reader):

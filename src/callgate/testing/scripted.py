@@ -17,7 +17,7 @@ from callgate.content.build import call_part
 from callgate.content.normalize import spelled_content
 from callgate.content.prompt import user_content
 from callgate.content.read import candidate_of, parts_of
-from callgate.errors import ConversationInvalid, ScriptExhausted, UsageError
+from callgate.errors import ConversationInvalidError, ScriptExhaustedError, UsageError
 from callgate.history.repair import validate
 from callgate.models import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Part
@@ -121,7 +121,7 @@ class ScriptedModel:
             A list of parts is one answer with several parts.
         name: What the model is called.
         strict: Refuse, as the API would, a request whose history breaks a rule.
-        repeat_last: Go on with the last item for ever instead of raising `ScriptExhausted`.
+        repeat_last: Go on with the last item for ever instead of raising `ScriptExhaustedError`.
         piece_chars: How many characters of text come in one chunk; 0 gives each answer whole.
     """
 
@@ -152,12 +152,12 @@ class ScriptedModel:
         """The next answer of the script, in pieces.
 
         Raises:
-            ScriptExhausted: the script has no more answers.
-            ConversationInvalid: the request could not be sent to the real API.
+            ScriptExhaustedError: the script has no more answers.
+            ConversationInvalidError: the request could not be sent to the real API.
         """
         self.requests.append(RecordedRequest(request))
         if self._strict and (problems := validate(request.contents, sendable=True)):
-            raise ConversationInvalid(problems)
+            raise ConversationInvalidError(problems)
         item = self._take()
         while callable(item) and not isinstance(item, type):
             item = item(request)
@@ -171,7 +171,7 @@ class ScriptedModel:
     def _take(self) -> Any:
         if self._next >= len(self._script):
             if not (self._repeat_last and self._script):
-                raise ScriptExhausted(
+                raise ScriptExhaustedError(
                     f"{self._name!r} was asked for answer {self._next + 1}; its script has {len(self._script)}"
                 )
             return copy.deepcopy(self._script[-1])

@@ -21,7 +21,7 @@ from callgate.content.sound import sound_result
 from callgate.errors import ToolError
 from callgate.host import enter
 from callgate.strict_json import without_surrogates
-from callgate.threads import NOT_BEGUN, NotBegun, StillRunning, error_sentence, error_text
+from callgate.threads import NOT_BEGUN, NotBegunError, StillRunningError, error_sentence, error_text
 from callgate.tools.toolsets import Runnable
 from callgate.types import CallTool, FunctionCall, Limits, Progress, ResultStatus, ToolContext, ToolResult
 
@@ -153,7 +153,7 @@ class RunningCall:
     async def _work(self, tool: Runnable, args: dict[str, Any], context: ToolContext) -> ToolResult:
         enter(context)
         outcome = await user_code.call_async(lambda: tool.run(args, context))
-        if isinstance(outcome.error, (StillRunning, NotBegun)):
+        if isinstance(outcome.error, (StillRunningError, NotBegunError)):
             raise outcome.error  # The call was given up; `_task_done` says what is known of it.
         if outcome.error is not None:
             return self._failure(outcome.error)
@@ -173,8 +173,12 @@ class RunningCall:
             return
         self._timer.cancel()
         if self._given_up is not None:
-            self._end(self._unfinished(goes_on=isinstance(error, StillRunning), has_begun=not isinstance(error, NotBegun)))
-        elif task.cancelled() or isinstance(error, (StillRunning, NotBegun)):
+            self._end(
+                self._unfinished(
+                    goes_on=isinstance(error, StillRunningError), has_begun=not isinstance(error, NotBegunError)
+                )
+            )
+        elif task.cancelled() or isinstance(error, (StillRunningError, NotBegunError)):
             # Not by us: everything is being cancelled, as at the end of the program.
             self._end(self._result("cancelled", error="The call was cancelled while it was running."))
         else:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
 from callgate.declaration import declared_names, digest
-from callgate.errors import ToolNotDeclarable
+from callgate.errors import ToolNotDeclarableError
 from callgate.machine import facts
 from callgate.machine.calls import startable
 from callgate.schema import check_arguments
@@ -56,7 +56,7 @@ class Executor:
         """Adds functions, runnables, toolsets and tools of other frameworks: all of them, or none if one cannot be added.
 
         Raises:
-            ToolNotDeclarable: a tool cannot be declared, or its name is taken.
+            ToolNotDeclarableError: a tool cannot be declared, or its name is taken.
         """
         added: dict[str, Runnable] = {}
         tools = adopt(tools, self.limits)
@@ -64,7 +64,7 @@ class Executor:
         for runnable in runnables_of([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
             name = runnable.definition.name
             if name in added or name in self._own:
-                raise ToolNotDeclarable(f"a tool named {name!r} is registered already: give one of them another name=")
+                raise ToolNotDeclarableError(f"a tool named {name!r} is registered already: give one of them another name=")
             added[name] = runnable
         declared_names([tool.definition for tool in (*self._own.values(), *added.values())])
         self._own |= added
@@ -142,7 +142,7 @@ class Executor:
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(problem,))
         try:
             checked = check_arguments(self.definition(name), call.args)
-        except ToolNotDeclarable as error:
+        except ToolNotDeclarableError as error:
             # The tool was left out of the declaration for this; a model that calls it all the same is told why.
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(f"Not run: {error}.",))
         problems = tuple(checked.problems or problems_of(self._tools[name], checked.args))

@@ -12,8 +12,8 @@ import inspect
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, cast
 
-from callgate.definitions.function import ArgumentsInvalid, FunctionTool, function_tool
-from callgate.errors import ToolNotDeclarable
+from callgate.definitions.function import ArgumentsInvalidError, FunctionTool, function_tool
+from callgate.errors import ToolNotDeclarableError
 from callgate.foreign import adopted
 from callgate.threads import ITEMS_MAX, THREADS
 from callgate.tools.toolsets import Runnable, Toolset
@@ -31,7 +31,7 @@ def runnables_of(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
     """The tools as runnables.
 
     Raises:
-        ToolNotDeclarable: something is no tool.
+        ToolNotDeclarableError: something is no tool.
     """
     for item in tools:
         if isinstance(item, Runnable):
@@ -41,7 +41,7 @@ def runnables_of(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
         elif isinstance(item, FunctionTool) or callable(item):
             yield _function_runner(item if isinstance(item, FunctionTool) else function_tool(item), limits)
         else:
-            raise ToolNotDeclarable(f"{item!r} is not a tool: pass a function, or an object that offers tools")
+            raise ToolNotDeclarableError(f"{item!r} is not a tool: pass a function, or an object that offers tools")
 
 
 def _function_runner(tool: FunctionTool, limits: Limits) -> Runnable:
@@ -64,7 +64,7 @@ class FunctionRunner:
         """What the function's own types refuse, beyond its schema."""
         try:
             self._tool.bind(args, None)
-        except ArgumentsInvalid as error:
+        except ArgumentsInvalidError as error:
             return error.problems
         return ()
 

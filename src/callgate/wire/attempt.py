@@ -12,12 +12,12 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 
-from callgate.errors import LimitExceeded, ModelError, ProtocolError, RequestTimeout
+from callgate.errors import LimitExceededError, ModelError, ProtocolError, RequestTimeoutError
 from callgate.types import JsonObject, Limits
 from callgate.wire.credentials import redact, secrets_of
 from callgate.wire.dialect import Dialect, HttpRequest, Response
 from callgate.wire.failures import Failure, failure_of_exception, proxy_login
-from callgate.wire.network import SendTimeout
+from callgate.wire.network import SendTimeoutError
 from callgate.wire.sender import Pool, Sender
 
 __all__ = ["Attempt"]
@@ -31,7 +31,7 @@ _closing: set[asyncio.Task[None]] = set()
 """What closes the connections of answers that were dropped, held until it is done."""
 
 
-class _Failed(Exception):
+class _FailedError(Exception):
     """The attempt failed in a way that is understood."""
 
     def __init__(self, failure: Failure) -> None:
@@ -175,7 +175,7 @@ class Attempt:
             pieces.append(data)
             size += len(data)
             if size > self._limits.body_bytes:
-                raise LimitExceeded(f"the answer is larger than {self._limits.body_bytes} bytes")
+                raise LimitExceededError(f"the answer is larger than {self._limits.body_bytes} bytes")
             self._go_on(response)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
@@ -255,8 +255,8 @@ class Attempt:
                 ready, self._held = self._held, []
         return ready
 
-    def _told_of(self, error: JsonObject) -> _Failed:
-        return _Failed(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.request.sent))
+    def _told_of(self, error: JsonObject) -> _FailedError:
+        return _FailedError(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.request.sent))
 
     # How it begins --------------------------------------------------------------------------------------------------------
 
@@ -277,7 +277,7 @@ class Attempt:
         # From here on each read of the socket is timed by itself, which is cheaper than timing each piece.
         response.idle_s = max(0.001, min(limits.first_byte_s, limits.idle_s, self._deadline - loop.time()))
         if not 200 <= response.status_code < 300:
-            raise _Failed(await self._refusal(response))
+            raise _FailedError(await self._refusal(response))
         self._accepted()
         if response.encoding:
             _refuse_encoding(response.encoding)
@@ -293,11 +293,11 @@ class Attempt:
         except TimeoutError:
             raise (self._late() if self._is_late else _too_late(f"no credentials came within {within_s:g} s")) from None
 
-    def _not_begun(self, error: TimeoutError, within_s: float) -> _Failed:
+    def _not_begun(self, error: TimeoutError, within_s: float) -> _FailedError:
         """What was late before an answer began."""
         if self._is_late:
             return self._late()
-        if isinstance(error, SendTimeout):
+        if isinstance(error, SendTimeoutError):
             return _too_late(f"the server took nothing of the request for {self._limits.idle_s:g} s")
         return _silent(within_s)
 
@@ -335,14 +335,14 @@ class Attempt:
         # Timers may ring a little early, and uvloop counts milliseconds.
         return self._loop is not None and self._loop.time() >= self._deadline - 0.01
 
-    def _late(self) -> _Failed:
+    def _late(self) -> _FailedError:
         return _too_late(f"the answer was not complete within {self._limits.total_s:g} s")
 
     # What goes wrong ------------------------------------------------------------------------------------------------------
 
     def _failure_of(self, error: Exception) -> Failure | None:
         """What went wrong, as a failure that is understood; None if it is no such thing."""
-        if isinstance(error, _Failed):
+        if isinstance(error, _FailedError):
             return error.failure
         if isinstance(error, TimeoutError) or type(error).__name__ in ("ReadTimeout", "WriteTimeout"):
             if self._is_late:
@@ -364,13 +364,13 @@ def _is_of_httpx(error: Exception) -> bool:
                for kind in type(error).__mro__)  # fmt: skip
 
 
-def _silent(seconds: float) -> _Failed:
+def _silent(seconds: float) -> _FailedError:
     return _too_late(f"the server sent nothing for {seconds:g} s")
 
 
-def _too_late(told: str) -> _Failed:
+def _too_late(told: str) -> _FailedError:
     # Not to be tried again by itself: the caller has waited long enough.
-    return _Failed(Failure(RequestTimeout(told, retryable=True), retry=False))
+    return _FailedError(Failure(RequestTimeoutError(told, retryable=True), retry=False))
 
 
 def _refuse_encoding(encoding: str) -> None:

@@ -109,7 +109,7 @@ class Connection:
 
         Raises:
             httpx2.HTTPError: the connection broke, or what came is not HTTP.
-            SendTimeout: the server took nothing of the request.
+            SendTimeoutError: the server took nothing of the request.
             TimeoutError: nothing came in time, or not all of the head.
         """
         loop = asyncio.get_running_loop()

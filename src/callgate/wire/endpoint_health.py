@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Hashable, Iterable
 from typing import Protocol
 
-from callgate.errors import RateLimited, ServerUnavailable
+from callgate.errors import RateLimitedError, ServerUnavailableError
 
 __all__ = ["Clock", "EndpointHealth", "Permit", "SystemClock", "forget_all", "health_for"]
 
@@ -215,8 +215,8 @@ class EndpointHealth:
             until: When the request must be over, by the clock.
 
         Raises:
-            ServerUnavailable: the endpoint is down.
-            RateLimited: the server asks everybody to wait for too long.
+            ServerUnavailableError: the endpoint is down.
+            RateLimitedError: the server asks everybody to wait for too long.
         """
         permit = Permit(self, self._pauses, set() if votes is None else votes)
         if not self._pause_s and self._outage is None:
@@ -241,7 +241,9 @@ class EndpointHealth:
             if self._outage is not None and not permit.is_probe:
                 wait_s = self._wait_for_probe(self._outage, permit, patience, is_new=is_new, now=now)
                 if wait_s and until is not None and now + wait_s > until:
-                    raise ServerUnavailable("the server keeps failing, and there is no time left to try it", retryable=True)
+                    raise ServerUnavailableError(
+                        "the server keeps failing, and there is no time left to try it", retryable=True
+                    )
                 if wait_s:
                     permit.is_late = True
                     return wait_s
@@ -249,11 +251,13 @@ class EndpointHealth:
                 was_late, permit.is_late = permit.is_late, False
                 return self._dice.uniform(0, SPREAD_S) if was_late and not permit.is_probe else None
             if self._pauses - permit.pauses_seen > patience:
-                raise RateLimited("too many requests: the server kept asking everybody to wait")
+                raise RateLimitedError("too many requests: the server kept asking everybody to wait")
             permit.is_late = True
             if self._paused_until > now:
                 if until is not None and self._paused_until > until:
-                    raise RateLimited("too many requests: the server asks everybody to wait for longer than there is time")
+                    raise RateLimitedError(
+                        "too many requests: the server asks everybody to wait for longer than there is time"
+                    )
                 return self._paused_until - now
             if not self._probe.is_taken(now):
                 self._probe.take(permit, now)
@@ -272,11 +276,11 @@ class EndpointHealth:
         wait_s = max(0.0, outage.next_at - now)
         if is_new and now - outage.since > FAIL_FAST_S:
             down_s = now - outage.since
-            raise ServerUnavailable(
+            raise ServerUnavailableError(
                 f"the server has been failing for {down_s:.0f} s; it is tried again in {wait_s:.1f} s", retryable=True
             )
         if outage.rounds - permit.rounds_seen > patience:
-            raise ServerUnavailable("the server kept failing, whoever tried it", retryable=True)
+            raise ServerUnavailableError("the server kept failing, whoever tried it", retryable=True)
         return wait_s + self._dice.uniform(0.001, PROBE_JITTER_S)
 
     async def _word_of_probe(self, word: asyncio.Future[None]) -> None:

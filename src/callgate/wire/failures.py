@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC
 
-from callgate.errors import AuthError, ConnectionLost, ModelError, ProtocolError, RequestTimeout
+from callgate.errors import AuthError, ConnectionLostError, ModelError, ProtocolError, RequestTimeoutError
 
 __all__ = [
-    "Failure", "Sent", "StaleConnection", "clean", "failure_of_exception", "proxy_login", "refusal", "seconds_of",
+    "Failure", "Sent", "StaleConnectionError", "clean", "failure_of_exception", "proxy_login", "refusal", "seconds_of",
     "wait_of_headers",
 ]  # fmt: skip
 
@@ -61,7 +61,7 @@ class Failure:
     """The server is well and has refused this request."""
 
 
-class StaleConnection(ConnectionError):
+class StaleConnectionError(ConnectionError):
     """A connection that had been used before broke at once, and without a byte of an answer."""
 
 
@@ -92,17 +92,17 @@ def failure_of_exception(error: Exception) -> Failure:
         return Failure(error, retry=error.retryable)
     names = {kind.__name__ for kind in type(error).__mro__}
     said = clean(str(error)) or type(error).__name__
-    if isinstance(error, StaleConnection):
+    if isinstance(error, StaleConnectionError):
         return Failure(_lost(said), retry=True, is_stale=True)
     if (untrusted := _untrusted(error, is_handshake="ConnectError" in names)) is not None:
-        return Failure(ConnectionLost(f"no trusted connection could be made: {untrusted}"), retry=False)
+        return Failure(ConnectionLostError(f"no trusted connection could be made: {untrusted}"), retry=False)
     if "TimeoutException" in names:
-        lost = RequestTimeout(f"no connection could be made in time ({said})", retryable=True)
+        lost = RequestTimeoutError(f"no connection could be made in time ({said})", retryable=True)
         return Failure(lost, retry=True, is_outage=True)
     if "ProxyError" in names:
         return _proxy_failure(said)
     if "ConnectError" in names:
-        lost = ConnectionLost(f"no connection to the server: {said}", retryable=True)
+        lost = ConnectionLostError(f"no connection to the server: {said}", retryable=True)
         return Failure(lost, retry=True, is_outage=not _is_local(error))
     if "DecodingError" in names:
         return Failure(ProtocolError(f"the answer cannot be decoded: {said}"), retry=False)
@@ -113,15 +113,15 @@ def failure_of_exception(error: Exception) -> Failure:
     return Failure(_lost(said), retry=True)
 
 
-def _lost(said: str) -> ConnectionLost:
-    return ConnectionLost(f"the connection broke: {said}", retryable=True)
+def _lost(said: str) -> ConnectionLostError:
+    return ConnectionLostError(f"the connection broke: {said}", retryable=True)
 
 
 def _proxy_failure(said: str) -> Failure:
     """What a proxy said; httpx gives nothing but its status line."""
     if said.startswith("407"):
         return proxy_login(said)
-    return Failure(ConnectionLost(f"no connection to the server: the proxy says {said}", retryable=True), retry=True)
+    return Failure(ConnectionLostError(f"no connection to the server: the proxy says {said}", retryable=True), retry=True)
 
 
 def proxy_login(said: str) -> Failure:

@@ -15,7 +15,7 @@ from ssl import SSLContext
 import httpx2
 
 from callgate.wire.connection import Connection, Head, Header, Origin, request_lines
-from callgate.wire.failures import StaleConnection
+from callgate.wire.failures import StaleConnectionError
 from callgate.wire.network import connect
 
 __all__ = ["STALE_S", "Address", "Connections", "DirectAnswer"]
@@ -169,9 +169,9 @@ class Connections:
             fresh: Whether a connection that was used before will not do.
 
         Raises:
-            StaleConnection: a connection that had been used before broke at once.
+            StaleConnectionError: a connection that had been used before broke at once.
             httpx2.HTTPError: there is no connection, it broke or is too slow, or what came is not HTTP.
-            SendTimeout: the server took nothing of the request for too long.
+            SendTimeoutError: the server took nothing of the request for too long.
             TimeoutError: the head of the answer did not come in time.
         """
         lines = address.lines(more)
@@ -189,7 +189,7 @@ class Connections:
             if (left := self.take_back(connection)) is not None:
                 await left.socket.aclose()
             if began and is_silent and time.monotonic() - began < STALE_S:
-                raise StaleConnection("a connection that was kept had been closed") from error
+                raise StaleConnectionError("a connection that was kept had been closed") from error
             raise
         return DirectAnswer(self, connection, head)
 

@@ -15,9 +15,9 @@ import httpx2
 
 from callgate.errors import UsageError
 from callgate.wire.connection import Header
-from callgate.wire.failures import StaleConnection
+from callgate.wire.failures import StaleConnectionError
 from callgate.wire.http11 import STALE_S, Address
-from callgate.wire.network import SendTimeout
+from callgate.wire.network import SendTimeoutError
 from callgate.wire.proxies import Proxy
 
 __all__ = ["HttpxResponse", "HttpxTransport", "httpx_client"]
@@ -86,8 +86,8 @@ class HttpxTransport:
             fresh: Whether a connection that was used before will not do, as far as that can be told the client.
 
         Raises:
-            StaleConnection: a connection that may have been used before broke at once.
-            SendTimeout: the server took nothing of the request for too long.
+            StaleConnectionError: a connection that may have been used before broke at once.
+            SendTimeoutError: the server took nothing of the request for too long.
             TimeoutError: the head of the answer did not come in time.
         """
         client = self.client if not fresh or self._fresh is None else self._fresh
@@ -107,9 +107,9 @@ class HttpxTransport:
                 response = await client.send(request, stream=True, follow_redirects=False)
         except Exception as error:
             if type(error).__name__ in ("ReadTimeout", "WriteTimeout"):
-                raise (TimeoutError if type(error).__name__ == "ReadTimeout" else SendTimeout)() from error
+                raise (TimeoutError if type(error).__name__ == "ReadTimeout" else SendTimeoutError)() from error
             if was_used and _is_broken(error) and loop.time() - began < STALE_S:
-                raise StaleConnection("a connection that was kept had been closed") from error
+                raise StaleConnectionError("a connection that was kept had been closed") from error
             raise
         self._has_answered = True
         timeouts["read"] = None  # From here on each piece is timed.

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import httpx2
 
-__all__ = ["SendTimeout", "Socket", "connect"]
+__all__ = ["SendTimeoutError", "Socket", "connect"]
 
 BUFFER_BYTES = 64 * 1024
 HELD_BYTES_MAX = 4 * BUFFER_BYTES
@@ -36,7 +36,7 @@ _PROBED = {"TCP_KEEPIDLE": 45, "TCP_KEEPALIVE": 45, "TCP_KEEPINTVL": 15, "TCP_KE
 answer that is wanted whole may be silent for longer. Names and units differ from system to system."""
 
 
-class SendTimeout(TimeoutError):
+class SendTimeoutError(TimeoutError):
     """The other side has taken nothing of what is sent to it for too long."""
 
 
@@ -170,7 +170,7 @@ class _Inbox(asyncio.BufferedProtocol):
             self._unsent_bytes = buffered
             self._wait_until(min(self._timer_at + write_s, until))
         else:
-            self._waiter.set_exception(SendTimeout())
+            self._waiter.set_exception(SendTimeoutError())
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
@@ -211,7 +211,7 @@ class Socket:
                 nothing at all may leave. Where it is given, what leaves slowly is waited for longer than `until`.
 
         Raises:
-            SendTimeout: the other side takes nothing.
+            SendTimeoutError: the other side takes nothing.
             TimeoutError: nothing came in time.
             httpx2.ReadError: the connection broke.
         """

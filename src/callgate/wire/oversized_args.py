@@ -17,7 +17,7 @@ from typing import Any, cast
 from callgate.content.normalize import UNREADABLE
 from callgate.content.read import call_of, is_call, parts_of
 from callgate.content.read_call import ARGS_VALUES_MAX
-from callgate.errors import LimitExceeded
+from callgate.errors import LimitExceededError
 from callgate.strict_json import Bad
 from callgate.types import JsonObject
 
@@ -71,7 +71,7 @@ class Lightening:
         """Does the work, each step a bounded part of it.
 
         Raises:
-            LimitExceeded: the event holds too many keys even so.
+            LimitExceededError: the event holds too many keys even so.
         """
         text = self.text
         kept: list[bytes] = []
@@ -98,13 +98,13 @@ class Lightening:
                 yield
         self.text = b"".join((*kept, text[copied:]))
         if self.text.count(b'":') - self.text.count(b'\\":') > KEYS_MAX:
-            raise LimitExceeded(f"the answer holds more than {KEYS_MAX:,} keys in one event")
+            raise LimitExceededError(f"the answer holds more than {KEYS_MAX:,} keys in one event")
 
     def mark(self, chunks: list[JsonObject]) -> None:
         """Puts a `Bad` where arguments were taken out.
 
         Raises:
-            LimitExceeded: what was taken out was nobody's arguments.
+            LimitExceededError: what was taken out was nobody's arguments.
         """
         reason = f"they hold more than {ARGS_VALUES_MAX:,} values"
         marked = 0
@@ -113,7 +113,9 @@ class Lightening:
                 call["args"] = Bad(reason, {UNREADABLE: reason})
                 marked += 1
         if marked != self._removed:
-            raise LimitExceeded(f"the answer holds an object of more than {ARGS_VALUES_MAX:,} values that is not a call's")
+            raise LimitExceededError(
+                f"the answer holds an object of more than {ARGS_VALUES_MAX:,} values that is not a call's"
+            )
 
 
 class _Extent:

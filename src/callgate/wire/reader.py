@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Any, NoReturn, cast
 
-from callgate.errors import JsonError, LimitExceeded, ProtocolError, UsageError
+from callgate.errors import JsonError, LimitExceededError, ProtocolError, UsageError
 from callgate.strict_json import DEPTH_MAX, parse, parse_isolating
 from callgate.types import JsonObject
 from callgate.wire.oversized_args import Lightening, is_heavy
@@ -61,7 +61,7 @@ class ResponseReader:
         self._head = b""
         self._past_bom = False
         self._splitter: Splitter | None = None
-        self._failure: ProtocolError | LimitExceeded | None = None
+        self._failure: ProtocolError | LimitExceededError | None = None
         self._closed = False
         self._gave_any = False
         self._leaves_heavy = leaves_heavy
@@ -77,7 +77,7 @@ class ResponseReader:
 
         Raises:
             ProtocolError: the answer is not what the protocol promises.
-            LimitExceeded: it is larger than allowed.
+            LimitExceededError: it is larger than allowed.
         """
         if self._failure is not None or self._closed or self._left:
             self._refuse()
@@ -86,7 +86,7 @@ class ResponseReader:
         texts: list[bytes] = []
         try:
             self._take(data, texts)
-        except (ProtocolError, LimitExceeded) as error:
+        except (ProtocolError, LimitExceededError) as error:
             self._failure = error
         chunks = self._parsed(texts) if texts else []
         if self._failure is not None and not chunks and not self._left:
@@ -98,7 +98,7 @@ class ResponseReader:
 
         Raises:
             ProtocolError: the answer is empty, ends in the middle of something, or had failed before.
-            LimitExceeded: it is larger than allowed.
+            LimitExceededError: it is larger than allowed.
         """
         if self._closed and self._failure is None:
             return []
@@ -108,7 +108,7 @@ class ResponseReader:
         texts: list[bytes] = []
         try:
             self._finish(texts)
-        except (ProtocolError, LimitExceeded) as error:
+        except (ProtocolError, LimitExceededError) as error:
             self._failure = error
         chunks = self._parsed(texts) if texts else []
         if not self._left:
@@ -120,7 +120,7 @@ class ResponseReader:
 
         Raises:
             ProtocolError: the answer is not what the protocol promises.
-            LimitExceeded: it is larger than allowed.
+            LimitExceededError: it is larger than allowed.
         """
         yield from self._heavy_steps()
         if self._closed:
@@ -147,7 +147,7 @@ class ResponseReader:
 
         Raises:
             ProtocolError: the answer is not what the protocol promises.
-            LimitExceeded: it is larger than allowed.
+            LimitExceededError: it is larger than allowed.
         """
         if len(data) <= min(self._event_bytes_max, self._total_bytes_max) and data[:1] == b"{":
             if is_heavy(data):
@@ -176,7 +176,7 @@ class ResponseReader:
             for start in range(0, len(taken), _SLICE_BYTES):
                 self._splitter.feed(taken[start : start + _SLICE_BYTES], texts)
         if len(data) > room:
-            raise LimitExceeded(f"the answer is larger than {self._total_bytes_max} bytes")
+            raise LimitExceededError(f"the answer is larger than {self._total_bytes_max} bytes")
 
     def _finish(self, texts: list[bytes]) -> None:
         if self._splitter is not None:
@@ -215,7 +215,7 @@ class ResponseReader:
         while left and not is_heavy(left[0]):
             try:
                 chunks += self._read(left.popleft())
-            except (ProtocolError, LimitExceeded) as error:
+            except (ProtocolError, LimitExceededError) as error:
                 self._fail(error)
         if chunks:
             self._gave_any = True
@@ -229,14 +229,14 @@ class ResponseReader:
                     yield []
                 chunks = self._read(light.text)
                 light.mark(chunks)
-            except (ProtocolError, LimitExceeded) as error:
+            except (ProtocolError, LimitExceededError) as error:
                 self._fail(error)
                 return
             self._gave_any = True
             self._left.popleft()
             yield [*chunks, *self._parsed_light()]
 
-    def _fail(self, error: ProtocolError | LimitExceeded) -> None:
+    def _fail(self, error: ProtocolError | LimitExceededError) -> None:
         self._failure = error
         self._left.clear()
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from typing import Protocol
 
-from callgate.errors import JsonError, LimitExceeded, ProtocolError
+from callgate.errors import JsonError, LimitExceededError, ProtocolError
 from callgate.strict_json import parse_isolating
 
 __all__ = ["Splitter", "cut_in", "excerpt", "splitter_of"]
@@ -290,5 +290,5 @@ def cut_in(what: str) -> ProtocolError:
     return ProtocolError(f"the answer ended in the middle of {what}", retryable=True)
 
 
-def _too_large(bytes_max: int) -> LimitExceeded:
-    return LimitExceeded(f"one response of the answer is larger than {bytes_max} bytes")
+def _too_large(bytes_max: int) -> LimitExceededError:
+    return LimitExceededError(f"one response of the answer is larger than {bytes_max} bytes")

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from callgate.definitions.function import ArgumentsInvalid, FunctionTool
+from callgate.definitions.function import ArgumentsInvalidError, FunctionTool
 from callgate.types import ToolContext, ToolResult
 from callgate.workers.address import address_of
 from callgate.workers.pool import WorkerPool, in_pool
@@ -51,7 +51,7 @@ class IsolatedFunction:
         """What the function's own types refuse, beyond its schema."""
         try:
             self._tool.bind(args, None)
-        except ArgumentsInvalid as error:
+        except ArgumentsInvalidError as error:
             return error.problems
         return ()
 

@@ -21,7 +21,7 @@ from typing import Any
 from callgate.content.tool_names import unknown_name_sentence
 from callgate.errors import JsonError, UsageError
 from callgate.schema import check_arguments
-from callgate.threads import NotBegun
+from callgate.threads import NotBegunError
 from callgate.types import CallTool, Progress, ToolContext, ToolDefinition, ToolResult
 from callgate.workers.address import Address, is_worker
 from callgate.workers.cluster import RayCluster, cluster_from
@@ -376,7 +376,7 @@ async def in_pool(
         )
     except _CancelledInLine:
         if context.is_cancelled():
-            raise NotBegun from None
+            raise NotBegunError from None
         raise
 
 

@@ -30,7 +30,7 @@ from callgate.errors import JsonError
 from callgate.threads import without_paths
 from callgate.workers.frames import Frames, pack
 from callgate.workers.guard import children_of, kill_marked, kill_tree
-from callgate.workers.talk import WorkerDied
+from callgate.workers.talk import WorkerDiedError
 
 __all__ = ["WorkerProcess"]
 
@@ -276,12 +276,12 @@ class WorkerProcess:
             output_logger.info("worker %d: %s", self.pid, line)
         return without_paths("\n".join(text.strip().splitlines()[-TAIL_LINES:]))[-TAIL_CHARS:]
 
-    def death(self) -> WorkerDied:
+    def death(self) -> WorkerDiedError:
         """How it ended. Ends it, should it not have."""
         self.kill()
         last = self.log_output()
         printed = f" Its last output was:\n{last}" if last else ""
-        return WorkerDied(f"{_ending(self._process.returncode)}.", printed, unread=self._unread)
+        return WorkerDiedError(f"{_ending(self._process.returncode)}.", printed, unread=self._unread)
 
 
 def _on_loop(loop: asyncio.AbstractEventLoop, deed: Callable[..., object], *args: Any) -> None:

@@ -26,7 +26,7 @@ from callgate.workers.cluster import RayCluster
 from callgate.workers.frames import Frames
 from callgate.workers.job import Needs
 from callgate.workers.ray_actor import Keeper
-from callgate.workers.talk import WorkerDied
+from callgate.workers.talk import WorkerDiedError
 
 __all__ = ["RayWorker"]
 
@@ -96,7 +96,7 @@ class RayWorker:
         self._lock = threading.Lock()
         self._frames = Frames()
         self._messages: list[dict[str, Any]] = []
-        self._died: WorkerDied | None = None
+        self._died: WorkerDiedError | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._listen, name="callgate-ray", daemon=True)
 
@@ -130,15 +130,15 @@ class RayWorker:
                 messages = self._frames.feed(data)
                 died = None
             except RayTaskError as error:
-                messages, died = [], WorkerDied(f"its actor failed: {_first_line(error)}.")
+                messages, died = [], WorkerDiedError(f"its actor failed: {_first_line(error)}.")
             except RayActorError as error:
-                messages, died = [], WorkerDied(f"its Ray actor is gone: {_first_line(error)}.")
+                messages, died = [], WorkerDiedError(f"its Ray actor is gone: {_first_line(error)}.")
             except (RayError, JsonError, RuntimeError) as error:
-                messages, died = [], WorkerDied(f"Ray cannot reach it: {_first_line(error)}.")
+                messages, died = [], WorkerDiedError(f"Ray cannot reach it: {_first_line(error)}.")
             with self._lock:
                 for message in messages:
                     if message.get("op") == "died":
-                        died = WorkerDied(message["how"], message["output"], unread=message["unread"])
+                        died = WorkerDiedError(message["how"], message["output"], unread=message["unread"])
                     else:
                         self._messages.append(message)
                 self._died = died
@@ -182,9 +182,9 @@ class RayWorker:
         """What a worker printed stays on its machine; the end of it comes with the news of its death."""
         return ""
 
-    def death(self) -> WorkerDied:
+    def death(self) -> WorkerDiedError:
         """How it ended."""
-        died = self._died or WorkerDied("its actor was killed.")
+        died = self._died or WorkerDiedError("its actor was killed.")
         self.kill()
         return died
 

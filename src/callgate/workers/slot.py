@@ -19,9 +19,9 @@ from typing import Any
 from callgate.types import ToolDefinition, ToolResult
 from callgate.workers.frames import pack
 from callgate.workers.job import Job, Needs, WorkerLimits
-from callgate.workers.talk import Talk, Worker, WorkerDied
+from callgate.workers.talk import Talk, Worker, WorkerDiedError
 
-__all__ = ["Slot", "SlotOwner", "StartFailed"]
+__all__ = ["Slot", "SlotOwner", "StartFailedError"]
 
 logger = logging.getLogger("callgate.workers")
 
@@ -35,7 +35,7 @@ WORN = "it was replaced, as it is after some time"
 _PING = pack({"op": "ping"})
 
 
-class StartFailed(Exception):
+class StartFailedError(Exception):
     """A worker could not be made ready; the text says why."""
 
 
@@ -160,7 +160,7 @@ class Slot:
             # From here on it is given no job. One that came a moment before was read by nobody.
             if (talk := self._talk) is not None:
                 with self._lock:
-                    self._lost(talk, WorkerDied(why, unread=True))
+                    self._lost(talk, WorkerDiedError(why, unread=True))
             self._let_go(grace_s=0.5)
         self._let_go()
 
@@ -177,13 +177,13 @@ class Slot:
             for message in worker.messages():
                 if message.get("op") == "ready":
                     if message.get("problem"):
-                        raise StartFailed(message["problem"])
+                        raise StartFailedError(message["problem"])
                     return [ToolDefinition(**item) for item in message["tools"]]
             if worker.gone:
                 raise worker.death()
             if time.monotonic() >= until:
-                raise StartFailed(f"not ready within {self._limits.start_timeout_s:g} s")
-        raise StartFailed("the pool was closed")
+                raise StartFailedError(f"not ready within {self._limits.start_timeout_s:g} s")
+        raise StartFailedError("the pool was closed")
 
     def _serve(self, worker: Worker) -> str:
         """Looks after the worker as long as it is of use; gives the reason why it no longer is."""
@@ -281,7 +281,7 @@ class Slot:
         talk = self._talk
         if self._is_mad:
             worker.kill()
-            return self._lost(talk, WorkerDied("it sent something that makes no sense."))
+            return self._lost(talk, WorkerDiedError("it sent something that makes no sense."))
         if worker.gone:
             return self._lost(talk, worker.death())
         if talk is None or not talk.is_overdue():
@@ -292,7 +292,7 @@ class Slot:
         self._end(talk, talk.stopped(), goes_on=False)
         return why
 
-    def _lost(self, talk: Talk | None, died: WorkerDied) -> str:
+    def _lost(self, talk: Talk | None, died: WorkerDiedError) -> str:
         why = died.how
         if talk is None:
             return why

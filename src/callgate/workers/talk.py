@@ -18,12 +18,12 @@ from callgate.types import ResultStatus, ToolResult
 from callgate.workers.asked import Asked
 from callgate.workers.job import Job
 
-__all__ = ["Talk", "Worker", "WorkerDied"]
+__all__ = ["Talk", "Worker", "WorkerDiedError"]
 
 logger = logging.getLogger("callgate.workers")
 
 
-class WorkerDied(CallgateError):
+class WorkerDiedError(CallgateError):
     """The worker is gone. `how` is its exit status or signal, `output` a sentence with what it printed last, or empty.
 
     `unread`: it did not take in the last message that it was sent.
@@ -97,7 +97,7 @@ class Worker(Protocol):
         """Passes on what it printed."""
         ...
 
-    def death(self) -> WorkerDied:
+    def death(self) -> WorkerDiedError:
         """How it ended. Ends it, should it not have."""
         ...
 
@@ -174,7 +174,7 @@ class Talk:
         notes = tuple(_so_far(self.job))
         return self.job.result(status, error=sentence + _effect(self.job), notes=notes, duration_s=took_s)
 
-    def crashed(self, died: WorkerDied) -> ToolResult:
+    def crashed(self, died: WorkerDiedError) -> ToolResult:
         """The result of a call whose worker died."""
         if self.job.stop is not None:
             return self.stopped()

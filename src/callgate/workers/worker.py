@@ -26,7 +26,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any, cast
 
 from callgate.content.json_safe import json_safe
-from callgate.definitions.function import ArgumentsInvalid, FunctionTool, ToolOptions, function_tool
+from callgate.definitions.function import ArgumentsInvalidError, FunctionTool, ToolOptions, function_tool
 from callgate.errors import JsonError, ToolError
 from callgate.host import Ask, ask_host, enter_worker
 from callgate.strict_json import without_surrogates
@@ -289,7 +289,7 @@ class _Worker:
         return self._runner.run(contained(), context=contextvars.copy_context())
 
     def _failed(self, name: str, error: BaseException) -> dict[str, Any]:
-        if isinstance(error, ArgumentsInvalid):
+        if isinstance(error, ArgumentsInvalidError):
             listed = "; ".join(problem.rstrip(".") for problem in error.problems)
             sentence = f"The arguments of {name!r} are not valid: {listed}. Correct them and call again."
         elif isinstance(error, ToolError):

@@ -26,17 +26,17 @@ import pytest
 from callgate import Gate, Limits, ToolContext
 from callgate.errors import (
     AuthError,
-    Blocked,
-    ConnectionLost,
-    EmptyAnswer,
-    InvalidRequest,
-    LimitExceeded,
-    MalformedAnswer,
+    BlockedError,
+    ConnectionLostError,
+    EmptyAnswerError,
+    InvalidRequestError,
+    LimitExceededError,
+    MalformedAnswerError,
     ModelError,
     ProtocolError,
-    RateLimited,
-    RequestTimeout,
-    ServerUnavailable,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
 )
 from callgate.events import CallFinished, CallProposed, Event, Notice, RunEnded, TextDelta
 from callgate.gemini.client import GeminiClient
@@ -51,8 +51,8 @@ KEY = "AIzaSyA-key-that-nobody-may-ever-see-42"
 MODEL = "gemini-3.8-flash"
 QUICK = Limits(connect_s=2, first_byte_s=5, idle_s=5, total_s=20)
 TYPED = (
-    AuthError, Blocked, ConnectionLost, EmptyAnswer, InvalidRequest, LimitExceeded, MalformedAnswer, ProtocolError,
-    RateLimited, RequestTimeout, ServerUnavailable,
+    AuthError, BlockedError, ConnectionLostError, EmptyAnswerError, InvalidRequestError, LimitExceededError,
+    MalformedAnswerError, ProtocolError, RateLimitedError, RequestTimeoutError, ServerUnavailableError,
 )  # fmt: skip
 
 Transport = Literal["whole", "streamed"]

@@ -18,7 +18,7 @@ import httpx2
 import pytest
 
 from callgate import Gate, Limits
-from callgate.errors import ConnectionLost, ModelError, RequestTimeout
+from callgate.errors import ConnectionLostError, ModelError, RequestTimeoutError
 from callgate.gemini.client import GeminiClient
 from callgate.gemini.surface import Surface
 from callgate.models.gemini import GeminiModel
@@ -61,7 +61,7 @@ def test_w15_a_refused_connection_is_tried_five_times_and_the_session_goes_on_la
     async def story() -> None:
         with refused_url() as url:
             gate = gate_to(url, clock, key)
-            with pytest.raises(ConnectionLost, match="no connection to the server") as caught:
+            with pytest.raises(ConnectionLostError, match="no connection to the server") as caught:
                 await ask(gate, transport, session="s")
             assert caught.value.retryable
             assert key not in str(caught.value)
@@ -85,7 +85,7 @@ def test_w15_a_connection_that_is_never_made_times_out_and_is_tried_again(clock:
         async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
             gate = gate_to(f"https://127.0.0.1:{port}", clock, key)
-            with pytest.raises(RequestTimeout, match="no connection could be made in time"):
+            with pytest.raises(RequestTimeoutError, match="no connection could be made in time"):
                 await gate.run("Go.")
             assert len(clock.sleeps) == 4
             await asyncio.sleep(0.05)
@@ -203,7 +203,7 @@ def test_w62_a_wrong_certificate_is_refused_after_one_handshake_with_the_reason(
     async def story() -> None:
         tls = authority.context(names, **options)
         async with FakeGemini(["Hello."], tls=tls.context) as fake:
-            with pytest.raises(ConnectionLost) as caught:
+            with pytest.raises(ConnectionLostError) as caught:
                 await ask(gate_to(fake.base_url, clock, key), transport)
             assert told in str(caught.value).replace("self signed", "self-signed")
             assert not caught.value.retryable
@@ -218,7 +218,7 @@ def test_w62_an_unknown_authority_is_refused(clock: Any, key: str, authority: Au
     async def story() -> None:
         tls = authority.context("IP:127.0.0.1")
         async with FakeGemini(["Hello."], tls=tls.context) as fake:
-            with pytest.raises(ConnectionLost, match="no trusted connection"):
+            with pytest.raises(ConnectionLostError, match="no trusted connection"):
                 await gate_to(fake.base_url, clock, key).run("Go.")
             assert tls.count == 1
 
@@ -228,7 +228,7 @@ def test_w62_an_unknown_authority_is_refused(clock: Any, key: str, authority: Au
 def test_w62_a_server_that_speaks_no_tls_is_refused(clock: Any, key: str) -> None:
     async def story() -> None:
         async with FakeGemini(["Hello."]) as fake:
-            with pytest.raises(ConnectionLost, match="no trusted connection"):
+            with pytest.raises(ConnectionLostError, match="no trusted connection"):
                 await gate_to(fake.base_url.replace("http:", "https:"), clock, key).run("Go.")
             assert fake.requests == []
 
@@ -322,6 +322,6 @@ def test_a_proxy_that_is_not_there_is_a_lost_connection(clock: Any, key: str, mo
                 monkeypatch.setenv("HTTP_PROXY", nowhere)
                 with pytest.raises(ModelError) as caught:
                     await gate_to(fake.base_url, clock, key).run("Go.")
-            assert type(caught.value) is ConnectionLost
+            assert type(caught.value) is ConnectionLostError
 
     run(story)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from callgate import Limits
-from callgate.errors import Blocked, EmptyAnswer, LimitExceeded, MalformedAnswer, ProtocolError
+from callgate.errors import BlockedError, EmptyAnswerError, LimitExceededError, MalformedAnswerError, ProtocolError
 from callgate.events import CallProposed
 from callgate.testing.answers import answer, call, text
 from callgate.testing.faults import fault, variants
@@ -101,7 +101,7 @@ def test_w43_a_blocked_prompt_is_told_with_reason_and_ratings_and_not_tried_agai
     async def story(scene: Any) -> None:
         scene.heal(text("First."), fault("W43", variant))
         await scene.ask()
-        error = (await scene.ask("Something bad.")).failed(Blocked)
+        error = (await scene.ask("Something bad.")).failed(BlockedError)
         assert error.reason in ("SAFETY", "PROHIBITED_CONTENT", "OTHER")
         assert error.ratings == ({"category": "HARM_CATEGORY_DANGEROUS_CONTENT", "probability": "HIGH"},)
         assert scene.requests == 2
@@ -127,10 +127,10 @@ def test_w44_an_empty_answer_has_one_outcome_for_every_reason(play: Play, transp
     async def story(scene: Any) -> None:
         outcome = await scene.ask()
         if reason == "STOP":
-            outcome.failed(EmptyAnswer)
+            outcome.failed(EmptyAnswerError)
             assert scene.requests == 3
         elif reason in ("MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL"):
-            assert outcome.failed(MalformedAnswer).finish_reason == reason
+            assert outcome.failed(MalformedAnswerError).finish_reason == reason
             assert scene.requests == 3
         else:
             assert outcome.text == ""
@@ -374,7 +374,7 @@ def test_w53_a_call_with_a_million_arguments_alone_is_answered_too(play: Play, t
 
 def test_w53_an_argument_of_100_mb_is_stopped_at_the_limit(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
-        (await scene.ask()).failed(LimitExceeded)
+        (await scene.ask()).failed(LimitExceededError)
         assert scene.ran == []
 
     play(story, [fault("W53", "long_string")], transport, log_level=30)

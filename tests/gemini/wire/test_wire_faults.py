@@ -18,13 +18,13 @@ import pytest
 from callgate import Limits
 from callgate.errors import (
     AuthError,
-    ConnectionLost,
-    InvalidRequest,
-    LimitExceeded,
+    ConnectionLostError,
+    InvalidRequestError,
+    LimitExceededError,
     ProtocolError,
-    RateLimited,
-    RequestTimeout,
-    ServerUnavailable,
+    RateLimitedError,
+    RequestTimeoutError,
+    ServerUnavailableError,
 )
 from callgate.testing.answers import call, calls, text
 from callgate.testing.exchange import Exchange
@@ -86,7 +86,7 @@ def test_w02_both_forms_of_retry_after_are_honoured(
 def test_w03_a_delay_of_a_day_is_an_error_at_once(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
         outcome = await scene.ask()
-        assert outcome.failed(RateLimited).retry_after == 86_400
+        assert outcome.failed(RateLimitedError).retry_after == 86_400
         assert scene.clock.sleeps == []
         assert scene.requests == 1
         # And nobody else is made to wait for a day.
@@ -99,7 +99,7 @@ def test_w03_a_delay_of_a_day_is_an_error_at_once(play: Play, transport: str) ->
 
 def test_w04_a_quota_of_the_day_is_not_tried_again(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
-        error = (await scene.ask()).failed(RateLimited)
+        error = (await scene.ask()).failed(RateLimitedError)
         assert error.retryable is False
         assert error.quota == "GenerateRequestsPerDayPerProjectPerModel-FreeTier"
         assert scene.requests == 1
@@ -141,7 +141,7 @@ def test_w06_fifty_callers_slow_down_together(play: Play, transport: str, make_s
 def test_w06_a_server_that_never_relents_is_given_up_by_all_who_wait(play: Play, make_scaled_clock: Any) -> None:
     async def story(scene: Any) -> None:
         outcomes = await asyncio.gather(*[scene.ask(session=f"s{index}") for index in range(10)])
-        assert [type(outcome.error) for outcome in outcomes] == [RateLimited] * 10
+        assert [type(outcome.error) for outcome in outcomes] == [RateLimitedError] * 10
         assert scene.requests <= 30
 
     play(
@@ -167,7 +167,7 @@ def test_w07_internal_errors_are_tried_again(play: Play, transport: str) -> None
 def test_w08_an_outage_is_given_up_after_five_attempts_and_one_request_opens_no_circuit(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
         for _ in range(3):
-            (await scene.ask()).failed(ServerUnavailable)
+            (await scene.ask()).failed(ServerUnavailableError)
         assert scene.requests == 15
         assert sum(scene.clock.sleeps) <= 3 * 15
         scene.heal()
@@ -183,14 +183,14 @@ def test_w08_the_circuit_is_shared_and_a_long_outage_costs_hardly_more_than_prob
 
     async def story(scene: Any) -> None:
         outcomes = await asyncio.gather(*[scene.ask(session=f"s{index}") for index in range(20)])
-        assert {type(outcome.error) for outcome in outcomes} == {ServerUnavailable}
+        assert {type(outcome.error) for outcome in outcomes} == {ServerUnavailableError}
         scene.clock.time += FAIL_FAST_S
         # Nobody who begins now waits: it probes the server, or fails at once.
         seen, began, quick = scene.requests, scene.clock.time, []
         for number in range(spaced_calls):
             scene.transport = ("streamed", "whole")[number % 2]
             outcome = await scene.ask(session=f"t{number}")
-            outcome.failed(ServerUnavailable)
+            outcome.failed(ServerUnavailableError)
             quick += [outcome.took_s] if "has been failing for" in str(outcome.error) else []
             scene.clock.time += 0.2
         assert len(quick) > spaced_calls / 4
@@ -209,7 +209,7 @@ def test_w07_an_input_that_always_fails_costs_no_other_caller_anything(play: Pla
 
     async def story(scene: Any) -> None:
         for _ in range(5):
-            (await scene.ask("Poison.", session=f"p{scene.requests}")).failed(ServerUnavailable)
+            (await scene.ask("Poison.", session=f"p{scene.requests}")).failed(ServerUnavailableError)
         assert scene.requests == 25
         scene.heal()
         scene.clock.sleeps.clear()
@@ -233,7 +233,7 @@ def test_w09_a_deadline_of_the_server_is_tried_again_with_the_same_body(play: Pl
 
 def test_w10_a_refused_declaration_is_told_by_the_name_of_its_tool(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
-        error = (await scene.ask()).failed(InvalidRequest)
+        error = (await scene.ask()).failed(InvalidRequestError)
         assert error.tool == "look"
         assert error.field == "tools[0].function_declarations[0].parameters"
         assert "oneOf" in str(error)
@@ -256,7 +256,7 @@ def test_w11_a_refused_key_is_an_auth_error_without_the_key(play: Play, transpor
 
 def test_w12_an_unknown_model_is_named(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
-        assert "'gemini-3.8-flash'" in str((await scene.ask()).failed(InvalidRequest))
+        assert "'gemini-3.8-flash'" in str((await scene.ask()).failed(InvalidRequestError))
         assert scene.requests == 1
 
     play(story, [fault("W12")], transport)
@@ -265,7 +265,7 @@ def test_w12_an_unknown_model_is_named(play: Play, transport: str) -> None:
 @pytest.mark.parametrize("step", variants("W13"), ids=lambda step: step.variant)
 def test_w13_a_request_that_is_too_large_says_how_large(play: Play, transport: str, step: Any) -> None:
     async def story(scene: Any) -> None:
-        error = (await scene.ask()).failed(LimitExceeded)
+        error = (await scene.ask()).failed(LimitExceededError)
         assert f"{len(scene.fake.requests[0].body):,} bytes" in str(error)
         assert scene.requests == 1
 
@@ -321,7 +321,7 @@ def test_w14_a_stream_that_nobody_reads_on_closes_its_socket(play: Play) -> None
 
 def test_w14_a_request_that_the_server_cancels_is_an_error(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
-        assert (await scene.ask()).failed(ServerUnavailable).retryable
+        assert (await scene.ask()).failed(ServerUnavailableError).retryable
         assert scene.requests == 1
 
     play(story, [fault("W14", "cancelled")], transport)
@@ -350,7 +350,7 @@ def test_w17_a_reset_after_the_request_is_tried_again_and_the_tool_runs_once(pla
 
 def test_w17_a_server_that_always_resets_is_given_up_after_five_attempts(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
-        (await scene.ask()).failed(ConnectionLost)
+        (await scene.ask()).failed(ConnectionLostError)
         assert scene.requests == 5
 
     play(story, [fault("W17", times=None)], transport)
@@ -359,7 +359,7 @@ def test_w17_a_server_that_always_resets_is_given_up_after_five_attempts(play: P
 def test_w18_a_reset_in_the_middle_of_text_keeps_what_was_shown(play: Play) -> None:
     async def story(scene: Any) -> None:
         outcome = await scene.ask()
-        error = outcome.failed(ConnectionLost)
+        error = outcome.failed(ConnectionLostError)
         assert error.partial == outcome.shown == FOX[: len(error.partial)]
         assert len(outcome.shown) > 10
         assert error.retryable
@@ -474,7 +474,7 @@ def test_w24_a_slow_drip_ends_at_the_total_limit_and_disturbs_nobody(play: Play,
         usual, worst = (max(outcome.took_s for outcome in outcomes) for outcomes in (baseline, beside))
         assert worst < 2 * usual + SLACK_S
         outcome = await drip
-        assert "not complete within 0.6 s" in str(outcome.failed(RequestTimeout))
+        assert "not complete within 0.6 s" in str(outcome.failed(RequestTimeoutError))
         assert 0.6 <= outcome.took_s < 0.66 + SLACK_S
 
     play(story, ["Hello."] * 20, transport, limits=limits, server_clock=Clock(scale=0.1), keep=True)
@@ -483,7 +483,7 @@ def test_w24_a_slow_drip_ends_at_the_total_limit_and_disturbs_nobody(play: Play,
 def test_w25_silence_behind_the_head_ends_at_the_first_byte_limit(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
         outcome = await scene.ask()
-        assert "nothing for 0.3 s" in str(outcome.failed(RequestTimeout))
+        assert "nothing for 0.3 s" in str(outcome.failed(RequestTimeoutError))
         assert 0.3 <= outcome.took_s < 0.33 + SLACK_S
         assert scene.requests == 1
 
@@ -493,7 +493,7 @@ def test_w25_silence_behind_the_head_ends_at_the_first_byte_limit(play: Play, tr
 def test_w25_a_stream_that_never_begins_ends_at_the_first_byte_limit(play: Play) -> None:
     async def story(scene: Any) -> None:
         outcome = await scene.ask()
-        outcome.failed(RequestTimeout)
+        outcome.failed(RequestTimeoutError)
         assert 0.3 <= outcome.took_s < 0.33 + SLACK_S
 
     play(story, [fault("W14")], "streamed", limits=HASTY)
@@ -502,7 +502,7 @@ def test_w25_a_stream_that_never_begins_ends_at_the_first_byte_limit(play: Play)
 def test_w26_a_long_gap_ends_at_the_idle_limit_and_keeps_the_text(play: Play, transport: str) -> None:
     async def story(scene: Any) -> None:
         outcome = await scene.ask()
-        error = outcome.failed(RequestTimeout)
+        error = outcome.failed(RequestTimeoutError)
         assert 0.3 <= outcome.took_s < 0.33 + SLACK_S
         assert error.partial == outcome.shown
         assert FOX.startswith(error.partial)
@@ -515,7 +515,7 @@ def test_w27_an_endless_stream_is_stopped_at_the_limit_of_a_body(
     play: Play, transport: str, grown_mb: Callable[[], float]
 ) -> None:
     async def story(scene: Any) -> None:
-        error = (await scene.ask()).failed(LimitExceeded)
+        error = (await scene.ask()).failed(LimitExceededError)
         assert str(8_000_000) in str(error)
         assert scene.requests == 1
         assert grown_mb() < 100
@@ -525,7 +525,7 @@ def test_w27_an_endless_stream_is_stopped_at_the_limit_of_a_body(
 
 def test_w27_an_event_without_an_end_is_stopped_at_the_limit_of_an_event(play: Play) -> None:
     async def story(scene: Any) -> None:
-        (await scene.ask()).failed(LimitExceeded)
+        (await scene.ask()).failed(LimitExceededError)
 
     play(story, [text("x" * 300_000, chunks=1)], "streamed", limits=once(event_bytes=100_000))
 
@@ -629,7 +629,7 @@ def test_w37_a_page_of_a_bad_gateway_is_tried_again(play: Play, transport: str) 
     play(story, [fault("W37", "bad_gateway"), "Hello."], transport)
 
 
-@pytest.mark.parametrize(("variant", "kind"), [("bad_gateway", ServerUnavailable), ("captive_portal", ProtocolError)])
+@pytest.mark.parametrize(("variant", "kind"), [("bad_gateway", ServerUnavailableError), ("captive_portal", ProtocolError)])
 def test_w37_a_page_is_shown_shortly_and_without_its_tags(play: Play, transport: str, variant: str, kind: Any) -> None:
     async def story(scene: Any) -> None:
         told = str((await scene.ask()).failed(kind))
@@ -654,7 +654,7 @@ def refusal(status: int, data: bytes, claimed: int) -> FaultStep:
 @pytest.mark.parametrize("data", [b"x" * 1_000_000, b"half a p", b""], ids=["huge", "cut", "none"])
 def test_w37_a_refusal_is_told_by_its_status_whatever_its_body_is(play: Play, transport: str, data: bytes) -> None:
     async def story(scene: Any) -> None:
-        told = str((await scene.ask()).failed(ServerUnavailable))
+        told = str((await scene.ask()).failed(ServerUnavailableError))
         assert "503" in told
         assert len(told) < 400
 
@@ -697,7 +697,7 @@ def test_w38_a_gzip_bomb_is_stopped_at_the_limit_without_being_unpacked(
     play: Play, transport: str, grown_mb: Callable[[], float]
 ) -> None:
     async def story(scene: Any) -> None:
-        (await scene.ask()).failed(LimitExceeded)
+        (await scene.ask()).failed(LimitExceededError)
         assert grown_mb() < 150  # of 1,000
         assert scene.requests == 1
 
@@ -725,7 +725,7 @@ def test_w40_an_error_behind_a_200_is_tried_again_like_any_other(play: Play, tra
 def test_w40_an_error_behind_text_that_was_shown_is_an_error_with_that_text(play: Play) -> None:
     async def story(scene: Any) -> None:
         outcome = await scene.ask()
-        error = outcome.failed(RateLimited)
+        error = outcome.failed(RateLimitedError)
         assert error.retry_after == 1
         assert error.partial == outcome.shown != ""
         assert scene.requests == 1
@@ -776,7 +776,7 @@ def test_w59_a_wall_clock_set_back_changes_no_wait(play: Play, transport: str, m
         assert all(2.5 <= slept <= 3.0 for slept in scene.clock.sleeps)
         scene.heal(fault("W25"))
         outcome = await scene.ask()
-        outcome.failed(RequestTimeout)
+        outcome.failed(RequestTimeoutError)
         assert 0.3 <= outcome.took_s < 0.33 + SLACK_S
         monkeypatch.undo()
 

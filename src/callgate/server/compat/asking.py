@@ -23,12 +23,12 @@ from callgate.content.normalize import sendable_part
 from callgate.content.read import block_of, call_parts, candidate_of, content_of, parts_of
 from callgate.content.tool_names import resolve_name
 from callgate.declaration import Declaration, declare
-from callgate.errors import InvalidRequest, ModelError, UsageError
+from callgate.errors import InvalidRequestError, ModelError, UsageError
 from callgate.events import RunEnded, TextDelta, ThoughtDelta, TurnEnded
 from callgate.history.conversation import Conversation
 from callgate.history.repair import is_user_turn, repaired
 from callgate.models import ModelRequest, answering, known_settings
-from callgate.run.gate import Gate
+from callgate.run.gate import Gate, guard_of
 from callgate.server.errors import HttpError
 from callgate.server.runs import Run, RunFailed
 from callgate.server.service import Ask
@@ -283,7 +283,7 @@ async def _passed(
 ) -> AsyncGenerator[JsonObject]:
     """The model's answer as it comes, under the client's own names for its tools."""
     collector = Collector()
-    budget = gate.keeper.model
+    budget = guard_of(gate).model
     service.passing += 1
     try:
         await asyncio.sleep(budget.book())
@@ -300,7 +300,7 @@ async def _passed(
         service.model_trouble = None
     except BaseException as error:
         budget.failed(error)
-        if isinstance(error, InvalidRequest):
+        if isinstance(error, InvalidRequestError):
             raise HttpError(400, "model_refused", str(error)) from error
         if isinstance(error, ModelError):
             service.model_trouble = str(error)

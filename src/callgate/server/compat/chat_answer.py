@@ -43,7 +43,7 @@ def finish_reason(native: str, *, has_calls: bool) -> str:
 
 def usage_json(usage: Usage) -> JsonObject:
     """The tokens of an answer."""
-    prompt, answered = usage.prompt_tokens + usage.tool_tokens, usage.output_tokens + usage.thought_tokens
+    prompt, answered = usage.input_tokens + usage.tool_tokens, usage.output_tokens + usage.thought_tokens
     return {
         "prompt_tokens": prompt,
         "completion_tokens": answered,

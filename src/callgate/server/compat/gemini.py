@@ -12,7 +12,7 @@ from starlette.routing import Route
 
 from callgate import strict_json
 from callgate.declaration import declare
-from callgate.errors import Blocked
+from callgate.errors import BlockedError
 from callgate.gemini.incoming import Incoming, blocked, read_request
 from callgate.history.conversation import Conversation
 from callgate.machine.machine import TOKENS_PER_BYTE
@@ -155,7 +155,7 @@ async def _with_ids(chunks: AsyncGenerator[JsonObject], run: str) -> AsyncGenera
         try:
             async for chunk in chunks:
                 yield {"responseId": run} | chunk
-        except Blocked as error:
+        except BlockedError as error:
             yield {"responseId": run} | blocked(error.reason, str(error), error.ratings)
 
 

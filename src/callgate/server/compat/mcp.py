@@ -27,8 +27,9 @@ def routes(service: Service) -> list[Route]:
         return []
     from callgate.mcp.serve import ToolServer
     from callgate.mcp.web import Endpoint
+    from callgate.run.gate import guard_of
 
-    endpoint = Endpoint(ToolServer(service.gate.tools, service.gate.keeper, nobody=NOBODY))
+    endpoint = Endpoint(ToolServer(service.gate.tools, guard_of(service.gate), nobody=NOBODY))
     service.beside.append(endpoint.running)
     return [Route(PATH, UntilStop(endpoint, service.leaving))]
 

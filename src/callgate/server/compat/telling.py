@@ -83,7 +83,7 @@ class Telling(Response):
                 item = await self._next(items, leaving, send)
                 # Writing is within: a whole answer that broke off is found out where it is put together.
                 data = self._encoder.end() if item is _END else self._encoder.feed(item)
-            except _Left:
+            except _LeftError:
                 return
             except Exception as error:
                 await self._fail(error, scope, receive, send)
@@ -101,7 +101,7 @@ class Telling(Response):
                 wait_s = self._options.ping_s if self._has_begun else SETTLE_S
                 await asyncio.wait({pending, leaving}, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
                 if leaving.done():
-                    raise _Left
+                    raise _LeftError
                 if not pending.done() and self._encoder.streams:
                     await self._send(send, self._encoder.ping)
             return pending.result()
@@ -128,5 +128,5 @@ class Telling(Response):
             await send({"type": "http.response.body", "body": body, "more_body": more})
 
 
-class _Left(Exception):
+class _LeftError(Exception):
     """The client is gone."""

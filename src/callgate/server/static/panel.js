@@ -11,7 +11,7 @@ import { picturesOf } from "./trace.js";
 const PICTURE_MS = 250;
 const TABS = ["run", "tools"];
 const USAGE = [
-  ["prompt_tokens", "Prompt"],
+  ["input_tokens", "Input"],
   ["cached_tokens", "of these cached"],
   ["output_tokens", "Answer"],
   ["thought_tokens", "Thoughts"],
