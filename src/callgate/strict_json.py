@@ -145,20 +145,19 @@ def is_sound(value: Any, *, depth_max: int = DEPTH_MAX, values_max: float = math
     for _ in range(depth_max + 1):
         deeper: list[Any] = []
         for item in level:
-            if _kind(item) is dict and not all(type(key) is str and is_whole_text(key) for key in item):
+            values_max -= len(item)
+            if values_max < 0 or (_kind(item) is dict and not all(map(_is_sound_key, item))):
                 return False
             children: Iterable[Any] = item.values() if _kind(item) is dict else item
-            values_max -= len(item)
-            if values_max < 0:
-                return False
             for child in children:
                 kind = _kind(child)
-                if kind is str:
-                    chars_max -= len(child)
-                elif kind is dict or kind is list:
+                if kind is dict or kind is list:
                     deeper.append(child)
-                    continue
-                if not _is_sound_leaf(child):
+                elif kind is str:
+                    chars_max -= len(child)
+                    if not (child.isascii() or is_whole_text(child)):
+                        return False
+                elif not (child is None or kind is bool or _is_number(child)):
                     return False
         if not deeper or chars_max < 0:
             return chars_max >= 0
@@ -166,10 +165,8 @@ def is_sound(value: Any, *, depth_max: int = DEPTH_MAX, values_max: float = math
     return False
 
 
-def _is_sound_leaf(value: Any) -> bool:
-    if _kind(value) is str:
-        return is_whole_text(value)
-    return value is None or _kind(value) is bool or _is_number(value)
+def _is_sound_key(key: Any) -> bool:
+    return _kind(key) is str and is_whole_text(key)
 
 
 def _is_number(value: Any) -> bool:

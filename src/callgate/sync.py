@@ -335,12 +335,11 @@ class CrossLoopLock:
     async def acquire(self) -> None:
         """Wait until the lock is free, and take it."""
         loop = asyncio.get_running_loop()
-        ticket = _Ticket(loop)
         with self._guard:
             if self._holder is None and not self._waiters:
-                self._holder = ticket
-                ticket.has_run = True
+                self._holder = _Ticket(loop, has_run=True)
                 return
+        ticket = _Ticket(loop)
         future: asyncio.Future[None] = loop.create_future()
         with self._guard:
             self._waiters.append((ticket, future))
@@ -377,8 +376,7 @@ class CrossLoopLock:
                     holder.loop.call_soon_threadsafe(_wake, future)
                     return
 
-    async def __aenter__(self) -> None:
-        await self.acquire()
+    __aenter__ = acquire
 
     async def __aexit__(self, *exc: object) -> None:
         self.release()
@@ -389,9 +387,9 @@ class _Ticket:
 
     __slots__ = ("has_run", "is_gone", "loop")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, *, has_run: bool = False) -> None:
         self.loop = loop
-        self.has_run = False
+        self.has_run = has_run
         """Whether the task knows that it has the lock."""
         self.is_gone = False
         """Whether the task waits no more, and never got it."""

@@ -409,7 +409,7 @@ CallTool: TypeAlias = "Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]
 """Calls a tool by its name; what became of it is in the result."""
 
 
-async def _no_tools(name: str, args: Mapping[str, Any]) -> ToolResult:
+async def no_tools(name: str, args: Mapping[str, Any]) -> ToolResult:
     sentence = f"Not run: {name!r} was called by a tool that no gate runs, so there are no tools to call."
     return ToolResult(call_id="", name=name, status="failed", error=sentence)
 
@@ -431,7 +431,7 @@ class ToolContext:
     """`with context.paused():` stops the clock of the call while a person is asked. May be entered from any thread."""
     paused_s: Callable[[], float] = field(default=lambda: 0.0, repr=False)
     """For how many seconds the clock of the call has stood still so far."""
-    call_tool: CallTool = field(default=_no_tools, repr=False)
+    call_tool: CallTool = field(default=no_tools, repr=False)
     """Calls another tool of the gate, under the same permission (see `callgate.host`)."""
 
 

@@ -20,7 +20,7 @@ from callgate.telemetry import NO_SPANS, NoSpans, RunSpans
 from callgate.tools.executor import Executor
 from callgate.types import FunctionCall, Limits, SessionRule, ToolDefinition, ToolResult
 
-__all__ = ["Ask", "CallEnvironment", "CallOwner", "CallScope", "Question"]
+__all__ = ["Ask", "CallEnvironment", "CallOwner", "CallScope", "Pause", "Question", "ScopeOf"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +83,13 @@ class CallScope(Protocol):
         ...
 
 
+Pause: TypeAlias = Callable[[], AbstractContextManager[None]]
+"""Stops the clocks of a call and of the calls around it, while somebody is asked."""
+
+ScopeOf: TypeAlias = "Callable[[CallEnvironment, FunctionCall, bool, Pause], CallScope]"
+"""Makes the scope of a call that starts. The flag says whether the call holds the lane."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEnvironment:
     """Where calls are made: what a pipeline needs besides their owner."""
@@ -98,10 +105,9 @@ class CallEnvironment:
     """Calls that keep their order run one after another in it."""
     places: Slots
     """At most so many calls run at the same time."""
-    scope_of: Callable[[CallEnvironment, FunctionCall, bool], CallScope]
-    """Makes the scope of a call that starts; the flag says whether the call holds the lane."""
-    paused: Callable[[], AbstractContextManager[None]] = contextlib.nullcontext
-    """Stops the clocks of the calls around this one, while somebody is asked."""
+    scope_of: ScopeOf
+    """Makes the scope of a call that starts."""
+    paused: Pause = contextlib.nullcontext
     person: Person | None = None
     """Who answers what tools want to know."""
     spans: RunSpans | NoSpans = NO_SPANS

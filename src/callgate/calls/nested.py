@@ -7,11 +7,12 @@ at the latest: once that is over, further calls are refused and have no effect.
 from __future__ import annotations
 
 import asyncio
+import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from callgate.calls.environment import CallEnvironment
+from callgate.calls.environment import CallEnvironment, Pause, ScopeOf
 from callgate.calls.single import SingleCall
 from callgate.calls.slots import Slots
 from callgate.events import ApprovalNeeded, Event, Notice
@@ -39,22 +40,30 @@ class NestedCalls:
     made: int = 0
     """Calls that were made so far."""
 
-    def scope_of(self, around: CallEnvironment, parent: FunctionCall, holds_lane: bool, depth: int = 1) -> NestedScope:
+    def scope_of(
+        self, around: CallEnvironment, parent: FunctionCall, holds_lane: bool, paused: Pause, depth: int = 1
+    ) -> NestedScope:
         """What the running call `parent` may call through."""
-        # A call that keeps its order holds the lane while it runs: what it calls is ordered among itself.
-        lane = Slots(1) if holds_lane else around.lane
-        inside = replace(around, lane=lane, places=Slots(around.limits.parallel))
+
+        def inside(scope_of: ScopeOf) -> CallEnvironment:
+            # A call that keeps its order holds the lane while it runs: what it calls is ordered among itself.
+            lane = Slots(1) if holds_lane else around.lane
+            places = Slots(around.limits.parallel)
+            return replace(around, lane=lane, places=places, paused=paused, scope_of=scope_of)
+
         return NestedScope(self, inside, parent, depth)
 
 
 class NestedScope:
     """What one running call may call through."""
 
-    def __init__(self, run: NestedCalls, around: CallEnvironment, parent: FunctionCall, depth: int) -> None:
+    def __init__(
+        self, run: NestedCalls, inside: Callable[[ScopeOf], CallEnvironment], parent: FunctionCall, depth: int
+    ) -> None:
         self._run = run
         self._parent = parent
         self._depth = depth
-        self._around = around
+        self._inside = inside
         self._is_open = True
         self._open: dict[SingleCall, asyncio.Task[ToolResult]] = {}
 
@@ -79,6 +88,15 @@ class NestedScope:
             await asyncio.wait({task})
             raise
 
+    @functools.cached_property
+    def _around(self) -> CallEnvironment:
+        """Where the calls are made; most tools make none."""
+
+        def deeper(around: CallEnvironment, parent: FunctionCall, holds_lane: bool, paused: Pause) -> NestedScope:
+            return self._run.scope_of(around, parent, holds_lane, paused, self._depth + 1)
+
+        return self._inside(deeper)
+
     def close(self) -> None:
         """The call is over, and with it all that it has called."""
         self._is_open = False
@@ -98,18 +116,13 @@ class NestedScope:
     def _single(self, call: FunctionCall) -> SingleCall:
         run = self._run
 
-        def deeper(around: CallEnvironment, parent: FunctionCall, holds_lane: bool) -> NestedScope:
-            return run.scope_of(around, parent, holds_lane, self._depth + 1)
-
         async def keep(rule: SessionRule) -> None:
             await run.journal(replace(self._fact_of(call), rule=rule))
 
         async def note(fact: CallFact, record: CallRecord) -> None:
             await run.journal(replace(self._fact_of(record.call), result=record.result))
 
-        return SingleCall(
-            call, replace(self._around, scope_of=deeper), always=run.always, keep=keep, note=note, emit=self._emit
-        )
+        return SingleCall(call, self._around, always=run.always, keep=keep, note=note, emit=self._emit)
 
     async def _carry_out(self, single: SingleCall) -> ToolResult:
         try:

@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Generator, Iterable, Sequence
 from contextvars import ContextVar
-from dataclasses import replace
 from functools import partial
 from typing import TypeAlias, cast
 
@@ -180,7 +180,7 @@ class CallPipeline:
             reason=reason,
             preview=await around.executor.preview(call),
         )
-        await self._owner.emit(ApprovalNeeded(call.detached(), reason, question.preview))
+        await self._owner.emit(ApprovalNeeded(call, reason, question.preview))
         ask = around.ask
         if ask is None:
             return facts.ApprovalAnswered(id=call.id, answer="no")
@@ -212,11 +212,12 @@ class CallPipeline:
             await self._owner.note(*refused)
         if not ready:
             return
-        await self._owner.note(*[facts.CallStarted(id=call.id) for call in ready], durable=True)
+        now_s = time.time()
+        await self._owner.note(*[facts.CallStarted(id=call.id, at_s=now_s) for call in ready], durable=True)
         try:
             # Reported before they run: a tool that holds up the event loop would hold up the news of its start too.
             for call in ready:
-                await self._owner.emit(CallStarted(call.detached()))
+                await self._owner.emit(CallStarted(call))
         finally:
             # What the journal calls started ends with a result, whatever happens to this task.
             for call in ready:
@@ -236,8 +237,7 @@ class CallPipeline:
     def _run(self, call: FunctionCall) -> None:
         around = self._around
         cached = self._guard.cached(call)
-        inside = replace(around, paused=partial(self._paused, call.id))
-        scope = around.scope_of(inside, call, self._is_ordered(call))
+        scope = around.scope_of(around, call, self._is_ordered(call), partial(self._paused, call.id))
         observer = CallObserver(
             session=around.session,
             progress=self._progress_of(call.id),
@@ -271,14 +271,14 @@ class CallPipeline:
             if self._guard.ended(call, result):
                 self._tasks.spawn(self._hear_hooks(call, result))
             else:
-                self._inbox.put_nowait(facts.CallEnded(id=call.id, result=result))
+                self._inbox.put_nowait(facts.CallEnded(id=call.id, result=result, at_s=time.time()))
         except Exception as error:
             self._cancellation.fail(error)
 
     async def _hear_hooks(self, call: FunctionCall, result: ToolResult) -> None:
         """Let hooks see a result before it counts."""
         result, notices = await self._guard.heard(call, result)
-        for item in (*notices, facts.CallEnded(id=call.id, result=result)):
+        for item in (*notices, facts.CallEnded(id=call.id, result=result, at_s=time.time())):
             self._inbox.put_nowait(item)
 
     def _progress_of(self, call_id: str) -> Progress:

@@ -8,7 +8,7 @@ answer is a stream of one chunk. This file knows nothing of tools: it does not k
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from callgate.content.build import with_args, with_text, without_stream_fields
@@ -68,7 +68,7 @@ class ModelResponse:
     calls: tuple[FunctionCall, ...]
     finish_reason: str
     finish_message: str = ""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     model: str | None = None
     """The version of the model that answered, if it said so."""
 

@@ -129,7 +129,7 @@ class ModelAnswered(Dated):
     calls: tuple[FunctionCall, ...] = ()
     finish_reason: str
     finish_message: str = ""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     salvaged: tuple[FunctionCall, ...] = ()
     """Calls read from Python text of a malformed answer."""
     model: str = ""
@@ -149,7 +149,7 @@ class HistoryShortened(Dated):
     plan: Shortening | None = None
     """All that was done, where more was done than to leave out the oldest contents."""
     summary: str | None = None
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     cost: float | None = None
 
     @property

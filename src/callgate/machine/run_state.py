@@ -44,7 +44,7 @@ class RunState:
     feedback: str | None = None
     text: str = ""
     model: str = ""
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
     cost: float | None = None
     wrap_up: str | None = None
     """The limit that was reached: the next request is the last one and has its tools switched off."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 
 from callgate import user_code
 from callgate.calls.cancellation import Cancellation
@@ -20,7 +21,7 @@ from callgate.machine.calls import CallBatch
 from callgate.run.config import GateConfig
 from callgate.run.sessions import Session
 from callgate.store import Lease
-from callgate.types import CallRecord, SessionRule
+from callgate.types import CallRecord, FunctionCall, SessionRule
 
 __all__ = ["Emit", "RunContext"]
 
@@ -77,6 +78,9 @@ class RunContext:
         watch = self._emit
         if watch is None:
             return
+        call = getattr(event, "call", None)
+        if isinstance(call, FunctionCall):
+            event = replace(event, call=call.detached())  # The watcher cannot change what will run.
         outcome = await user_code.call_async(lambda: watch(event))
         if outcome.exception is not None:
             raise outcome.exception
@@ -104,7 +108,7 @@ class RunContext:
         """Report the calls that are over, and the end of a turn."""
         for record in settled:
             if record.result is not None:
-                await self.emit(CallFinished(record.call.detached(), record.result))
+                await self.emit(CallFinished(record.call, record.result))
         if self.turn_reason is not None and self.machine.phase != "calling":
             reason, self.turn_reason = self.turn_reason, None
             await self.emit(TurnEnded(self.machine.run.turn, reason))

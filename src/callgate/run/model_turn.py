@@ -79,7 +79,6 @@ class ModelTurn:
                         for event in answer.collector.feed(item):
                             if isinstance(event, CallProposed):
                                 answer.proposed.append(event.call)
-                                event = CallProposed(event.call.detached())
                             await run.emit(event)
                     elif isinstance(item, AnsweredBy):
                         answer.who = item

@@ -123,6 +123,8 @@ def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
 
 def _answers(run: RunContext, answers: Mapping[str, Approval]) -> list[facts.ApprovalAnswered]:
     """The facts of answers to what a paused session waits for."""
+    if not answers:
+        return []
     session = run.session.id
     awaiting = {record.call.id: record.call for record in run.machine.open_calls if record.state == "awaiting"}
     if unknown := [call_id for call_id in answers if call_id not in awaiting]:

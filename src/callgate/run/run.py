@@ -7,6 +7,7 @@ A request comes in, events and a reply go out. All decisions are the machine's (
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from callgate.calls.cancellation import RunCancelled
@@ -19,7 +20,7 @@ from callgate.run.environment import call_environment
 from callgate.run.model_turn import ModelTurn
 from callgate.run.opening import NOTHING_TO_DO, RunRequest, open_run
 from callgate.run.output import Output
-from callgate.types import Reply
+from callgate.types import CallRecord, Reply
 
 __all__ = ["Run"]
 
@@ -57,6 +58,9 @@ class Run:
                 if self._calls is not None:
                     await self._calls.aclose()
                 await self._context.tasks.aclose()
+                self._context.settle = (
+                    _ignore  # It refers to this object: a cycle that only the garbage collector would end.
+                )
 
     async def _drive(self, request: RunRequest) -> Reply:
         self._output = request.output
@@ -130,3 +134,7 @@ class Run:
             told = f"the model's answer does not fit output= (asked {asked} time{'s' if asked > 1 else ''})"
         reply = self._machine.reply(self._context.session.id)
         return OutputError(f"{told}: {finish.message or 'it said nothing else'}", reply=reply, problems=run.problems)
+
+
+def _ignore(records: Sequence[CallRecord]) -> None:
+    """Nothing is settled after the end."""

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import logging
 import time
 from collections.abc import Callable, Generator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, cast
 
@@ -23,7 +24,7 @@ from callgate.host import enter
 from callgate.strict_json import without_surrogates
 from callgate.threads import NOT_BEGUN, NotBegunError, StillRunningError, error_sentence, error_text
 from callgate.tools.toolsets import Runnable
-from callgate.types import CallTool, FunctionCall, Limits, Progress, ResultStatus, ToolContext, ToolResult
+from callgate.types import CallTool, FunctionCall, Limits, Progress, ResultStatus, ToolContext, ToolResult, no_tools
 
 __all__ = ["CachedCall", "CallObserver", "RunningCall"]
 
@@ -47,7 +48,7 @@ class CallObserver:
 
     session: str | None = None
     progress: Progress = _no_progress
-    call_tool: CallTool | None = None
+    call_tool: CallTool = no_tools
     on_give_up: Callable[[], None] = _nothing
     """Called as soon as the call is told to stop or reaches its deadline, while its code may still be running."""
     on_end: Callable[[ToolResult], None] = _nothing
@@ -79,12 +80,11 @@ class RunningCall:
             is_cancelled=self._is_given_up,
             paused=self.paused,
             paused_s=self._paused_so_far,
+            call_tool=observer.call_tool,
         )
-        if observer.call_tool is not None:
-            context = replace(context, call_tool=observer.call_tool)
         self._loop = loop
         # Last, because a loop with eager tasks begins the work here and now.
-        self._task = loop.create_task(self._work(tool, dict(call.detached().args), context))
+        self._task = loop.create_task(self._work(tool, copy.deepcopy(dict(call.args)), context))
         self._task.add_done_callback(self._task_done)
 
     def stop(self, reason: str) -> None:
