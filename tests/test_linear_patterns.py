@@ -211,7 +211,7 @@ BOUNDED: dict[str, tuple[str, str]] = {
     ),
     "definitions/whole.py": ("_Merger.object", "`_DEPTH_MAX`"),
     "config/edit.py": ("_literal _pruned", "`tomllib` gives up sooner, and keys have at most 100 parts"),
-    "config/reading.py": ("_flat", "the depth of the table of settings"),
+    "config/loader.py": ("_flat", "the depth of the table of settings"),
     "cli/markdown.py": ("_emphasis _link _span spans", "`HOLD_CHARS_MAX`"),
     "mcp/file.py": ("_expanded", "`strict_json.parse` has refused what is nested deeper than `DEPTH_MAX`"),
     "strict_json.py": (

@@ -163,7 +163,7 @@ def crashes(back_end: str) -> list[str]:
                         os._exit(0)
                     status = os.waitpid(child, 0)[1]
                     found += [f"{name}, {deed.__name__} step {at}: {what}" for what in wrong(base, row, told=None)]
-                    # Whoever comes after a crash can write, and cleans up.
+                    # The next writer after a crash can write, and cleans up.
                     again = tools.call_sync("write_file", {"path": row[1]["path"], "content": "again"})
                     if again.is_error:
                         found.append(f"{name}, {deed.__name__} step {at}: nothing can be written afterwards: {again.error}")

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callgate.files import FileTools, backups, beneath, bounds, paths, root, searching, tree, writing
+from callgate.files import FileTools, backups, beneath, bounds, paths, root, search, tree, writer
 
 MonkeyPatch = pytest.MonkeyPatch
 
@@ -55,7 +55,7 @@ def forget_the_first_root(patch: MonkeyPatch) -> None:
 
 
 def search_everywhere(patch: MonkeyPatch) -> None:
-    patch.setattr(searching, "is_sensitive", lambda path: False)
+    patch.setattr(search, "is_sensitive", lambda path: False)
 
 
 def list_without_a_cap(patch: MonkeyPatch) -> None:
@@ -75,7 +75,7 @@ def leave_folders(patch: MonkeyPatch) -> None:
 
 
 def forget_the_mode(patch: MonkeyPatch) -> None:
-    patch.setattr(writing, "_carry_over", lambda old, descriptor: None)
+    patch.setattr(writer, "_carry_over", lambda old, descriptor: None)
 
 
 def list_every_name(patch: MonkeyPatch) -> None:

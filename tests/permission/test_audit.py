@@ -21,7 +21,7 @@ from callgate.errors import AuditError
 from callgate.permission import AuditLog, Rule
 from callgate.permission import audit as audit_module
 from callgate.permission.audit import files_of, records_of, verify
-from callgate.permission.chain import Chain, Link, Walk, read_record, seal
+from callgate.permission.hash_chain import Chain, Link, Walk, read_record, seal
 from callgate.testing import call
 
 posix = pytest.mark.skipif(os.name != "posix", reason="kills processes")

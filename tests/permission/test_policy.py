@@ -1,4 +1,4 @@
-"""What may run, what is asked about and what is refused."""
+"""Rules for which calls run, are asked about, or are refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from callgate.errors import UsageError
 from callgate.permission import SENSITIVE, Policy, Rule
 from callgate.permission.rules import rule_from
-from callgate.permission.standing import session_rule
+from callgate.permission.session_rules import session_rule
 from callgate.types import Decision, FunctionCall, ToolDefinition
 
 CALL = FunctionCall(name="f")
@@ -341,11 +341,11 @@ def test_what_cannot_be_read_is_told_with_what_is_done_instead():
     known = [item.name for item in fields(Rule) if item.init]
     policy = Policy.from_table({"rules": ["permit @github/get_*", {"verdict": "allow", "tol": "x"}], "colour": 1})
     assert policy.problems == (
-        "'colour' is not known here; known are default, mode, rules, hooks, sensitive, sensitive_also; until it is mended, "
+        "'colour' is not known here; known are default, mode, rules, hooks, sensitive, sensitive_also; until it is fixed, "
         "everything is denied",
-        "rule 1 cannot be read: a rule says 'permit': use 'allow', 'ask' or 'deny'; until it is mended, it stands as: deny "
+        "rule 1 cannot be read: a rule says 'permit': use 'allow', 'ask' or 'deny'; until it is fixed, it stands as: deny "
         "'get_*' of server 'github'",
-        f"rule 2 cannot be read: a rule has no field 'tol': known are {', '.join(known)}; until it is mended, everything is "
+        f"rule 2 cannot be read: a rule has no field 'tol': known are {', '.join(known)}; until it is fixed, everything is "
         "denied",
     )
 

@@ -164,7 +164,7 @@ class Approver:
 
 
 def _question(call: FunctionCall, definition: ToolDefinition) -> str:
-    from callgate.permission.standing import session_rule
+    from callgate.permission.session_rules import session_rule
 
     rule = session_rule(definition, call, digest="", raised_by="")
     covered = "in this session"

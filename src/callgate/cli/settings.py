@@ -16,7 +16,7 @@ import click
 from callgate.cli.json_input import InputError
 from callgate.cli.visible import visible
 from callgate.config import ConfigError, Settings, load_settings, parsed_text
-from callgate.config.reading import SOURCES
+from callgate.config.loader import SOURCES
 from callgate.config.table import SETTINGS
 from callgate.errors import UsageError
 from callgate.types import JsonObject, Limits, Price

@@ -7,8 +7,8 @@ names and the forms of settings and nothing of what is done with them.
 from __future__ import annotations
 
 from callgate.config.edit import with_value, without_value
+from callgate.config.loader import ConfigError, Settings, Value, load_settings, masked, parsed_text
 from callgate.config.places import config_file, project_file, state_dir
-from callgate.config.reading import ConfigError, Settings, Value, load_settings, masked, parsed_text
 from callgate.config.table import SETTINGS, Setting, setting_of
 from callgate.config.trust import is_trusted, trust, trusted_folders, untrust, write_atomically
 

@@ -65,7 +65,7 @@ def _place_in(entries: Sequence[Entry], table: tuple[str, ...], end: int) -> int
 
 
 def _comment(line: str, value_at: int) -> str:
-    """What stands behind a value that ends on its line, if that is a comment."""
+    """The comment after a value that ends on its line."""
     quote, column = "", value_at
     while column < len(line):
         char = line[column]

@@ -94,7 +94,7 @@ class KeyLines:
 
 
 def line_of(text: str, key: str) -> int:
-    """As `KeyLines.line_of`, for one key."""
+    """Shortcut for `KeyLines.line_of` with one key."""
     return KeyLines(text).line_of(key)
 
 

@@ -25,7 +25,7 @@ class Setting:
     """One setting."""
 
     key: str
-    """As it is written in a file, dots for tables: `limits.turns`."""
+    """The key as written in a file, dots for tables: `limits.turns`."""
     kind: Kind = "text"
     default: Any = None
     doc: str

@@ -26,12 +26,12 @@ def trusted_folders(env: Mapping[str, str]) -> list[str]:
 
 
 def is_trusted(folder: Path, env: Mapping[str, str]) -> bool:
-    """Whether the folder itself is on the list; the one above it says nothing of it."""
+    """True if the folder itself is on the list; the one above it says nothing of it."""
     return os.path.realpath(folder) in trusted_folders(env)
 
 
 def trust(folder: Path, env: Mapping[str, str]) -> str:
-    """Puts the folder on the list; returns its path.
+    """Put the folder on the list; returns its path.
 
     Raises:
         OSError: the list cannot be written.
@@ -42,7 +42,7 @@ def trust(folder: Path, env: Mapping[str, str]) -> str:
 
 
 def untrust(folder: Path, env: Mapping[str, str]) -> bool:
-    """Takes the folder off the list; whether it was on it.
+    """Take the folder off the list; whether it was on it.
 
     Raises:
         OSError: the list cannot be written.
@@ -59,7 +59,7 @@ def _write(folders: list[str], env: Mapping[str, str]) -> None:
 
 
 def write_atomically(path: Path, text: str) -> None:
-    """Writes a file whole or not at all, for its owner alone; one that exists keeps its rights.
+    """Write a file whole or not at all, for its owner alone; one that exists keeps its rights.
 
     Raises:
         OSError: it cannot be written; what was there is still there.

@@ -1,4 +1,4 @@
-"""What was there before each write: byte-exact copies outside every root, with an index, so that writes can be undone.
+"""Backups before each write: byte-exact copies outside every root, with an index, so that writes can be undone.
 
 An open file comes in and is copied; records and bytes go out. Each record is a file of its own, so a crash can spoil none
 but the newest. Nothing here knows paths below a root: what is put back where is `undo.py`'s business.
@@ -58,7 +58,7 @@ class Change:
     """Seconds since 1970."""
     tool: str
     existed: bool
-    """Whether there was a file before. If not, undoing removes it."""
+    """True if there was a file before. If not, undoing removes it."""
     size: int = 0
     sha256: str = ""
     """Of the bytes before."""
@@ -79,7 +79,7 @@ class Digest(Protocol):
     """A hash that is fed piece by piece."""
 
     def update(self, data: bytes, /) -> None:
-        """Takes the next piece."""
+        """Take the next piece."""
         ...
 
 
@@ -94,7 +94,7 @@ class Backups:
     # Keeping -------------------------------------------------------------------------------------------------------------
 
     def keep(self, change: Change, source: int | None) -> Change:
-        """Copies what is open as `source`, and records the change; returns the record. Raises `OSError`; then nothing stays.
+        """Copy what is open as `source`, and records the change; returns the record. Raises `OSError`; then nothing stays.
 
         What comes back counts: the size and the hash are those of the bytes that were copied.
         """
@@ -117,7 +117,7 @@ class Backups:
         return change
 
     def forget(self, id: str) -> None:
-        """Removes the record of a write that did not come about."""
+        """Remove the record of a write that did not come about."""
         with contextlib.suppress(OSError):
             folder = self._open(create=False)
             try:
@@ -181,7 +181,7 @@ class Backups:
         return (exact or found)[0]
 
     def bytes_before(self, change: Change) -> bytes | None:
-        """What was there before the change; None if there was nothing.
+        """The content before the change; None if there was no file.
 
         Raises:
             UsageError: the backup is gone, or is not what was kept.
@@ -203,7 +203,7 @@ class Backups:
     # Pruning -------------------------------------------------------------------------------------------------------------
 
     def prune(self, *, now_s: float | None = None) -> int:
-        """Removes what is too old or too much, the oldest first, and unfinished pieces of a crash; how many were removed."""
+        """Remove what is too old or too much, the oldest first, and unfinished pieces of a crash; how many were removed."""
         now_s = time.time() if now_s is None else now_s
         try:
             folder = self._open(create=False)
@@ -260,14 +260,14 @@ def _create(folder: int, name: str, data: bytes, mode: int) -> None:
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes everything, however many times the system takes only a part."""
+    """Write everything, however many times the system takes only a part."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
 
 
 def copy_all(source: int, target: int, digest: Digest, bytes_max: int) -> int:
-    """Copies an open file from its beginning, piece by piece; its size."""
+    """Copy an open file from its beginning, piece by piece; its size."""
     size = 0
     while piece := os.pread(source, 1 << 20, size):
         size += len(piece)

@@ -1,6 +1,6 @@
 """Opening below a folder, and never anywhere else: two back ends with one promise.
 
-The descriptor of a folder and names come in, a descriptor goes out. No link is followed, whoever changes the tree
+The descriptor of a folder and names come in, a descriptor goes out. No link is followed, even if others change the tree
 meanwhile. `openat2` lets the kernel keep the promise in one call; the walk keeps it name by name, on every system that can
 open relative to a descriptor. Path strings are never compared.
 """
@@ -45,7 +45,7 @@ _TRIES = 16
 
 
 class Opener(Protocol):
-    """Opens names below the folder of a descriptor."""
+    """Open names below the folder of a descriptor."""
 
     def __call__(self, folder: int, names: Sequence[str], flags: int, mode: int = 0) -> int:
         """The descriptor; raises `OSError`, with ELOOP or ENOTDIR where a link is in the way."""
@@ -53,7 +53,7 @@ class Opener(Protocol):
 
 
 def let_go(descriptor: int) -> None:
-    """Closes what was only read from: it is gone either way, and nothing is lost if the system complains."""
+    """Close what was only read from: it is gone either way, and nothing is lost if the system complains."""
     with contextlib.suppress(OSError):
         os.close(descriptor)
 
@@ -91,7 +91,7 @@ def _how(flags: int, mode: int) -> tuple[_OpenHow, int]:
 
 
 def kernel_open(folder: int, names: Sequence[str], flags: int, mode: int = 0) -> int:
-    """Opens with `openat2`, which resolves all names at once."""
+    """Open with `openat2`, which resolves all names at once."""
     assert _call is not None, "openat2 is only used where it was found"
     path = "/".join(names) or "."
     # A program that watches what is opened shall see these too; the call itself would pass it by.
@@ -111,7 +111,7 @@ def kernel_open(folder: int, names: Sequence[str], flags: int, mode: int = 0) ->
 
 
 def has_openat2() -> bool:
-    """Whether this kernel offers `openat2` to this process; a sandbox around us may refuse it."""
+    """True if this kernel offers `openat2` to this process; a sandbox around us may refuse it."""
     if _call is None:
         return False
     folder = os.open("/", os.O_RDONLY | DIRECTORY | os.O_CLOEXEC)
@@ -129,7 +129,7 @@ def has_openat2() -> bool:
 
 
 def walk_open(folder: int, names: Sequence[str], flags: int, mode: int = 0) -> int:
-    """Opens one name after another, each relative to the descriptor before it and none through a link."""
+    """Open one name after another, each relative to the descriptor before it and none through a link."""
     if not names:
         return os.open(".", flags | ALWAYS | NOFOLLOW, mode, dir_fd=folder)
     held = folder
@@ -152,7 +152,7 @@ class GuardedWalk:
         self._closed = closed
 
     def __call__(self, folder: int, names: Sequence[str], flags: int, mode: int = 0) -> int:
-        """As `walk_open`; EACCES at a closed folder."""
+        """Variant of `walk_open` that fails with EACCES at a closed folder."""
         held = os.dup(folder)
         try:
             for name in names[:-1]:
@@ -199,7 +199,7 @@ def opener(back_end: BackEnd = "auto") -> Opener:
 
 
 def weaknesses() -> list[str]:
-    """What holds less on this system than where everything is there, in sentences; empty means all is there."""
+    """Protections that this system lacks, as sentences; empty means that all are there."""
     if not _CAN_OPEN_BELOW:
         return ["This system cannot open files relative to a folder's descriptor, so there are no file tools; use WSL."]
     found: list[str] = []

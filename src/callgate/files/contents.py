@@ -13,13 +13,13 @@ from typing import Any
 from callgate.errors import ToolError
 from callgate.files.beneath import let_go
 from callgate.files.bounds import Bounds
-from callgate.files.editing import edited as replaced
-from callgate.files.editing import stand_in_line, unified_diff
 from callgate.files.paths import Names, shown
-from callgate.files.reading import read_whole
+from callgate.files.reader import read_whole
 from callgate.files.root import Root
 from callgate.files.text import UTF8, WINDOWS, Encoding, NotTextError, decoded, encoding_of
-from callgate.files.writing import New, Old
+from callgate.files.text_edits import edited as replaced
+from callgate.files.text_edits import stand_in_line, unified_diff
+from callgate.files.writer import New, Old
 
 __all__ = ["Contents"]
 
@@ -29,13 +29,13 @@ HEAD_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """What the writing tools make of files."""
+    """New contents of files, as the writing tools make them."""
 
     root: Root
     bounds: Bounds
 
     def written(self, names: Names, args: Mapping[str, Any], notes: list[str], old: Old | None) -> New:
-        """What `write_file` makes of the old file."""
+        """The new content for `write_file`."""
         content, append = args["content"], args.get("mode", "overwrite") == "append"
         if old is None:
             return New(self._bounded(UTF8.encode(content)))
@@ -68,7 +68,7 @@ class Contents:
         return New(self._bounded(encoding.mark + data))
 
     def edited(self, names: Names, args: Mapping[str, Any], counts: list[int], old: Old | None) -> New:
-        """What `edit_file` makes of the old file."""
+        """The new content for `edit_file`."""
         if old is None:
             raise ToolError(f"There is no file {shown(names.text)}; write_file makes new ones.")
         self.root.require_one_link(names, old.known)
@@ -109,13 +109,13 @@ class Contents:
 
 
 def _encoding_of(old: Old, *, append: bool) -> Encoding:
-    """The encoding of a file that is written to. What is no text is replaced as it is, and nothing is put behind it."""
+    """The encoding of a file that is written to. Binary content is replaced as it is, and nothing is appended to it."""
     head = old.read(HEAD_BYTES)
     try:
         return encoding_of(head, whole=len(head) < HEAD_BYTES)
     except NotTextError as error:
         if append:
-            raise ToolError(f"Not written: the file {error}, and text does not belong behind it.") from None
+            raise ToolError(f"Not written: the file {error}, so text cannot be appended to it.") from None
         return UTF8
 
 

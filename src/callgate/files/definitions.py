@@ -1,4 +1,4 @@
-"""What the file tools are called, what they do and what they take: the table that models are shown.
+"""Definitions of the file tools: names, descriptions and schemas as models see them.
 
 Data only; what the tools do is in `tools.py`.
 """

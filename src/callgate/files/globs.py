@@ -1,6 +1,6 @@
 """Patterns of names -> answers, in linear time: globs for listing, and the rules of ignore files.
 
-Pure: text in, yes or no out. No pattern can make this slow, whoever wrote it: each name is tested by expressions that never
+Pure: text in, yes or no out. No pattern can make this slow: each name is tested by expressions that never
 go back (`(?>...)`), and folders are matched by sets of positions, never by trying all ways.
 """
 
@@ -109,7 +109,7 @@ class Glob:
         )
 
     def ends(self, state: GlobState) -> list[re.Pattern[str]]:
-        """What the name of a file in the folder of `state` must fit, one of these, to be meant."""
+        """The patterns, one of which the name of a file in the folder of `state` must match."""
         # A pattern never ends with `**`, so only its last segment can end it.
         return [
             last
@@ -118,12 +118,12 @@ class Glob:
         ]
 
     def matches(self, state: GlobState, name: str) -> bool:
-        """Whether the file `name` in the folder of `state` is meant."""
+        """True if the file `name` in the folder of `state` is meant."""
         return any(end.fullmatch(name) for end in self.ends(state))
 
     @staticmethod
     def can_match(state: GlobState) -> bool:
-        """Whether anything below the folder of `state` could still be meant."""
+        """True if anything below the folder of `state` could still be meant."""
         return any(state)
 
     @staticmethod
@@ -202,7 +202,7 @@ def _expanded(pattern: str) -> list[str]:
 
 
 def _braces(text: str) -> tuple[str, list[str], str] | None:
-    """What stands before, in and after the first braces with a choice in them."""
+    """The text before, in and after the first braces with alternatives."""
     depth, start, commas = 0, -1, list[int]()
     for index, character in enumerate(text):
         if character == "{":
@@ -232,7 +232,7 @@ class _Rule:
 
 
 class IgnoreRules:
-    """What one ignore file says, seen from one folder: the file's own, or one below it.
+    """The rules of one ignore file, seen from one folder: the file's own, or one below it.
 
     The last rule that fits decides. Nothing below an ignored folder is looked at, so nothing there can be taken back.
     """
@@ -255,7 +255,7 @@ class IgnoreRules:
         return IgnoreRules(below)
 
     def verdict(self, name: str, *, folder: bool) -> Literal["ignored", "kept"] | None:
-        """What is said of something in this folder; None if no rule speaks of it."""
+        """The verdict for an entry of this folder; None if no rule matches."""
         for rule, state in self._rules:
             if rule.folders_only and not folder:
                 continue

@@ -85,7 +85,7 @@ def ascii_controls(text: str) -> str:
 
 
 def is_speakable(name: str) -> bool:
-    """Whether a name that was found in a folder can be written in a path; a few cannot, and are told apart."""
+    """True if a name that was found in a folder can be written in a path; a few cannot, and are told apart."""
     if _PLAIN.fullmatch(name):
         return True
     return not any(is_wrong(name) for is_wrong, _ in (*_WHOLE, *_EACH)) and not name.startswith("~")

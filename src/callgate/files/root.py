@@ -26,7 +26,7 @@ Identity = tuple[int, int]
 
 
 def identity(known: os.stat_result) -> Identity:
-    """What tells one file or folder from every other one on this machine."""
+    """Identity of a file or folder on this machine."""
     return known.st_dev, known.st_ino
 
 
@@ -48,12 +48,12 @@ class Root:
         self._close = weakref.finalize(self, let_go, self.descriptor)
 
     def close(self) -> None:
-        """Lets go of the folder. Nothing can be opened after that."""
+        """Let go of the folder. Nothing can be opened after that."""
         self._close()
         self.descriptor = -1  # The number may soon mean something else.
 
     def keep_out_of(self, folder: str) -> None:
-        """Closes one folder to everything that is opened from now on, wherever below the root it lies.
+        """Close one folder to everything that is opened from now on, wherever below the root it lies.
 
         Raises:
             UsageError: the root lies in that folder, so that nothing would be left.
@@ -76,12 +76,12 @@ class Root:
             self._opener = GuardedWalk(self._closed)
 
     def is_closed(self, known: os.stat_result) -> bool:
-        """Whether a folder is one that nothing may be opened in."""
+        """True if a folder is one that nothing may be opened in."""
         return identity(known) in self._closed
 
     @property
     def guards(self) -> bool:
-        """Whether some folder below the root is closed."""
+        """True if some folder below the root is closed."""
         return bool(self._closed)
 
     def names(self, path: str) -> Names:
@@ -178,7 +178,7 @@ class Root:
                 let_go(above)
 
     def remove_folders(self, made: Sequence[tuple[str, ...]]) -> None:
-        """Removes folders that were made in vain; those that hold something by now stay."""
+        """Remove folders that were made in vain; those that hold something by now stay."""
         for names in reversed(made):
             with contextlib.suppress(OSError):
                 above = self.open_raw(names[:-1], PASSING | DIRECTORY)
@@ -188,7 +188,7 @@ class Root:
                     let_go(above)
 
     def is_still(self, names: Sequence[str], descriptor: int) -> bool:
-        """Whether the names still lead to the folder that is open: it may have been moved out of the root."""
+        """True if the names still lead to the folder that is open: it may have been moved out of the root."""
         try:
             again = self.open_raw(names, PASSING | DIRECTORY)
         except OSError:
@@ -201,14 +201,14 @@ class Root:
     # What is not opened --------------------------------------------------------------------------------------------------
 
     def require_regular(self, names: Names, known: os.stat_result) -> None:
-        """Raises `ToolError` for folders, pipes, sockets and devices."""
+        """Raise `ToolError` for folders, pipes, sockets and devices."""
         if stat.S_ISDIR(known.st_mode):
             raise ToolError(self._folder_sentence(names))
         if not stat.S_ISREG(known.st_mode):
             raise ToolError(_special_sentence(names.text, known.st_mode))
 
     def require_one_link(self, names: Names, known: os.stat_result) -> None:
-        """Raises `ToolError` for a file that has other names, which may lie outside the root."""
+        """Raise `ToolError` for a file that has other names, which may lie outside the root."""
         if known.st_nlink > 1 and not self._hard_links:
             raise ToolError(
                 f"{shown(names.text)} has {known.st_nlink} hard links, so it may also be a file outside the root, and is "
@@ -228,7 +228,7 @@ class Root:
         return f"{shown(names.text)} is a folder, not a file; list_files shows what is in it."
 
     def sentence(self, names: Sequence[str], error: OSError, *, folder: bool = False) -> ToolError:
-        """What a model is told of an error that came of opening `names`: which of the names, and why."""
+        """The sentence for an error of opening `names`: which of the names, and why."""
         at, known = self._first_odd(names)
         here = "/".join(at) or "."
         if known is not None and stat.S_ISLNK(known.st_mode):

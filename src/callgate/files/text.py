@@ -27,7 +27,7 @@ class Encoding:
 
     @property
     def note(self) -> str | None:
-        """What a reader should know; nothing for plain UTF-8."""
+        """A note for readers; empty for plain UTF-8."""
         if self == UTF8:
             return None
         if self == WINDOWS:

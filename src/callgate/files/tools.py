@@ -23,12 +23,12 @@ from callgate.files.contents import Contents
 from callgate.files.definitions import DEFINITIONS
 from callgate.files.globs import glob_of
 from callgate.files.paths import Names, shown
-from callgate.files.reading import Wanted, read_text
+from callgate.files.reader import Wanted, read_text
 from callgate.files.root import Root
-from callgate.files.searching import Query, Search, expression
+from callgate.files.search import Query, Search, expression
 from callgate.files.tree import Found, Walk
 from callgate.files.undo import difference, restore
-from callgate.files.writing import Writer, Written
+from callgate.files.writer import Writer, Written
 from callgate.permission.sensitive import is_sensitive
 from callgate.schema import check_arguments
 from callgate.threads import THREADS, error_sentence
@@ -87,7 +87,7 @@ class FileTools:
         return f"FileTools({self.root!r})"
 
     def close(self) -> None:
-        """Lets go of the root; no call works after that."""
+        """Let go of the root; no call works after that."""
         self._root.close()
 
     def __enter__(self) -> FileTools:
@@ -131,7 +131,7 @@ class FileTools:
         return "", checked.args
 
     def _result(self, name: str, args: Mapping[str, Any], context: ToolContext, *, page_chars: int | None) -> ToolResult:
-        """Runs one tool here and now. Whatever goes wrong becomes a sentence."""
+        """Run one tool here and now. Whatever goes wrong becomes a sentence."""
         try:
             value, notes = self._deeds[name](self, args, context, page_chars)
         except ToolError as error:
@@ -284,11 +284,11 @@ class FileTools:
         ]
 
     def diff(self, id: str) -> str:
-        """What undoing a change would do to the file as it is now, as a unified diff."""
+        """Preview undoing a change as a unified diff against the current file."""
         return difference(self._root, self._backups, self._own_change(id))
 
     def undo(self, id: str | None = None, *, force: bool = False) -> Change:
-        """Puts back what was there before a write, or before the newest one; returns the record of that, to be undone again.
+        """Put back what was there before a write, or before the newest one; returns the record of that, to be undone again.
 
         Raises:
             UsageError: there is no such write, or the file was changed since (then `force` puts it back all the same).
@@ -320,11 +320,11 @@ class _FileTool:
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Runs the tool in a thread."""
+        """Run the tool in a thread."""
         return await self._files.run(self.definition.name, args, context)
 
     async def preview(self, args: Mapping[str, Any]) -> str | None:
-        """What the call would change, as a unified diff; None if it changes nothing, or cannot be told."""
+        """Preview the call as a unified diff; None if it changes nothing, or cannot be previewed."""
         if self._preview is None:
             return None
         try:
@@ -337,7 +337,7 @@ class _FileTool:
         return diff
 
 
-# Small things ------------------------------------------------------------------------------------------------------------
+# Internals ---------------------------------------------------------------------------------------------------------------
 
 
 def _confirmation(names: Names, written: Written, *, append: bool) -> str:

@@ -81,7 +81,7 @@ class Walk:
 
     @property
     def notes(self) -> list[str]:
-        """What was left out, in sentences."""
+        """The entries that were left out, as sentences."""
         found: list[str] = []
         for why, left in self._left.items():
             named = ", ".join(shown(example) for example in left.examples)
@@ -90,7 +90,7 @@ class Walk:
         return found
 
     def leave_out(self, why: str, path: str) -> None:
-        """Counts something that is not given."""
+        """Count something that is not given."""
         self._left.setdefault(why, _Left()).add(path)
 
     def _in_folder(self, names: tuple[str, ...], folder: int, state: GlobState, rules: list[IgnoreRules]) -> Iterator[Found]:
@@ -154,7 +154,7 @@ class Walk:
         return found
 
     def _key(self, prefix: str, entry: os.DirEntry[str]) -> str:
-        """What the entry sorts by: its name if it is a file, with a `/` if it is a folder; nothing if it is left out."""
+        """The sort key of an entry: its name if it is a file, with a `/` if it is a folder; nothing if it is left out."""
         name = entry.name
         if entry.is_dir(follow_symlinks=False):
             key = "" if name == ".git" and self.ignore else name + "/"
@@ -235,7 +235,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a name is that of a file which a write has not finished with."""
+    """True if a name is that of a file which a write has not finished with."""
     return name.startswith(TEMPORARY[0]) and name.endswith(TEMPORARY[1])
 
 

@@ -11,18 +11,18 @@ import os
 
 from callgate.errors import ToolError, UsageError
 from callgate.files.backups import Backups, Change
-from callgate.files.editing import unified_diff
 from callgate.files.paths import Names, names_of
 from callgate.files.root import Root
 from callgate.files.text import NotTextError, decoded, encoding_of
-from callgate.files.writing import New, Old, Writer
+from callgate.files.text_edits import unified_diff
+from callgate.files.writer import New, Old, Writer
 from callgate.types import ToolContext
 
 __all__ = ["difference", "restore"]
 
 
 def restore(writer: Writer, change: Change, *, force: bool = False) -> Change:
-    """Puts back what was there before the change; returns the record of doing so.
+    """Put back what was there before the change; returns the record of doing so.
 
     Raises:
         UsageError: it cannot be put back; the sentence says why.
@@ -47,7 +47,7 @@ def restore(writer: Writer, change: Change, *, force: bool = False) -> Change:
 
 
 def difference(root: Root, backups: Backups, change: Change) -> str:
-    """What undoing the change would do to the file as it is now."""
+    """Preview undoing the change."""
     before = backups.bytes_before(change)
     return unified_diff(change.path, _text(_now(root, names_of(change.path))), _text(before))
 

@@ -73,7 +73,7 @@ class ToolServer:
 
     Args:
         executor: The tools.
-        keeper: What decides about calls: policy, limits in time, audit log. A gate's own can be shared.
+        guard: What decides about calls: policy, limits in time, audit log. A gate's own can be shared.
         name: What clients are told that this server is called.
         instructions: What a client may tell its model of the server as a whole.
         nobody: What is said of a call that must be asked about by a client that cannot be asked.
@@ -83,7 +83,7 @@ class ToolServer:
     def __init__(
         self,
         executor: Executor,
-        keeper: Guard,
+        guard: Guard,
         *,
         name: str = "callgate",
         instructions: str | None = None,
@@ -91,9 +91,9 @@ class ToolServer:
         spelled: Callable[[str], str] | None = None,
     ) -> None:
         self.executor = executor
-        self.policy = keeper.policy
-        said = nobody or (NOBODY_IN_YOLO if keeper.policy.mode == "yolo" else NOBODY)
-        self._new_dispatcher = lambda: CallDispatcher(executor, keeper, nobody=said)
+        self.policy = guard.policy
+        said = nobody or (NOBODY_IN_YOLO if guard.policy.mode == "yolo" else NOBODY)
+        self._new_dispatcher = lambda: CallDispatcher(executor, guard, nobody=said)
         self._dispatcher: CallDispatcher | None = None
         self._questions = Questions(spelled)
         self._listed: dict[str, tuple[ToolDefinition, Listed]] = {}
@@ -131,8 +131,8 @@ class ToolServer:
         """
         executor = Executor(tools, limits=limits)
         log = AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit
-        keeper = Guard(tools=executor, policy=policy or Policy(), rates=rates or RateLimits(), audit=log)
-        return cls(executor, keeper, **more)
+        guard = Guard(tools=executor, policy=policy or Policy(), rates=rates or RateLimits(), audit=log)
+        return cls(executor, guard, **more)
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[ToolServer]:

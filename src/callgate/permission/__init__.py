@@ -1,7 +1,7 @@
 """Before a call: may it run, must somebody be asked, or is it refused? Around it: how often, and what is written down.
 
 A definition and a checked call come in, a `Decision` goes out. This package runs no tool and asks nobody itself: asking is
-done by whoever was given to the gate as `approve`.
+done by the callback that the gate was given as `approve`.
 """
 
 from __future__ import annotations

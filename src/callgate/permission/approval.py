@@ -1,4 +1,4 @@
-"""Whoever can be asked about a call, and the answers that there are."""
+"""Approval of calls: the callback that is asked, and the answers it may give."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Answered:
 
     answer: Literal["yes", "no", "always"]
     args: Mapping[str, Any] | None = None
-    """What the call is to run with instead; only with a yes."""
+    """Arguments to run the call with instead; only with a yes."""
     message: str = ""
     """Why. With a no the model is told of it."""
 
@@ -32,7 +32,7 @@ call with other arguments means "yes, but like this"."""
 
 
 class Approve(Protocol):
-    """Whoever can be asked: a terminal, a web page, a program. A function that is not async runs in a thread."""
+    """A callback that approves calls: a terminal, a web page, a program. A sync function runs in a thread."""
 
     def __call__(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval | Awaitable[Approval]:
         """Say whether the call may run. Raising refuses it."""

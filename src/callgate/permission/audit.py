@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO
 
 from callgate.errors import AuditError
-from callgate.permission.chain import GENESIS, Link, Walk, read_record, seal, torn_record
+from callgate.permission.hash_chain import GENESIS, Link, Walk, read_record, seal, truncated_record
 from callgate.permission.redact import Redactor, is_secret_name
 from callgate.types import JsonObject
 
@@ -41,7 +41,7 @@ _HEAD_BYTES = 112
 
 
 class AuditLog:
-    """Appends records to a log.
+    """Append records to a log.
 
     ```python
     gate = Gate(model, tools, audit="audit.jsonl")
@@ -71,13 +71,13 @@ class AuditLog:
         self._head = -1
         self._process = os.getpid()
         self._is_torn = False
-        """Whether the last line has no end."""
+        """True if the last line has no end."""
         self._link = Link()
         self._size = -1
         """The size of the log when this process wrote to it last; another size means that another one wrote."""
 
     def write(self, records: Sequence[JsonObject], *, durable: bool = False) -> None:
-        """Appends records, all in one go; with `durable` they have reached the disk when this returns.
+        """Append records, all in one go; with `durable` they have reached the disk when this returns.
 
         Raises:
             AuditError: they could not be written.
@@ -96,11 +96,11 @@ class AuditLog:
             raise AuditError(f"the audit log {str(self.path)!r} cannot be written: {error.strerror or error}") from error
 
     def close(self) -> None:
-        """Closes the files; the next record opens them again."""
+        """Close the files; the next record opens them again."""
         with self._lock:
             self._close()
 
-    # Behind it ------------------------------------------------------------------------------------------------------------
+    # Internals ------------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager
     def _alone(self) -> Generator[None]:
@@ -136,7 +136,7 @@ class AuditLog:
         self._write_head()
 
     def _catch_up(self) -> list[JsonObject]:
-        """Finds the end of the log again if it may have moved, and gives out what has to be said about it first."""
+        """Find the end of the log again if it may have moved, and gives out what has to be said about it first."""
         if self._log >= 0 and self._is_current():
             return []
         if self._log >= 0:
@@ -151,7 +151,7 @@ class AuditLog:
         return self._recover(head[0] if head else None, size)
 
     def _is_current(self) -> bool:
-        """Whether the path leads to the file that is open, as this process left it; another one may have rotated it."""
+        """True if the path leads to the file that is open, as this process left it; another one may have rotated it."""
         try:
             there = os.stat(self.path)
         except FileNotFoundError:
@@ -170,7 +170,7 @@ class AuditLog:
         pending: list[JsonObject] = []
         self._is_torn = bool(torn)
         if torn:
-            pending.append(torn_record(torn))
+            pending.append(truncated_record(torn))
         if found is None:
             # A fresh file: the chain goes on from the last one, which a crash may have kept from being followed.
             before = _last_link_of_rotated(self.path)
@@ -211,19 +211,19 @@ class AuditLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What was found in a log."""
+    """The result of verifying a log."""
 
     link: Link
     """The end of the log. Kept elsewhere, it shows a rewriting of everything."""
     problems: tuple[str, ...]
-    """What was tampered with; empty means that the log is whole."""
+    """Signs of tampering; empty means that none was found."""
     notes: tuple[str, ...] = ()
-    """What a crash left behind."""
+    """Traces of crashes."""
     files: tuple[Path, ...] = ()
 
 
 def verify(path: str | PathLike[str], *, head: str | None = None) -> Verified:
-    """Goes through a log, its rotated files included; `head` is a hash of its end that was kept elsewhere.
+    """Go through a log, its rotated files included; `head` is a hash of its end that was kept elsewhere.
 
     Raises:
         AuditError: there is no such log, or it cannot be read.

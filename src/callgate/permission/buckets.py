@@ -1,6 +1,6 @@
 """How often something may happen: token buckets, and a line of those who wait for them. Pure: time is given to it.
 
-Whoever wants in joins the line with the names of the buckets that it needs, and is let in when each of them has something
+A caller joins the line with the names of the buckets that it needs, and is let in when each of them has something
 left, in the order of coming. Nobody waits for a bucket that it does not need: a tool that is used up holds up no other one.
 """
 
@@ -65,7 +65,7 @@ class Bucket:
         return 0.0 if self.rate.per_s is None or left >= 1 else (1 - left) / self.rate.per_s
 
     def enter(self, now: float) -> None:
-        """Lets one in. Ask `wait_s` before."""
+        """Let one in. Ask `wait_s` before."""
         self.left(now)
         self.inside += 1
         if self.rate.per_s is not None:
@@ -92,7 +92,7 @@ class Window:
         self._sum = 0.0
 
     def left(self, now: float) -> float:
-        """What fits in now; below 0 is a debt."""
+        """The amount that fits in now; below 0 is a debt."""
         while self._entries and self._entries[0][0] <= now - self._span_s:
             self._sum -= self._entries.popleft()[1]
         return max(1.0, self.limit * self.share) - (self._sum if self._entries else 0.0)
@@ -113,16 +113,16 @@ class Window:
         self._sum += amount
 
     def slow_down(self) -> None:
-        """Halves the share, to a sixteenth at the least."""
+        """Halve the share, to a sixteenth at the least."""
         self.share = max(self.share / 2, 1 / 16)
 
     def recover(self) -> None:
-        """Gives back a sixteenth."""
+        """Give back a sixteenth."""
         self.share = min(1.0, self.share + 1 / 16)
 
 
 class QueueFullError(Exception):
-    """As many as may wait are waiting."""
+    """The queue is full."""
 
 
 @dataclass(eq=False, slots=True)
@@ -145,12 +145,12 @@ class Line:
     waiting: dict[Ticket, None] = field(default_factory=dict["Ticket", None])
 
     def add(self, rates: Mapping[str, Rate], now: float) -> None:
-        """Makes the buckets that are not there yet."""
+        """Make the buckets that are not there yet."""
         for name, rate in rates.items():
             self.buckets.setdefault(name, Bucket(rate, now))
 
     def join(self, needs: Iterable[str], now: float) -> Ticket:
-        """Comes to the end of the line; `settle` lets in who may.
+        """Join to the end of the line; `settle` lets in who may.
 
         Raises:
             QueueFullError: too many wait already.
@@ -162,7 +162,7 @@ class Line:
         return ticket
 
     def settle(self, now: float) -> list[Ticket]:
-        """Lets in who may come in now, sends away who has waited too long, and gives out both."""
+        """Let in who may come in now, sends away who has waited too long, and gives out both."""
         settled: list[Ticket] = []
         taken: set[str] = set()
         for ticket in self.waiting:
@@ -195,7 +195,7 @@ class Line:
         return min(*times, max(0.0, first.since + self.patience_s - now))
 
     def leave(self, ticket: Ticket) -> None:
-        """Gives up the place, in the line or inside. Again is nothing."""
+        """Give up the place, in the line or inside. Again is nothing."""
         if ticket.state == "waiting":
             del self.waiting[ticket]
         elif ticket.state == "inside":

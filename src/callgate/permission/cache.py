@@ -39,7 +39,7 @@ class _Entry:
 
 
 class ResultCache:
-    """Keeps results of read-only tools.
+    """Keep results of read-only tools.
 
     Args:
         ttl_s: How long a result is good for.
@@ -91,7 +91,7 @@ class ResultCache:
         return replace(entry.result, call_id=call.id, notes=(*entry.result.notes, note), duration_s=0.0)
 
     def put(self, slot: Slot, result: ToolResult) -> None:
-        """Keeps a result, unless it is an error or something was changed since the call began."""
+        """Keep a result, unless it is an error or something was changed since the call began."""
         if result.is_error or slot.generation != self._generation(slot.area):
             return
         self._entries[slot.key] = _Entry(result, slot.generation, self._clock() + self._ttl_s)

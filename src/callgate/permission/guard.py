@@ -1,4 +1,4 @@
-"""The gatekeeper: everything that happens to a call between the model's wish and its start, and again when it has ended.
+"""Guard of calls: every check between a requested call and its start, and again when it has ended.
 
 Checked calls come in, facts for the journal go out: decided, refused, answered. Policy, hooks, limits, cache and audit log
 meet here and nowhere else; each of them can be missing. It starts no call: that is the runtime's doing.
@@ -22,7 +22,7 @@ from callgate.permission.cache import ResultCache, Slot
 from callgate.permission.hooks import HookOutcome, run_after, run_before
 from callgate.permission.policy import Policy
 from callgate.permission.rates import Limiter, ModelLimiter, Place, RateLimits, Remaining
-from callgate.permission.standing import session_rule
+from callgate.permission.session_rules import session_rule
 from callgate.types import CallRecord, Decision, FunctionCall, JsonObject, SessionRule, ToolDefinition, ToolResult
 
 __all__ = ["CallGuard", "Guard", "Tools"]
@@ -33,7 +33,7 @@ HOOKS_AT_ONCE = 10
 
 
 class Tools(Protocol):
-    """What must be known of the tools."""
+    """The view of the tools that a guard needs."""
 
     @property
     def digests(self) -> Mapping[str, str]:
@@ -47,7 +47,7 @@ class Tools(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Guard:
-    """What all runs of a gate share."""
+    """The state that all runs of a gate share."""
 
     tools: Tools
     policy: Policy
@@ -63,7 +63,7 @@ class Guard:
         self.model = ModelLimiter(self.rates)
 
     def verdict(self, call: FunctionCall, always: Iterable[SessionRule]) -> Decision:
-        """What the policy says; where nobody can be asked, what would be asked is denied."""
+        """Return the policy's decision; without an approver, `ask` becomes `deny`."""
         digest = self.tools.digests.get(call.name)
         if digest is None:
             return Decision(verdict="deny", reason=f"The tool {call.name!r} is not there any more.")
@@ -105,15 +105,15 @@ class Guard:
         return facts.ApprovalAnswered(id=call.id, answer="always", rule=rule)
 
     def budget(self) -> dict[str, Remaining]:
-        """What is left of every limit that is in use."""
+        """The remainder of every limit that is in use."""
         return self.limiter.budget() | self.model.budget()
 
 
 class CallGuard:
-    """The gatekeeper's work in one run. `wake` is called when a call that had to wait may have got its turn."""
+    """The guard of the calls in one run. `wake` is called when a call that had to wait may have got its turn."""
 
-    def __init__(self, keeper: Guard, session: str, wake: Callable[[], None]) -> None:
-        self.keeper = keeper
+    def __init__(self, guard: Guard, session: str, wake: Callable[[], None]) -> None:
+        self.guard = guard
         self._session = session
         self._wake = wake
         self._places: dict[str, Place] = {}
@@ -126,10 +126,10 @@ class CallGuard:
     async def decide(
         self, calls: Sequence[FunctionCall], *, always: Iterable[SessionRule], rewritten: Set[str]
     ) -> tuple[list[facts.CallDecided], list[Notice]]:
-        """Decides about calls; hooks have their say about what the policy does not deny, once."""
+        """Decide about calls; hooks have their say about what the policy does not deny, once."""
         always = tuple(always)
-        decisions = [self.keeper.verdict(call, always) for call in calls]
-        if not self.keeper.policy.hooks:
+        decisions = [self.guard.verdict(call, always) for call in calls]
+        if not self.guard.policy.hooks:
             return [facts.CallDecided(id=c.id, decision=d) for c, d in zip(calls, decisions, strict=True)], []
         heard = [c for c, d in zip(calls, decisions, strict=True) if d.verdict != "deny" and c.id not in rewritten]
         outcomes = await self._hear_hooks(heard)
@@ -149,8 +149,8 @@ class CallGuard:
 
         async def hear(call: FunctionCall) -> None:
             async with room:
-                definition = self.keeper.tools.definition(call.name)
-                outcomes[call.id] = await run_before(self.keeper.policy.hooks, definition, call, session=self._session)
+                definition = self.guard.tools.definition(call.name)
+                outcomes[call.id] = await run_before(self.guard.policy.hooks, definition, call, session=self._session)
 
         async with asyncio.TaskGroup() as group:
             for call in calls:
@@ -181,29 +181,29 @@ class CallGuard:
 
     def cached(self, call: FunctionCall) -> ToolResult | None:
         """The result of the same call a short time ago, if there is one; else makes ready for what this call does."""
-        cache = self.keeper.cache
+        cache = self.guard.cache
         if cache is None:
             return None
         slot = self._slot(cache, call)
-        cache.changed(self.keeper.tools.definition(call.name))
+        cache.changed(self.guard.tools.definition(call.name))
         if slot is None:
             return None
         self._slots[call.id] = slot
         return cache.get(slot, call)
 
     def _slot(self, cache: ResultCache, call: FunctionCall) -> Slot | None:
-        definition, digest = self.keeper.tools.definition(call.name), self.keeper.tools.digests[call.name]
+        definition, digest = self.guard.tools.definition(call.name), self.guard.tools.digests[call.name]
         return cache.slot(definition, call, digest=digest, session=self._session)
 
     def _place_of(self, call: FunctionCall) -> Place:
         if call.id not in self._places:
-            limiter = self.keeper.limiter
-            cache = self.keeper.cache
+            limiter = self.guard.limiter
+            cache = self.guard.cache
             slot = self._slot(cache, call) if cache is not None else None
             if cache is not None and slot is not None and cache.get(slot, call) is not None:
                 self._places[call.id] = Place(limiter, None)  # What is not run uses nothing up.
             else:
-                self._places[call.id] = limiter.admit(self.keeper.tools.definition(call.name), self._wake)
+                self._places[call.id] = limiter.admit(self.guard.tools.definition(call.name), self._wake)
         return self._places[call.id]
 
     def _leave(self, call_id: str) -> None:
@@ -216,19 +216,19 @@ class CallGuard:
     def ended(self, call: FunctionCall, result: ToolResult) -> bool:
         """A started call has ended: its place is free. Returns whether there are hooks to be heard about it."""
         self._leave(call.id)
-        definition = self.keeper.tools.definition(call.name)
+        definition = self.guard.tools.definition(call.name)
         slot = self._slots.pop(call.id, None)
-        if self.keeper.cache is not None:
-            self.keeper.cache.changed(definition)
+        if self.guard.cache is not None:
+            self.guard.cache.changed(definition)
             if slot is not None and result.duration_s > 0:
-                self.keeper.cache.put(slot, result)
-        hooks = self.keeper.policy.hooks
+                self.guard.cache.put(slot, result)
+        hooks = self.guard.policy.hooks
         return result.status != "cancelled" and any(hook.when == "after" and hook.is_for(definition) for hook in hooks)
 
     async def heard(self, call: FunctionCall, result: ToolResult) -> tuple[ToolResult, list[Notice]]:
         """The result with what hooks have to say about it."""
-        definition = self.keeper.tools.definition(call.name)
-        outcome = await run_after(self.keeper.policy.hooks, definition, call, result, session=self._session)
+        definition = self.guard.tools.definition(call.name)
+        outcome = await run_after(self.guard.policy.hooks, definition, call, result, session=self._session)
         notices = [Notice("hook", warning, "warning") for warning in outcome.warnings]
         return replace(result, notes=(*result.notes, *outcome.notes)), notices
 
@@ -236,10 +236,10 @@ class CallGuard:
         """Calls are over, in whatever way: the places that they had are free, and the audit log says what came of them."""
         for record in records:
             self._leave(record.call.id)
-        if self.keeper.audit is None or not records:
+        if self.guard.audit is None or not records:
             return
         try:
-            self.keeper.audit.write([self._end_record(record) for record in records])
+            self.guard.audit.write([self._end_record(record) for record in records])
         except AuditError:
             # The effect has been; all that can be done is to say so, and to start nothing more.
             logger.exception("what came of calls is not in the audit log")
@@ -252,11 +252,11 @@ class CallGuard:
     # The audit log --------------------------------------------------------------------------------------------------------
 
     async def _log_starts(self, records: Sequence[CallRecord]) -> None:
-        audit = self.keeper.audit
+        audit = self.guard.audit
         if audit is None or not records:
             return
         written = [{"kind": "start", **self._about(record)} for record in records]
-        if all(self.keeper.tools.definition(record.call.name).read_only for record in records):
+        if all(self.guard.tools.definition(record.call.name).read_only for record in records):
             audit.write(written)
         else:
             # The disk takes its time, and others should not wait for it.
@@ -265,12 +265,12 @@ class CallGuard:
 
     def _about(self, record: CallRecord) -> JsonObject:
         call, decision = record.call, record.decision
-        known = call.name in self.keeper.tools.digests
-        definition = self.keeper.tools.definition(call.name) if known else None
+        known = call.name in self.guard.tools.digests
+        definition = self.guard.tools.definition(call.name) if known else None
         about: JsonObject = {
             "session": self._session, "call": call.id, "tool": call.name,
             "server": definition.server if definition else None,
-            "digest": self.keeper.tools.digests.get(call.name, ""), "args": dict(call.args), "notes": list(call.notes),
+            "digest": self.guard.tools.digests.get(call.name, ""), "args": dict(call.args), "notes": list(call.notes),
             "edited": record.edited,
         }  # fmt: skip
         if decision is not None:

@@ -35,7 +35,7 @@ KEPT_ENVIRONMENT = (
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TERM", "TZ", "TMPDIR", "TEMP", "TMP", "SYSTEMROOT",
     "COMSPEC", "PATHEXT", "PYTHONUTF8",
 )  # fmt: skip
-"""What a command sees of the environment; the keys of models and clouds are not among it."""
+"""Environment variables that a command gets; keys of models and clouds are not among them."""
 MESSAGE_CHARS_MAX = 4_000
 PIPES_S = 1.0
 """How long the output of a command that has ended is waited for, where somebody else holds on to it."""
@@ -56,9 +56,9 @@ class Hook:
     output_bytes: int = 64 * 1024
     """How much of its output is kept; the rest is read and dropped."""
     may_rewrite: bool = False
-    """Whether `{"args": {...}}` on its stdout changes the arguments. They are checked and decided about again."""
+    """True if `{"args": {...}}` on its stdout changes the arguments. They are checked and decided about again."""
     on_failure: Literal["warn", "deny"] = "warn"
-    """What becomes of the call when the command fails: a crash, a time-out, an exit code other than 0 and 2."""
+    """The fate of the call when the command fails: a crash, a time-out, an exit code other than 0 and 2."""
     environment: tuple[str, ...] = ()
     """Names of variables that it may see besides the usual ones."""
 
@@ -83,7 +83,7 @@ class Hook:
             Glob(pattern)
 
     def is_for(self, definition: ToolDefinition) -> bool:
-        """Whether the calls of this tool are its business."""
+        """True if the calls of this tool are its business."""
         if self.kind is not None and self.kind != definition.kind:
             return False
         if self.server is not None and not (definition.server and Glob(self.server).wide(definition.server)):
@@ -93,16 +93,16 @@ class Hook:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOutcome:
-    """What all hooks around a call came to."""
+    """The combined outcome of all hooks around a call."""
 
     blocked: str | None = None
     """Why the call may not run, in words for the model."""
     args: Mapping[str, Any] | None = None
     """The arguments that it shall run with instead."""
     notes: tuple[str, ...] = ()
-    """What the model is told besides."""
+    """Additional notes for the model."""
     warnings: tuple[str, ...] = ()
-    """What a person should know."""
+    """Warnings for people."""
 
 
 def hook_from(given: object) -> Hook:
@@ -127,7 +127,7 @@ def hook_from(given: object) -> Hook:
 async def run_before(
     hooks: Iterable[Hook], definition: ToolDefinition, call: FunctionCall, *, session: str | None
 ) -> HookOutcome:
-    """Runs the commands before a call, one after another; the first that blocks ends it."""
+    """Run the commands before a call, one after another; the first that blocks ends it."""
     args: Mapping[str, Any] = call.args
     warnings: list[str] = []
     for hook in hooks:
@@ -158,7 +158,7 @@ async def run_before(
 async def run_after(
     hooks: Iterable[Hook], definition: ToolDefinition, call: FunctionCall, result: ToolResult, *, session: str | None
 ) -> HookOutcome:
-    """Runs the commands after a call. What one that exits with 2 says on stderr becomes a note for the model."""
+    """Run the commands after a call. What one that exits with 2 says on stderr becomes a note for the model."""
     notes: list[str] = []
     warnings: list[str] = []
     for hook in hooks:
@@ -291,13 +291,13 @@ async def _write(process: asyncio.subprocess.Process, message: bytes) -> None:
 
 
 async def _read_head(stream: asyncio.StreamReader, kept: bytearray, bytes_max: int) -> None:
-    """Keeps the first bytes of a stream; the rest is read and dropped, so that the writer does not hang."""
+    """Keep the first bytes of a stream; the rest is read and dropped, so that the writer does not hang."""
     while piece := await stream.read(64 * 1024):
         kept += piece[: bytes_max - len(kept)]
 
 
 def _end_group(process: asyncio.subprocess.Process) -> None:
-    """Kills the command with everything that it started and that did not leave its group."""
+    """Kill the command with everything that it started and that did not leave its group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         if hasattr(os, "killpg"):
             os.killpg(process.pid, signal.SIGKILL)

@@ -32,11 +32,11 @@ class Glob:
         self._folded = _engine(_body(folded(pattern), any_char="."))
 
     def narrow(self, text: str) -> bool:
-        """Whether the text matches to the letter."""
+        """True if the text matches to the letter."""
         return self._narrow(text)
 
     def wide(self, text: str) -> bool:
-        """Whether the text, or what a careless system might take it for, matches."""
+        """True if the text, or what a careless system might take it for, matches."""
         return self._narrow(text) or self._folded(folded(text))
 
 
@@ -54,11 +54,11 @@ class Regex:
         self._folded = _engine(f"(?i:{pattern})")
 
     def narrow(self, text: str) -> bool:
-        """Whether the text matches to the letter."""
+        """True if the text matches to the letter."""
         return self._narrow(text)
 
     def wide(self, text: str) -> bool:
-        """Whether the text matches, whatever its case and the form of its letters."""
+        """True if the text matches, whatever its case and the form of its letters."""
         return self._folded(text) or self._folded(folded(text))
 
 
@@ -78,7 +78,7 @@ class PathGlob:
         self._wide = AnyPath([pattern])
 
     def narrow(self, path: str) -> bool:
-        """Whether the pattern names the path. One that leads out of the root is not named, unless the pattern does too."""
+        """True if the pattern names the path. One that leads out of the root is not named, unless the pattern does too."""
         parts, leads_out = path_parts(path)
         is_plain = "\\" not in path and not path.startswith("~") and not any(map(_is_control, path))
         if self._absolute:
@@ -86,7 +86,7 @@ class PathGlob:
         return is_plain and not leads_out and self._narrow("/".join(parts))
 
     def wide(self, path: str) -> bool:
-        """Whether the path could reach what the pattern names."""
+        """True if the path could reach what the pattern names."""
         return self._wide.wide(path)
 
 
@@ -99,7 +99,7 @@ class AnyPath:
         self._folded = _engine("|".join(_path_body(folded(pattern), wide=True) for pattern in known))
 
     def wide(self, path: str) -> bool:
-        """Whether the path could reach what one of the patterns names."""
+        """True if the path could reach what one of the patterns names."""
         plain = {path, path.replace("\\", "/")}
         return any(map(self._plain, _places(plain))) or any(map(self._folded, _places([_folded_path(path)])))
 

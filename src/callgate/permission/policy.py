@@ -17,7 +17,7 @@ from callgate.permission.patterns import PathGlob, path_parts
 from callgate.permission.policy_file import fields_of, read_table
 from callgate.permission.rules import MODES, Mode, Rule, rule_from
 from callgate.permission.sensitive import SENSITIVE, paths_in, sensitive_path
-from callgate.permission.standing import covers
+from callgate.permission.session_rules import covers
 from callgate.types import Decision, FunctionCall, SessionRule, ToolDefinition, Verdict
 
 __all__ = ["Explanation", "Policy"]
@@ -27,13 +27,13 @@ NOBODY = "Nobody can be asked: pass approve= to Gate, or Policy(default='allow')
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """What a policy does with the calls of one tool."""
+    """A summary of how a policy treats the calls of one tool."""
 
     verdict: Verdict
     """For a call that none of the `conditions` is about."""
     reason: str
     declared: bool
-    """Whether the model is told of the tool."""
+    """True if the model is told of the tool."""
     conditions: tuple[str, ...] = ()
     """Rules that depend on the arguments, in words; the strictest one that fits wins over all."""
 
@@ -48,7 +48,7 @@ class _Ask:
 
 @dataclass(frozen=True, kw_only=True)
 class Policy:
-    """What may run, what is asked about and what is refused.
+    """Rules for which calls run, are asked about, or are refused.
 
     ```python
     Policy(rules=["deny delete_*", "allow @github/get_*", Rule(verdict="allow", tool="write_file", paths=("docs/**",))])
@@ -70,9 +70,9 @@ class Policy:
     hooks: tuple[Hook, ...] = ()
     """Commands that are run before and after calls."""
     nobody: str = NOBODY
-    """What is said of a call that must be asked about where nobody can be."""
+    """The sentence for a call that needs an approval when there is no approver."""
     problems: tuple[str, ...] = ()
-    """What could not be read in the file that the policy came from. The rules stand for it by denying."""
+    """Parts of the policy that could not be read, or rules that can never apply. They deny instead."""
 
     def __post_init__(self) -> None:
         if self.default not in (None, "allow", "ask", "deny"):
@@ -127,7 +127,7 @@ class Policy:
         return Decision(verdict="allow", reason=reason)
 
     def explain(self, definition: ToolDefinition) -> Explanation:
-        """What would be decided about calls of the tool; `decide` goes by the same rules."""
+        """Summarise the decisions about calls of the tool; `decide` follows the same rules."""
         about = self._about(definition)
         asks, reason = self._asks(definition, [rule for rule in about if not rule.is_conditional], None)
         depending = [rule for rule in about if rule.is_conditional]
@@ -146,12 +146,12 @@ class Policy:
         return Explanation(verdict="allow", reason=reason, declared=True, conditions=conditions)
 
     def may_declare(self, definition: ToolDefinition) -> bool:
-        """Whether the model is told of the tool at all; what is always refused is not offered."""
+        """True if the model is told of the tool at all; what is always refused is not offered."""
         if not self.rules and self.default != "deny" and self.mode != "plan":
             return True  # As it mostly is, and there may be a thousand tools.
         return self.explain(definition).declared
 
-    # Behind it ------------------------------------------------------------------------------------------------------------
+    # Internals ------------------------------------------------------------------------------------------------------------
 
     def _about(self, definition: ToolDefinition) -> list[Rule]:
         return [rule for rule in self.rules if isinstance(rule, Rule) and rule.selects(definition)]

@@ -40,7 +40,7 @@ DENY_ALL = Rule(verdict="deny", reason="The policy file has something that canno
 
 
 def read_table(path: str | PathLike[str]) -> dict[str, Any]:
-    """What a file says.
+    """Read a file.
 
     Raises:
         UsageError: there is no such file, it is too large, or it is not TOML.
@@ -85,14 +85,14 @@ def fields_of(table: Mapping[str, Any]) -> dict[str, Any]:
 
 
 class _Reading:
-    """What was read so far, and what could not be."""
+    """The parts read so far, and the problems met."""
 
     def __init__(self) -> None:
         self.rules: list[Rule] = []
         self.problems: list[str] = []
 
     def problem(self, sentence: str, *, instead: Rule = DENY_ALL) -> None:
-        self.problems.append(f"{sentence}; until it is mended, {_told(instead)}")
+        self.problems.append(f"{sentence}; until it is fixed, {_told(instead)}")
         self.rules.append(instead)
 
     def rule(self, given: object, place: int) -> None:

@@ -41,7 +41,7 @@ class RateLimits:
     total: Rate | None = None
     """The rate of all calls together."""
     when_used_up: Literal["wait", "refuse"] = "wait"
-    """Whether a call waits for its turn, or is answered with an error at once."""
+    """True if a call waits for its turn, or is answered with an error at once."""
     waiting: int = 1_000
     """How many calls may wait; further ones are refused."""
     patience_s: float = 60.0
@@ -75,7 +75,7 @@ class RateLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """What is left of one limit."""
+    """The remainder of one limit."""
 
     left: float
     """Calls, requests or tokens that may be made at once; below 0 is a debt."""
@@ -95,7 +95,7 @@ class Place:
 
     @property
     def granted(self) -> bool:
-        """Whether the call may run now."""
+        """True if the call may run now."""
         return self._refused is None and (self.ticket is None or self.ticket.state == "inside")
 
     @property
@@ -106,13 +106,13 @@ class Place:
         return self._refused
 
     def leave(self) -> None:
-        """Gives the place up, whether the call ran or not."""
+        """Give the place up, whether the call ran or not."""
         if self.ticket is not None:
             self._limiter.leave(self.ticket)
 
 
 class Limiter:
-    """Lets calls in as the rates allow. Shared by all runs of a gate, on whatever event loops they are."""
+    """Let calls in as the rates allow. Shared by all runs of a gate, on whatever event loops they are."""
 
     def __init__(self, rates: RateLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self.rates = rates
@@ -144,7 +144,7 @@ class Limiter:
         return Place(self, ticket)
 
     def leave(self, ticket: Ticket) -> None:
-        """Frees a place; whoever waited for it is let in."""
+        """Free a place, and admit the next in the queue."""
         with self._lock:
             self._line.leave(ticket)
             self._wakers.pop(ticket, None)
@@ -152,7 +152,7 @@ class Limiter:
         self._arm()
 
     def budget(self) -> dict[str, Remaining]:
-        """What is left of each limit that was used so far."""
+        """The remainder of each limit that was used so far."""
         with self._lock:
             now = self._clock()
             return {name: _remaining(bucket, now) for name, bucket in self._line.buckets.items()}
@@ -184,7 +184,7 @@ class Limiter:
 
 
 class ModelLimiter:
-    """Requests and tokens a minute. Whoever comes first asks first."""
+    """Requests and tokens per minute, first come, first served."""
 
     def __init__(self, rates: RateLimits, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -195,7 +195,7 @@ class ModelLimiter:
         self._booked = 0.0
 
     def book(self) -> float:
-        """Books the next request and says in how many seconds it may be sent. Those booked later are sent later."""
+        """Book the next request and says in how many seconds it may be sent. Those booked later are sent later."""
         if not self._windows:
             return 0.0
         with self._lock:
@@ -227,7 +227,7 @@ class ModelLimiter:
                 window.slow_down()
 
     def budget(self) -> dict[str, Remaining]:
-        """What is left."""
+        """The remainder."""
         with self._lock:
             now = self._clock()
             windows = {"model requests": self._requests, "model tokens": self._tokens}

@@ -120,7 +120,7 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
         r"(?:(?:bearer|basic|token|digest)[ \t]{1,4})?)(?!\[redacted)(?:[\"'][^\"'\n]{3,4096}|[^\s\"'&,;)}\]]{3,4096})",
     ),
 }
-"""What a secret is called -> what every text with one holds, and what it looks like, wherever it stands."""
+"""Name of a secret -> markers that every text with one holds, and its regular expression."""
 
 _IN_ANY_CASE = ("bearer token", "named secret")
 _COMPILED = {name: re.compile(shape) for name, (_, shape) in SHAPES.items()}
@@ -133,7 +133,7 @@ RUN_CHARS_MIN = 14
 
 @functools.lru_cache(maxsize=4_096)
 def is_secret_name(name: str) -> bool:
-    """Whether what stands under this name is a secret, whatever it looks like."""
+    """True if what stands under this name is a secret, whatever it looks like."""
     plain = _NOT_NAME.sub("", name.lower())
     if any(word in plain for word in KEY_WORDS):
         return not _COUNTS.search(plain)
@@ -141,7 +141,7 @@ def is_secret_name(name: str) -> bool:
 
 
 class Redactor:
-    """Takes secrets out of values. `known` are secrets that are taken out wherever they stand."""
+    """Take secrets out of values. `known` are secrets that are taken out wherever they stand."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         # The longest first: one may be part of another.
@@ -209,7 +209,7 @@ def _hidden(value: Any) -> Any:
 
 
 def _unnamed(found: re.Match[str]) -> str:
-    """What a secret is called may stay; what it is may not."""
+    """Keep the name of a secret and drop its value."""
     separator = re.search(r"=>|[:=]", found[0])
     assert separator is not None
     return f"{found[0][: separator.end()]}[redacted]"

@@ -1,7 +1,7 @@
 """One rule of a policy: what it is about, and what it says.
 
 A text, a table or a `Rule` comes in; a rule that can be asked about a call goes out. A rule that cannot be read raises: what
-is done then is up to whoever read it.
+is done then is up to the caller.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ VERDICTS = ("allow", "ask", "deny")
 KINDS = ("function", "file", "command", "mcp", "worker")
 
 BUILT_IN = "builtin"
-"""As a server: all tools that live on none."""
+"""The reserved server name for all tools without a server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Says allow, ask or deny of the calls that it is about; every field that is set must fit.
+    """Say allow, ask or deny of the calls that it is about; every field that is set must fit.
 
     A rule that asks or denies reads its patterns widely: it is enough that one of several values fits, and case does not
     matter. A rule that allows reads them narrowly, and all values must fit.
@@ -53,7 +53,7 @@ class Rule:
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name of an argument -> a regular expression for its whole text, without look-around and back-references."""
     reason: str = ""
-    """A sentence for whoever is asked or refused."""
+    """A sentence for the approver and the model."""
     _tests: tuple[Any, ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
@@ -88,11 +88,11 @@ class Rule:
 
     @property
     def is_conditional(self) -> bool:
-        """Whether it depends on the arguments."""
+        """True if it depends on the arguments."""
         return bool(self.paths or self.args or self.patterns)
 
     def selects(self, definition: ToolDefinition) -> bool:
-        """Whether the rule is about this tool at all."""
+        """True if the rule is about this tool at all."""
         name, server, *_ = self._tests
         if self.kind is not None and self.kind != definition.kind:
             return False
@@ -103,7 +103,7 @@ class Rule:
         return self._fits(name, definition.name)
 
     def matches(self, definition: ToolDefinition, args: Mapping[str, Any]) -> bool:
-        """Whether the arguments are those that the rule is about."""
+        """True if the arguments are those that the rule is about."""
         _, _, paths, globs, regexes = self._tests
         if paths and not self._all_or_any(paths_in(definition, args), lambda text: any(self._fits(p, text) for p in paths)):
             return False

@@ -81,7 +81,7 @@ def sensitive_path(definition: ToolDefinition, args: Mapping[str, Any], patterns
 
 
 def is_sensitive(path: str) -> bool:
-    """Whether a path is likely to hold secrets or give power: `.env`, keys, `.ssh/` and the others of `SENSITIVE`."""
+    """True if a path is likely to hold secrets or give power: `.env`, keys, `.ssh/` and the others of `SENSITIVE`."""
     return _matcher(SENSITIVE)(path)
 
 

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from callgate.types import JsonObject
 
-__all__ = ["GENESIS", "Chain", "Link", "Walk", "read_record", "seal", "torn_record"]
+__all__ = ["GENESIS", "Chain", "Link", "Walk", "read_record", "seal", "truncated_record"]
 
 GENESIS = "0" * 64
 """The hash before the first record."""
@@ -45,7 +45,7 @@ class Chain:
 
 
 def seal(record: JsonObject, after: Link) -> tuple[bytes, Link]:
-    """The record as a line, and the end of the chain behind it."""
+    """The record as a line, and the end of the chain after it."""
     # Everything is ASCII: a newline, an escape or half a surrogate pair in a record cannot end its line or break its text.
     inner = _encode(record)[1:-1]
     body = f'{{"n":{after.count + 1},{inner}'.encode("ascii")
@@ -65,14 +65,14 @@ def read_record(line: bytes) -> tuple[Link, JsonObject] | None:
     return Link(int(found["n"]), found["hash"].decode("ascii")), cast("JsonObject", record)
 
 
-def torn_record(line: bytes) -> JsonObject:
-    """What is put behind a line that a crash cut off: it says what was lost, and the chain goes on."""
+def truncated_record(line: bytes) -> JsonObject:
+    """The record that follows a line cut off by a crash: its length and hash."""
     return {"kind": "torn", "bytes": len(line), "sha256": hashlib.sha256(line).hexdigest()}
 
 
 @dataclass(slots=True)
 class Walk:
-    """Goes along the lines of a log, from the oldest on, and collects what is wrong."""
+    """Go along the lines of a log, from the oldest on, and collects what is wrong."""
 
     link: Link = field(default_factory=Link)
     problems: list[str] = field(default_factory=list[str])
@@ -80,14 +80,14 @@ class Walk:
     _torn: bytes | None = None
 
     def lines(self, lines: Iterable[bytes], place: str) -> Iterator[JsonObject]:
-        """Reads the lines of one file and gives out its records. Each line still has its newline, if it had one."""
+        """Read the lines of one file and gives out its records. Each line still has its newline, if it had one."""
         for number, line in enumerate(lines, 1):
             record = self._line(line, f"{place} line {number}")
             if record is not None:
                 yield record
 
     def end(self, head: Link | None) -> None:
-        """Holds the end of the log against what was written beside it."""
+        """Compare the end of the log against what was written beside it."""
         if self._torn is not None and self._torn.endswith(b"\n"):
             self.problems.append("the last line is not a record of this log")
         elif self._torn is not None:
@@ -114,7 +114,7 @@ class Walk:
     def _behind_torn(self, torn: bytes, line: bytes, place: str) -> JsonObject | None:
         found = read_record(line[:-1])
         told = {key: found[1].get(key) for key in ("kind", "bytes", "sha256")} if found else {}
-        if told == torn_record(torn):
+        if told == truncated_record(torn):
             self.notes.append(f"{place}: a line before it was cut off by a crash ({len(torn)} bytes)")
         else:
             self.problems.append(f"{place}: the line before it is not a record of this log")

@@ -59,20 +59,20 @@ class Settings:
     user_file: Path
     project_file: Path | None = None
     is_trusted: bool = False
-    """Whether the project's file was read."""
+    """True if the project's file was read."""
     notices: tuple[str, ...] = ()
-    """What a person should know: a file that was not read, something in it that does not count."""
+    """Notices for people: a file that was not read, a value in it that has no effect."""
 
     def __getitem__(self, key: str) -> Any:
         """The value of a setting."""
         return self.values[key].value
 
     def is_set(self, key: str) -> bool:
-        """Whether somebody gave it a value."""
+        """True if somebody gave it a value."""
         return self.values[key].source != "default"
 
     def under(self, table: str) -> JsonObject:
-        """What somebody gave a value to in a table, by the names that settings have in it."""
+        """The settings with a value in a table, by their names in it."""
         prefix = f"{table}."
         return {key.removeprefix(prefix): self[key] for key in self.values if key.startswith(prefix) and self.is_set(key)}
 
@@ -131,13 +131,13 @@ def _warn_of_open_secrets(path: Path, user: Mapping[str, Value], notices: list[s
 
 @dataclass(slots=True)
 class _Reader:
-    """Reads one source after another, and collects what is wrong with them."""
+    """Read one source after another, and collects what is wrong with them."""
 
     problems: list[str] = field(default_factory=list[str])
     notices: list[str] = field(default_factory=list[str])
 
     def file(self, path: Path, source: Source) -> dict[str, Value]:
-        """What a file says."""
+        """Read a file."""
         try:
             raw = path.read_bytes()
             if len(raw) > BYTES_MAX:
@@ -166,7 +166,7 @@ class _Reader:
         return found if source == "user" else self._of_project(found, path.parent)
 
     def _of_project(self, found: dict[str, Value], folder: Path) -> dict[str, Value]:
-        """What of a project's file counts, whatever the user says."""
+        """The part of a project's file that may take effect."""
         kept: dict[str, Value] = {}
         for key, value in found.items():
             refused: str | None = None
@@ -181,7 +181,7 @@ class _Reader:
         return kept
 
     def environment(self, env: Mapping[str, str]) -> dict[str, Value]:
-        """What the environment says."""
+        """Read the environment."""
         found: dict[str, Value] = {}
         for setting in SETTINGS.values():
             name = next((name for name in setting.variables if env.get(name, "").strip()), None)
@@ -197,7 +197,7 @@ class _Reader:
         return found
 
     def flags(self, flags: Mapping[str, tuple[Any, str]]) -> dict[str, Value]:
-        """What the command line says."""
+        """Read the command line."""
         found: dict[str, Value] = {}
         for key, (value, flag) in flags.items():
             if key not in SETTINGS:
@@ -261,7 +261,7 @@ def _laxer(setting: Setting, before: Value, one: Value) -> str | None:
 
 
 def _added(setting: Setting, before: Value, one: Value, notices: list[str]) -> Value:
-    """What both say together."""
+    """Combine two values."""
     where = f"{before.where}, {one.where}" if before.where else one.where
     if setting.kind != "table":
         return Value((*before.value, *one.value), one.source, where)

@@ -1,7 +1,7 @@
 """New bytes for a file, all or nothing: temporary file, fsync, backup, rename, fsync of the folder.
 
 A root, names and a function from old bytes to new ones come in; the file is the old one or the new one at every moment,
-whatever fails and whoever interferes, and what was there before is kept. What the bytes mean is not this file's business.
+whatever fails or interferes, and what was there before is kept. What the bytes mean is not this file's business.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class Old:
 
 @dataclass(frozen=True, slots=True)
 class New:
-    """What a file shall be after a write."""
+    """The new state of a file."""
 
     data: bytes
     append: bool = False
-    """Whether the bytes come behind those that are there."""
+    """True if the bytes come behind those that are there."""
     mode: int | None = None
     """The mode of the file; None keeps that of the old one, or gives what the process gives new files."""
 
@@ -62,7 +62,7 @@ Renew = Callable[[Old | None], New | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Written:
-    """What a write came to."""
+    """The outcome of a write."""
 
     change: Change
     """The record by which it can be undone."""
@@ -71,7 +71,7 @@ class Written:
 
 @dataclass(slots=True)
 class Writer:
-    """Writes below one root."""
+    """Write below one root."""
 
     root: Root
     backups: Backups
@@ -79,7 +79,7 @@ class Writer:
     _swept: set[Identity] = field(default_factory=set[Identity])
 
     def write(self, names: Names, renew: Renew, context: ToolContext, *, fresh_ok: bool = True) -> Written:
-        """Gives the file what `renew` makes of it.
+        """Give the file what `renew` makes of it.
 
         Raises:
             ToolError: it was not written, and the file is as it was.
@@ -139,7 +139,7 @@ class Writer:
             raise
 
     def _put(self, place: _Place, new: New | None, context: ToolContext) -> Written:
-        """Brings the new bytes into place; until the rename nothing can be seen of them."""
+        """Move the new bytes into place; until the rename nothing can be seen of them."""
         temporary = f"{TEMPORARY[0]}{secrets.token_hex(8)}{TEMPORARY[1]}"
         kept: Change | None = None
         try:
@@ -185,7 +185,7 @@ class Writer:
             ) from error
 
     def _require_unchanged(self, place: _Place) -> None:
-        """What was backed up must be what is replaced, and the folder must still lie where it was."""
+        """Check that the backed-up file is the one replaced, and that the folder has not moved."""
         try:
             now = os.stat(place.name, dir_fd=place.folder, follow_symlinks=False)
         except FileNotFoundError:
@@ -199,7 +199,7 @@ class Writer:
             raise ToolError(f"Not written: the folder of {shown(place.names.text)} was moved meanwhile.")
 
     def _after(self, place: _Place, change: Change) -> Iterator[str]:
-        """What is left to do when the new file is in place. From here on nothing may say that it is not."""
+        """Finish after the new file is in place. From here on no error may say that it is not."""
         try:
             os.fsync(place.folder)
         except OSError as error:
@@ -214,7 +214,7 @@ class Writer:
             self.backups.prune_sometimes()
 
     def _sweep(self, folder: int) -> None:
-        """Removes what a crash left in the folder: whoever is writing here holds the lock, and that is us."""
+        """Remove leftovers of a crash from the folder; the writer's lock is ours."""
         here = identity(os.fstat(folder))
         if here in self._swept:
             return

@@ -35,7 +35,7 @@ def session_rule(definition: ToolDefinition, call: FunctionCall, *, digest: str,
 
 
 def covers(rule: SessionRule, definition: ToolDefinition, args: Mapping[str, Any], digest: str) -> bool:
-    """Whether the lasting answer is about this call."""
+    """True if the lasting answer is about this call."""
     if (rule.tool, rule.server, rule.digest) != (definition.name, definition.server, digest):
         return False
     if rule.exact is not None and dict(rule.exact) != dict(args):

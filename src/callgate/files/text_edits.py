@@ -107,7 +107,7 @@ def _line_of_word(text: str, number: int) -> int:
 
 
 def unified_diff(path: str, before: str | None, after: str | None) -> str:
-    """What changes, for people; None stands for no file."""
+    """A diff for people; None stands for no file."""
     old, new = (before or "").splitlines(keepends=True), (after or "").splitlines(keepends=True)
     if len(old) + len(new) > DIFF_LINES_MAX:
         return f"--- {path}\n+++ {path}\n(too long to compare: {len(old)} lines before, {len(new)} after)\n"

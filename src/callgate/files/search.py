@@ -36,7 +36,7 @@ _TEXT_ANCHOR = re.compile(r"\\[Azb<>B]|\^|\$")
 
 
 class Expression:
-    """Tests text in linear time."""
+    """Test text in linear time."""
 
     def __init__(self, pattern: str, *, ignore_case: bool) -> None:
         from pydantic_core import SchemaError, SchemaValidator, core_schema
@@ -52,7 +52,7 @@ class Expression:
         self._is_anchored = bool(_TEXT_ANCHOR.search(pattern))
 
     def may_fit(self, text: str) -> bool:
-        """Whether a line of the text could fit, as far as that is quickly known."""
+        """True if a line of the text could fit, as far as that is quickly known."""
         return self._is_anchored or len(text) > PIECE_CHARS or self.fits(text)
 
     def lines(self, lines: Sequence[str]) -> Iterator[int]:
@@ -97,12 +97,12 @@ def _why(error: Exception) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Query:
-    """What is looked for, and how much is shown around it."""
+    """A search: the expression, and how much context is shown."""
 
     expression: Expression
     context: int = 0
     sensitive_ok: bool = False
-    """Whether files with secrets are looked into: only where the path that was asked for names one."""
+    """True if files with secrets are looked into: only where the path that was asked for names one."""
     hard_links: bool = False
 
 
@@ -119,11 +119,11 @@ class Search:
         self.notes: list[str] = []
 
     def run(self, files: Iterator[Found]) -> None:
-        """Looks into the files until there is no more room."""
+        """Look into the files until there is no more room."""
         for found in files:
             if self._bytes > self._bounds.search_bytes:
                 self.notes.append(
-                    f"RunCancelled before {shown(found.path)}: the files are too many; give a narrower path or include."
+                    f"Stopped before {shown(found.path)}: the files are too many; give a narrower path or include."
                 )
                 break
             text = self._text(found)
@@ -161,7 +161,7 @@ class Search:
             return None
 
     def _look(self, path: str, text: str) -> bool:
-        """Adds the matches of one file; False when there is no room for more."""
+        """Add the matches of one file; False when there is no room for more."""
         if not self._query.expression.may_fit(text):
             return True
         lines = text.replace("\r\n", "\n").split("\n")

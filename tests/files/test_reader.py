@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from callgate import FileTools, ToolError
 from callgate.files import Bounds
-from callgate.files.editing import edited, stand_in_line, unified_diff
 from callgate.files.text import NotTextError, decoded, encoding_of, text_of
+from callgate.files.text_edits import edited, stand_in_line, unified_diff
 
 LINES = [f"line {number}\n" for number in range(1, 1001)]
 

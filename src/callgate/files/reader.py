@@ -20,7 +20,7 @@ __all__ = ["ReadText", "read_text", "read_whole"]
 
 @dataclass(frozen=True, slots=True)
 class ReadText:
-    """What was read."""
+    """The result of a read."""
 
     text: str
     notes: tuple[str, ...]
@@ -37,7 +37,7 @@ class Wanted:
 
     @property
     def everything(self) -> bool:
-        """Whether no lines were named."""
+        """True if no lines were named."""
         return self.start is None and self.end is None
 
 
@@ -96,7 +96,7 @@ def _require_range(wanted: Wanted) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Cut:
-    """Whether the file goes on behind what was read, and how large it is."""
+    """True if the file goes on behind what was read, and how large it is."""
 
     more: bool
     size: int
