@@ -223,7 +223,7 @@ def declared_names(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
 
 def digest(definition: ToolDefinition) -> str:
     """A short hash of everything that a model or a person was told of the tool; changes whenever any of it does."""
-    told: list[Any] = [definition.name, definition.title, definition.description, definition.input_schema]
+    told: list[Any] = [definition.own_name, definition.title, definition.description, definition.input_schema]
     told += [definition.server, definition.kind, definition.read_only, definition.idempotent]
     return hashlib.sha256(strict_json.dump(told)).hexdigest()[:16]
 

@@ -71,6 +71,13 @@ class ToolDefinition:
     """Calls of one turn to this tool wait for earlier ordered calls of that turn."""
     timeout_s: float | None = None
     """The deadline of one call in seconds; None means `Limits.call_timeout_s`."""
+    alias_of: str | None = None
+    """The tool's own name on its server, where `name` is an alias that tells it from another server's tool."""
+
+    @property
+    def own_name(self) -> str:
+        """The name that permissions, limits and the audit log go by, together with `server`."""
+        return self.alias_of or self.name
 
     @property
     def ordered(self) -> bool:

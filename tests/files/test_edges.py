@@ -173,7 +173,7 @@ def test_a_search_is_bounded_in_bytes_and_in_the_length_of_lines(root: Path, tmp
     files = FileTools(root, state_dir=tmp_path / "state", bounds=Bounds(search_bytes=1_500))
     result = files.call_sync("search_files", {"pattern": "x"})
     assert [match["path"] for match in result.value] == ["a", "b"]
-    assert "RunCancelled before 'c'" in result.notes[0]
+    assert "Stopped before 'c'" in result.notes[0]
     (root / "a").write_text("x" * 70_000 + "y\n")
     files = FileTools(root, state_dir=tmp_path / "state", bounds=Bounds(write_bytes=100_000))
     result = files.call_sync("search_files", {"pattern": "y", "path": "a"})

@@ -77,11 +77,11 @@ def test_other_arguments_are_another_call():
     assert read.ran == 5
 
 
-def test_a_write_makes_what_was_read_there_worthless():
+def test_a_write_makes_worthless_what_was_read_before_wherever_it_was_read():
     read, write, other = Tool("read"), Tool("write", read_only=False), Tool("fetch", kind="mcp", server="web")
     turns = [call("read"), call("fetch"), call("write"), call("read"), call("fetch")]
     played([read, write, other], *turns, cache=ResultCache())
-    assert (read.ran, other.ran) == (2, 1)
+    assert (read.ran, other.ran) == (2, 2)
     command = Tool("shell", read_only=False, kind="command")
     read, other = Tool("read"), Tool("fetch", kind="mcp", server="web")
     played(

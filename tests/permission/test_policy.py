@@ -164,7 +164,7 @@ def test_a_default_that_is_no_verdict_fails_closed(default: Any):
         ({"mode": "wild"}, "Policy(mode='wild'): use 'default', 'auto_edit', 'yolo', 'plan'"),
         ({"rules": "deny x"}, "use a list of rules"),
         ({"rules": {"deny": "x"}}, "use a list of rules"),
-        ({"rules": ["deny"]}, "the rule 'deny' cannot be read: write a verdict and a tool"),
+        ({"rules": ["deny"]}, "the rule 'deny' cannot be read: write a verdict and one tool"),
         ({"rules": ["refuse x"]}, "a rule says 'refuse': use 'allow', 'ask' or 'deny'"),
         ({"rules": [{"verdict": "deny", "tools": "x"}]}, "a rule has no field 'tools': known are verdict, tool, server"),
         ({"rules": [{"tool": "x"}]}, "a rule has no verdict"),
@@ -343,8 +343,7 @@ def test_what_cannot_be_read_is_told_with_what_is_done_instead():
     assert policy.problems == (
         "'colour' is not known here; known are default, mode, rules, hooks, sensitive, sensitive_also; until it is fixed, "
         "everything is denied",
-        "rule 1 cannot be read: a rule says 'permit': use 'allow', 'ask' or 'deny'; until it is fixed, it stands as: deny "
-        "'get_*' of server 'github'",
+        "rule 1 cannot be read: a rule says 'permit': use 'allow', 'ask' or 'deny'; until it is fixed, everything is denied",
         f"rule 2 cannot be read: a rule has no field 'tol': known are {', '.join(known)}; until it is fixed, everything is "
         "denied",
     )

@@ -5,7 +5,17 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping
 
-__all__ = ["FIND_TOOLS", "READ_RESULT", "RESERVED", "resolve_name", "unknown_name_sentence"]
+from callgate.content.lookalikes import latin
+
+__all__ = [
+    "BUILT_IN_SERVER",
+    "FIND_TOOLS",
+    "READ_RESULT",
+    "RESERVED",
+    "is_reserved_server",
+    "resolve_name",
+    "unknown_name_sentence",
+]
 
 FIND_TOOLS = "find_tools"
 """The tool by which a model finds and loads tools that are not declared from the start."""
@@ -13,6 +23,8 @@ FIND_TOOLS = "find_tools"
 READ_RESULT = "read_result"
 """The tool by which a model reads what was left out of a long result."""
 
+BUILT_IN_SERVER = "builtin"
+"""In rules, the server of all tools that have none; so no server may be called that."""
 RESERVED = frozenset({FIND_TOOLS, READ_RESULT})
 """Names that callgate needs for tools of its own; a server's tool with such a name gets a prefix."""
 
@@ -42,3 +54,8 @@ def unknown_name_sentence(written: str, known: Iterable[str]) -> str:
         shown.append(repr(name))
     hint = "There are no tools." if not known else ("Did you mean " if near else "The tools are ") + ", ".join(shown)
     return f"There is no tool named {written[:100]!r}. {hint}{'?' if near else '' if not known else '.'}"
+
+
+def is_reserved_server(name: str) -> bool:
+    """True if rules give this name of a server a meaning of their own."""
+    return latin(name).strip() == BUILT_IN_SERVER

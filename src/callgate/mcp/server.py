@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from callgate.content.tool_names import is_reserved_server
 from callgate.definitions.mcp import MCP
 from callgate.definitions.reading import Node, ShapeError
 from callgate.errors import UsageError
@@ -323,6 +324,8 @@ def _check(
     where = f"McpServer({name!r})"
     if not _NAME.fullmatch(name):
         raise UsageError(f"{where}: the name must be 1 to 40 letters, digits, '_', '-' or '.'")
+    if is_reserved_server(name):
+        raise UsageError(f"{where}: the name is reserved for the program's own tools in rules; give another one")
     if (command is None) == (url is None):
         raise UsageError(f"{where}: give either command=[...] or url='...'")
     if command is not None and (isinstance(command, str) or not command):

@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import json
 import time
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from callgate.errors import UsageError
-from callgate.permission.patterns import Glob
+from callgate.permission.subject import Subject
 from callgate.types import FunctionCall, ToolDefinition, ToolResult
 
 __all__ = ["ResultCache", "Slot"]
-
-# What such a tool changes can be anything.
-_REACHES_ALL = ("function", "command")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +24,6 @@ class Slot:
     """Where the result of a call belongs, and how things stood when the call began."""
 
     key: str
-    area: tuple[str, str | None]
     generation: int
 
 
@@ -44,7 +40,7 @@ class ResultCache:
     Args:
         ttl_s: How long a result is good for.
         entries: How many are kept; the one that was used longest ago goes first.
-        tools: Globs for the tools whose results are kept.
+        tools: Globs for the tools whose results are kept, as in rules: `get_*`, `@github/get_*`.
         per_session: Whether a session sees its own results only.
         clock: Seconds that do not jump.
     """
@@ -62,28 +58,27 @@ class ResultCache:
             raise UsageError(f"ResultCache(ttl_s={ttl_s!r}, entries={entries!r}): expected numbers above 0")
         self._ttl_s = ttl_s
         self._entries_max = entries
-        self._globs = [Glob(pattern) for pattern in tools]
+        self._subjects = [Subject.read(pattern, what="ResultCache(tools=...)") for pattern in tools]
         self._per_session = per_session
         self._clock = clock
         self._entries: OrderedDict[str, _Entry] = OrderedDict()
-        self._changes: Counter[tuple[str, str | None]] = Counter()
-        self._changes_of_all = 0
+        self._generation = 0
+        """Rises with every call that may have changed something."""
 
     def slot(self, definition: ToolDefinition, call: FunctionCall, *, digest: str, session: str) -> Slot | None:
         """Where the result of this call belongs; None if it is not to be kept."""
-        if not definition.read_only or not any(glob.narrow(definition.name) for glob in self._globs):
+        if not definition.read_only or not any(one.fits(definition, wide=False) for one in self._subjects):
             return None
         args = json.dumps(dict(call.args), sort_keys=True, default=repr)
-        key = json.dumps([session if self._per_session else None, definition.name, definition.server, digest, args])
-        area = (definition.kind, definition.server)
-        return Slot(key, area, self._generation(area))
+        key = json.dumps([session if self._per_session else None, definition.own_name, definition.server, digest, args])
+        return Slot(key, self._generation)
 
     def get(self, slot: Slot, call: FunctionCall) -> ToolResult | None:
         """The result that was kept, as the result of this call."""
         entry = self._entries.get(slot.key)
         if entry is None:
             return None
-        if entry.generation != self._generation(slot.area) or entry.until <= self._clock():
+        if entry.generation != self._generation or entry.until <= self._clock():
             del self._entries[slot.key]
             return None
         self._entries.move_to_end(slot.key)
@@ -92,7 +87,7 @@ class ResultCache:
 
     def put(self, slot: Slot, result: ToolResult) -> None:
         """Keep a result, unless it is an error or something was changed since the call began."""
-        if result.is_error or slot.generation != self._generation(slot.area):
+        if result.is_error or slot.generation != self._generation:
             return
         self._entries[slot.key] = _Entry(result, slot.generation, self._clock() + self._ttl_s)
         self._entries.move_to_end(slot.key)
@@ -100,13 +95,9 @@ class ResultCache:
             self._entries.popitem(last=False)
 
     def changed(self, definition: ToolDefinition) -> None:
-        """A call of this tool begins or ends: if it is not read-only, what was read where it acts is no longer known."""
-        if definition.read_only:
-            return
-        if definition.kind in _REACHES_ALL:
-            self._changes_of_all += 1
-        else:
-            self._changes[(definition.kind, definition.server)] += 1
+        """A call of this tool begins or ends: unless it is read-only, nothing that was read before counts any more.
 
-    def _generation(self, area: tuple[str, str | None]) -> int:
-        return self._changes_of_all + self._changes[area]
+        A server may write the files that another tool has read, so a change anywhere reaches all of them.
+        """
+        if not definition.read_only:
+            self._generation += 1

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
@@ -19,7 +20,7 @@ from callgate.machine import facts
 from callgate.permission.approval import Answered, Approval, Approve
 from callgate.permission.audit import AuditLog
 from callgate.permission.cache import ResultCache, Slot
-from callgate.permission.hooks import HookOutcome, run_after, run_before
+from callgate.permission.hooks import REWRITES_MAX, HookOutcome, run_after, run_before
 from callgate.permission.policy import Policy
 from callgate.permission.rates import Limiter, ModelLimiter, Place, RateLimits, Remaining
 from callgate.permission.session_rules import session_rule
@@ -99,7 +100,7 @@ class Guard:
             return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)
         definition, digest = self.tools.definition(call.name), self.tools.digests[call.name]
         asked = self.policy.decide(definition, call, digest=digest)
-        if asked.rule == "sensitive":
+        if "sensitive" in asked.rule.split():
             return facts.ApprovalAnswered(id=call.id, answer="yes", reason="A sensitive file is asked about each time.")
         rule = session_rule(definition, call, digest=digest, raised_by=asked.rule)
         return facts.ApprovalAnswered(id=call.id, answer="always", rule=rule)
@@ -118,6 +119,8 @@ class CallGuard:
         self._wake = wake
         self._places: dict[str, Place] = {}
         self._slots: dict[str, Slot] = {}
+        self._rewrites: Counter[str] = Counter()
+        """Call -> how many times hooks changed its arguments."""
         self._logged: set[str] = set()
         """Calls whose start is in the audit log."""
 
@@ -138,8 +141,12 @@ class CallGuard:
         for call, decision in zip(calls, decisions, strict=True):
             outcome = outcomes.get(call.id, HookOutcome())
             notices += [Notice("hook", warning, "warning") for warning in outcome.warnings]
+            self._rewrites[call.id] += outcome.args is not None
             if outcome.blocked is not None:
                 decision = Decision(verdict="deny", reason=outcome.blocked, by="hook")
+            elif self._rewrites[call.id] > REWRITES_MAX:
+                outcome = HookOutcome()
+                decision = Decision(verdict="deny", reason="A hook and an approver change its arguments in turn.", by="hook")
             decided.append(facts.CallDecided(id=call.id, decision=decision, args=outcome.args))
         return decided, notices
 
@@ -268,18 +275,24 @@ class CallGuard:
         known = call.name in self.guard.tools.digests
         definition = self.guard.tools.definition(call.name) if known else None
         about: JsonObject = {
-            "session": self._session, "call": call.id, "tool": call.name,
+            "session": self._session, "call": call.id, "tool": self._own_name(call),
             "server": definition.server if definition else None,
             "digest": self.guard.tools.digests.get(call.name, ""), "args": dict(call.args), "notes": list(call.notes),
             "edited": record.edited,
         }  # fmt: skip
+        if definition is not None and definition.alias_of is not None:
+            about["alias"] = definition.name
         if decision is not None:
             about["decision"] = {"verdict": decision.verdict, "by": decision.by, "reason": decision.reason}
         return about
 
+    def _own_name(self, call: FunctionCall) -> str:
+        known = call.name in self.guard.tools.digests
+        return self.guard.tools.definition(call.name).own_name if known else call.name
+
     def _end_record(self, record: CallRecord) -> JsonObject:
         call, result = record.call, record.result
-        ended: JsonObject = {"kind": "end", "session": self._session, "call": call.id, "tool": call.name}
+        ended: JsonObject = {"kind": "end", "session": self._session, "call": call.id, "tool": self._own_name(call)}
         if call.id not in self._logged:
             ended = {"kind": "end", **self._about(record)}  # It never started, so this is all that is known of it.
         self._logged.discard(call.id)

@@ -11,6 +11,7 @@ import contextlib
 import dataclasses
 import logging
 import os
+import re
 import shlex
 import signal
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -20,8 +21,8 @@ from typing import Any, Literal, cast
 
 from callgate import strict_json, user_code
 from callgate.errors import JsonError, UsageError
-from callgate.permission.patterns import Glob
 from callgate.permission.rules import KINDS
+from callgate.permission.subject import Subject
 from callgate.threads import error_sentence
 from callgate.types import FunctionCall, JsonObject, ToolDefinition, ToolKind, ToolResult
 
@@ -36,7 +37,11 @@ KEPT_ENVIRONMENT = (
     "COMSPEC", "PATHEXT", "PYTHONUTF8",
 )  # fmt: skip
 """Environment variables that a command gets; keys of models and clouds are not among them."""
+# Any variable may begin with LC_; only those that hold a locale are taken for one.
+_LOCALE = re.compile(r"(?:C|POSIX|[a-z]{2,3}(?:_[A-Z]{2})?)(?:\.[A-Za-z0-9-]{1,12})?(?:@[a-z]{1,12})?")
 MESSAGE_CHARS_MAX = 4_000
+REWRITES_MAX = 3
+"""How many times hooks may change the arguments of one call, where an approver changes them in between."""
 PIPES_S = 1.0
 """How long the output of a command that has ended is waited for, where somebody else holds on to it."""
 
@@ -49,8 +54,9 @@ class Hook:
     """The program and its arguments; a text is taken apart as a shell would, but no shell runs it."""
     when: Literal["before", "after"] = "before"
     tool: str = "*"
-    """A glob for the tool's name."""
+    """A glob for the tool's own name; `@server/tool` and `@builtin` as in rules."""
     server: str | None = None
+    """A glob for the name of the server that the tool lives on."""
     kind: ToolKind | None = None
     timeout_s: float = 30.0
     output_bytes: int = 64 * 1024
@@ -79,16 +85,15 @@ class Hook:
             raise UsageError(f"a hook is for the kind {self.kind!r}: use {', '.join(map(repr, KINDS))}")
         if not 0 < _number(self.timeout_s, "timeout_s") < float("inf") or _number(self.output_bytes, "output_bytes") < 1:
             raise UsageError("a hook needs a timeout_s above 0 and output_bytes of at least 1")
-        for pattern in (self.tool, self.server or "*"):
-            Glob(pattern)
+        subject = Subject.read(self.tool, self.server, what="a hook")
+        object.__setattr__(self, "tool", subject.tool)
+        object.__setattr__(self, "server", subject.server)
 
     def is_for(self, definition: ToolDefinition) -> bool:
-        """True if the calls of this tool are its business."""
+        """True if it is run around the calls of this tool."""
         if self.kind is not None and self.kind != definition.kind:
             return False
-        if self.server is not None and not (definition.server and Glob(self.server).wide(definition.server)):
-            return False
-        return Glob(self.tool).wide(definition.name)
+        return Subject(self.tool, self.server).fits(definition, wide=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,32 +132,54 @@ def hook_from(given: object) -> Hook:
 async def run_before(
     hooks: Iterable[Hook], definition: ToolDefinition, call: FunctionCall, *, session: str | None
 ) -> HookOutcome:
-    """Run the commands before a call, one after another; the first that blocks ends it."""
+    """Run the commands before a call, one after another; the first that blocks ends it.
+
+    A command that changes the arguments makes another call of it: commands that saw other arguments than those that would
+    run are run once more with these, and may block them.
+    """
+    waiting = [hook for hook in hooks if hook.when == "before" and hook.is_for(definition)]
     args: Mapping[str, Any] = call.args
+    seen: list[Mapping[str, Any]] = []
     warnings: list[str] = []
-    for hook in hooks:
-        if hook.when != "before" or not hook.is_for(definition):
-            continue
-        ended = await _contained(hook, partial(_told, hook, definition, call, args, session))
-        if ended.code == BLOCK:
-            return HookOutcome(blocked=ended.message or "A hook blocked it.", warnings=tuple(warnings))
-        if ended.code == 0:
-            try:
-                rewritten = _rewritten(hook, ended.output)
-            except JsonError as error:
-                ended = dataclasses.replace(ended, code=None, message=f"its answer cannot be read ({error})")
-            else:
-                if rewritten is not None and hook.may_rewrite:
-                    args = rewritten
-                elif rewritten is not None:
-                    warnings.append(f"The hook {hook.command[0]!r} may not change arguments; what it wanted was ignored.")
-                continue
-        sentence = f"The hook {hook.command[0]!r} failed: {ended.message or f'exit code {ended.code}'}."
-        if hook.on_failure == "deny":
-            return HookOutcome(blocked=sentence, warnings=tuple(warnings))
-        warnings.append(sentence)
+    for hook in waiting:
+        outcome = await _heard(hook, definition, call, args, session)
+        warnings += outcome.warnings
+        if outcome.blocked is not None:
+            return HookOutcome(blocked=outcome.blocked, warnings=tuple(warnings))
+        args = args if outcome.args is None else outcome.args
+        seen.append(args)
+    for hook in [hook for hook, shown in zip(waiting, seen, strict=True) if shown != args]:
+        outcome = await _heard(hook, definition, call, args, session)
+        warnings += outcome.warnings
+        if outcome.blocked is not None:
+            return HookOutcome(blocked=outcome.blocked, warnings=tuple(warnings))
+        if outcome.args is not None and outcome.args != args:
+            warnings.append(
+                f"The hook {hook.command[0]!r} would change the arguments again; it may only once."
+            )
     changed = dict(args) if dict(args) != dict(call.args) else None
-    return HookOutcome(args=changed, warnings=tuple(warnings))
+    return HookOutcome(args=changed, warnings=tuple(dict.fromkeys(warnings)))
+
+
+async def _heard(
+    hook: Hook, definition: ToolDefinition, call: FunctionCall, args: Mapping[str, Any], session: str | None
+) -> HookOutcome:
+    """Run one command before a call."""
+    ended = await _contained(hook, partial(_told, hook, definition, call, args, session))
+    if ended.code == BLOCK:
+        return HookOutcome(blocked=ended.message or "A hook blocked it.")
+    if ended.code == 0:
+        try:
+            rewritten = _rewritten(hook, ended.output)
+        except JsonError as error:
+            ended = dataclasses.replace(ended, code=None, message=f"its answer cannot be read ({error})")
+        else:
+            if rewritten is None or hook.may_rewrite:
+                return HookOutcome(args=rewritten)
+            ignored = f"The hook {hook.command[0]!r} may not change arguments; what it wanted was ignored."
+            return HookOutcome(warnings=(ignored,))
+    sentence = f"The hook {hook.command[0]!r} failed: {ended.message or f'exit code {ended.code}'}."
+    return HookOutcome(blocked=sentence) if hook.on_failure == "deny" else HookOutcome(warnings=(sentence,))
 
 
 async def run_after(
@@ -193,7 +220,7 @@ def _told(
     result: ToolResult | None = None,
 ) -> JsonObject:
     told: JsonObject = {
-        "event": f"{hook.when}_tool", "session": session, "call_id": call.id, "tool": definition.name,
+        "event": f"{hook.when}_tool", "session": session, "call_id": call.id, "tool": definition.own_name,
         "server": definition.server, "kind": definition.kind, "read_only": definition.read_only, "args": dict(args),
         "cwd": os.getcwd(),
     }  # fmt: skip
@@ -217,6 +244,8 @@ def _rewritten(hook: Hook, output: bytes) -> Mapping[str, Any] | None:
     """The arguments that a command wants instead. What is no answer is only a fault where one is expected."""
     try:
         answer: Any = strict_json.parse(output) if output.strip() else {}
+        if output.strip() and "keys" in strict_json.lost_by_reading(output.decode("utf-8", "replace")):
+            raise JsonError("a key stands twice in it")
         args: Any = cast("JsonObject", answer).get("args") if isinstance(answer, dict) else None
         if args is not None and not isinstance(args, dict):
             raise JsonError("'args' is not an object")
@@ -229,7 +258,7 @@ def _rewritten(hook: Hook, output: bytes) -> Mapping[str, Any] | None:
 
 async def _run(hook: Hook, told: JsonObject) -> _Ended:
     environment = {name: os.environ[name] for name in (*KEPT_ENVIRONMENT, *hook.environment) if name in os.environ}
-    environment |= {name: value for name, value in os.environ.items() if name.startswith("LC_")}
+    environment |= {n: v for n, v in os.environ.items() if n.startswith("LC_") and _LOCALE.fullmatch(v)}
     try:
         process = await asyncio.create_subprocess_exec(
             *hook.command,

@@ -13,6 +13,7 @@ import unicodedata
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from callgate.content.lookalikes import latin
 from callgate.errors import UsageError
 from callgate.strict_json import without_surrogates
 
@@ -74,7 +75,7 @@ class PathGlob:
         if pattern.startswith("!"):
             raise UsageError(f"the path pattern {pattern!r} begins with '!': write a rule with the other verdict instead")
         self._absolute = pattern.startswith("//")
-        self._narrow = _engine(_path_body(pattern, wide=False))
+        self._narrow = _engine(_path_body(_normal_pattern(pattern), wide=False))
         self._wide = AnyPath([pattern])
 
     def narrow(self, path: str) -> bool:
@@ -94,7 +95,7 @@ class AnyPath:
     """Many path patterns at once, read widely."""
 
     def __init__(self, patterns: Iterable[str]) -> None:
-        known = list(patterns)
+        known = list(map(_normal_pattern, patterns))
         self._plain = _engine("|".join(_path_body(pattern, wide=True) for pattern in known))
         self._folded = _engine("|".join(_path_body(folded(pattern), wide=True) for pattern in known))
 
@@ -131,8 +132,7 @@ def folded(text: str) -> str:
     """The text as a careless reader takes it: one case, one form for each letter, nothing invisible."""
     if text.isascii():
         return text.lower()
-    text = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
-    return "".join(c for c in text if unicodedata.category(c) not in ("Cf", "Mn"))
+    return latin(text)
 
 
 def _folded_path(path: str) -> str:
@@ -167,6 +167,24 @@ def _validator(expression: str) -> Callable[[str], bool]:
     except SchemaError as error:
         reason = str(error).strip().splitlines()[-1].removeprefix("error: ")
         raise UsageError(f"{expression!r:.200} cannot be used as a pattern: {reason}") from None
+
+
+def _normal_pattern(pattern: str) -> str:
+    """The pattern as paths are compared with it: without `.` and doubled slashes.
+
+    Raises:
+        UsageError: no path can fit it.
+    """
+    if pattern != pattern.strip():
+        raise UsageError(f"the path pattern {pattern!r} begins or ends with white space: leave it out")
+    parts = pattern.split("/")
+    if ".." in parts:
+        raise UsageError(f"the path pattern {pattern!r} leads upwards: write it from the root on, or as //absolute/path")
+    if "." not in parts:
+        return pattern
+    kept = [part for part in parts if part not in ("", ".")]
+    start = "//" if pattern.startswith("//") else "/"
+    return (start + "/".join(kept) + ("/" if pattern.endswith("/") else "")) if kept else "/**"
 
 
 def _path_body(pattern: str, *, wide: bool) -> str:

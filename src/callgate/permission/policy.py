@@ -6,17 +6,18 @@ of the same call, always: what `explain` says of a tool is what `decide` does wi
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any
+from typing import Any, cast
 
 from callgate.errors import UsageError
+from callgate.permission.call_paths import paths_in
 from callgate.permission.hooks import Hook
 from callgate.permission.patterns import PathGlob, path_parts
 from callgate.permission.policy_file import fields_of, read_table
-from callgate.permission.rules import MODES, Mode, Rule, rule_from
-from callgate.permission.sensitive import SENSITIVE, paths_in, sensitive_path
+from callgate.permission.rules import MODES, VERDICTS, Mode, Rule, rule_from
+from callgate.permission.sensitive import RUNS_CODE, SENSITIVE, path_matcher, sensitive_path
 from callgate.permission.session_rules import covers
 from callgate.types import Decision, FunctionCall, SessionRule, ToolDefinition, Verdict
 
@@ -67,12 +68,17 @@ class Policy:
     asked but sensitive files; `plan` lets only read-only tools run."""
     sensitive: tuple[str, ...] = SENSITIVE
     """Path patterns of files that are always asked about."""
+    runs_code: tuple[str, ...] = RUNS_CODE
+    """Path patterns of files that make programs run code; a write to one is always asked about."""
     hooks: tuple[Hook, ...] = ()
     """Commands that are run before and after calls."""
     nobody: str = NOBODY
     """The sentence for a call that needs an approval when there is no approver."""
     problems: tuple[str, ...] = ()
     """Parts of the policy that could not be read, or rules that can never apply. They deny instead."""
+
+    parts: tuple[Policy, ...] = ()
+    """Further policies, each with its own default; the strictest decision counts. See `strictest`."""
 
     def __post_init__(self) -> None:
         if self.default not in (None, "allow", "ask", "deny"):
@@ -84,8 +90,9 @@ class Policy:
         object.__setattr__(self, "rules", tuple(map(rule_from, self.rules)))
         object.__setattr__(self, "sensitive", tuple(self.sensitive))
         object.__setattr__(self, "hooks", tuple(self.hooks))
-        if self.sensitive is not SENSITIVE:
-            for pattern in self.sensitive:
+        object.__setattr__(self, "runs_code", tuple(self.runs_code))
+        for given, known in ((self.sensitive, SENSITIVE), (self.runs_code, RUNS_CODE)):
+            for pattern in given if given is not known else ():
                 PathGlob(pattern)
 
     @classmethod
@@ -95,41 +102,100 @@ class Policy:
         Raises:
             UsageError: there is no such file, or it is not TOML.
         """
-        return cls.from_table(read_table(path))
+        table, places = read_table(path)
+        return cls(**fields_of(table, places))
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Policy:
         """The policy that a table holds, as the file would say it."""
         return cls(**fields_of(table))
 
+    def strictest(self, *others: Policy) -> Policy:
+        """Combine policies: the strictest decision of all counts, in the mode of this one."""
+        parts = tuple(part for other in others for part in (replace(other, parts=()), *other.parts))
+        return replace(
+            self,
+            parts=(*self.parts, *parts),
+            hooks=(*self.hooks, *(hook for other in others for hook in other.hooks)),
+            problems=(*self.problems, *(problem for other in others for problem in other.problems)),
+        )
+
     def decide(
         self, definition: ToolDefinition, call: FunctionCall, *, always: Iterable[SessionRule] = (), digest: str = ""
     ) -> Decision:
-        """The decision for one call, before anybody is asked.
+        """The decision for one call, before anybody is asked: the strictest of all parts.
 
         `always` are the lasting answers of the session, and `digest` the hash of what was declared of the tool now: one that
         has changed since the answer is asked about again.
         """
-        rules = [rule for rule in self._about(definition) if rule.matches(definition, call.args)]
-        sensitive = sensitive_path(definition, call.args, self.sensitive)
-        asks, reason = self._asks(definition, rules, sensitive)
-        if asks is None:
-            return Decision(verdict="deny", reason=reason)
-        standing = [rule for rule in always if covers(rule, definition, call.args, digest)]
-        lasting = {rule.raised_by for rule in standing}
+        asks: list[_Ask] = []
+        reasons: list[str] = []
+        for part in (self, *self.parts):
+            found, reason = part._found(definition, call.args, mode=self.mode)
+            if found is None:
+                return Decision(verdict="deny", reason=reason)
+            asks += found
+            reasons.append(reason)
+        covering = [rule for rule in always if covers(rule, definition, call.args, digest)]
+        lasting = {name for rule in covering for name in rule.raised_by.split()}
         left = [ask for ask in asks if ask.rule == "sensitive" or ask.rule not in lasting]
         if asks and not left:
             return Decision(verdict="allow", reason="The user allowed such calls for the whole session.", by="user")
         if asks and not (left := [ask for ask in left if not self._mode_allows(ask, definition, call.args)]):
             return Decision(verdict="allow", reason=f"The mode {self.mode!r} allows it unasked.", by="mode")
         if left:
-            return Decision(verdict="ask", reason=left[0].reason, rule=left[0].rule)
-        return Decision(verdict="allow", reason=reason)
+            said, names = dict.fromkeys(ask.reason for ask in left), dict.fromkeys(ask.rule for ask in left)
+            return Decision(verdict="ask", reason=" ".join(said), rule=" ".join(names))
+        return Decision(verdict="allow", reason=reasons[0])
 
     def explain(self, definition: ToolDefinition) -> Explanation:
         """Summarise the decisions about calls of the tool; `decide` follows the same rules."""
+        explained = [part._explained(definition, mode=self.mode) for part in (self, *self.parts)]
+        worst = max(explained, key=lambda one: (not one.declared, VERDICTS.index(one.verdict)))
+        conditions = tuple(dict.fromkeys(said for one in explained for said in one.conditions)) if worst.declared else ()
+        return replace(worst, conditions=conditions)
+
+    def hidden_paths(self, definition: ToolDefinition) -> Callable[[str], bool]:
+        """A test for the files that a call of this tool must not show: those that a rule denies or asks about, and sensitive
+        ones. A walk from above meets files that the call did not name."""
+        patterns: list[str] = []
+        reading = replace(definition, name="read_file", alias_of=None)
+        for part in (self, *self.parts):
+            patterns += part.sensitive
+            rules = [rule for rule in (*part._about(definition), *part._about(reading)) if rule.verdict != "allow"]
+            patterns += [path for rule in rules for path in rule.paths or ()]
+        return path_matcher(tuple(dict.fromkeys(patterns))) if patterns else lambda path: False
+
+    def dead_rules(self, definitions: Iterable[ToolDefinition]) -> list[str]:
+        """Sentences on rules about arguments that none of their tools has: these ask or deny every call of the tools."""
+        known = list(definitions)
+        said: list[str] = []
+        for rule in [rule for part in (self, *self.parts) for rule in part.rules if isinstance(rule, Rule)]:
+            selected = [definition for definition in known if rule.selects(definition)]
+            lacking = [rule.missing(definition) for definition in selected]
+            if lacking and all(lacking):
+                said.append(f"{rule.sentence}: {_lacks(selected[0], lacking[0])}")
+        return said
+
+    def may_declare(self, definition: ToolDefinition) -> bool:
+        """True if the model is told of the tool at all; what is always refused is not offered."""
+        if not self.rules and not self.parts and self.default != "deny" and self.mode != "plan":
+            return True  # As it mostly is, and there may be a thousand tools.
+        return self.explain(definition).declared
+
+    # Internals ------------------------------------------------------------------------------------------------------------
+
+    def _about(self, definition: ToolDefinition) -> list[Rule]:
+        return [rule for rule in self.rules if isinstance(rule, Rule) and rule.selects(definition)]
+
+    def _found(self, definition: ToolDefinition, args: Mapping[str, Any], *, mode: Mode) -> tuple[list[_Ask] | None, str]:
+        rules = [rule for rule in self._about(definition) if rule.matches(definition, args)]
+        sensitive = sensitive_path(definition, args, self.sensitive, self.runs_code)
+        return self._asks(definition, rules, sensitive, mode=mode)
+
+    def _explained(self, definition: ToolDefinition, *, mode: Mode) -> Explanation:
         about = self._about(definition)
-        asks, reason = self._asks(definition, [rule for rule in about if not rule.is_conditional], None)
+        asks, reason = self._asks(definition, [rule for rule in about if not rule.is_conditional], None, mode=mode)
         depending = [rule for rule in about if rule.is_conditional]
         conditions = tuple(rule.sentence for rule in depending)
         if asks is None:
@@ -139,37 +205,28 @@ class Policy:
             return Explanation(verdict="deny", reason=reason, declared=declared, conditions=conditions if declared else ())
         if definition.kind == "file" and self.sensitive:
             conditions += ("ask where a path is a sensitive file",)
-        left = [ask for ask in asks if not self._mode_allows(ask, definition, {})]
+        left = [ask for ask in asks if not self._mode_allows(ask, definition, {}, mode=mode)]
         if left:
             return Explanation(verdict="ask", reason=left[0].reason, declared=True, conditions=conditions)
-        reason = f"The mode {self.mode!r} allows it unasked." if asks else reason
+        reason = f"The mode {mode!r} allows it unasked." if asks else reason
         return Explanation(verdict="allow", reason=reason, declared=True, conditions=conditions)
 
-    def may_declare(self, definition: ToolDefinition) -> bool:
-        """True if the model is told of the tool at all; what is always refused is not offered."""
-        if not self.rules and self.default != "deny" and self.mode != "plan":
-            return True  # As it mostly is, and there may be a thousand tools.
-        return self.explain(definition).declared
-
-    # Internals ------------------------------------------------------------------------------------------------------------
-
-    def _about(self, definition: ToolDefinition) -> list[Rule]:
-        return [rule for rule in self.rules if isinstance(rule, Rule) and rule.selects(definition)]
-
     def _asks(
-        self, definition: ToolDefinition, rules: Sequence[Rule], sensitive: str | None
+        self, definition: ToolDefinition, rules: Sequence[Rule], sensitive: str | None, *, mode: Mode
     ) -> tuple[list[_Ask] | None, str]:
-        """Why somebody must be asked (None: it is denied), and the reason for what is not asked about."""
+        """Reasons to ask (None: it is denied), and the reason for what is not asked about."""
         for rule in rules:
             if rule.verdict == "deny":
-                return None, rule.reason or f"The policy has a rule against it: {rule.sentence}."
-        if self.mode == "plan" and not definition.read_only:
+                return None, rule.reason or f"The policy has a rule against it: {_in_words(rule, definition)}."
+        if mode == "plan" and not definition.read_only:
             return None, "Plan mode is on: only tools that are read-only run. Say what you would do instead."
         asks: list[_Ask] = []
         if sensitive is not None:
             asks.append(_Ask("sensitive", f"{sensitive!r:.200} is a sensitive file, which is always asked about."))
         asks += [
-            _Ask(rule.id, rule.reason or f"The policy says: {rule.sentence}.") for rule in rules if rule.verdict == "ask"
+            _Ask(rule.id, rule.reason or f"The policy says: {_in_words(rule, definition)}.")
+            for rule in rules
+            if rule.verdict == "ask"
         ]
         if rules:
             return asks, rules[0].reason or f"The policy says: {rules[0].sentence}."
@@ -190,9 +247,23 @@ class Policy:
     def _default_reason(self, verdict: str) -> str:
         return f"The policy's default is {verdict!r}."
 
-    def _mode_allows(self, ask: _Ask, definition: ToolDefinition, args: Mapping[str, Any]) -> bool:
+    def _mode_allows(
+        self, ask: _Ask, definition: ToolDefinition, args: Mapping[str, Any], *, mode: Mode | None = None
+    ) -> bool:
+        mode = mode or self.mode
         if ask.rule == "sensitive":
             return False
-        if self.mode == "auto_edit" and ask.rule == "default" and definition.kind == "file":
+        if mode == "auto_edit" and ask.rule == "default" and definition.kind == "file":
             return not any(path_parts(path.replace("\\", "/"))[1] for path in paths_in(definition, args))
-        return self.mode == "yolo"
+        return mode == "yolo"
+
+
+def _in_words(rule: Rule, definition: ToolDefinition) -> str:
+    missing = rule.missing(definition)
+    return f"{rule.sentence} ({_lacks(definition, missing)})" if missing else rule.sentence
+
+
+def _lacks(definition: ToolDefinition, missing: Sequence[str]) -> str:
+    has = ", ".join(map(repr, cast("Mapping[str, Any]", definition.input_schema.get("properties") or {}))) or "none"
+    named = " and ".join(map(repr, missing))
+    return f"the tool {definition.own_name!r} has no argument {named}, so the rule holds for every call of it; it has {has}"

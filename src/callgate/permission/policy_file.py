@@ -18,12 +18,12 @@ command = ["./check-command"]
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any, cast
 
+from callgate.config.lines import entries_of, toml_of
 from callgate.errors import UsageError
 from callgate.permission.hooks import Hook, hook_from
 from callgate.permission.patterns import PathGlob
@@ -39,8 +39,8 @@ _SUBJECT = ("tool", "server", "kind", "read_only")
 DENY_ALL = Rule(verdict="deny", reason="The policy file has something that cannot be read, so nothing is allowed.")
 
 
-def read_table(path: str | PathLike[str]) -> dict[str, Any]:
-    """Read a file.
+def read_table(path: str | PathLike[str]) -> tuple[dict[str, Any], Places]:
+    """Read a file; the table in it, and the lines of its keys and rules.
 
     Raises:
         UsageError: there is no such file, it is too large, or it is not TOML.
@@ -52,23 +52,44 @@ def read_table(path: str | PathLike[str]) -> dict[str, Any]:
     if len(text) > BYTES_MAX:
         raise UsageError(f"the policy {str(path)!r} has {len(text)} bytes; at most {BYTES_MAX} are read")
     try:
-        return tomllib.loads(text.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        words = text.decode("utf-8")
+        return toml_of(words), Places(words, str(path))
+    except ValueError as error:
         raise UsageError(f"the policy {str(path)!r} is not TOML: {error}") from error
 
 
-def fields_of(table: Mapping[str, Any]) -> dict[str, Any]:
+class Places:
+    """The places in a policy file by what stands there, as `file:line: `; without a file there are none."""
+
+    def __init__(self, text: str = "", path: str = "") -> None:
+        self._path = path
+        self._lines = text.split("\n")
+        self._entries = list(entries_of(text))
+
+    def of(self, key: str, index: int = 1, given: object = None) -> str:
+        """The place of a key, or of the value that comes as number `index` in its list."""
+        found = [entry for entry in self._entries if entry.key == (key,)]
+        if not found:
+            return f"{self._path}: " if self._path else ""
+        entry = found[min(index, len(found)) - 1]
+        within = range(entry.first, entry.last + 1)
+        spoken = (number for number in within if isinstance(given, str) and given in self._lines[number])
+        return f"{self._path}:{next(spoken, entry.first) + 1}: "
+
+
+def fields_of(table: Mapping[str, Any], places: Places | None = None) -> dict[str, Any]:
     """The fields of the policy that a table holds, with everything that could not be read in `problems`."""
-    reading = _Reading()
+    reading = _Reading(places or Places())
     for key in table:
         if key not in _KEYS:
-            reading.problem(f"{key!r} is not known here; known are {', '.join(_KEYS)}")
+            reading.problem(f"{reading.places.of(key)}{key!r} is not known here; known are {', '.join(_KEYS)}")
     default = reading.one_of(table, "default", (None, *VERDICTS))
     mode = reading.one_of(table, "mode", MODES)
     for place, given in enumerate(reading.list_of(table, "rules"), 1):
         reading.rule(given, place)
     hooks = [
-        reading.made(hook_from, given, f"hook {place}") for place, given in enumerate(reading.list_of(table, "hooks"), 1)
+        reading.made(hook_from, given, f"{reading.places.of('hooks', place)}hook {place}")
+        for place, given in enumerate(reading.list_of(table, "hooks"), 1)
     ]
     replaced = "sensitive" in table
     sensitive = [*reading.list_of(table, "sensitive")] if replaced else [*SENSITIVE]
@@ -87,7 +108,8 @@ def fields_of(table: Mapping[str, Any]) -> dict[str, Any]:
 class _Reading:
     """The parts read so far, and the problems met."""
 
-    def __init__(self) -> None:
+    def __init__(self, places: Places) -> None:
+        self.places = places
         self.rules: list[Rule] = []
         self.problems: list[str] = []
 
@@ -99,7 +121,8 @@ class _Reading:
         try:
             self.rules.append(rule_from(given))
         except (UsageError, TypeError) as error:
-            self.problem(f"rule {place} cannot be read: {error}", instead=_denying(given))
+            where = self.places.of("rules", place, given)
+            self.problem(f"{where}rule {place} cannot be read: {error}", instead=_denying(given))
 
     def made(self, make: Callable[[Any], Any], given: object, what: str) -> Any:
         try:
@@ -112,21 +135,26 @@ class _Reading:
         value = table.get(key, known[0])
         if isinstance(value, str | None) and value in known:
             return value
-        self.problem(f"{key} = {value!r:.80} is not one of {', '.join(repr(word) for word in known if word)}")
+        self.problem(
+            f"{self.places.of(key)}{key} = {value!r:.80} is not one of {', '.join(repr(word) for word in known if word)}"
+        )
         return known[0]
 
     def list_of(self, table: Mapping[str, Any], key: str) -> list[Any]:
         value = table.get(key, [])
         if isinstance(value, list):
             return cast("list[Any]", value)
-        self.problem(f"{key} is not a list")
+        self.problem(f"{self.places.of(key)}{key} is not a list")
         return []
 
 
 def _denying(given: object) -> Rule:
     """A rule that denies everything that the unreadable one can have been about."""
     if isinstance(given, str):
-        subject: dict[str, Any] = {"tool": given.strip().partition(" ")[2].strip()}
+        # Reversed words still say what they are about; anything else may be about anything.
+        words = given.split()
+        others = [word for word in words if word not in VERDICTS]
+        subject: dict[str, Any] = {"tool": others[0]} if len(words) == 2 and len(others) == 1 else {}
     elif isinstance(given, Mapping):
         table = cast("Mapping[str, Any]", given)
         # A key that is not known may be a misspelled subject, so then nothing is known of what the rule is about.

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 from callgate.errors import RateLimitedError, UsageError
 from callgate.permission.buckets import Bucket, Line, QueueFullError, Rate, Ticket, Window
-from callgate.permission.patterns import Glob
+from callgate.permission.subject import Subject
 from callgate.types import ToolDefinition
 
 __all__ = ["Limiter", "ModelLimiter", "Place", "Rate", "RateLimits", "Remaining"]
@@ -35,7 +35,8 @@ class RateLimits:
     """
 
     tools: Mapping[str, Rate] = field(default_factory=dict[str, Rate])
-    """A glob for tools' names -> the rate of each tool that it fits; the first one that fits counts."""
+    """A glob for tools' names as in rules (`search_*`, `@github/*`) -> the rate of each such tool; the first that fits
+    counts."""
     kinds: Mapping[str, Rate] = field(default_factory=lambda: {"file": FILE_RATE})
     """A kind of tools -> the rate of all of them together."""
     total: Rate | None = None
@@ -53,7 +54,7 @@ class RateLimits:
 
     def __post_init__(self) -> None:
         for name in self.tools:
-            Glob(name)
+            Subject.read(name, what="RateLimits(tools=...)")
         if self.when_used_up not in ("wait", "refuse"):
             raise UsageError(f"RateLimits(when_used_up={self.when_used_up!r}): use 'wait' or 'refuse'")
         for name in ("waiting", "patience_s", "requests_per_minute", "tokens_per_minute"):
@@ -64,9 +65,10 @@ class RateLimits:
 
     def rates_for(self, definition: ToolDefinition) -> dict[str, Rate]:
         """The rates that a call of the tool is subject to, each under the name that it is counted under."""
-        named = next((rate for glob, rate in self.tools.items() if Glob(glob).wide(definition.name)), None)
+        fitting = (rate for glob, rate in self.tools.items() if Subject.read(glob).fits(definition, wide=True))
+        at = f"@{definition.server}/" if definition.server else ""
         found = {
-            f"tool {definition.name}": named,
+            f"tool {at}{definition.own_name}": next(fitting, None),
             f"kind {definition.kind}": self.kinds.get(definition.kind),
             "total": self.total,
         }

@@ -1,7 +1,7 @@
-"""One rule of a policy: what it is about, and what it says.
+"""Rules of a policy: each says allow, ask or deny about some calls.
 
-A text, a table or a `Rule` comes in; a rule that can be asked about a call goes out. A rule that cannot be read raises: what
-is done then is up to the caller.
+A text, a table or a `Rule` comes in; a rule that can be tested on a call goes out. There is one reader, which raises for
+whatever it does not fully understand.
 """
 
 from __future__ import annotations
@@ -9,13 +9,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import UsageError
+from callgate.permission.call_paths import leaves, paths_in, text_of
 from callgate.permission.patterns import Glob, PathGlob, Regex
-from callgate.permission.sensitive import leaves, paths_in
+from callgate.permission.subject import Subject
 from callgate.types import ToolDefinition, ToolKind, Verdict
 
 __all__ = ["KINDS", "MODES", "VERDICTS", "Mode", "Rule", "rule_from"]
@@ -25,16 +27,14 @@ MODES: tuple[Mode, ...] = ("default", "auto_edit", "yolo", "plan")
 VERDICTS = ("allow", "ask", "deny")
 KINDS = ("function", "file", "command", "mcp", "worker")
 
-BUILT_IN = "builtin"
-"""The reserved server name for all tools without a server."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """Say allow, ask or deny of the calls that it is about; every field that is set must fit.
+    """A verdict about the calls that every given field fits.
 
     A rule that asks or denies reads its patterns widely: it is enough that one of several values fits, and case does not
-    matter. A rule that allows reads them narrowly, and all values must fit.
+    matter. A rule that allows reads them narrowly, and all values must fit. A rule about an argument that its tool does not
+    have cannot be tested: it asks or denies every call of the tool, and allows none.
     """
 
     verdict: Verdict
@@ -43,18 +43,20 @@ class Rule:
     server: str | None = None
     """A glob for the name of the server or worker pool that the tool lives on."""
     kind: ToolKind | None = None
-    """Where the tool comes from: `function`, `file`, `command`, `mcp` or `worker`."""
+    """The source of the tool: `function`, `file`, `command`, `mcp` or `worker`."""
     read_only: bool | None = None
     """Only tools that say so, or only those that do not."""
-    paths: tuple[str, ...] = ()
+    paths: Sequence[str] | None = None
     """Patterns as in `.gitignore`, one of which must fit the files that the call names."""
-    args: Mapping[str, str] = field(default_factory=dict[str, str])
-    """Name of an argument -> a glob for its whole text."""
-    patterns: Mapping[str, str] = field(default_factory=dict[str, str])
+    args: Mapping[str, str] | None = None
+    """Name of an argument -> a glob for its whole text; a list is tested word by word, and joined with spaces."""
+    patterns: Mapping[str, str] | None = None
     """Name of an argument -> a regular expression for its whole text, without look-around and back-references."""
     reason: str = ""
     """A sentence for the approver and the model."""
-    _tests: tuple[Any, ...] = field(init=False, repr=False, compare=False, default=())
+    _subject: Subject = field(init=False, repr=False, compare=False, default=Subject())
+    _paths: tuple[PathGlob, ...] = field(init=False, repr=False, compare=False, default=())
+    _args: tuple[tuple[str, Glob | Regex], ...] = field(init=False, repr=False, compare=False, default=())
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:
@@ -65,54 +67,50 @@ class Rule:
             raise UsageError(f"a rule has read_only={self.read_only!r}: use true or false")
         if not isinstance(self.reason, str):  # pyright: ignore[reportUnnecessaryIsInstance] - files hold anything
             raise UsageError(f"a rule has the reason {self.reason!r}: use a sentence")
-        tool, server = _subject(self.tool, self.server)
-        object.__setattr__(self, "tool", tool)
-        object.__setattr__(self, "server", server)
-        object.__setattr__(self, "paths", _texts(self.paths))
-        for name in ("args", "patterns"):
-            object.__setattr__(self, name, _mapping(getattr(self, name), name))
-        tests = (
-            Glob(tool),
-            Glob(server) if server is not None else None,
-            tuple(map(PathGlob, self.paths)),
-            {name: Glob(text) for name, text in self.args.items()},
-            {name: Regex(text) for name, text in self.patterns.items()},
-        )
-        object.__setattr__(self, "_tests", tests)
+        subject = Subject.read(self.tool, self.server)
+        paths = _texts(self.paths)
+        globs, regexes = _mapping(self.args, "args"), _mapping(self.patterns, "patterns")
+        tests = [(name, Glob(text)) for name, text in (globs or {}).items()]
+        tests += [(name, Regex(text)) for name, text in (regexes or {}).items()]
+        settled = {"tool": subject.tool, "server": subject.server, "paths": paths, "args": globs, "patterns": regexes}
+        settled |= {"_subject": subject, "_paths": tuple(map(PathGlob, paths or ())), "_args": tuple(tests)}
+        for name, value in settled.items():
+            object.__setattr__(self, name, value)
 
     @property
     def id(self) -> str:
         """The same for the same rule, in whatever order rules stand."""
-        plain = {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init and f.name != "reason"}
+        names = [f.name for f in dataclasses.fields(self) if f.init and f.name != "reason"]
+        plain = {name: getattr(self, name) for name in names}
         return hashlib.sha256(json.dumps(plain, sort_keys=True, default=dict).encode()).hexdigest()[:12]
 
     @property
     def is_conditional(self) -> bool:
         """True if it depends on the arguments."""
-        return bool(self.paths or self.args or self.patterns)
+        return bool(self.paths is not None or self._args)
 
     def selects(self, definition: ToolDefinition) -> bool:
         """True if the rule is about this tool at all."""
-        name, server, *_ = self._tests
         if self.kind is not None and self.kind != definition.kind:
             return False
         if self.read_only is not None and self.read_only != definition.read_only:
             return False
-        if server is not None and not self._is_of(server, definition.server):
-            return False
-        return self._fits(name, definition.name)
+        return self._subject.fits(definition, wide=self.verdict != "allow")
 
     def matches(self, definition: ToolDefinition, args: Mapping[str, Any]) -> bool:
         """True if the arguments are those that the rule is about."""
-        _, _, paths, globs, regexes = self._tests
-        if paths and not self._all_or_any(paths_in(definition, args), lambda text: any(self._fits(p, text) for p in paths)):
-            return False
-        for tests in (globs, regexes):
-            for name, test in tests.items():
-                values = [text for _, text in leaves(args[name], name)] if name in args else []
-                if not self._all_or_any(values, lambda text, test=test: self._fits(test, text)):
-                    return False
-        return True
+        if self.paths is not None and not self._paths:
+            return self.verdict != "allow"  # A list that came out empty: nothing is known to be meant, or to be left out.
+        if self._paths:
+            paths = paths_in(definition, args, wide=self.verdict != "allow")
+            if not self._all_or_any(paths, lambda text: any(self._fits(glob, text) for glob in self._paths)):
+                return False
+        return all(self._argument_fits(definition, args, name, test) for name, test in self._args)
+
+    def missing(self, definition: ToolDefinition) -> list[str]:
+        """The arguments that the rule is about and that the tool does not have."""
+        names = _argument_names(definition)
+        return [] if names is None else [name for name, _ in self._args if name not in names]
 
     @property
     def sentence(self) -> str:
@@ -121,13 +119,24 @@ class Rule:
         about += f" of kind {self.kind!r}" if self.kind else ""
         about += {None: "", True: ", read-only", False: ", not read-only"}[self.read_only]
         conditions = [f"a path matches {' or '.join(map(repr, self.paths))}"] if self.paths else []
-        conditions += [f"{name} matches {text!r}" for name, text in (*self.args.items(), *self.patterns.items())]
+        conditions += [f"{name} matches {test.pattern!r}" for name, test in self._args]
         return f"{self.verdict} {about}" + (f" where {' and '.join(conditions)}" if conditions else "")
 
-    def _is_of(self, test: Any, server: str | None) -> bool:
-        return self.server == BUILT_IN if server is None else self._fits(test, server)
+    def _argument_fits(self, definition: ToolDefinition, args: Mapping[str, Any], name: str, test: Glob | Regex) -> bool:
+        value: Any = args.get(name, _default_of(definition, name))
+        if name not in args and value is None:
+            # Nothing can be said of an argument that the tool does not have.
+            return self.verdict != "allow" and self._subject.is_exact and name in self.missing(definition)
+        words = [text_of(item) for _, item in leaves(value, name)]
+        joined: list[str] = []
+        if isinstance(value, Sequence) and not isinstance(value, str) and len(words) == len(cast("Sequence[Any]", value)):
+            joined = [shlex.join(words)]
+        if self.verdict == "allow":
+            # Quoted, so that the words cannot be mistaken for others.
+            return (bool(words) and all(map(test.narrow, words))) or any(map(test.narrow, joined))
+        return any(map(test.wide, {*words, *joined, " ".join(words)}))
 
-    def _fits(self, test: Any, text: str) -> bool:
+    def _fits(self, test: PathGlob, text: str) -> bool:
         return test.narrow(text) if self.verdict == "allow" else test.wide(text)
 
     def _all_or_any(self, values: list[str], fits: Callable[[str], bool]) -> bool:
@@ -135,54 +144,61 @@ class Rule:
 
 
 def rule_from(given: object) -> Rule:
-    """A rule from what a program or a file says: a `Rule`, a table with its fields, or `"deny @github/delete_*"`.
+    """Read a rule: a `Rule`, a table with its fields, or a text such as `"deny @github/delete_*"`.
 
     Raises:
-        UsageError: it cannot be read; the sentence says why.
+        UsageError: it cannot be read; the message says why.
     """
     if isinstance(given, Rule):
         return given
     if isinstance(given, str):
-        verdict, _, tool = given.strip().partition(" ")
-        if not tool.strip():
-            raise UsageError(f"the rule {given!r} cannot be read: write a verdict and a tool, such as 'deny delete_*'")
-        return Rule(verdict=cast("Verdict", verdict), tool=tool.strip())
+        words = given.split()
+        if len(words) != 2:
+            raise UsageError(f"the rule {given!r} cannot be read: write a verdict and one tool, such as 'deny delete_*'")
+        return Rule(verdict=cast("Verdict", words[0]), tool=words[1])
     if not isinstance(given, Mapping):
         raise UsageError(f"{given!r:.80} is no rule: use a text such as 'deny delete_*', a table, or a Rule")
     table = cast("Mapping[str, Any]", given)
     known = [f.name for f in dataclasses.fields(Rule) if f.init]
     if unknown := [key for key in table if key not in known]:
         raise UsageError(f"a rule has no field {', '.join(map(repr, unknown))}: known are {', '.join(known)}")
+    if empty := [key for key in ("paths", "args", "patterns") if key in table and not table[key]]:
+        raise UsageError(f"a rule has nothing in {', '.join(empty)}: name a pattern, or leave it out")
     if "verdict" not in table:
         raise UsageError("a rule has no verdict: write verdict = 'allow', 'ask' or 'deny'")
     return Rule(**table)
 
 
-def _subject(tool: object, server: object) -> tuple[str, str | None]:
-    """Tool and server, with `@server/tool` taken apart."""
-    if not isinstance(tool, str) or not tool.strip():
-        raise UsageError(f"a rule is about the tool {tool!r}: use a name or a glob")
-    if server is not None and not isinstance(server, str):
-        raise UsageError(f"a rule is about the server {server!r}: use a name or a glob")
-    if not tool.startswith("@"):
-        return tool, server
-    if server is not None:
-        raise UsageError(f"a rule names its server twice: {tool!r} and server={server!r}")
-    name, _, inside = tool[1:].partition("/")
-    if not name:
-        raise UsageError(f"a rule is about {tool!r}: write @server or @server/tool")
-    return inside or "*", name
+# The schema of a tool ----------------------------------------------------------------------------------------------------
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return (value,)
+def _argument_names(definition: ToolDefinition) -> Mapping[str, Any] | None:
+    """The arguments of a tool by name; None if its schema says nothing of them, or leaves room for others."""
+    schema = definition.input_schema
+    names: Any = schema.get("properties") or ({} if schema.get("additionalProperties") is False else None)
+    is_open = schema.get("additionalProperties") not in (None, False) or any(
+        key in schema for key in ("$ref", "allOf", "anyOf", "oneOf", "patternProperties", "if")
+    )
+    return cast("Mapping[str, Any]", names) if isinstance(names, Mapping) and not is_open else None
+
+
+def _default_of(definition: ToolDefinition, name: str) -> Any:
+    properties: Any = definition.input_schema.get("properties")
+    declared: Any = cast("Mapping[str, Any]", properties).get(name) if isinstance(properties, Mapping) else None
+    return cast("Mapping[str, Any]", declared).get("default") if isinstance(declared, Mapping) else None
+
+
+def _texts(value: object) -> tuple[str, ...] | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else (value,)
     if not isinstance(value, Iterable) or isinstance(value, Mapping):
         raise UsageError(f"a rule has paths={value!r:.80}: use a list of patterns")
     return tuple(cast("Iterable[str]", value))
 
 
-def _mapping(value: object, name: str) -> dict[str, str]:
+def _mapping(value: object, name: str) -> dict[str, str] | None:
+    if value is None:
+        return None
     if not isinstance(value, Mapping):
         raise UsageError(f"a rule has {name}={value!r:.80}: use a table of an argument's name and its pattern")
     return dict(cast("Mapping[str, str]", value))

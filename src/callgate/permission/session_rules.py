@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from callgate.permission.call_paths import paths_in
 from callgate.permission.patterns import PathGlob, path_parts
-from callgate.permission.sensitive import paths_in
 from callgate.types import FunctionCall, SessionRule, ToolDefinition
 
 __all__ = ["covers", "session_rule"]
@@ -25,7 +25,7 @@ def session_rule(definition: ToolDefinition, call: FunctionCall, *, digest: str,
     folders = [_folder_pattern(path) for path in paths_in(definition, call.args)] if definition.kind == "file" else []
     return SessionRule(
         id=f"always-{call.id}",
-        tool=definition.name,
+        tool=definition.own_name,
         server=definition.server,
         digest=digest,
         raised_by=raised_by,
@@ -36,14 +36,16 @@ def session_rule(definition: ToolDefinition, call: FunctionCall, *, digest: str,
 
 def covers(rule: SessionRule, definition: ToolDefinition, args: Mapping[str, Any], digest: str) -> bool:
     """True if the lasting answer is about this call."""
-    if (rule.tool, rule.server, rule.digest) != (definition.name, definition.server, digest):
+    if (rule.tool, rule.server, rule.digest) != (definition.own_name, definition.server, digest):
         return False
     if rule.exact is not None and dict(rule.exact) != dict(args):
         return False
     if definition.kind != "file":
         return True
-    globs = [PathGlob(pattern) for pattern in rule.paths]
-    return all(any(glob.narrow(path) for glob in globs) for path in paths_in(definition, args))
+    globs, paths = [PathGlob(pattern) for pattern in rule.paths], paths_in(definition, args)
+    if not paths:  # A call that names no file works in the root; it is covered by an answer about such a call.
+        return not rule.paths
+    return all(any(glob.narrow(path) for glob in globs) for path in paths)
 
 
 def _folder_pattern(path: str) -> str:

@@ -7,13 +7,13 @@ are that place's own business, and so is a name that two places share: there the
 from __future__ import annotations
 
 import functools
-import unicodedata
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeAlias
 
+from callgate.content.lookalikes import latin
 from callgate.types import ToolDefinition
 
 __all__ = ["LookAlike", "look_alikes", "look_alikes_among"]
@@ -24,14 +24,6 @@ Named: TypeAlias = tuple[str, "str | None"]
 CHARS_MIN = 5
 """In shorter names one letter is a difference that everybody sees."""
 
-# Letters of other scripts, and of Latin's own corners, that are drawn like a Latin one. Compatibility forms (full width,
-# mathematical, with marks) are taken apart before.
-_DRAWN_LIKE = {
-    "a": "аαɑ", "b": "ьƅв", "c": "сϲᴄⅽ", "d": "ԁɗ", "e": "еҽєε", "f": "ғƒſ", "g": "ɡցԍ", "h": "һհн", "i": "іıɩιӏ",
-    "j": "јϳ", "k": "кκ", "l": "ӏⅼǀו", "m": "мⅿ", "n": "пηոռ", "o": "оοօσ᧐ჿ", "p": "рρ", "q": "ԛզ", "r": "гᴦɾ",
-    "s": "ѕꜱʂ", "t": "тτ", "u": "υսᴜц", "v": "νѵᴠ", "w": "ѡԝшաω", "x": "хχ×", "y": "уγүყ", "z": "ᴢʐ", "3": "зӡ", "6": "б",
-}  # fmt: skip
-_TO_LATIN = str.maketrans({other: latin for latin, others in _DRAWN_LIKE.items() for other in others})
 _SAME_TO_THE_EYE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s"})
 _SEPARATORS = frozenset("_-.:/ \u00b7\u2010\u2011\u2013\u2014")
 
@@ -54,7 +46,7 @@ class LookAlike:
 
 def look_alikes_among(definitions: Iterable[ToolDefinition]) -> list[LookAlike]:
     """The pairs among tools, under the names that their servers gave them."""
-    return look_alikes((d.name.removeprefix(f"{d.server}__") if d.server else d.name, d.server) for d in definitions)
+    return look_alikes((d.own_name, d.server) for d in definitions)
 
 
 def look_alikes(tools: Iterable[Named]) -> list[LookAlike]:
@@ -102,12 +94,7 @@ def _shortened(name: str) -> Iterator[str]:
 
 def _plain(name: str) -> str:
     """In Latin letters of one case, without marks and separators."""
-    return "".join(char for char in _latin(name) if char not in _SEPARATORS)
-
-
-def _latin(name: str) -> str:
-    apart = unicodedata.normalize("NFKD", unicodedata.normalize("NFKD", name).casefold())
-    return "".join(c for c in apart if unicodedata.category(c) not in ("Mn", "Cf")).translate(_TO_LATIN)
+    return "".join(char for char in latin(name) if char not in _SEPARATORS)
 
 
 def _is_one_step(first: str, second: str) -> bool:

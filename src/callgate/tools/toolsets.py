@@ -116,7 +116,7 @@ class _Renamed:
     """A tool under another name. The tool itself goes by the one that its server knows."""
 
     def __init__(self, tool: Runnable, name: str) -> None:
-        self.definition = replace(tool.definition, name=name)
+        self.definition = replace(tool.definition, name=name, alias_of=tool.definition.own_name)
         self._tool = tool
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:

@@ -18,7 +18,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from callgate.content.tool_names import unknown_name_sentence
+from callgate.content.tool_names import is_reserved_server, unknown_name_sentence
 from callgate.errors import JsonError, UsageError
 from callgate.schema import check_arguments
 from callgate.threads import NotBegunError
@@ -67,6 +67,8 @@ class WorkerPool:
             raise UsageError(f"WorkerPool(size={size!r}): give a whole number of workers of at least 1")
         if affinity not in AFFINITIES:
             raise UsageError(f"WorkerPool(affinity={affinity!r}): use one of {', '.join(map(repr, AFFINITIES))}")
+        if is_reserved_server(name):
+            raise UsageError(f"WorkerPool(name={name!r}): the name is reserved for the program's own tools in rules")
         self.name = name
         self._cluster = cluster_from(cluster)
         self._limits = limits or WorkerLimits()
