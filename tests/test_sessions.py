@@ -23,7 +23,7 @@ from callgate.history.repair import validate
 from callgate.machine import facts
 from callgate.machine.facts import Fact
 from callgate.machine.machine import RunMachine
-from callgate.sessions import adopt, document, facts_of, find, fork, recall, rewind, standing, turns_of
+from callgate.sessions import document, exchanges_of, facts_of, find, fork, import_session, load, rewind, session_state
 from callgate.store import MemoryStore, Store, open_store
 from callgate.testing import answer, call, text
 from callgate.types import FunctionCall, ToolResult
@@ -66,12 +66,12 @@ def test_long_results_are_what_they_were_however_a_session_is_looked_at(tmp_path
         gate = Gate(ScriptedModel(script), [table], store=store)
         reply = await gate.run("Go.", session="s")
         assert [record.result.value for record in reply.calls if record.result] == [table(1), table(2), table(3)]
-        assert (await recall(store, "s")).reply == reply
+        assert (await load(store, "s")).reply == reply
         await fork(store, "s", "copy")
         again = await gate.run("And?", session="copy")
         assert again.contents[: len(reply.contents)] == reply.contents
         await rewind(store, "copy")
-        assert (await recall(store, "copy")).reply.contents == reply.contents
+        assert (await load(store, "copy")).reply.contents == reply.contents
         assert json.loads(json.dumps(document({}, await store.load("s"))))["contents"] == reply.contents
         return [parts_of(content) for content in reply.contents]
 
@@ -92,24 +92,24 @@ def test_a_rewind_takes_back_turns_and_the_calls_in_them_and_the_journal_keeps_t
         asked.append((session, list(call_ids)))
         return ["c.txt is as it was before"]
 
-    taken = asyncio.run(rewind(store, "s", turns=2, undo=undo))
-    assert ([turn.said for turn in taken.turns], taken.notes) == (["second", "third"], ["c.txt is as it was before"])
+    taken = asyncio.run(rewind(store, "s", exchanges=2, undo=undo))
+    assert ([turn.said for turn in taken.exchanges], taken.notes) == (["second", "third"], ["c.txt is as it was before"])
     assert asked == [("s", started[1:])]
     assert facts_in(store)[: len(before)] == before
-    assert texts(asyncio.run(recall(store, "s")).reply.contents) == ["first", "One."]
+    assert texts(asyncio.run(load(store, "s")).reply.contents) == ["first", "One."]
 
 
 def test_a_conversation_goes_on_after_a_rewind_as_if_the_turns_had_not_been() -> None:
     store = MemoryStore()
     three_turns(store)
-    asyncio.run(rewind(store, "s", turns=1))
+    asyncio.run(rewind(store, "s", exchanges=1))
     talk(store, "s", text("Other."), said=["another third"])
-    assert texts(asyncio.run(recall(store, "s")).reply.contents) == [
+    assert texts(asyncio.run(load(store, "s")).reply.contents) == [
         "first", "One.", "second", "Two.", "another third", "Other.",
     ]  # fmt: skip
-    assert [turn.said for turn in turns_of(facts_in(store))] == ["first", "second", "another third"]
-    asyncio.run(rewind(store, "s", turns=3))
-    assert asyncio.run(recall(store, "s")).reply.contents == []
+    assert [turn.said for turn in exchanges_of(facts_in(store))] == ["first", "second", "another third"]
+    asyncio.run(rewind(store, "s", exchanges=3))
+    assert asyncio.run(load(store, "s")).reply.contents == []
 
 
 def test_a_gate_that_has_the_session_in_hand_sees_a_rewind_by_somebody_else() -> None:
@@ -126,8 +126,8 @@ def test_turns_that_are_not_there_cannot_be_taken_back(turns: int) -> None:
     store = MemoryStore()
     three_turns(store)
     before = facts_in(store)
-    with pytest.raises(UsageError, match="has 3 turns"):
-        asyncio.run(rewind(store, "s", turns=turns))
+    with pytest.raises(UsageError, match="has 3 exchanges"):
+        asyncio.run(rewind(store, "s", exchanges=turns))
     assert facts_in(store) == before
 
 
@@ -139,11 +139,11 @@ def test_a_turn_that_was_left_out_of_a_shortened_history_comes_back_by_a_rewind(
     for prompt in said:
         asyncio.run(gate.run(prompt, session="s"))
     assert any(isinstance(fact, facts.HistoryShortened) for fact in facts_in(store))
-    turns = turns_of(facts_in(store))
+    turns = exchanges_of(facts_in(store))
     assert [turn.said.split()[0] for turn in turns] == list("012345")
     assert turns[0].kept is None
-    asyncio.run(rewind(store, "s", turns=4))
-    contents = asyncio.run(recall(store, "s")).reply.contents
+    asyncio.run(rewind(store, "s", exchanges=4))
+    contents = asyncio.run(load(store, "s")).reply.contents
     assert [line.split()[0] for line in texts(contents)] == ["0", "Answer.", "1", "Answer."]
     assert validate(contents) == []
 
@@ -152,7 +152,7 @@ def test_a_prompt_that_came_to_nothing_is_no_turn() -> None:
     store = MemoryStore()
     with pytest.raises(ServerUnavailableError):
         talk(store, "s", text("One."), ServerUnavailableError("down"), said=["first", "second"])
-    assert [turn.said for turn in turns_of(facts_in(store))] == ["first"]
+    assert [turn.said for turn in exchanges_of(facts_in(store))] == ["first"]
 
 
 def test_a_session_that_is_in_use_is_not_rewound() -> None:
@@ -197,14 +197,14 @@ class Told:
 
     async def rewind(self, turns: int) -> None:
         if 0 < turns <= len(self.said):
-            taken = await rewind(self.store, "s", turns=turns)
-            assert [turn.said for turn in taken.turns] == self.said[-turns:]
+            taken = await rewind(self.store, "s", exchanges=turns)
+            assert [turn.said for turn in taken.exchanges] == self.said[-turns:]
             del self.said[-turns:]
 
     async def fork(self, turn: int) -> None:
         if self.count and turn <= len(self.said):
-            await fork(self.store, "s", "copy", turn=turn)
-            assert [one.said for one in turns_of(await self.store.load("copy"))] == self.said[:turn]
+            await fork(self.store, "s", "copy", exchange=turn)
+            assert [one.said for one in exchanges_of(await self.store.load("copy"))] == self.said[:turn]
             await self.store.delete("copy")
 
 
@@ -222,7 +222,7 @@ def test_whatever_was_shortened_and_taken_back_the_turns_that_are_left_are_those
         for deed, number in story:
             await getattr(told, deed)(number)
             found = await told.store.load("s")
-            assert [turn.said for turn in turns_of(found)] == told.said
+            assert [turn.said for turn in exchanges_of(found)] == told.said
             contents = RunMachine(found).conversation.contents
             assert validate(contents) == []
             if told.said and deed == "rewind":
@@ -237,12 +237,12 @@ def test_whatever_was_shortened_and_taken_back_the_turns_that_are_left_are_those
 def test_a_fork_goes_its_own_way_from_the_turn_that_was_named() -> None:
     store = MemoryStore()
     three_turns(store)
-    asyncio.run(fork(store, "s", "branch", turn=1))
+    asyncio.run(fork(store, "s", "branch", exchange=1))
     talk(store, "branch", text("Elsewhere."), said=["turn off"])
-    assert texts(asyncio.run(recall(store, "branch")).reply.contents) == ["first", "One.", "turn off", "Elsewhere."]
-    assert asyncio.run(recall(store, "s")).turns == 3
-    with pytest.raises(UsageError, match="no turn 4"):
-        asyncio.run(fork(store, "s", "other", turn=4))
+    assert texts(asyncio.run(load(store, "branch")).reply.contents) == ["first", "One.", "turn off", "Elsewhere."]
+    assert asyncio.run(load(store, "s")).exchanges == 3
+    with pytest.raises(UsageError, match="no exchange 4"):
+        asyncio.run(fork(store, "s", "other", exchange=4))
 
 
 def paused(store: MemoryStore, *, answers: Sequence[str] = ("later",)) -> Gate:
@@ -281,7 +281,7 @@ def crashed(state: str) -> list[Fact]:
 @pytest.mark.parametrize(("state", "expected"), [("allowed", "proposed"), ("started", "unknown")])
 def test_a_session_from_elsewhere_brings_no_permission_with_it(state: str, expected: str) -> None:
     store = MemoryStore()
-    asyncio.run(adopt(store, "s", crashed(state)))
+    asyncio.run(import_session(store, "s", crashed(state)))
     loop = RunMachine(facts_in(store))
     loop.apply(facts.Recovered())
     assert [record.state for record in loop.reply("s").calls] == [expected]
@@ -301,12 +301,12 @@ def test_a_session_from_elsewhere_brings_no_permission_with_it(state: str, expec
 def test_facts_that_make_no_conversation_are_refused_before_anything_is_written(bad: Fact) -> None:
     store = MemoryStore()
     with pytest.raises(UsageError, match="make no conversation"):
-        asyncio.run(adopt(store, "s", [bad]))
+        asyncio.run(import_session(store, "s", [bad]))
     assert asyncio.run(store.sessions()) == []
 
 
 def test_a_fact_that_goes_back_to_itself_or_to_nowhere_is_passed_over() -> None:
-    assert turns_of([facts.Rewound(contents_kept=0, position=place) for place in (0, 5, -1)]) == []
+    assert exchanges_of([facts.Rewound(contents_kept=0, position=place) for place in (0, 5, -1)]) == []
 
 
 # Documents ---------------------------------------------------------------------------------------------------------------
@@ -317,8 +317,8 @@ def test_a_document_goes_through_json_and_makes_the_same_session() -> None:
     three_turns(store)
     written = json.loads(json.dumps(document({"id": "s"}, facts_in(store))))
     assert list(written) == ["callgate", "session", "facts", "contents"]
-    asyncio.run(adopt(store, "again", facts_of(written)))
-    assert asyncio.run(recall(store, "again")).reply.contents == asyncio.run(recall(store, "s")).reply.contents
+    asyncio.run(import_session(store, "again", facts_of(written)))
+    assert asyncio.run(load(store, "again")).reply.contents == asyncio.run(load(store, "s")).reply.contents
     assert facts_in(store, "again")[:-1] == facts_in(store)
 
 
@@ -357,13 +357,13 @@ def test_a_session_is_found_by_the_beginning_of_its_id() -> None:
 def test_a_session_stands_idle_waits_or_was_interrupted() -> None:
     store = MemoryStore()
     paused(store)
-    assert standing("s", facts_in(store)).state == "waiting"
-    assert [record.call.name for record in standing("s", facts_in(store)).reply.approvals] == ["note"]
-    assert standing("x", crashed("started")).state == "interrupted"
+    assert session_state("s", facts_in(store)).state == "waiting"
+    assert [record.call.name for record in session_state("s", facts_in(store)).reply.approvals] == ["note"]
+    assert session_state("x", crashed("started")).state == "interrupted"
     three_turns(store, "t")
-    assert asyncio.run(recall(store, "t")).state == "idle"
+    assert asyncio.run(load(store, "t")).state == "idle"
     with pytest.raises(UsageError, match="no session"):
-        asyncio.run(recall(store, "gone"))
+        asyncio.run(load(store, "gone"))
 
 
 def test_going_on_with_a_session_that_is_over_leaves_its_reply_to_be_recalled() -> None:
@@ -373,7 +373,7 @@ def test_going_on_with_a_session_that_is_over_leaves_its_reply_to_be_recalled() 
     with pytest.raises(UsageError, match="nothing to go on with"):
         asyncio.run(gate.run(session="s"))
     assert facts_in(store) == before
-    assert asyncio.run(recall(store, "s")).reply.text == "Three."
+    assert asyncio.run(load(store, "s")).reply.text == "Three."
 
 
 # After a crash -----------------------------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 """For the inside of a tool: calls of other tools of the same gate, under the same permission, wherever the tool runs.
 
 A name and arguments come in, the value comes back; whatever else became of the call is raised as a `ToolError`. This file
-decides nothing: it only finds the way to whoever runs the tool, in this process or in the one that this is a worker of, and
-to the person behind it.
+decides nothing: it only finds the caller of the tool, in this process or in the program of this worker, and the person whose
+run it is.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from typing import Any, TypeAlias
 from callgate.errors import ToolError, UsageError
 from callgate.types import ToolContext, ToolResult
 
-__all__ = ["Ask", "Person", "ask_host", "call", "call_sync", "enter", "enter_worker", "person_of_this_run", "run_for"]
+__all__ = ["Ask", "Person", "ask_host", "call", "call_sync", "enter", "person_of_this_run", "run_for"]
 
 Ask: TypeAlias = Callable[[str, Mapping[str, Any]], "concurrent.futures.Future[ToolResult]"]
 Person: TypeAlias = Callable[[Any], Awaitable[Any]]
-"""Whoever answers a question."""
+"""Answers a question."""
 
 _DOOR: ContextVar[tuple[Ask, asyncio.AbstractEventLoop | None, int] | None] = ContextVar("callgate_host", default=None)
 _PERSON: ContextVar[Person | None] = ContextVar("callgate_person", default=None)
 
 
 async def call(name: str, args: Mapping[str, Any] | None = None) -> Any:
-    """Calls a tool of the gate that runs this tool, and gives its value.
+    """Call a tool of the gate that runs this tool, and return its value.
 
     ```python
     @tool
@@ -57,12 +57,15 @@ def call_sync(name: str, args: Mapping[str, Any] | None = None) -> Any:
 
 
 def ask_host(name: str, args: Mapping[str, Any]) -> concurrent.futures.Future[ToolResult]:
-    """Calls a tool; the whole result comes later, and is no exception whatever it says."""
+    """Call a tool; return a future of its whole result, which is never an exception."""
     return _door()[0](name, args)
 
 
-def enter(context: ToolContext) -> None:
-    """From here on the current context is the inside of a tool."""
+def enter(context: ToolContext | Ask) -> None:
+    """Make the current context the inside of a tool; in a worker, a function passes its calls on to another process."""
+    if not isinstance(context, ToolContext):
+        _DOOR.set((context, None, os.getpid()))
+        return
     loop = asyncio.get_running_loop()
 
     def ask(name: str, args: Mapping[str, Any]) -> concurrent.futures.Future[ToolResult]:
@@ -80,11 +83,6 @@ def enter(context: ToolContext) -> None:
             return refused
 
     _DOOR.set((ask, loop, os.getpid()))
-
-
-def enter_worker(ask: Ask) -> None:
-    """As `enter`, in a worker: whoever runs the tool is in another process."""
-    _DOOR.set((ask, None, os.getpid()))
 
 
 class run_for:

@@ -1,7 +1,7 @@
 """Sessions as a whole: how one stands, and what can be done with it when no run is at work on it.
 
 A store comes in; standings, documents and changed sessions go out. A conversation is taken back or copied by facts that are
-appended: what happened stays in the journal. What tools did to files is put back by whoever is given as `undo`.
+appended: what happened stays in the journal. What tools did to files is put back by `undo`, where that is given.
 """
 
 from __future__ import annotations
@@ -26,8 +26,23 @@ from callgate.store.owner import new_owner
 from callgate.types import FINAL_STATES, Content, JsonObject, Reply
 
 __all__ = [
-    "DOCUMENT_VERSION", "LATEST", "Standing", "State", "Taken", "Turn", "Undo", "adopt", "document", "facts_of", "find",
-    "fork", "recall", "rewind", "standing", "state_of", "turns_of",
+    "DOCUMENT_VERSION",
+    "LATEST",
+    "Exchange",
+    "RewindResult",
+    "SessionState",
+    "State",
+    "Undo",
+    "document",
+    "exchanges_of",
+    "facts_of",
+    "find",
+    "fork",
+    "import_session",
+    "load",
+    "rewind",
+    "session_state",
+    "state_of",
 ]  # fmt: skip
 
 DOCUMENT_VERSION = codec.SCHEMA_VERSION
@@ -43,18 +58,18 @@ Undo: TypeAlias = Callable[[str, Sequence[str]], Sequence[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class SessionState:
     """How a session stands, from its journal alone."""
 
     state: State
     reply: Reply
     """What its last run came to, as far as it came."""
-    turns: int
+    exchanges: int
     """How many times the user said something."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Turn:
+class Exchange:
     """Something that the user said, and what came of it."""
 
     said: str
@@ -77,10 +92,10 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Taken:
+class RewindResult:
     """What a rewind took back."""
 
-    turns: list[Turn]
+    exchanges: list[Exchange]
     notes: list[str]
     """What `undo` said."""
 
@@ -113,7 +128,7 @@ def _begins(session: str, prefix: str) -> bool:
     return bool(prefix) and (session.startswith(prefix) or session.partition("-")[2].startswith(prefix))
 
 
-async def recall(store: Store, session: str) -> Standing:
+async def load(store: Store, session: str) -> SessionState:
     """How a session stands: for a program that died before it could use the reply, too.
 
     Raises:
@@ -123,14 +138,14 @@ async def recall(store: Store, session: str) -> Standing:
     facts = await store.load(session)
     if not facts:
         raise UsageError(f"there is no session {session!r}")
-    return standing(session, facts)
+    return session_state(session, facts)
 
 
-def standing(session: str, facts: Iterable[Fact]) -> Standing:
+def session_state(session: str, facts: Iterable[Fact]) -> SessionState:
     """How a session with these facts stands."""
     facts = list(facts)
     loop = RunMachine(facts)
-    return Standing(state=state_of(loop), reply=loop.reply(session), turns=len(turns_of(facts)))
+    return SessionState(state=state_of(loop), reply=loop.reply(session), exchanges=len(exchanges_of(facts)))
 
 
 def state_of(loop: RunMachine) -> State:
@@ -141,103 +156,103 @@ def state_of(loop: RunMachine) -> State:
     return "waiting" if unsettled == {"awaiting"} else "interrupted"
 
 
-def turns_of(facts: Sequence[Fact]) -> list[Turn]:
+def exchanges_of(facts: Sequence[Fact]) -> list[Exchange]:
     """Everything that the user said and that was not taken back, oldest first."""
     loop = RunMachine()
-    turns: list[Turn] = []
+    exchanges: list[Exchange] = []
     returns = {fact.position for fact in facts if isinstance(fact, words.Rewound)}
-    known_at: dict[int, list[Turn]] = {}
+    known_at: dict[int, list[Exchange]] = {}
     for position, fact in enumerate(facts):
         before = len(loop.conversation)
         loop.apply(fact)
         match fact:
             case words.RunStarted(content=content) if content is not None:
-                turns.append(_turn(content, position, loop.run.start))
+                exchanges.append(_exchange(content, position, loop.run.start))
             case words.HistoryGiven():
                 given = loop.conversation.contents
-                turns = [_turn(said, position, index) for index, said in enumerate(given) if is_user_turn(said)]
+                exchanges = [_exchange(said, position, index) for index, said in enumerate(given) if is_user_turn(said)]
             case words.Rewound(position=then) if then in known_at:
-                turns = _copied(known_at[then])
+                exchanges = _copied(known_at[then])
             case words.HistoryShortened(steps=plan):
-                for turn in turns:
-                    turn.shorten(plan, has_summary=len(loop.conversation) > before - plan.dropped - plan.pairs)
-            case words.CallStarted(id=call_id) if turns and call_id not in turns[-1].calls:
-                turns[-1].calls.append(call_id)
+                for exchange in exchanges:
+                    exchange.shorten(plan, has_summary=len(loop.conversation) > before - plan.dropped - plan.pairs)
+            case words.CallStarted(id=call_id) if exchanges and call_id not in exchanges[-1].calls:
+                exchanges[-1].calls.append(call_id)
             case _:
                 pass
-        # A turn that was taken back, or came to nothing, is no longer in the history.
-        while turns and turns[-1].kept is not None and turns[-1].kept >= len(loop.conversation):
-            turns.pop()
+        # An exchange that was taken back, or came to nothing, is no longer in the history.
+        while exchanges and exchanges[-1].kept is not None and exchanges[-1].kept >= len(loop.conversation):
+            exchanges.pop()
         if position in returns:
-            known_at[position] = _copied(turns)
-    return turns
+            known_at[position] = _copied(exchanges)
+    return exchanges
 
 
-def _copied(turns: Sequence[Turn]) -> list[Turn]:
-    return [replace(turn, calls=[*turn.calls]) for turn in turns]
+def _copied(exchanges: Sequence[Exchange]) -> list[Exchange]:
+    return [replace(exchange, calls=[*exchange.calls]) for exchange in exchanges]
 
 
-def _turn(content: Content, position: int, kept: int) -> Turn:
+def _exchange(content: Content, position: int, kept: int) -> Exchange:
     said = " ".join(text_of(content).split())
-    return Turn(said=said, position=position, kept_then=kept, kept=kept)
+    return Exchange(said=said, position=position, kept_then=kept, kept=kept)
 
 
 # Changing ----------------------------------------------------------------------------------------------------------------
 
 
-async def rewind(store: Store, session: str, *, turns: int = 1, undo: Undo | None = None) -> Taken:
-    """Puts the conversation back to before the last `turns` things that the user said, and files with it if `undo` is given.
+async def rewind(store: Store, session: str, *, exchanges: int = 1, undo: Undo | None = None) -> RewindResult:
+    """Rewind the conversation to before its last `exchanges`, and files with it if `undo` is given.
 
     Files first: if the process dies in between, the conversation still says what was done, and it can be done again.
 
     Raises:
-        UsageError: there is no such session, or it has fewer turns.
+        UsageError: there is no such session, or it has fewer exchanges.
         SessionBusyError: somebody is at work on it.
         StoreError: the store cannot be used.
     """
     async with _held(store, session) as lease:
         facts = await store.load(session)
-        known = turns_of(facts)
-        if not 0 < turns <= len(known):
-            raise UsageError(f"session {session!r} has {len(known)} turns: {turns} of them cannot be taken back")
-        taken = known[-turns:]
-        calls = [call_id for turn in taken for call_id in turn.calls]
+        known = exchanges_of(facts)
+        if not 0 < exchanges <= len(known):
+            raise UsageError(f"session {session!r} has {len(known)} exchanges: {exchanges} of them cannot be taken back")
+        taken = known[-exchanges:]
+        calls = [call_id for exchange in taken for call_id in exchange.calls]
         notes = list(undo(session, calls)) if undo is not None and calls else []
         await store.append(lease, [_cut_before(taken[0], facts)], position=lease.position, durable=True)
-    return Taken(turns=taken, notes=notes)
+    return RewindResult(exchanges=taken, notes=notes)
 
 
-def _cut_before(turn: Turn, facts: Sequence[Fact]) -> Fact:
-    """The fact that puts the conversation back to before a turn."""
-    if not turn.is_shortened:
-        return words.Rewound(contents_kept=turn.kept_then)
+def _cut_before(exchange: Exchange, facts: Sequence[Fact]) -> Fact:
+    """The fact that puts the conversation back to before an exchange."""
+    if not exchange.is_shortened:
+        return words.Rewound(contents_kept=exchange.kept_then)
     # What was left out since was there then, and comes back from the journal.
-    then = RunMachine(facts[: turn.position + 1]).conversation.contents
-    return words.Rewound(contents_kept=turn.kept_then, contents=then[: turn.kept_then], position=turn.position)
+    then = RunMachine(facts[: exchange.position + 1]).conversation.contents
+    return words.Rewound(contents_kept=exchange.kept_then, contents=then[: exchange.kept_then], position=exchange.position)
 
 
-async def fork(store: Store, session: str, target: str, *, turn: int | None = None) -> None:
-    """Makes `target` a new session that goes on from this one, or from its first `turn` turns.
+async def fork(store: Store, session: str, target: str, *, exchange: int | None = None) -> None:
+    """Make `target` a new session that goes on from this one, or from its first `exchange` ones.
 
     What the user allowed for good is asked for again there, and calls that wait are decided about again.
 
     Raises:
-        UsageError: there is no such session or turn, or the target exists.
+        UsageError: there is no such session or exchange, or the target exists.
         StoreError: the store cannot be used.
     """
     facts = await store.load(session)
     if not facts:
         raise UsageError(f"there is no session {session!r}")
-    known = turns_of(facts)
-    if turn is not None and not 0 <= turn <= len(known):
-        raise UsageError(f"session {session!r} has {len(known)} turns, and no turn {turn}")
-    cut = [_cut_before(known[turn], facts)] if turn is not None and turn < len(known) else []
+    known = exchanges_of(facts)
+    if exchange is not None and not 0 <= exchange <= len(known):
+        raise UsageError(f"session {session!r} has {len(known)} exchanges, and no exchange {exchange}")
+    cut = [_cut_before(known[exchange], facts)] if exchange is not None and exchange < len(known) else []
     # In one commit: a copy that still had the permissions of its original must not be there for a moment.
-    await adopt(store, target, [*facts, *cut])
+    await import_session(store, target, [*facts, *cut])
 
 
-async def adopt(store: Store, session: str, facts: Sequence[Fact]) -> None:
-    """Makes a new session of facts that came from elsewhere. Nothing in them is taken for a permission.
+async def import_session(store: Store, session: str, facts: Sequence[Fact]) -> None:
+    """Make a new session of facts that came from elsewhere. Nothing in them is taken for a permission.
 
     Raises:
         UsageError: the session exists, or the facts make no conversation.
@@ -245,7 +260,7 @@ async def adopt(store: Store, session: str, facts: Sequence[Fact]) -> None:
     """
     facts = [*facts, words.Adopted()]
     try:
-        standing(session, facts)
+        session_state(session, facts)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, CallgateError) as error:
         raise UsageError(f"these facts make no conversation: {error!r}") from error
     async with _held(store, session) as lease:

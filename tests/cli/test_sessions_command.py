@@ -264,7 +264,7 @@ def test_a_fork_and_a_rewind(shell: Shell, state: Path) -> None:
     )  # fmt: skip
     assert {row["id"]: row["turns"] for row in listed(shell)} == {"talk": 1, made.strip(): 1}
     code, _, err = shell("sessions", "rewind", "talk", "--turns", "2")
-    assert (code, "has 1 turns" in err) == (42, True)
+    assert (code, "has 1 exchanges" in err) == (42, True)
 
 
 def test_a_session_is_deleted_after_a_yes(shell: Shell, state: Path, monkeypatch: pytest.MonkeyPatch) -> None:

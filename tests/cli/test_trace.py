@@ -74,13 +74,13 @@ def test_what_cannot_be_read_or_written_is_one_sentence(
 
 
 def test_a_session_without_times_is_shown_with_a_word_about_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    from callgate.sessions import adopt, facts_of
+    from callgate.sessions import facts_of, import_session
 
     old = json.loads((Path(__file__).parent.parent / "store" / "fixtures" / "sessions-v1.json").read_text("utf-8"))
 
     async def story() -> None:
         store = open_store(str(tmp_path / "old.db"))
-        await adopt(store, "old", facts_of(old))
+        await import_session(store, "old", facts_of(old))
         await store.aclose()
 
     asyncio.run(story())

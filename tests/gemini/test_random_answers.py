@@ -211,7 +211,7 @@ class Case:
             reply = await gate.run("And now?", session=session)
             assert (reply.text, reply.finish_reason) == ("Still here.", "STOP")
             assert validate(reply.contents) == []
-        found = await sessions.recall(self.other.store, session)
+        found = await sessions.load(self.other.store, session)
         assert (found.state, found.reply.text) == ("idle", "Still here.")
         journal = await self.other.store.load(session)
         assert not RunMachine(journal).quarantined

@@ -131,7 +131,7 @@ def test_a_call_edited_to_something_that_is_not_json_is_refused(value: Any, stor
             reply = await gate.run("Go.", session="s")
             assert [record.state for record in reply.calls] == ["denied"]
             await goes_on(gate)
-            assert (await sessions.recall(gate.store, "s")).state == "idle"
+            assert (await sessions.load(gate.store, "s")).state == "idle"
 
     run(story())
 
@@ -165,7 +165,7 @@ def test_answers_with_a_prompt_are_refused_before_anything_is_journalled(store: 
                 with pytest.raises(UsageError):
                     await gate.run(session="s", answers=unusable)  # pyright: ignore
             assert await gate.store.load("s") == before
-            assert (await sessions.recall(gate.store, "s")).state == "waiting"
+            assert (await sessions.load(gate.store, "s")).state == "waiting"
             reply = await gate.run(session="s", answers={waiting.id: "yes"})
             assert [record.state for record in reply.calls] == ["finished"]
 

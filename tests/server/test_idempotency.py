@@ -29,7 +29,7 @@ from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
 from callgate.run.opening import new_request
 from callgate.server.idempotency import Held, Keys
 from callgate.server.runs import Run
-from callgate.sessions import turns_of
+from callgate.sessions import exchanges_of
 from callgate.store import Claim, MemoryStore, Store, open_store
 from callgate.testing import call
 
@@ -241,7 +241,7 @@ def test_whoever_has_the_session_first_runs_it_and_the_other_tells_the_same(serv
         slow_store.go.set()
         assert [late.result(20).json[field] for field in SAME] == [told.json[field] for field in SAME]
     assert till.paid == [5]
-    assert len(turns_of(do(store.load("s")))) == 1
+    assert len(exchanges_of(do(store.load("s")))) == 1
 
 
 # A run whose process died ------------------------------------------------------------------------------------------------
@@ -324,7 +324,7 @@ def test_a_repeated_request_goes_on_wherever_its_process_died(serve, idempotent:
         assert said == "It is done."
         assert is_error == (was_running and not idempotent), "nobody knows what became of it"
         assert till.paid == ([5] if cut <= started or (was_running and idempotent) else []), cut
-        assert len(turns_of(do(store.load(session)))) == 1
+        assert len(exchanges_of(do(store.load(session)))) == 1
         again = site.chat({"prompt": "Pay five."}, Idempotency_Key=f"k{cut}")
         assert (again.json["response"], again.json["session"]) == (said, session)
 
@@ -339,7 +339,7 @@ def test_two_that_repeat_a_request_of_a_dead_process_go_on_once(serve) -> None:
         told = [clients.submit(partial(site.chat, BODY, Idempotency_Key="k")) for site in sites * 2]
         assert {answer.result(20).json["response"] for answer in told} == {"It is done."}
     assert till.paid == [5]
-    assert len(turns_of(do(store.load("s")))) == 1
+    assert len(exchanges_of(do(store.load("s")))) == 1
 
 
 def test_a_run_that_failed_before_anything_happened_begins_again(serve) -> None:
@@ -348,7 +348,7 @@ def test_a_run_that_failed_before_anything_happened_begins_again(serve) -> None:
     died(store, BODY, "k", [*journal_of(till)[:2], ModelFailed(message="down")])
     assert site.chat(BODY, Idempotency_Key="k").json["response"] == "It is done."
     assert till.paid == [5]
-    assert len(turns_of(do(store.load("s")))) == 1
+    assert len(exchanges_of(do(store.load("s")))) == 1
 
 
 def test_a_run_that_failed_in_the_middle_is_told_as_failed(serve) -> None:
@@ -374,7 +374,7 @@ def test_what_a_dead_process_did_is_not_done_again_when_going_on_fails_at_once(s
     assert serve(broken).chat(BODY, Idempotency_Key="k").error == (502, "model_unavailable")
     assert serve(till.gate(store)).chat(BODY, Idempotency_Key="k").error == (502, "model_error")
     assert till.paid == []
-    assert len(turns_of(do(store.load("s")))) == 1
+    assert len(exchanges_of(do(store.load("s")))) == 1
 
 
 def test_an_interrupted_run_that_the_session_has_left_behind_is_not_taken_up(serve) -> None:
@@ -517,7 +517,7 @@ def test_a_request_whose_run_the_store_broke_off_goes_on_when_it_is_repeated(ser
         assert site.chat(body, Idempotency_Key=fails).error == (503, "store_unavailable")
         assert site.chat(body, Idempotency_Key=fails).json["response"] == "It is done."
         assert till.paid == [5]
-        assert len(turns_of(do(store.load(fails)))) == 1
+        assert len(exchanges_of(do(store.load(fails)))) == 1
 
 
 def test_a_claim_that_cannot_be_given_free_stays_and_its_request_can_be_repeated(serve, monkeypatch, caplog) -> None:

@@ -29,7 +29,7 @@ NURSERY = """
     from callgate import Gate, Limits, ScriptedModel, tool
     from callgate.history.repair import validate
     from callgate.errors import UsageError
-    from callgate.sessions import recall
+    from callgate.sessions import load
     from callgate.store import open_store
     from callgate.testing import text
     from callgate.testing.scripted import call_with
@@ -93,7 +93,7 @@ NURSERY = """
             try:
                 reply = await gate.run(None if session in known else "Go.", session=session)
             except UsageError:  # It had come to its end, and died before it could tell.
-                reply = (await recall(store, session)).reply
+                reply = (await load(store, session)).reply
         await store.aclose()
         return reply
 

@@ -11,7 +11,7 @@ import pytest
 from callgate import Gate, Limits, ScriptedModel
 from callgate.errors import SessionBusyError, SessionLostError, UsageError
 from callgate.machine.facts import CallStarted, Fact, RunStarted
-from callgate.sessions import recall
+from callgate.sessions import load
 from callgate.store import Lease, SessionInfo, Store
 from callgate.testing import call
 
@@ -234,7 +234,7 @@ def test_an_impossible_id_is_refused_everywhere_and_the_store_goes_on(open_it: O
             lambda: store.copy(session, "y"),
             lambda: store.copy("x", session),
             lambda: store.delete(session),
-            lambda: recall(store, session),
+            lambda: load(store, session),
             lambda: Gate(ScriptedModel(["Hi."]), store=store).run("Hi.", session=session or "\0"),
         ):
             with pytest.raises(UsageError, match="cannot be the id of a session"):

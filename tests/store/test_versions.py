@@ -20,9 +20,9 @@ from callgate.cli import main
 from callgate.history.repair import validate
 from callgate.machine import codec, facts
 from callgate.machine.machine import RunMachine
-from callgate.sessions import adopt, facts_of, standing
+from callgate.sessions import facts_of, import_session, session_state
 from callgate.store import Claim, open_store
-from callgate.store.claims import keeps_claims
+from callgate.store.idempotency import has_idempotency_keys
 
 FILES = sorted((Path(__file__).parent / "fixtures").glob("sessions-v*.json"))
 WORDS = {
@@ -40,11 +40,11 @@ def test_an_old_session_comes_to_what_it_came_to_then(file: Path, tmp_path: Path
     assert loop.conversation.contents == old["contents"]
     assert validate(loop.conversation.contents) == []
     assert (loop.phase, loop.usage.total_tokens, loop.cost) == (expected["phase"], expected["tokens"], expected["cost"])
-    assert standing("old", found).turns == expected["turns"]
+    assert session_state("old", found).exchanges == expected["turns"]
 
     async def story() -> list[facts.Fact]:
         store = open_store(str(tmp_path / "sessions.db"))
-        await adopt(store, "old", found)
+        await import_session(store, "old", found)
         loaded = await store.load("old")
         await store.aclose()
         return loaded
@@ -79,10 +79,10 @@ def test_a_database_that_was_made_before_there_were_claims_gets_a_table_for_them
     async def story(*, keeps: bool) -> None:
         store = open_store(str(path))
         if not keeps:
-            await adopt(store, "old", facts_of(json.loads(FILES[0].read_text("utf-8"))))
+            await import_session(store, "old", facts_of(json.loads(FILES[0].read_text("utf-8"))))
         else:
             assert [info.id for info in await store.sessions()] == ["old"]
-            assert keeps_claims(store)
+            assert has_idempotency_keys(store)
             assert await store.claim(claim) == claim
         await store.aclose()
 

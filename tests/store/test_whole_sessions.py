@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from callgate import Gate, ScriptedModel, UsageError
-from callgate.sessions import adopt, find, fork, recall, rewind
+from callgate.sessions import find, fork, import_session, load, rewind
 from callgate.store import Store
 from callgate.testing import call, text
 
@@ -25,13 +25,13 @@ def test_a_session_is_copied_taken_back_and_adopted_on_every_store(open_it: Call
         gate = Gate(ScriptedModel(script), [note], store=store)
         for prompt in ("first", "second"):
             await gate.run(prompt, session="talk")
-        await fork(store, "talk", "copy", turn=1)
-        await rewind(store, "talk", turns=2)
-        await adopt(store, "import", await store.load("copy"))
+        await fork(store, "talk", "copy", exchange=1)
+        await rewind(store, "talk", exchanges=2)
+        await import_session(store, "import", await store.load("copy"))
         assert {info.id: info.title for info in await store.sessions()} == dict.fromkeys(("talk", "copy", "import"), "first")
-        assert [(await recall(store, id)).turns for id in ("talk", "copy", "import")] == [0, 1, 1]
+        assert [(await load(store, id)).exchanges for id in ("talk", "copy", "import")] == [0, 1, 1]
         assert (await find(store, "imp")).id == (await find(store, "latest")).id == "import"
-        for mistake in (fork(store, "gone", "x"), fork(store, "talk", "copy"), adopt(store, "talk", [])):
+        for mistake in (fork(store, "gone", "x"), fork(store, "talk", "copy"), import_session(store, "talk", [])):
             with pytest.raises(UsageError):
                 await mistake
         assert len(await store.sessions()) == 3

@@ -17,7 +17,7 @@ from callgate.workers import pool
 from callgate.workers.address import Address, address_of, resolve
 from callgate.workers.isolated import shared_pool
 from callgate.workers.job import Job
-from callgate.workers.talk import Talk, WorkerDiedError
+from callgate.workers.protocol import WorkerCall, WorkerDiedError
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -157,9 +157,9 @@ def test_a_worker_that_died_before_it_read_of_a_call_cannot_have_run_it():
     async def story():
         definition = ToolDefinition(name="send", input_schema={"type": "object"})
         job = Job(definition, {}, None, 1.0, asyncio.get_running_loop())
-        unread = Talk(job, None, grace_s=0.1).crashed(WorkerDiedError("exit status 1.", unread=True))
+        unread = WorkerCall(job, None, grace_s=0.1).crashed(WorkerDiedError("exit status 1.", unread=True))
         job.has_begun = True
-        return unread, Talk(job, None, grace_s=0.1).crashed(WorkerDiedError("exit status 1."))
+        return unread, WorkerCall(job, None, grace_s=0.1).crashed(WorkerDiedError("exit status 1."))
 
     unread, read = asyncio.run(story())
     assert unread.error == (

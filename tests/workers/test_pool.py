@@ -303,12 +303,12 @@ def test_a_wait_that_is_over_in_the_moment_in_which_it_is_cancelled_ends(use_poo
     async def story(pool):
         (definition,) = [d for d in await pool.list_tools() if d.name == "add"]
         busy = asyncio.create_task(pool.execute(None, "wait_and_say", {"text": "x", "seconds": 60}))
-        await until(lambda: not any(slot.is_idle for slot in pool._dispatch._slots))
+        await until(lambda: not any(slot.is_idle for slot in pool._scheduler._slots))
         waits = asyncio.create_task(pool.run(definition, {"a": 1}, timeout_s=60))
-        await until(lambda: list(pool._dispatch._line))
-        (job,) = pool._dispatch._line
+        await until(lambda: list(pool._scheduler._queue))
+        (job,) = pool._scheduler._queue
         waits.cancel()
-        pool._dispatch.stop(job, "timed_out", "No worker was free.", only_waiting=True)
+        pool._scheduler.stop(job, "timed_out", "No worker was free.", only_waiting=True)
         ended, _ = await asyncio.wait({waits}, timeout=20)
         busy.cancel()
         return bool(ended) and waits.cancelled()

@@ -28,7 +28,7 @@ from callgate.content.read import call_of, is_call, is_response, is_thought, par
 from callgate.errors import JsonError, StoreError, UsageError
 from callgate.history.repair import is_user_turn, repaired
 from callgate.machine.facts import Fact, HistoryGiven, Unreadable
-from callgate.sessions import Standing, adopt, document, facts_of, find, fork, recall, rewind, standing
+from callgate.sessions import SessionState, document, facts_of, find, fork, import_session, load, rewind, session_state
 from callgate.store import SessionInfo, Store
 from callgate.store.owner import shown
 from callgate.types import Content, JsonObject, Loss
@@ -70,7 +70,7 @@ def _with_store(place: str | None, work: Callable[[Store], Coroutine[Any, Any, T
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
 @store_option
 def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
-    """Lists sessions: id, when it was last written to, turns, state and the first words of the user."""
+    """List sessions: id, when it was last written to, turns, state and the first words of the user."""
 
     rows, more = _with_store(store, lambda store: _rows(store, None if everything else LISTED))
     if output == "json":
@@ -102,8 +102,8 @@ def _listed(rows: Sequence[JsonObject]) -> Iterator[str]:
 async def _row(store: Store, info: SessionInfo) -> JsonObject:
     turns, state = 0, "cannot be read"
     try:
-        found = await recall(store, info.id)
-        turns, state = found.turns, _state_of(info, found)
+        found = await load(store, info.id)
+        turns, state = found.exchanges, _state_of(info, found)
     except StoreError:
         pass  # The others can be listed all the same, and `show` says what is wrong with this one.
     return {
@@ -116,7 +116,7 @@ async def _row(store: Store, info: SessionInfo) -> JsonObject:
     }
 
 
-def _state_of(info: SessionInfo, found: Standing) -> str:
+def _state_of(info: SessionInfo, found: SessionState) -> str:
     return f"in use by {shown(info.owner)}" if info.owner else _STATES[found.state]
 
 
@@ -135,15 +135,15 @@ def _table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 @click.argument("id")
 @store_option
 def show_session(id: str, store: str | None) -> None:
-    """Shows the conversation of the session ID."""
+    """Show the conversation of the session ID."""
 
-    async def work(store: Store) -> tuple[SessionInfo, Standing]:
+    async def work(store: Store) -> tuple[SessionInfo, SessionState]:
         info = await find(store, id)
-        return info, await recall(store, info.id)
+        return info, await load(store, info.id)
 
     info, found = _with_store(store, work)
     state = _state_of(info, found)
-    click.echo(escape(f"session {info.id}: {found.turns} turns, {state}, last written {_when(info.updated_s)}"))
+    click.echo(escape(f"session {info.id}: {found.exchanges} turns, {state}, last written {_when(info.updated_s)}"))
     for content in found.reply.contents:
         for line in _content_lines(content):
             click.echo(line)
@@ -183,7 +183,7 @@ def _json(value: Any) -> str:
 @click.option("--salvage", metavar="FILE", help="Whatever can still be read of a damaged SQLite file, instead of ID.")
 @store_option
 def export_session(id: str | None, *, target: str | None, salvage: str | None, store: str | None) -> None:
-    """Prints the session ID as JSON; what could not be carried over to another format is told on stderr."""
+    """Print the session ID as JSON; what could not be carried over to another format is told on stderr."""
     if (id is None) == (salvage is None):
         raise click.UsageError("name a session to export, or a damaged file with --salvage")
     if salvage is not None:
@@ -202,7 +202,7 @@ def export_session(id: str | None, *, target: str | None, salvage: str | None, s
         about = {key: value for key, value in asdict(info).items() if key in ("id", "title", "created_s", "updated_s")}
         echo_json(document(about, facts))
         return
-    value, losses = _converted(standing(info.id, facts).reply.contents, source="gemini", target=target)
+    value, losses = _converted(session_state(info.id, facts).reply.contents, source="gemini", target=target)
     echo_json(value)
     _tell_losses(losses)
 
@@ -246,8 +246,8 @@ def _tell_losses(losses: list[Loss]) -> None:
 @click.argument("file")
 @click.option("--from", "source", type=click.Choice(HISTORY_FORMATS), help="Of which format FILE is; detected if left out.")
 @store_option
-def import_session(file: str, *, source: str | None, store: str | None) -> None:
-    """Makes new sessions of FILE (- for stdin): what `export` wrote, or a history of another system.
+def import_sessions(file: str, *, source: str | None, store: str | None) -> None:
+    """Make new sessions of FILE (- for stdin): what `export` wrote, or a history of another system.
 
     Nothing that was allowed there is allowed here: calls that wait are decided about again. Prints the new ids.
     """
@@ -262,7 +262,7 @@ def import_session(file: str, *, source: str | None, store: str | None) -> None:
         made: list[str] = []
         for name, facts in found:
             session = name if name and name not in taken else f"import-{uuid.uuid4().hex[:12]}"
-            await adopt(store, session, facts)
+            await import_session(store, session, facts)
             taken.add(session)
             made.append(session)
         return made
@@ -309,7 +309,7 @@ def _named(document: Any) -> tuple[str | None, list[Fact]]:
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @store_option
 def delete_sessions(ids: tuple[str, ...], *, yes: bool, store: str | None) -> None:
-    """Deletes the sessions; what is gone is gone."""
+    """Delete the sessions; what is gone is gone."""
     if not yes and not is_terminal(sys.stdin):
         raise click.UsageError("nobody can be asked here: use --yes")
 
@@ -334,11 +334,11 @@ def delete_sessions(ids: tuple[str, ...], *, yes: bool, store: str | None) -> No
 @click.option("--turn", type=click.IntRange(min=0), help="Only its first so many turns.")
 @store_option
 def fork_session(id: str, *, turn: int | None, store: str | None) -> None:
-    """Copies the session ID and prints the id of the copy. Files are left as they are."""
+    """Copy the session ID and prints the id of the copy. Files are left as they are."""
     target = f"fork-{uuid.uuid4().hex[:12]}"
 
     async def work(store: Store) -> None:
-        await fork(store, (await find(store, id)).id, target, turn=turn)
+        await fork(store, (await find(store, id)).id, target, exchange=turn)
 
     _with_store(store, work)
     click.echo(target)
@@ -350,15 +350,15 @@ def fork_session(id: str, *, turn: int | None, store: str | None) -> None:
 @click.option("--keep-files", is_flag=True, help="Leave files as they are.")
 @store_option
 def rewind_session(id: str, *, turns: int, keep_files: bool, store: str | None) -> None:
-    """Puts the session ID back to before its last turns, together with the files that the file tools wrote in them.
+    """Put the session ID back to before its last turns, together with the files that the file tools wrote in them.
 
     The journal keeps what happened, and `callgate undo` can take the changes of files back.
     """
 
     async def work(store: Store) -> tuple[str, list[str], list[str]]:
         info = await find(store, id)
-        taken = await rewind(store, info.id, turns=turns, undo=None if keep_files else file_undo())
-        return info.id, [turn.said for turn in taken.turns], taken.notes
+        taken = await rewind(store, info.id, exchanges=turns, undo=None if keep_files else file_undo())
+        return info.id, [exchange.said for exchange in taken.exchanges], taken.notes
 
     session, said, notes = _with_store(store, work)
     for note in notes:

@@ -337,7 +337,7 @@ def _from_store(desk: CallDispatcher, id: str) -> str:
 
 
 def _from_file(desk: CallDispatcher, path: str) -> str:
-    from callgate.sessions import adopt, facts_of
+    from callgate.sessions import facts_of, import_session
 
     try:
         with open(path, "rb") as file:
@@ -347,7 +347,7 @@ def _from_file(desk: CallDispatcher, path: str) -> str:
     if not isinstance(value, dict):
         raise UsageError(f"{path!r} holds no session: /save writes one")
     session = f"import-{uuid.uuid4().hex[:12]}"
-    desk.talk.run(adopt(desk.kept.store, session, facts_of(cast("dict[str, Any]", value))))
+    desk.talk.run(import_session(desk.kept.store, session, facts_of(cast("dict[str, Any]", value))))
     return session
 
 
@@ -357,10 +357,10 @@ def _undo(desk: CallDispatcher, rest: str) -> None:
 
     if rest and not rest.isdecimal():
         raise UsageError(f"/undo takes how many turns to take back, not {visible(rest)!r}")
-    taken = desk.talk.run(rewind(desk.kept.store, desk.talk.session, turns=int(rest or 1), undo=file_undo()))
+    taken = desk.talk.run(rewind(desk.kept.store, desk.talk.session, exchanges=int(rest or 1), undo=file_undo()))
     for note in taken.notes:
         desk.say(note)
-    for turn in taken.turns:
+    for turn in taken.exchanges:
         desk.say(f"taken back: {one_line(turn.said, 400)}")
 
 

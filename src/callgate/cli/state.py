@@ -20,7 +20,7 @@ from callgate import config
 from callgate.cli.json_input import InputError
 from callgate.cli.troubles import with_advice
 from callgate.errors import CallgateError, UsageError
-from callgate.sessions import LATEST, State, find, recall
+from callgate.sessions import LATEST, State, find, load
 from callgate.store import Store, open_store
 
 __all__ = ["Kept", "kept_session", "new_id", "opened", "session_ids", "state_dir", "store_place"]
@@ -122,4 +122,4 @@ async def _found(store: Store, resume: str | None) -> Kept:
         info = await find(store, resume)
     except UsageError as error:
         raise InputError(f"{error}; `callgate sessions list` shows them") from error
-    return Kept(store=store, id=info.id, state=(await recall(store, info.id)).state)
+    return Kept(store=store, id=info.id, state=(await load(store, info.id)).state)

@@ -35,7 +35,7 @@ LISTED = 20
 @click.option("--all", "everywhere", is_flag=True, help="List the changes of all folders, and more than the newest.")
 @click.option("--force", is_flag=True, help="Put it back even if the file was changed again since.")
 def undo(change: str | None, *, listing: bool, show: str | None, root: str | None, everywhere: bool, force: bool) -> None:
-    """Shows what undoing the change ID does, and does it. `last` stands for the newest change.
+    """Show what undoing the change ID does, and does it. `last` stands for the newest change.
 
     Exit codes: 0, 2 wrong usage, 42 it cannot be undone.
     """
@@ -57,7 +57,7 @@ def undo(change: str | None, *, listing: bool, show: str | None, root: str | Non
 
 
 def _is_below(change: Change, folder: str) -> bool:
-    """Whether a change was made in a root at or around the folder, or below it."""
+    """Return whether a change was made in a root at or around the folder, or below it."""
     return os.path.commonpath([change.root, folder]) in (change.root, folder)
 
 

@@ -1,6 +1,6 @@
 """Idempotency keys: a retried request starts at most one run.
 
-The key of a request goes into the journal with the run that it starts. Whoever holds the lease of a session has its whole
+The key of a request goes into the journal with the run that it starts. The holder of a session's lease has the whole
 journal, so that a second run of the same request is refused here, however many processes try to start it. How requests get
 their keys, and who waits for which run, is decided elsewhere.
 """

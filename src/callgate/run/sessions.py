@@ -70,7 +70,7 @@ class Session:
     position: int
     """Facts in the journal."""
     lock: CrossLoopLock = field(default_factory=CrossLoopLock)
-    """Held by whoever works on the session."""
+    """Held while something works on the session."""
     users: int = 0
     """Holders of the lock, and those that wait for it."""
     is_new: bool = True

@@ -27,9 +27,9 @@ from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
 from callgate.server.errors import HttpError
 from callgate.server.replay import Found, find, open_since, outcome, retold
 from callgate.server.runs import Run
-from callgate.store import Claim, Claims, Store
+from callgate.store import Claim, IdempotencyKeys, Store
 from callgate.store.anonymous import new_session_id
-from callgate.store.claims import MemoryClaims, keeps_claims
+from callgate.store.idempotency import MemoryIdempotencyKeys, has_idempotency_keys
 from callgate.store.owner import new_owner
 from callgate.types import JsonObject, Reply
 
@@ -114,7 +114,7 @@ class Keys:
 
     def __init__(self, store: Store, *, wait_s: float = 45.0) -> None:
         self._store = store
-        self._claims: Claims = store if keeps_claims(store) else MemoryClaims()
+        self._claims: IdempotencyKeys = store if has_idempotency_keys(store) else MemoryIdempotencyKeys()
         self._wait_s = wait_s
         self._owner = new_owner()
         self._known: OrderedDict[str, _Known] = OrderedDict()

@@ -32,7 +32,7 @@ from callgate.server.idempotency import Errand, Held, Keys
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
 from callgate.server.runs import CURRENT, Run, Waiting
-from callgate.sessions import Standing, State, Undo, standing
+from callgate.sessions import SessionState, State, Undo, session_state
 from callgate.store import SessionInfo
 from callgate.store.anonymous import new_session_id
 from callgate.store.protocol import check_id
@@ -311,14 +311,14 @@ class Service:
 
     # Sessions -------------------------------------------------------------------------------------------------------------
 
-    async def standing(self, session: str) -> Standing:
+    async def standing(self, session: str) -> SessionState:
         """How a session stands.
 
         Raises:
             HttpError: there is none.
         """
         facts = await self.facts(session)
-        return standing(session, facts)
+        return session_state(session, facts)
 
     async def facts(self, session: str) -> list[Fact]:
         """The journal of a session.
@@ -335,8 +335,8 @@ class Service:
         """What a list shows of a session; worked out once for each state of it."""
         held = self._summaries.get(info.id)
         if held is None or held.facts != info.facts:
-            found = standing(info.id, await self.store.load(info.id))
-            held = Summary(info.facts, found.state, found.turns, tuple(found.reply.approvals))
+            found = session_state(info.id, await self.store.load(info.id))
+            held = Summary(info.facts, found.state, found.exchanges, tuple(found.reply.approvals))
             self._summaries[info.id] = held
             while len(self._summaries) > SUMMARIES_MAX:
                 self._summaries.popitem(last=False)

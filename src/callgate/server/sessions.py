@@ -132,7 +132,7 @@ async def shown(service: Service, request: Request) -> Response:
     session = request.path_params["id"]
     facts = await service.facts(session)
     loop, calls = _replayed(facts)
-    standing = whole.standing(session, facts)
+    standing = whole.session_state(session, facts)
     run = _live_run(service, session)
     info = next((info for info in await service.store.sessions() if info.id == session), None)
     return json_response({
@@ -142,8 +142,8 @@ async def shown(service: Service, request: Request) -> Response:
         "updated": info.updated_s if info else None,
         "state": "running" if run or (info and info.owner) else standing.state,
         "contents": standing.reply.contents,
-        "turns": standing.turns,
-        "said": [turn.said for turn in whole.turns_of(facts)],
+        "turns": standing.exchanges,
+        "said": [turn.said for turn in whole.exchanges_of(facts)],
         "calls": [record_json(record) for record in calls],
         "usage": plain(loop.usage),
         "cost": loop.cost,
@@ -224,7 +224,7 @@ async def forked(service: Service, request: Request) -> Response:
     body = await read_json(request, FORK, required=False)
     await service.facts(session)
     target = f"chat-{uuid.uuid4().hex[:12]}"
-    await whole.fork(service.store, session, target, turn=body.get("turn"))
+    await whole.fork(service.store, session, target, exchange=body.get("turn"))
     return json_response({"session": target}, 201)
 
 
@@ -233,8 +233,8 @@ async def undone(service: Service, request: Request) -> Response:
     session = request.path_params["id"]
     body = await read_json(request, UNDO, required=False)
     await service.facts(session)
-    taken = await whole.rewind(service.store, session, turns=body.get("turns", 1), undo=service.undo)
-    return json_response({"taken_back": [turn.said for turn in taken.turns], "files": taken.notes})
+    taken = await whole.rewind(service.store, session, exchanges=body.get("turns", 1), undo=service.undo)
+    return json_response({"taken_back": [turn.said for turn in taken.exchanges], "files": taken.notes})
 
 
 _ID = "/api/v1/sessions/{id}"

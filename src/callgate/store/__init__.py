@@ -1,7 +1,7 @@
 """Where the journal of a conversation is kept, so that it survives.
 
 Facts go in by session, in order, and come out again. A store never changes or drops a fact, and it knows nothing of what the
-facts mean. Whoever works on a session holds its lease: one at a time, numbered, so that an owner who was thought dead cannot
+facts mean. A run holds the lease of its session: one at a time, numbered, so that an owner who was thought dead cannot
 write any more once another has taken over.
 """
 
@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 
 from callgate.errors import UsageError
-from callgate.store.claims import Claim, Claims
+from callgate.store.idempotency import Claim, IdempotencyKeys
 from callgate.store.memory import MemoryStore
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, Store
 
-__all__ = ["LEASE_S", "Claim", "Claims", "Lease", "MemoryStore", "SessionInfo", "Store", "open_store"]
+__all__ = ["LEASE_S", "Claim", "IdempotencyKeys", "Lease", "MemoryStore", "SessionInfo", "Store", "open_store"]
 
 _POSTGRES = ("postgres://", "postgresql://")
 _SQLITE = "sqlite:///"

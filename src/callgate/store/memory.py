@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from callgate.errors import SessionBusyError, SessionLostError, UsageError
 from callgate.machine.facts import Fact
 from callgate.store.anonymous import is_anonymous, is_new
-from callgate.store.claims import Claim, MemoryClaims
+from callgate.store.idempotency import Claim, MemoryIdempotencyKeys
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, title_of
 
 __all__ = ["MemoryStore"]
@@ -37,10 +37,10 @@ class MemoryStore:
         self._anonymous: OrderedDict[str, _Kept] = OrderedDict()
         """Those without a name, the one first that was written to longest ago."""
         self._sessions_max = sessions_max
-        self._claims = MemoryClaims()
+        self._keys = MemoryIdempotencyKeys()
 
     async def acquire(self, session: str, *, owner: str, lease_s: float = LEASE_S) -> Lease:
-        """Makes `owner` the one who may write.
+        """Make `owner` the one who may write.
 
         Raises:
             UsageError: the id cannot be that of a session.
@@ -57,7 +57,7 @@ class MemoryStore:
         return Lease(session=session, fence=kept.fence, position=len(kept.facts))
 
     async def renew(self, lease: Lease, *, lease_s: float = LEASE_S) -> None:
-        """Sees whether the lease still holds.
+        """See whether the lease still holds.
 
         Raises:
             SessionLostError: somebody else has it now.
@@ -65,7 +65,7 @@ class MemoryStore:
         self._held(lease)
 
     async def release(self, lease: Lease) -> None:
-        """Gives the session free; one that was never written to is forgotten."""
+        """Give the session free; one that was never written to is forgotten."""
         kept = self._sessions.get(lease.session)
         if kept is not None and kept.fence == lease.fence:
             kept.owner = None
@@ -83,7 +83,7 @@ class MemoryStore:
         return kept.facts[start:] if kept else []
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
-        """Adds facts behind the `position` facts that the writer knows of.
+        """Add facts behind the `position` facts that the writer knows of.
 
         Raises:
             SessionLostError: somebody else has taken the session over.
@@ -115,7 +115,7 @@ class MemoryStore:
         return sorted(listed, key=lambda info: info.updated_s, reverse=True)
 
     async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
-        """Makes `target` a new session with the same facts, or the first so many of them.
+        """Make `target` a new session with the same facts, or the first so many of them.
 
         Raises:
             UsageError: there is no such session, the target exists, or one of them cannot be an id.
@@ -130,7 +130,7 @@ class MemoryStore:
         self._begin(target).facts += kept.facts[:facts]
 
     async def delete(self, session: str) -> bool:
-        """Forgets the session; whether there was one.
+        """Forget the session; whether there was one.
 
         Raises:
             UsageError: the id cannot be that of a session.
@@ -144,12 +144,12 @@ class MemoryStore:
         return kept is not None
 
     async def claim(self, claim: Claim) -> Claim:
-        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now."""
-        return await self._claims.claim(claim)
+        """Claim the key if it is free; return the claim that holds it, with its owner until now."""
+        return await self._keys.claim(claim)
 
     async def unclaim(self, claim: Claim) -> None:
-        """Gives the key free, unless somebody else has asked for it since."""
-        await self._claims.unclaim(claim)
+        """Give the key free, unless somebody else has asked for it since."""
+        await self._keys.unclaim(claim)
 
     async def aclose(self) -> None:
         """Nothing is open."""
@@ -183,7 +183,7 @@ class MemoryStore:
         return kept
 
     def _forget_oldest(self) -> bool:
-        """Whether there is one that nobody is at work on."""
+        """Return whether there is one that nobody is at work on."""
         try:
             free = next((session for session, kept in self._anonymous.items() if kept.owner is None), None)
         except RuntimeError:  # Another thread has begun a session meanwhile; the next one looks again.
@@ -195,5 +195,5 @@ class MemoryStore:
     def _forget(self, session: str) -> None:
         kept = self._sessions.pop(session, None)
         if kept is not None and kept.facts:
-            self._claims.session_deleted(session)
+            self._keys.session_deleted(session)
         self._anonymous.pop(session, None)

@@ -45,7 +45,7 @@ def _this_process(pid: int) -> str:
 
 
 def is_gone(owner: str) -> bool:
-    """Whether the process with that name has surely ended."""
+    """Return whether the process with that name has surely ended."""
     process = _read(owner)
     if process is None or not process.world or process.world != _world() or process.host != socket.gethostname():
         return False
@@ -76,7 +76,7 @@ def _world() -> str:
 def _started(pid: int) -> str | None:
     """When the process began, in ticks since boot; None when there is none."""
     with contextlib.suppress(OSError, IndexError):
-        # The name of the program stands in parentheses and may hold anything; the 22nd field counts from behind it.
+        # The name of the program stands in parentheses and may hold anything; the fields are counted after it.
         fields = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace").rpartition(")")[2].split()
         # A process that has ended but was not collected by its parent does nothing any more.
         return None if fields[0] in ("Z", "X") else fields[19]

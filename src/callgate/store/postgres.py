@@ -58,7 +58,7 @@ class Postgres:
             connection.execute("SET LOCAL synchronous_commit = off")
 
     def create(self, transaction: Transaction) -> None:
-        """Makes the tables where they are missing."""
+        """Make the tables where they are missing."""
         transaction.rows("SELECT pg_advisory_xact_lock(?)", _CREATE_LOCK)
         for statement in SCHEMA:
             transaction.run(statement.format(real="DOUBLE PRECISION", blob="BYTEA"))

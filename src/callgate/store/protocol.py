@@ -55,7 +55,7 @@ class Store(Protocol):
     """
 
     async def acquire(self, session: str, *, owner: str, lease_s: float = LEASE_S) -> Lease:
-        """Makes `owner` the one who may write; a session that does not exist yet begins.
+        """Make `owner` the one who may write; a session that does not exist yet begins.
 
         Raises:
             SessionBusyError: somebody else holds it.
@@ -63,7 +63,7 @@ class Store(Protocol):
         ...
 
     async def renew(self, lease: Lease, *, lease_s: float = LEASE_S) -> None:
-        """Keeps the lease for another `lease_s` seconds.
+        """Keep the lease for another `lease_s` seconds.
 
         Raises:
             SessionLostError: somebody else has it now.
@@ -71,7 +71,7 @@ class Store(Protocol):
         ...
 
     async def release(self, lease: Lease) -> None:
-        """Gives the session free, if it is still held."""
+        """Give the session free, if it is still held."""
         ...
 
     async def load(self, session: str, *, start: int = 0) -> list[Fact]:
@@ -82,7 +82,7 @@ class Store(Protocol):
         ...
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
-        """Adds facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
+        """Add facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
 
         Raises:
             SessionLostError: somebody else has taken the session over.
@@ -94,7 +94,7 @@ class Store(Protocol):
         ...
 
     async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
-        """Makes `target` a new session with the same facts, or the first so many of them.
+        """Make `target` a new session with the same facts, or the first so many of them.
 
         Raises:
             UsageError: there is no such session, or the target exists.
@@ -102,7 +102,7 @@ class Store(Protocol):
         ...
 
     async def delete(self, session: str) -> bool:
-        """Forgets the session; whether there was one.
+        """Forget the session; whether there was one.
 
         Raises:
             SessionBusyError: somebody is at work on it.
@@ -110,7 +110,7 @@ class Store(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Lets go of files and connections; the store opens them again when it is used again."""
+        """Let go of files and connections; the store opens them again when it is used again."""
         ...
 
 

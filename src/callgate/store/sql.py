@@ -13,8 +13,8 @@ from callgate.errors import SessionBusyError, SessionLostError, StoreError, Usag
 from callgate.machine import codec
 from callgate.machine.facts import Fact, Unreadable
 from callgate.store import owner as owners
-from callgate.store.claims import KEPT_S, Claim
 from callgate.store.database import Database, Dialect, Transaction
+from callgate.store.idempotency import KEPT_S, Claim
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, given_title, title_of
 from callgate.strict_json import without_surrogates
 
@@ -40,7 +40,7 @@ class SqlStore:
     # What a store does ----------------------------------------------------------------------------------------------------
 
     async def acquire(self, session: str, *, owner: str, lease_s: float = LEASE_S) -> Lease:
-        """Makes `owner` the one who may write; a session that does not exist yet begins.
+        """Make `owner` the one who may write; a session that does not exist yet begins.
 
         Raises:
             UsageError: the id cannot be that of a session.
@@ -70,7 +70,7 @@ class SqlStore:
         return await self._database.do(work)
 
     async def renew(self, lease: Lease, *, lease_s: float = LEASE_S) -> None:
-        """Keeps the lease for another `lease_s` seconds.
+        """Keep the lease for another `lease_s` seconds.
 
         Raises:
             SessionLostError: somebody else has it now.
@@ -86,7 +86,7 @@ class SqlStore:
         await self._database.do(work)
 
     async def release(self, lease: Lease) -> None:
-        """Gives the session free, if it is still held; one that was never written to goes.
+        """Give the session free, if it is still held; one that was never written to goes.
 
         Raises:
             StoreError: the database cannot be used.
@@ -117,7 +117,7 @@ class SqlStore:
             raise StoreError(f"session {session!r} in {self._dialect.place} cannot be read: {error}") from error
 
     async def append(self, lease: Lease, facts: Sequence[Fact], *, position: int, durable: bool = False) -> None:
-        """Adds facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
+        """Add facts behind the `position` facts that the writer knows of; with `durable` they survive a loss of power.
 
         Raises:
             SessionLostError: somebody else has taken the session over.
@@ -174,7 +174,7 @@ class SqlStore:
         return await self._database.do(work)
 
     async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
-        """Makes `target` a new session with the same facts, or the first so many of them.
+        """Make `target` a new session with the same facts, or the first so many of them.
 
         Raises:
             UsageError: there is no such session, the target exists, or one of them cannot be an id.
@@ -201,7 +201,7 @@ class SqlStore:
         await self._database.do(work, durable=True)
 
     async def delete(self, session: str) -> bool:
-        """Forgets the session; whether there was one.
+        """Forget the session; whether there was one.
 
         Raises:
             UsageError: the id cannot be that of a session.
@@ -225,7 +225,7 @@ class SqlStore:
         return await self._database.do(work, durable=True)
 
     async def claim(self, claim: Claim) -> Claim:
-        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now.
+        """Claim the key if it is free; return the claim that holds it, with its owner until now.
 
         Raises:
             StoreError: the database cannot be used.
@@ -240,7 +240,7 @@ class SqlStore:
                 tx.run("DELETE FROM callgate_claims WHERE key = ? AND at_s <= ?", claim.key, now - KEPT_S)
             columns, rows = "key, digest, session, run, owner, position", list[tuple[Any, ...]]()
             while not rows:  # It may be given free between two statements.
-                # Whoever comes second waits here until the first has committed, and then finds the claim of that one.
+                # The second one waits here until the first has committed, and then finds the claim of that one.
                 tx.run(
                     "INSERT INTO callgate_claims VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
                     claim.key, claim.digest, claim.session, claim.run, claim.owner, claim.position, now,
@@ -255,7 +255,7 @@ class SqlStore:
         return await self._database.do(work)
 
     async def unclaim(self, claim: Claim) -> None:
-        """Gives the key free, unless somebody else has asked for it since.
+        """Give the key free, unless somebody else has asked for it since.
 
         Raises:
             StoreError: the database cannot be used.
@@ -264,7 +264,7 @@ class SqlStore:
         await self._database.do(lambda tx: tx.run(sql, claim.key, claim.run, claim.owner))
 
     async def aclose(self) -> None:
-        """Ends the thread and closes the connection, when everything that waits is done."""
+        """End the thread and closes the connection, when everything that waits is done."""
         await self._database.aclose()
 
     # Internals ------------------------------------------------------------------------------------------------------------

@@ -66,14 +66,14 @@ class Sqlite:
         return connection
 
     def begin(self, connection: Any, *, durable: bool) -> None:
-        """Begins a transaction that may write."""
+        """Begin a transaction that may write."""
         if durable is not self._durable:
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}").close()
             self._durable = durable
         connection.execute("BEGIN IMMEDIATE").close()
 
     def create(self, transaction: Transaction) -> None:
-        """Makes the tables where they are missing."""
+        """Make the tables where they are missing."""
         for statement in SCHEMA:
             transaction.run(statement.format(real="REAL", blob="BLOB"))
 
@@ -108,7 +108,7 @@ def _text(data: bytes) -> str:
 
 
 def _log_ahead(connection: sqlite3.Connection) -> None:
-    """Switches the file to write-ahead logging, and waits while another process has it.
+    """Switch the file to write-ahead logging, and waits while another process has it.
 
     SQLite itself does not wait here: two that open a new file at the same moment would wait for each other for ever, so it
     tells one of them at once that the file is locked, however long the connection is ready to wait.

@@ -25,13 +25,13 @@ _inside = False
 
 
 def mark_as_worker() -> None:
-    """Says that this process is a worker."""
+    """Say that this process is a worker."""
     global _inside
     _inside = True
 
 
 def is_worker() -> bool:
-    """Whether this process is a worker."""
+    """Return whether this process is a worker."""
     return _inside
 
 

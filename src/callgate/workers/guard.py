@@ -44,7 +44,7 @@ def children_of(*pids: int) -> set[int]:
 
 
 def _stat(name: str) -> bytes:
-    # Without a file object, which takes longer to make than this takes to read; whoever is to be killed waits for it.
+    # Without a file object, which takes longer to make than this takes to read, while the killing waits for it.
     fd = os.open(f"/proc/{name}/stat", os.O_RDONLY)
     try:
         return os.read(fd, 4096)
@@ -66,7 +66,7 @@ def marked(mark: str) -> set[int]:
 
 
 def kill_tree(pid: int, mark: str | None = None) -> None:
-    """Kills a worker, its process group, and descendants that left the group. `pid` must not have been waited for yet.
+    """Kill a worker, its process group, and descendants that left the group. `pid` must not have been waited for yet.
 
     `mark`: the worker may have died before, so that its descendants can only be found by their environment.
     """
@@ -91,7 +91,7 @@ def kill_tree(pid: int, mark: str | None = None) -> None:
 
 
 def kill_marked(mark: str) -> None:
-    """Kills what a worker with this mark has started, wherever it is now."""
+    """Kill what a worker with this mark has started, wherever it is now."""
     for _ in range(ROUNDS_MAX):
         left = marked(mark)
         for one in left:
@@ -106,7 +106,7 @@ def _signal(pid: int, number: int) -> None:
 
 
 def main(fd: int, host: int) -> None:
-    """Reads `+pid mark` and `-pid mark` lines until the host is gone, then kills what is left."""
+    """Read `+pid mark` and `-pid mark` lines until the host is gone, then kills what is left."""
     if os.fork():
         os._exit(0)
     sock = socket.socket(fileno=fd)

@@ -56,5 +56,5 @@ class IsolatedFunction:
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Runs the function in a worker."""
+        """Run the function in a worker."""
         return await in_pool(shared_pool(), self.definition, args, context, address=self._address)

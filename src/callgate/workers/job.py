@@ -1,6 +1,6 @@
 """The words of a pool: its limits, its sessions, and one call on its way through it.
 
-Nothing here waits or starts anything. A job is answered exactly once, whoever comes first.
+Nothing here waits or starts anything. A job is answered exactly once, by the first to come.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class Job:
     on_item: Callable[[Any], None] = unheard_item
     call_tool: CallTool | None = None
     """Calls a tool of the program that the worker asks for."""
-    asked: Any = None
-    """What the worker has asked for so far (`callgate.workers.asked`), if it has."""
+    host_calls: Any = None
+    """Its calls of the program's tools (`callgate.workers.host_calls`), if there are any."""
     number: int = field(default_factory=_NUMBERS.__next__)
     state: Literal["new", "waiting", "running", "over"] = "new"
     attempts: int = 0
@@ -130,7 +130,7 @@ class Job:
     """The last progress report."""
     future: asyncio.Future[ToolResult] = field(init=False)
     is_told: bool = False
-    """Its result was given to whoever waited, or who just stopped waiting."""
+    """Its result was delivered to the waiter, if there still is one."""
     timer: asyncio.TimerHandle | None = None
     slot: Any = None
     """Who has it."""
@@ -171,7 +171,7 @@ class Job:
         return ToolResult(call_id=self.call_id, name=self.name, status=status, **fields)
 
     def deliver(self, result: ToolResult) -> None:
-        """Answers whoever waits. May be called from any thread; only the first answer counts."""
+        """Deliver the result to the waiter. May be called from any thread; only the first answer counts."""
         if self.state == "over":
             return
         self.state = "over"

@@ -25,11 +25,11 @@ from callgate.threads import NotBegunError
 from callgate.types import CallTool, Progress, ToolContext, ToolDefinition, ToolResult
 from callgate.workers.address import Address, is_worker
 from callgate.workers.cluster import RayCluster, cluster_from
-from callgate.workers.dispatch import Dispatch, Housing
 from callgate.workers.job import Affinity, Job, WorkerLimits, unheard, unheard_item
 from callgate.workers.process import WorkerProcess
+from callgate.workers.protocol import Worker
+from callgate.workers.scheduler import PoolConfig, Scheduler
 from callgate.workers.slot import Slot
-from callgate.workers.talk import Worker
 
 __all__ = ["WorkerPool"]
 
@@ -72,7 +72,7 @@ class WorkerPool:
         self.name = name
         self._cluster = cluster_from(cluster)
         self._limits = limits or WorkerLimits()
-        self._housing = Housing(
+        self._config = PoolConfig(
             name=name,
             size=size,
             eager=eager,
@@ -80,8 +80,10 @@ class WorkerPool:
             limits=self._limits,
             modules=[_module(item) for item in modules],
             make=self._make,
+            on_ready=self._worker_ready,
+            on_failed=self._worker_failed,
         )
-        self._dispatch = Dispatch(self._housing, self)
+        self._scheduler = Scheduler(self._config)
         self._tools: dict[str, ToolDefinition] = {}
         self._is_open = False
         self._opened: concurrent.futures.Future[None] = concurrent.futures.Future()
@@ -95,12 +97,12 @@ class WorkerPool:
             raise UsageError("a cluster needs Ray, which is not installed: pip install 'callgate[ray]'")
         from callgate.workers.ray_worker import RayWorker
 
-        return RayWorker(self._cluster, self.name, session=slot.tenant, needs=slot.needs)
+        return RayWorker(self._cluster, self.name, session=slot.session_id, needs=slot.needs)
 
     # Opening and closing -------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Starts the workers and waits until one of them is ready.
+        """Start the workers and waits until one of them is ready.
 
         Raises:
             UsageError: a module cannot be imported, or the pool was closed.
@@ -112,7 +114,7 @@ class WorkerPool:
         await asyncio.shield(asyncio.wrap_future(self._opened))
 
     async def ready(self) -> None:
-        """Starts the workers and waits until all of them are ready."""
+        """Start the workers and waits until all of them are ready."""
         await self.start()
         await asyncio.shield(asyncio.wrap_future(self._all_ready))
 
@@ -122,15 +124,15 @@ class WorkerPool:
                 "a worker process does not start workers of its own; in a script, put what starts the program under "
                 "`if __name__ == '__main__':`"
             )
-        self._dispatch.begin()
+        self._scheduler.begin()
 
     async def aclose(self, grace_s: float = 2.0) -> None:
         """As `close`, without holding up the event loop."""
         await asyncio.to_thread(self.close, grace_s)
 
     def close(self, grace_s: float = 2.0) -> None:
-        """Ends the pool: calls that wait are answered as cancelled, calls that run get `grace_s` seconds, then all ends."""
-        self._dispatch.close(grace_s, CLOSE_S)
+        """End the pool: calls that wait are answered as cancelled, calls that run get `grace_s` seconds, then all ends."""
+        self._scheduler.close(grace_s, CLOSE_S)
         for future in (self._opened, self._all_ready):
             if not future.done():
                 future.set_exception(UsageError(f"the worker pool {self.name!r} was closed before it was ready"))
@@ -147,22 +149,22 @@ class WorkerPool:
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"WorkerPool({self.name!r}, size={self._housing.size})"
+        return f"WorkerPool({self.name!r}, size={self._config.size})"
 
     @property
     def is_closed(self) -> bool:
-        """Whether it takes no more calls."""
-        return self._dispatch.is_closed
+        """Return whether it takes no more calls."""
+        return self._scheduler.is_closed
 
     @property
     def health(self) -> dict[str, int]:
         """How it is: workers that are ready, idle or starting, calls that wait, sessions, calls so far, workers replaced."""
-        return self._dispatch.health
+        return self._scheduler.health
 
     @property
     def pids(self) -> list[int]:
         """The worker processes that are ready now."""
-        return self._dispatch.pids
+        return self._scheduler.pids
 
     # Using it ------------------------------------------------------------------------------------------------------------
 
@@ -177,7 +179,7 @@ class WorkerPool:
         """What the tools are. A session that is named is kept alive by it."""
         await self.start()
         if session is not None:
-            self._dispatch.touch(session)
+            self._scheduler.touch(session)
         return list(self._tools.values())
 
     async def execute(
@@ -189,7 +191,7 @@ class WorkerPool:
         timeout_s: float | None = None,
         progress: Progress = unheard,
     ) -> ToolResult:
-        """Checks a call and runs it in a worker. Whatever becomes of it is in the one result.
+        """Check a call and runs it in a worker. Whatever becomes of it is in the one result.
 
         Calls with the same session find what earlier ones kept in their worker, as far as the pool's affinity promises it.
         """
@@ -260,9 +262,9 @@ class WorkerPool:
         on_item: Any = unheard_item,
         call_tool: CallTool | None = None,
     ) -> ToolResult:
-        """Runs a checked call. Cancelling the wait stops it."""
+        """Run a checked call. Cancelling the wait stops it."""
         needs = () if self._cluster is None else self._cluster.needs_of(definition.name)
-        known = self._dispatch.session(session, needs) if session is not None else None
+        known = self._scheduler.session(session, needs) if session is not None else None
         if session is not None and known is None:
             return _refused(definition, call_id, f"the pool has {self._limits.sessions} sessions and takes no more")
         try:
@@ -277,14 +279,14 @@ class WorkerPool:
     async def _outcome(self, job: Job) -> ToolResult:
         if not self._is_open:
             self._begin()
-        self._dispatch.submit(job)
+        self._scheduler.submit(job)
         try:
             # Not shielded, which would take the event loop two more rounds: what is cancelled here is replaced below.
             return await job.future
         except asyncio.CancelledError:
             if job.future.cancelled():
                 job.future = job.loop.create_future()
-                self._dispatch.stop(job, "cancelled", "The call was cancelled while it was running.")
+                self._scheduler.stop(job, "cancelled", "The call was cancelled while it was running.")
                 # It may have ended in the very moment in which it was cancelled: then nothing will come any more.
                 if not job.is_told:
                     await asyncio.wait({job.future})
@@ -292,28 +294,28 @@ class WorkerPool:
                 raise _CancelledInLine from None
             raise
         finally:
-            if job.asked is not None:
-                await job.asked.aclose()
+            if job.host_calls is not None:
+                await job.host_calls.aclose()
 
     async def end_session(self, session: str) -> None:
-        """Forgets a session. A function `session_ended` of the tool modules is called with its id where its state is."""
-        for known in self._dispatch.forget(session):
+        """Forget a session. A function `session_ended` of the tool modules is called with its id where its state is."""
+        for known in self._scheduler.forget(session):
             loop = asyncio.get_running_loop()
             await self._outcome(Job(None, {}, known, self._limits.call_timeout_s, loop, needs=known.needs))
 
     # How the workers start -----------------------------------------------------------------------------------------------
 
-    def worker_ready(self, tools: Sequence[ToolDefinition], count: int) -> None:
-        """A worker is ready. For the pool's own parts."""
+    def _worker_ready(self, tools: Sequence[ToolDefinition], count: int) -> None:
+        """Take the tools from the first worker; wake those that wait for one, or for all."""
         if not self._opened.done():
             self._tools = {d.name: replace(d, kind="worker", server=self.name) for d in tools}
             self._is_open = True
             self._opened.set_result(None)
-        if not self._all_ready.done() and count >= self._housing.at_start:
+        if not self._all_ready.done() and count >= self._config.at_start:
             self._all_ready.set_result(None)
 
-    def worker_failed(self, why: str) -> None:
-        """A worker could not be started. For the pool's own parts."""
+    def _worker_failed(self, why: str) -> None:
+        """Close a pool whose first worker could not be started."""
         if not self._opened.done():
             self._opened.set_exception(UsageError(f"the worker pool {self.name!r} cannot start: {why}"))
             threading.Thread(target=self.close, args=(0.0,), name="callgate-close", daemon=True).start()
@@ -349,7 +351,7 @@ class _PoolTool:
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> ToolResult:
-        """Runs the tool in a worker."""
+        """Run the tool in a worker."""
         return await in_pool(self.pool, self.definition, args, context)
 
 
@@ -361,7 +363,7 @@ async def in_pool(
     *,
     address: Address | None = None,
 ) -> ToolResult:
-    """Runs a call of an executor in a pool, to the executor's deadline."""
+    """Run a call of an executor in a pool, to the executor's deadline."""
     timeout_s = context.timeout_s or WorkerLimits().call_timeout_s
     try:
         return await pool.run(

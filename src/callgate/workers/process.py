@@ -30,7 +30,7 @@ from callgate.errors import JsonError
 from callgate.threads import without_paths
 from callgate.workers.frames import Frames, pack
 from callgate.workers.guard import children_of, kill_marked, kill_tree
-from callgate.workers.talk import WorkerDiedError
+from callgate.workers.protocol import WorkerDiedError
 
 __all__ = ["WorkerProcess"]
 
@@ -46,7 +46,7 @@ OUTPUT_BYTES_MAX = 64 * 1024
 class WorkerProcess:
     """A worker that was started. It is told what to import by `begin`, and is of use once it has answered `ready`.
 
-    Its answers are read by whoever comes first: the event loop whose call runs in it, or the thread that waits on it.
+    Its answers are read by the first to come: the event loop whose call runs in it, or the thread that waits on it.
     """
 
     def __init__(self) -> None:
@@ -101,14 +101,14 @@ class WorkerProcess:
         return self._process.pid
 
     def begin(self, modules: Sequence[tuple[str, str | None]], *, memory_bytes: int | None) -> None:
-        """Tells the process what to import."""
+        """Tell the process what to import."""
         environ = {"PYTHONPATH": os.environ.get("PYTHONPATH")}
         path = [os.path.abspath(entry) for entry in sys.path]
         start = {"op": "start", "path": path, "environ": environ, "modules": modules, "memory_bytes": memory_bytes}
         self.send(pack(start))
 
     def send(self, frame: bytes) -> None:
-        """Sends a frame, or what of it can be sent without waiting; the rest goes out in `wait`."""
+        """Send a frame, or what of it can be sent without waiting; the rest goes out in `wait`."""
         assert not self._rest, "one thing after another"
         try:
             sent = self._sock.send(frame, socket.MSG_DONTWAIT)
@@ -123,14 +123,14 @@ class WorkerProcess:
             self.wake()
 
     def control(self, message: Mapping[str, Any]) -> None:
-        """Sends a message past the call that runs. Blocks while the worker does not read."""
+        """Send a message past the call that runs. Blocks while the worker does not read."""
         frame = pack(dict(message))
         with self._control_lock, contextlib.suppress(OSError):
             self._control.sendall(frame)
 
     def cancel(self, number: int) -> None:
-        """Tells the call that runs that nobody wants it any more. Whoever cannot hear that will be killed."""
-        # Never waits: whoever tells has a deadline to keep.
+        """Ask the running call to stop; one that cannot is killed later."""
+        # Never waits: the caller has a deadline to keep.
         if self._control_lock.acquire(blocking=False):
             try:
                 with contextlib.suppress(OSError):
@@ -139,14 +139,14 @@ class WorkerProcess:
                 self._control_lock.release()
 
     def wake(self) -> None:
-        """Ends a wait of another thread."""
+        """End a wait of another thread."""
         with contextlib.suppress(OSError):
             self._wake_out.send(b"!")
 
     # Its answers ---------------------------------------------------------------------------------------------------------
 
     def wait(self, until: float, *, listen: bool) -> None:
-        """Waits until something may have happened, or `until` is reached on the monotonic clock.
+        """Wait until something may have happened, or `until` is reached on the monotonic clock.
 
         `listen`: for answers too, although an event loop looks for them.
         """
@@ -190,7 +190,7 @@ class WorkerProcess:
         return found
 
     def read_by(self, loop: asyncio.AbstractEventLoop, look: Callable[[], None]) -> None:
-        """Lets an event loop call `look` when there is an answer. Called in the thread of that loop."""
+        """Let an event loop call `look` when there is an answer. Called in the thread of that loop."""
         if self.reader is loop or self.gone:
             return
         self.read_by_none()
@@ -201,7 +201,7 @@ class WorkerProcess:
         self.reader = loop
 
     def read_by_none(self) -> None:
-        """Ends what `read_by` began."""
+        """End what `read_by` began."""
         loop, self.reader = self.reader, None
         if loop is not None:
             _on_loop(loop, self._forget, loop)
@@ -214,7 +214,7 @@ class WorkerProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process is there."""
+        """Return whether the process is there."""
         if self._pidfd < 0:
             return not self.gone and self._process.poll() is None
         # Not by waiting for it: while it is a zombie, nobody else can get its number.
@@ -222,11 +222,11 @@ class WorkerProcess:
 
     @property
     def has_children(self) -> bool:
-        """Whether something that a tool started is still running."""
+        """Return whether something that a tool started is still running."""
         return bool(children_of(self.pid))
 
     def kill(self) -> None:
-        """Ends the process and everything that it started, now."""
+        """End the process and everything that it started, now."""
         if self._is_settled:
             return
         # What a worker that has died by itself leaves behind is nobody's child any more, and is found by its mark. Whether
@@ -243,7 +243,7 @@ class WorkerProcess:
         self.gone = True
 
     def close(self, *, grace_s: float = 0.0) -> None:
-        """Ends the process, in good order if it is quick enough, and lets go of everything."""
+        """End the process, in good order if it is quick enough, and lets go of everything."""
         if grace_s and self.is_alive and not self._rest:
             self.send(pack({"op": "stop"}))
             self._ended.poll(grace_s * 1000 if self._pidfd >= 0 else 0)
@@ -265,7 +265,7 @@ class WorkerProcess:
     # What it printed, and how it ended -----------------------------------------------------------------------------------
 
     def log_output(self) -> str:
-        """Passes what the worker printed on to the logger `callgate.workers.output`, and gives the end of it."""
+        """Pass what the worker printed on to the logger `callgate.workers.output`, and gives the end of it."""
         size = self._output.seek(0, os.SEEK_END)
         if not size:
             return ""
@@ -295,7 +295,7 @@ def _on_loop(loop: asyncio.AbstractEventLoop, deed: Callable[..., object], *args
 
 
 def _unread(loop: asyncio.AbstractEventLoop, sock: socket.socket) -> None:
-    """Closes a socket that an event loop looks at; in this order, or the loop would find another one under its number."""
+    """Close a socket that an event loop looks at; in this order, or the loop would find another one under its number."""
     if not loop.is_closed():
         loop.remove_reader(sock.fileno())
     sock.close()

@@ -30,7 +30,7 @@ class Keeper:
         self._folder: str | None = None
 
     def begin(self, modules: Sequence[tuple[str, str | None, str | None]], path: Sequence[str], memory: int | None) -> int:
-        """Tells the worker what to import; `path` is the program's own, for what is not found otherwise."""
+        """Tell the worker what to import; `path` is the program's own, for what is not found otherwise."""
         known = {os.path.abspath(entry) for entry in sys.path}
         sys.path.extend(entry for entry in path if entry not in known and os.path.exists(entry))
         self._process.begin([(name, self._placed(name, file, text)) for name, file, text in modules], memory_bytes=memory)
@@ -74,11 +74,11 @@ class Keeper:
             self._process.wait(until, listen=True)
 
     def has_children(self) -> bool:
-        """Whether something that a tool started is still running."""
+        """Return whether something that a tool started is still running."""
         return self._process.has_children
 
     def end(self, grace_s: float) -> None:
-        """Ends the worker and everything that it started."""
+        """End the worker and everything that it started."""
         if grace_s:
             self._process.close(grace_s=grace_s)
         else:

@@ -1,7 +1,7 @@
 """A worker on a Ray cluster as the program sees it: one actor, spoken to by frames, killed when its call must end.
 
-Has the same face as a worker process on this machine. A thread asks the actor for messages; whoever waits for them waits for
-that thread. Ray's own errors become the sentence on how the worker ended.
+Has the same interface as a worker process on this machine. A thread asks the actor for messages; readers wait for that
+thread. Ray's own errors become the sentence on how the worker ended.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from callgate.errors import JsonError, UsageError
 from callgate.workers.cluster import RayCluster
 from callgate.workers.frames import Frames
 from callgate.workers.job import Needs
+from callgate.workers.protocol import WorkerDiedError
 from callgate.workers.ray_actor import Keeper
-from callgate.workers.talk import WorkerDiedError
 
 __all__ = ["RayWorker"]
 
@@ -40,7 +40,7 @@ _LOCK = threading.Lock()
 
 
 def connect(cluster: RayCluster) -> None:
-    """Joins the cluster, unless this program has joined one already.
+    """Join the cluster, unless this program has joined one already.
 
     Raises:
         UsageError: it cannot be reached.
@@ -101,23 +101,23 @@ class RayWorker:
         self._thread = threading.Thread(target=self._listen, name="callgate-ray", daemon=True)
 
     def begin(self, modules: Sequence[tuple[str, str | None]], *, memory_bytes: int | None) -> None:
-        """Tells the worker what to import. Files go along, for machines that do not have them."""
+        """Tell the worker what to import. Files go along, for machines that do not have them."""
         found = [(name, file, Path(file).read_text("utf-8", "replace") if file else None) for name, file in modules]
         self._actor.begin.remote(found, [os.path.abspath(entry) for entry in sys.path], memory_bytes)
         self._thread.start()
 
     def send(self, frame: bytes) -> None:
-        """Sends a frame."""
+        """Send a frame."""
         with contextlib.suppress(RayError):  # The thread that listens finds out what is the matter.
             self._actor.send.remote(frame)
 
     def control(self, message: Mapping[str, Any]) -> None:
-        """Sends a message past the call that runs."""
+        """Send a message past the call that runs."""
         with contextlib.suppress(RayError):
             self._actor.control.remote(0, dict(message))
 
     def cancel(self, number: int) -> None:
-        """Tells the call that runs that nobody wants it any more."""
+        """Tell the call that runs that nobody wants it any more."""
         with contextlib.suppress(RayError):
             self._actor.control.remote(number, None)
 
@@ -146,11 +146,11 @@ class RayWorker:
                 self._news.set()
 
     def wake(self) -> None:
-        """Ends a wait."""
+        """End a wait."""
         self._news.set()
 
     def wait(self, until: float, *, listen: bool) -> None:
-        """Waits until something may have happened, or the time is reached."""
+        """Wait until something may have happened, or the time is reached."""
         if not self.gone:
             self._news.wait(max(0.0, until - time.monotonic()))
             self._news.clear()
@@ -172,7 +172,7 @@ class RayWorker:
 
     @property
     def has_children(self) -> bool:
-        """Whether something that a tool started is still running. If that cannot be found out: yes."""
+        """Return whether something that a tool started is still running. If that cannot be found out: yes."""
         try:
             return bool(ray.get(self._actor.has_children.remote(), timeout=END_S))
         except (RayError, RuntimeError):
@@ -189,11 +189,11 @@ class RayWorker:
         return died
 
     def kill(self) -> None:
-        """Ends the worker and everything that it started, then its actor."""
+        """End the worker and everything that it started, then its actor."""
         self._end(0.0)
 
     def close(self, *, grace_s: float = 0.0) -> None:
-        """Ends the worker, in good order if it is quick enough, and its actor."""
+        """End the worker, in good order if it is quick enough, and its actor."""
         self._end(grace_s)
 
     def _end(self, grace_s: float) -> None:

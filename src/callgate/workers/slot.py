@@ -19,7 +19,7 @@ from typing import Any
 from callgate.types import ToolDefinition, ToolResult
 from callgate.workers.frames import pack
 from callgate.workers.job import Job, Needs, WorkerLimits
-from callgate.workers.talk import Talk, Worker, WorkerDiedError
+from callgate.workers.protocol import Worker, WorkerCall, WorkerDiedError
 
 __all__ = ["Slot", "SlotOwner", "StartFailedError"]
 
@@ -65,18 +65,18 @@ class Slot:
         owner: SlotOwner,
         *,
         needs: Needs = (),
-        tenant: str | None = None,
+        session_id: str | None = None,
     ) -> None:
         self._modules, self._limits, self._owner = modules, limits, owner
         self.needs = needs
-        self.tenant = tenant
+        self.session_id = session_id
         """The session that it belongs to, if each has a worker of its own. Empty: calls without a session."""
         self.is_idle = False
         self.job: Job | None = None
         self.worker: Worker | None = None
-        self._talk: Talk | None = None
+        self._call: WorkerCall | None = None
         self._lock = threading.Lock()
-        """Around the reading of answers. Whoever holds the lock of the pool must not wait for it."""
+        """Around the reading of answers. Never waited for while the lock of the pool is held."""
         self._over: str | None = None
         """Why the worker is of no use any more."""
         self._is_mad = False
@@ -95,21 +95,21 @@ class Slot:
 
     @property
     def is_alive(self) -> bool:
-        """Whether its thread is still at work."""
+        """Return whether its thread is still at work."""
         return self._thread.is_alive()
 
     def take(self, job: Job) -> None:
-        """Tells the worker of a job. The slot must be free. Does not wait."""
+        """Tell the worker of a job. The slot must be free. Does not wait."""
         worker = self.worker
         assert worker is not None, "only a slot that is ready is given jobs"
         worker.calls += 1
         job.attempts += 1
-        talk = self._talk = Talk(job, worker, grace_s=self._limits.stop_grace_s)
+        call = self._call = WorkerCall(job, worker, grace_s=self._limits.stop_grace_s)
         job.has_begun = True
         if worker.reader is not job.loop:
             self._let_read(job, worker)
         worker.send(job.frame)
-        if talk.until < self._parked_until:
+        if call.until < self._parked_until:
             worker.wake()
 
     def _let_read(self, job: Job, worker: Worker) -> None:
@@ -122,22 +122,22 @@ class Slot:
             job.loop.call_soon_threadsafe(worker.read_by, job.loop, self.look)
 
     def tell(self, message: dict[str, Any]) -> None:
-        """Says something to the call that runs. May wait."""
+        """Say something to the call that runs. May wait."""
         if (worker := self.worker) is not None:
             worker.control(message)
 
     def wake(self) -> None:
-        """Lets the slot look at its job again: it was cancelled."""
+        """Let the slot look at its job again: it was cancelled."""
         if (worker := self.worker) is not None:
             worker.wake()
 
     def close(self) -> None:
-        """Ends the slot when its job is over. Does not wait."""
+        """End the slot when its job is over. Does not wait."""
         self._closing.set()
         self.wake()
 
     def join(self, timeout_s: float | None = None) -> None:
-        """Waits until the worker is gone."""
+        """Wait until the worker is gone."""
         self._thread.join(timeout_s)
 
     # The thread ----------------------------------------------------------------------------------------------------------
@@ -158,9 +158,9 @@ class Slot:
             why = self._serve(self.worker)
             self._owner.gone(self, why)
             # From here on it is given no job. One that came a moment before was read by nobody.
-            if (talk := self._talk) is not None:
+            if (call := self._call) is not None:
                 with self._lock:
-                    self._lost(talk, WorkerDiedError(why, unread=True))
+                    self._lost(call, WorkerDiedError(why, unread=True))
             self._let_go(grace_s=0.5)
         self._let_go()
 
@@ -186,25 +186,25 @@ class Slot:
         raise StartFailedError("the pool was closed")
 
     def _serve(self, worker: Worker) -> str:
-        """Looks after the worker as long as it is of use; gives the reason why it no longer is."""
+        """Look after the worker as long as it is of use; gives the reason why it no longer is."""
         pinged: float | None = None
         beat_s = self._limits.heartbeat_s
-        while not (self._closing.is_set() and self._talk is None):
+        while not (self._closing.is_set() and self._call is None):
             # A job that comes from here on finds this, and wakes this thread if its deadline is earlier.
             self._parked_until = math.inf
             now = time.monotonic()
             until = now + beat_s if pinged is None else min(now + beat_s, pinged + PONG_S)
-            if (talk := self._talk) is not None:
-                until = min(until, talk.until)
+            if (call := self._call) is not None:
+                until = min(until, call.until)
             self._parked_until = until
             worker.wait(until, listen=pinged is not None)
             with self._lock:
                 ponged = self._hear(worker)
-                if self._over is not None and self._talk is None:
+                if self._over is not None and self._call is None:
                     return self._over
                 if why := self._ended_by(worker):
                     return why
-            if ponged or self._talk is not None:
+            if ponged or self._call is not None:
                 pinged = None
             elif time.monotonic() >= until:
                 if self._is_worn(worker):
@@ -229,7 +229,7 @@ class Slot:
     # What the worker says ------------------------------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Reads what there is to read. Called by an event loop; whatever takes time is left to the thread."""
+        """Read what there is to read. Called by an event loop; whatever takes time is left to the thread."""
         worker = self.worker
         # If the lock is taken, somebody else is reading just now.
         if worker is None or not self._lock.acquire(blocking=False):
@@ -243,24 +243,24 @@ class Slot:
             worker.read_by_none()  # Which wakes the thread.
 
     def _hear(self, worker: Worker) -> bool:
-        """Takes in what the worker has sent; whether there was a sign of life among it that had been asked for."""
+        """Take in what the worker has sent; whether there was a sign of life among it that had been asked for."""
         ponged = False
         try:
             for message in worker.messages():
                 ponged = ponged or message.get("op") == "pong"
-                if (talk := self._talk) is not None and (result := talk.heard(message)) is not None:
-                    self._answered(worker, talk, result, retire=bool(message.get("retire")))
+                if (call := self._call) is not None and (result := call.heard(message)) is not None:
+                    self._answered(worker, call, result, retire=bool(message.get("retire")))
         except Exception:
             # A worker is full of strangers' code and may send anything that has the form of a message.
             logger.exception("worker %s sent something that makes no sense", worker.pid)
             self._is_mad = True
         return ponged
 
-    def _answered(self, worker: Worker, talk: Talk, result: ToolResult, *, retire: bool) -> None:
+    def _answered(self, worker: Worker, call: WorkerCall, result: ToolResult, *, retire: bool) -> None:
         over = self._over
-        if talk.job.stop is not None:
+        if call.job.stop is not None:
             # It ended by itself in time, and may stay if it left nothing behind.
-            result = talk.stopped()
+            result = call.stopped()
             over = "a call of it was stopped" if retire or worker.has_children else over
         elif retire:
             over = "it had run out of memory"
@@ -270,35 +270,35 @@ class Slot:
         elif self._is_worn(worker):
             over = WORN
         self._over = over
-        self._end(talk, result, goes_on=over is None)
+        self._end(call, result, goes_on=over is None)
 
-    def _end(self, talk: Talk, result: ToolResult, *, goes_on: bool) -> None:
-        self._talk = None
-        self._owner.ended(self, talk.job, result, goes_on)
+    def _end(self, call: WorkerCall, result: ToolResult, *, goes_on: bool) -> None:
+        self._call = None
+        self._owner.ended(self, call.job, result, goes_on)
 
     def _ended_by(self, worker: Worker) -> str | None:
-        """Looks whether the worker, or the time of its call, is over. Gives the reason if the worker is of no more use."""
-        talk = self._talk
+        """Look whether the worker, or the time of its call, is over. Gives the reason if the worker is of no more use."""
+        call = self._call
         if self._is_mad:
             worker.kill()
-            return self._lost(talk, WorkerDiedError("it sent something that makes no sense."))
+            return self._lost(call, WorkerDiedError("it sent something that makes no sense."))
         if worker.gone:
-            return self._lost(talk, worker.death())
-        if talk is None or not talk.is_overdue():
+            return self._lost(call, worker.death())
+        if call is None or not call.is_overdue():
             return None
         worker.kill()
         why = "a call of it was stopped"
         self._owner.gone(self, why)
-        self._end(talk, talk.stopped(), goes_on=False)
+        self._end(call, call.stopped(), goes_on=False)
         return why
 
-    def _lost(self, talk: Talk | None, died: WorkerDiedError) -> str:
+    def _lost(self, call: WorkerCall | None, died: WorkerDiedError) -> str:
         why = died.how
-        if talk is None:
+        if call is None:
             return why
-        job = talk.job
+        job = call.job
         if died.unread:
-            job.has_begun = talk.had_begun
+            job.has_begun = call.had_begun
         if job.stop is None and died.unread and job.attempts < STARTS_MAX and self._gave_back(job):
             return why  # The call had not begun, so it can go elsewhere whatever it does.
         if job.stop is None and not job.notes and job.definition is not None and job.definition.repeatable:
@@ -307,9 +307,9 @@ class Slot:
                 return why
             job.notes.clear()
         self._owner.gone(self, why)
-        self._end(talk, talk.crashed(died), goes_on=False)
+        self._end(call, call.crashed(died), goes_on=False)
         return why
 
     def _gave_back(self, job: Job) -> bool:
-        self._talk = None
+        self._call = None
         return self._owner.again(self, job)

@@ -28,7 +28,7 @@ from typing import Any, cast
 from callgate.content.json_safe import json_safe
 from callgate.definitions.function import ArgumentsInvalidError, FunctionTool, ToolOptions, function_tool
 from callgate.errors import JsonError, ToolError
-from callgate.host import Ask, ask_host, enter_worker
+from callgate.host import Ask, ask_host, enter
 from callgate.strict_json import without_surrogates
 from callgate.threads import error_sentence
 from callgate.types import ToolContext, ToolResult
@@ -70,7 +70,7 @@ class _Worker:
     # The socket ----------------------------------------------------------------------------------------------------------
 
     def watch(self) -> None:
-        """Hears of cancellations until the program is gone; then nothing of this worker may stay."""
+        """Hear of cancellations until the program is gone; then nothing of this worker may stay."""
         frames = Frames()
         with contextlib.suppress(OSError, JsonError):
             while data := self._control.recv(1 << 16):
@@ -109,7 +109,7 @@ class _Worker:
 
     def _answered(self, number: int, result: ToolResult) -> None:
         future = self._asked.pop(number, None)
-        # Whoever waits for it may have left.
+        # Its reader may have left.
         if future is not None and future.set_running_or_notify_cancel():
             future.set_result(result)
 
@@ -148,7 +148,7 @@ class _Worker:
     # What the program asks for -------------------------------------------------------------------------------------------
 
     def start(self, message: dict[str, Any]) -> None:
-        """Takes over the program's paths and imports the tool modules."""
+        """Take over the program's paths and imports the tool modules."""
         sys.path[:] = message["path"]
         # It was set so that this process finds callgate; processes that tools start are to see what the program sees.
         os.environ.pop("PYTHONPATH", None)
@@ -184,11 +184,11 @@ class _Worker:
             self._hooks.append(hook)
 
     def ping(self, message: dict[str, Any]) -> None:
-        """Shows that this process does its work."""
+        """Show that this process does its work."""
         self.send({"op": "pong"})
 
     def end(self, message: dict[str, Any]) -> None:
-        """Lets the modules forget a session."""
+        """Let the modules forget a session."""
         for hook in self._hooks:
             try:
                 hook(message["session"])
@@ -197,9 +197,9 @@ class _Worker:
         self.send({"op": "result", "id": message["id"], "status": "finished", "value": None})
 
     def call(self, message: dict[str, Any]) -> None:
-        """Runs one call and sends its one result."""
+        """Run one call and sends its one result."""
         number = self._number = self._open = message["id"]
-        enter_worker(self._ask_for(number))
+        enter(self._ask_for(number))
         outcome: dict[str, Any] = {"op": "result", "id": number}
         try:
             outcome |= _finished(self._run(self._tool(message), message))
@@ -339,7 +339,7 @@ def _finished(value: object) -> dict[str, Any]:
 
 
 def _keep_orphans() -> None:
-    """Makes what a tool's children leave behind children of this process, so that they are found when it is killed."""
+    """Make what a tool's children leave behind children of this process, so that they are found when it is killed."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 

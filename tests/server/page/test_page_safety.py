@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from callgate.machine.facts import HistoryGiven
-from callgate.sessions import adopt
+from callgate.sessions import import_session
 from callgate.store import open_store
 
 pytestmark = pytest.mark.slow
@@ -244,7 +244,7 @@ def test_two_thousand_messages_and_a_megabyte_leave_the_page_responsive(visitor:
 
     async def keep() -> None:
         store = open_store(str(served.folder / "sessions.db"))
-        await adopt(store, "long", [HistoryGiven(contents=contents)])
+        await import_session(store, "long", [HistoryGiven(contents=contents)])
         await store.aclose()
 
     elsewhere(keep())

@@ -1,4 +1,4 @@
-"""Claims on keys: one is first, whoever asks; others find its claim, and nobody gives free what another has asked for."""
+"""Claims of idempotency keys: one process is first, others find its claim, and only the last to ask can release it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from callgate.machine.facts import CallStarted
 from callgate.store import Claim, MemoryStore, Store
-from callgate.store.claims import CLAIMS_MAX, KEPT_S, Claims, MemoryClaims, keeps_claims
+from callgate.store.idempotency import KEPT_S, KEYS_MAX, IdempotencyKeys, MemoryIdempotencyKeys, has_idempotency_keys
 from callgate.store.sql import CLEAN_S, SqlStore
 
 A = CallStarted(id="a")
@@ -35,7 +35,7 @@ def run(story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
 def test_the_first_has_the_key_and_others_find_its_claim(open_it: OpenClaims) -> None:
     async def story() -> None:
         store, other = open_it(), open_it()
-        assert keeps_claims(store)
+        assert has_idempotency_keys(store)
         assert await store.claim(FIRST) == FIRST
         assert await other.claim(SECOND) == FIRST
         assert await store.claim(SECOND) == replace(FIRST, owner="two")
@@ -143,7 +143,7 @@ def test_a_claim_holds_for_a_day(open_it: OpenClaims, monkeypatch: pytest.Monkey
         if isinstance(store, SqlStore):
             monkeypatch.setattr(store._dialect, "now_s", lambda tx: now[0], raising=False)
         else:
-            monkeypatch.setattr("callgate.store.claims.time.monotonic", lambda: now[0])
+            monkeypatch.setattr("callgate.store.idempotency.time.monotonic", lambda: now[0])
         for key in ("k", "k2", "k3"):
             await store.claim(replace(FIRST, key=key))
         now[0] += KEPT_S - CLEAN_S / 2
@@ -166,14 +166,14 @@ def test_a_claim_holds_for_a_day(open_it: OpenClaims, monkeypatch: pytest.Monkey
 
 async def count(store: Any) -> int:
     if isinstance(store, MemoryStore):
-        return len(store._claims._held)
+        return len(store._keys._held)
     return (await store._database.do(lambda tx: tx.rows("SELECT count(*) FROM callgate_claims")))[0][0]
 
 
 def test_memory_holds_so_many_claims_and_no_more() -> None:
     async def story() -> None:
-        claims: Claims = MemoryClaims()
-        for number in range(CLAIMS_MAX + 1):
+        claims: IdempotencyKeys = MemoryIdempotencyKeys()
+        for number in range(KEYS_MAX + 1):
             await claims.claim(replace(FIRST, key=f"k{number}"))
         assert (await claims.claim(replace(SECOND, key="k1"))).run == "run-1"
         assert (await claims.claim(replace(SECOND, key="k0"))).run == "run-2"
@@ -206,7 +206,7 @@ def test_a_store_without_claims_is_still_a_store() -> None:
             self.delete, self.aclose = store.delete, store.aclose
 
     store: Store = Own()
-    assert not keeps_claims(store)
+    assert not has_idempotency_keys(store)
 
 
 RACER = """

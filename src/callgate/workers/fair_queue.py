@@ -1,6 +1,6 @@
 """Jobs that wait for a worker, and who is next: the sessions take turns, however many calls one of them has sent.
 
-Pure bookkeeping, under the lock of whoever owns it.
+Pure bookkeeping, under the lock of its owner.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator
 
 from callgate.workers.job import Job
 
-__all__ = ["Line"]
+__all__ = ["FairQueue"]
 
 
-class Line:
+class FairQueue:
     """A queue with one lane for each session; within a lane the order stays."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Line:
         return (job for lane in self._lanes.values() for job in lane)
 
     def add(self, job: Job, *, first: bool = False) -> None:
-        """Puts a job at the end of its session's lane, or at its beginning."""
+        """Put a job at the end of its session's lane, or at its beginning."""
         lane = self._lanes.setdefault(_lane(job), deque())
         (lane.appendleft if first else lane.append)(job)
         self._size += 1
@@ -46,7 +46,7 @@ class Line:
         return None
 
     def remove(self, job: Job) -> bool:
-        """Takes a job out; returns whether it was in."""
+        """Take a job out; returns whether it was in."""
         lane = self._lanes.get(_lane(job))
         if lane is None or job not in lane:
             return False

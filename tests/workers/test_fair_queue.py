@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callgate.types import ToolDefinition
+from callgate.workers.fair_queue import FairQueue
 from callgate.workers.job import Job, Session
-from callgate.workers.line import Line
 
 
 @given(st.lists(st.sampled_from("abcd"), max_size=40))
@@ -20,7 +20,7 @@ def test_no_session_is_served_twice_while_another_one_waits(names):
         jobs = [Job(ToolDefinition(name=str(n)), {}, Session(name, 0.0), 1.0, loop) for n, name in enumerate(names)]
     finally:
         loop.close()
-    line = Line()
+    line = FairQueue()
     for job in jobs:
         line.add(job)
     assert len(line) == len(jobs)
@@ -43,7 +43,7 @@ def test_what_does_not_fit_waits_without_holding_up_others():
         first, second = (Job(None, {}, Session(name, 0.0), 1.0, loop) for name in "ab")
     finally:
         loop.close()
-    line = Line()
+    line = FairQueue()
     line.add(first)
     line.add(second)
     assert line.take(lambda job: job is second) is second

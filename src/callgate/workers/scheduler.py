@@ -12,16 +12,15 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from callgate.errors import UsageError
 from callgate.types import ResultStatus, ToolDefinition, ToolResult
+from callgate.workers.fair_queue import FairQueue
 from callgate.workers.job import Affinity, Job, Needs, Session, WorkerLimits
-from callgate.workers.line import Line
+from callgate.workers.protocol import Worker
 from callgate.workers.slot import Slot, SlotOwner
-from callgate.workers.talk import Worker
 
-__all__ = ["Dispatch", "Housing", "Listener"]
+__all__ = ["PoolConfig", "Scheduler"]
 
 logger = logging.getLogger("callgate.workers")
 
@@ -30,7 +29,7 @@ LOST = "The worker of this session is gone: what earlier calls had kept in its m
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Housing:
+class PoolConfig:
     """How workers are made, and how many."""
 
     name: str
@@ -40,6 +39,10 @@ class Housing:
     limits: WorkerLimits
     modules: Sequence[tuple[str, str | None]]
     make: Callable[[Slot], Worker]
+    on_ready: Callable[[Sequence[ToolDefinition], int], None]
+    """Called when one more worker is ready, with its tools and how many are ready now."""
+    on_failed: Callable[[str], None]
+    """Called when a worker could not be started, with the reason."""
 
     @property
     def at_start(self) -> int:
@@ -47,29 +50,16 @@ class Housing:
         return self.size if self.eager and self.affinity != "own" else 1
 
 
-class Listener(Protocol):
-    """Hears how the workers start."""
-
-    def worker_ready(self, tools: Sequence[ToolDefinition], count: int) -> None:
-        """One more is ready; `count` of them are."""
-        ...
-
-    def worker_failed(self, why: str) -> None:
-        """One could not be started."""
-        ...
-
-
-class Dispatch:
+class Scheduler:
     """The slots of a pool and who gets them."""
 
-    def __init__(self, housing: Housing, listener: Listener) -> None:
-        self._housing, self._limits, self._affinity = housing, housing.limits, housing.affinity
-        self._listener = listener
+    def __init__(self, config: PoolConfig) -> None:
+        self._config, self._limits, self._affinity = config, config.limits, config.affinity
         self._lock = threading.Lock()
-        self._line = Line()
+        self._queue = FairQueue()
         self._slots: list[Slot] = []
         self._leaving: list[Slot] = []
-        """Slots that are ending, of which nobody thinks any more but whoever closes the pool."""
+        """Slots that are ending; only the closing of the pool still waits for them."""
         self._ready: set[Slot] = set()
         self._sessions: dict[tuple[str, Needs], Session] = {}
         self._swept = time.monotonic()
@@ -77,7 +67,7 @@ class Dispatch:
         self._calls = self._replaced = 0
         self.is_closed = False
         self._owner = SlotOwner(
-            make=housing.make,
+            make=config.make,
             ready=self._slot_ready,
             failed=self._slot_failed,
             gone=self._slot_gone,
@@ -87,33 +77,33 @@ class Dispatch:
         )
 
     def begin(self) -> None:
-        """Starts the first workers.
+        """Start the first workers.
 
         Raises:
             UsageError: the pool was closed.
         """
         with self._lock:
             self._require_open()
-            while len(self._slots) < self._housing.at_start:
+            while len(self._slots) < self._config.at_start:
                 self._add_slot()
 
-    def _add_slot(self, needs: Needs = (), tenant: str | None = None) -> None:
-        self._slots.append(Slot(self._housing.modules, self._limits, self._owner, needs=needs, tenant=tenant))
+    def _add_slot(self, needs: Needs = (), session_id: str | None = None) -> None:
+        self._slots.append(Slot(self._config.modules, self._limits, self._owner, needs=needs, session_id=session_id))
 
     def _require_open(self) -> None:
         if self.is_closed:
-            raise UsageError(f"the worker pool {self._housing.name!r} is closed; make a new one")
+            raise UsageError(f"the worker pool {self._config.name!r} is closed; make a new one")
 
     def close(self, grace_s: float, kill_s: float) -> None:
-        """Answers what waits, lets what runs go on for `grace_s`, then ends everything, which may take `kill_s`."""
+        """Answer what waits, lets what runs go on for `grace_s`, then ends everything, which may take `kill_s`."""
         with self._lock:
             self.is_closed = True
             slots = [*self._slots, *self._leaving]
             answer: tuple[ResultStatus, str] = ("cancelled", "Not run: the worker pool was closed.")
             if self._last_failure and not self._ready:
                 answer = ("failed", f"Not run: no worker could be started: {self._last_failure}".rstrip(".") + ".")
-            for job in list(self._line):
-                self._line.remove(job)
+            for job in list(self._queue):
+                self._queue.remove(job)
                 job.deliver(job.result(answer[0], error=answer[1]))
         for slot in slots:
             slot.close()
@@ -135,7 +125,7 @@ class Dispatch:
                 "ready": ready,
                 "idle": sum(slot.is_idle for slot in self._slots),
                 "starting": len(self._slots) - ready,
-                "waiting": len(self._line),
+                "waiting": len(self._queue),
                 "sessions": len({name for name, _ in self._sessions}),
                 "calls": self._calls,
                 "replaced": self._replaced,
@@ -170,7 +160,7 @@ class Dispatch:
                 session.used = time.monotonic()
 
     def forget(self, name: str) -> list[Session]:
-        """Ends a session here. Given out is what of it lives in a worker and has to be ended there."""
+        """End a session here. Given out is what of it lives in a worker and has to be ended there."""
         with self._lock:
             over = list(self._of(name))
             for session in over:
@@ -200,7 +190,7 @@ class Dispatch:
     # Who is next ---------------------------------------------------------------------------------------------------------
 
     def submit(self, job: Job) -> None:
-        """Gives the job to a worker, puts it in line, or refuses it.
+        """Give the job to a worker, puts it in line, or refuses it.
 
         Raises:
             UsageError: the pool was closed.
@@ -224,7 +214,7 @@ class Dispatch:
                 self.submit(Job(None, {}, session, self._limits.call_timeout_s, job.loop, needs=session.needs))
 
     def _placed(self, job: Job) -> str | None:
-        """Gives the job to a worker or puts it in line; gives a sentence if neither can be done."""
+        """Give the job to a worker or puts it in line; gives a sentence if neither can be done."""
         home = job.session.slot if job.session else None
         if isinstance(home, Slot) and home.is_idle:
             self._hand_over(job, home)
@@ -235,38 +225,39 @@ class Dispatch:
             self._hand_over(job, idle)
         elif is_bound and self._affinity == "strict_fail_fast" and job.definition is not None:
             return f"Not run: the worker of the session {job.session and job.session.id!r} is busy. Try again later."
-        elif len(self._line) >= self._limits.queue:
-            size, waiting = self._housing.size, len(self._line)
+        elif len(self._queue) >= self._limits.queue:
+            size, waiting = self._config.size, len(self._queue)
             return f"Not run: all {size} workers are busy and {waiting} calls wait already. Try again later."
         else:
             job.state = "waiting"
-            self._line.add(job)
+            self._queue.add(job)
             self._grow()
         return None
 
     def _grow(self) -> None:
-        """Starts a worker if there is room for one, and something that it could do."""
+        """Start a worker if there is room for one, and something that it could do."""
         if self._affinity != "own":
             starting = len(self._slots) - len(self._ready)
-            if len(self._slots) < self._housing.size and starting < len(self._line):
+            if len(self._slots) < self._config.size and starting < len(self._queue):
                 self._add_slot()
             return
-        homeless = Counter((_tenant(job), job.needs) for job in self._line if not (job.session and job.session.slot))
-        spare = Counter(slot.needs for slot in self._slots if slot.tenant is None)
-        for (tenant, needs), jobs in homeless.items():
-            coming = sum(slot.tenant == tenant and slot.needs == needs for slot in self._slots if slot not in self._ready)
+        homeless = Counter((_session_id(job), job.needs) for job in self._queue if not (job.session and job.session.slot))
+        spare = Counter(slot.needs for slot in self._slots if slot.session_id is None)
+        for (session_id, needs), jobs in homeless.items():
+            starting = (slot for slot in self._slots if slot not in self._ready)
+            coming = sum((slot.session_id, slot.needs) == (session_id, needs) for slot in starting)
             # A session has one worker; calls without a session have as many as they can use.
-            wanted = (1 if tenant else jobs) - coming
+            wanted = (1 if session_id else jobs) - coming
             used = min(spare[needs], wanted)
             spare[needs] -= used
             for _ in range(wanted - used):
-                if len(self._slots) >= self._housing.size and not self._made_room():
+                if len(self._slots) >= self._config.size and not self._made_room():
                     return
-                self._add_slot(needs, tenant)
+                self._add_slot(needs, session_id)
 
     def _made_room(self) -> bool:
-        """Ends a worker that no session has anything in; whether there was one."""
-        spare = next((slot for slot in self._slots if slot.is_idle and not slot.tenant), None)
+        """End a worker that no session has anything in; whether there was one."""
+        spare = next((slot for slot in self._slots if slot.is_idle and not slot.session_id), None)
         if spare is not None:
             self._retire(spare)
         return spare is not None
@@ -285,7 +276,7 @@ class Dispatch:
         if session is not None and session.slot is not slot:
             session.slot, session.calls = slot, 0
         if self._affinity == "own":
-            slot.tenant = _tenant(job)
+            slot.session_id = _session_id(job)
         slot.take(job)
 
     def _fits(self, job: Job, slot: Slot) -> bool:
@@ -293,20 +284,20 @@ class Dispatch:
         if job.definition is None:
             return home is slot
         if self._affinity == "own":
-            return home is slot or (home is None and slot.needs == job.needs and slot.tenant in (None, _tenant(job)))
+            return home is slot or (home is None and slot.needs == job.needs and slot.session_id in (None, _session_id(job)))
         return home is None or home is slot or self._affinity == "hint"
 
     def _go_on(self, slot: Slot) -> None:
-        """Gives a slot that is free its next job, if there is one."""
+        """Give a slot that is free its next job, if there is one."""
         slot.job = None
-        job = None if self.is_closed else self._line.take(lambda job: self._fits(job, slot))
+        job = None if self.is_closed else self._queue.take(lambda job: self._fits(job, slot))
         if job is None:
             slot.is_idle = not self.is_closed
         else:
             self._hand_over(job, slot)
 
     def _arm(self, job: Job) -> None:
-        """Bounds the wait of a job in line. Called on its event loop."""
+        """Bound the wait of a job in line. Called on its event loop."""
         wait_s = self._limits.queue_wait_s
         if job.until is not None:
             wait_s = min(wait_s, max(0.0, job.until - time.monotonic()))
@@ -317,10 +308,10 @@ class Dispatch:
         self.stop(job, "timed_out", f"No worker was free within {wait_s:g} s.{why}", only_waiting=True)
 
     def stop(self, job: Job, status: ResultStatus, sentence: str, *, only_waiting: bool = False) -> None:
-        """Ends a job that waits, or makes its worker end it."""
+        """End a job that waits, or makes its worker end it."""
         with self._lock:
             if job.state == "waiting":
-                self._line.remove(job)
+                self._queue.remove(job)
                 if job.session is not None:
                     job.session.open -= 1
                 job.deliver(job.result(status, error=f"Not run: the call was still waiting. {sentence}"))
@@ -335,7 +326,7 @@ class Dispatch:
             self._last_failure = ""
             if slot in self._slots:
                 self._ready.add(slot)
-                self._listener.worker_ready(tools, len(self._ready))
+                self._config.on_ready(tools, len(self._ready))
                 self._go_on(slot)
 
     def _slot_failed(self, slot: Slot, why: str) -> None:
@@ -343,26 +334,26 @@ class Dispatch:
             if self.is_closed or slot not in self._slots:
                 return
             self._last_failure = why
-        logger.warning("a worker of %r could not be started: %s", self._housing.name, why)
-        self._listener.worker_failed(why)
+        logger.warning("a worker of %r could not be started: %s", self._config.name, why)
+        self._config.on_failed(why)
 
     def _slot_gone(self, slot: Slot, why: str) -> None:
         with self._lock:
             if slot in self._ready and not self.is_closed:
                 self._replaced += 1
-                logger.info("worker %s of %r is gone: %s", slot.pid, self._housing.name, why)
+                logger.info("worker %s of %r is gone: %s", slot.pid, self._config.name, why)
             self._ready.discard(slot)
             slot.is_idle = False
-            if (slot.tenant, slot.needs) not in self._sessions:
-                slot.tenant = None
-            farewells = [j for j in self._line if j.definition is None and j.session and j.session.slot is slot]
+            if (slot.session_id, slot.needs) not in self._sessions:
+                slot.session_id = None
+            farewells = [j for j in self._queue if j.definition is None and j.session and j.session.slot is slot]
             for session in self._sessions.values():
                 if session.slot is slot:
                     if session.calls:
                         session.lost = LOST
                     session.slot, session.calls = None, 0
             for job in farewells:
-                self._line.remove(job)
+                self._queue.remove(job)
                 job.deliver(job.result("finished"))
 
     def _job_ended(self, slot: Slot, job: Job, result: ToolResult, goes_on: bool) -> None:
@@ -381,7 +372,7 @@ class Dispatch:
                 self._retire(slot)
                 self._grow()
             elif goes_on:
-                self._go_on(slot)  # Before the answer: whoever gets it may call again at once.
+                self._go_on(slot)  # Before the answer, after which the next call may come at once.
             else:
                 slot.job = None
             job.deliver(result)
@@ -408,9 +399,9 @@ class Dispatch:
         if idle is not None:
             self._hand_over(job, idle)
         else:
-            self._line.add(job, first=True)
+            self._queue.add(job, first=True)
             job.loop.call_soon_threadsafe(self._arm, job)
 
 
-def _tenant(job: Job) -> str:
+def _session_id(job: Job) -> str:
     return job.session.id if job.session else ""

@@ -11,12 +11,12 @@ from collections import OrderedDict
 from dataclasses import dataclass, replace
 from typing import Protocol, TypeGuard
 
-__all__ = ["KEPT_S", "Claim", "Claims", "MemoryClaims", "keeps_claims"]
+__all__ = ["KEPT_S", "Claim", "IdempotencyKeys", "MemoryIdempotencyKeys", "has_idempotency_keys"]
 
 KEPT_S = 24 * 3600.0
 """How long a claim holds. Older ones are forgotten now and then."""
-CLAIMS_MAX = 10_000
-"""Claims that are held in memory; the oldest go first."""
+KEYS_MAX = 10_000
+"""IdempotencyKeys that are held in memory; the oldest go first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,34 +35,34 @@ class Claim:
     """Facts that the session had, where the request goes on with a run that was open in it; 0 where it begins one."""
 
 
-class Claims(Protocol):
+class IdempotencyKeys(Protocol):
     """What a store can do besides, for requests that may be sent again to any process. `Store` asks for none of it."""
 
     async def claim(self, claim: Claim) -> Claim:
-        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now.
+        """Claim the key if it is free; return the claim that holds it, with its owner until now.
 
         Who asks for the same as it was claimed for becomes its owner. One of many that ask at once is the first.
         """
         ...
 
     async def unclaim(self, claim: Claim) -> None:
-        """Gives the key free, unless somebody else has asked for it since."""
+        """Give the key free, unless somebody else has asked for it since."""
         ...
 
 
-def keeps_claims(store: object) -> TypeGuard[Claims]:
-    """Whether a store can keep claims."""
+def has_idempotency_keys(store: object) -> TypeGuard[IdempotencyKeys]:
+    """Return whether a store can keep claims."""
     return hasattr(store, "claim") and hasattr(store, "unclaim")
 
 
-class MemoryClaims:
+class MemoryIdempotencyKeys:
     """The claims of one process."""
 
     def __init__(self) -> None:
         self._held: OrderedDict[str, tuple[Claim, float]] = OrderedDict()
 
     async def claim(self, claim: Claim) -> Claim:
-        """Takes the key, if nobody has; gives the claim that holds it, with whoever was its owner until now."""
+        """Claim the key if it is free; return the claim that holds it, with its owner until now."""
         now = time.monotonic()
         held, at_s = self._held.get(claim.key, (claim, now))
         if at_s + KEPT_S <= now:
@@ -70,12 +70,12 @@ class MemoryClaims:
             held, at_s = claim, now
         owner = claim.owner if held.digest == claim.digest else held.owner
         self._held[claim.key] = (replace(held, owner=owner), at_s)
-        while len(self._held) > CLAIMS_MAX or next(iter(self._held.values()))[1] + KEPT_S <= now:
+        while len(self._held) > KEYS_MAX or next(iter(self._held.values()))[1] + KEPT_S <= now:
             self._held.popitem(last=False)
         return held
 
     async def unclaim(self, claim: Claim) -> None:
-        """Gives the key free, unless somebody else has asked for it since."""
+        """Give the key free, unless somebody else has asked for it since."""
         held, _ = self._held.get(claim.key, (None, 0.0))
         if held is not None and (held.run, held.owner) == (claim.run, claim.owner):
             del self._held[claim.key]

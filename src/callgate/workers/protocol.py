@@ -15,10 +15,10 @@ from typing import Any, Protocol
 from callgate.errors import CallgateError
 from callgate.threads import NOT_BEGUN
 from callgate.types import ResultStatus, ToolResult
-from callgate.workers.asked import Asked
+from callgate.workers.host_calls import HostCalls
 from callgate.workers.job import Job
 
-__all__ = ["Talk", "Worker", "WorkerDiedError"]
+__all__ = ["Worker", "WorkerCall", "WorkerDiedError"]
 
 logger = logging.getLogger("callgate.workers")
 
@@ -53,27 +53,27 @@ class Worker(Protocol):
         ...
 
     def begin(self, modules: Sequence[tuple[str, str | None]], *, memory_bytes: int | None) -> None:
-        """Tells it what to import."""
+        """Tell it what to import."""
         ...
 
     def send(self, frame: bytes) -> None:
-        """Sends a frame. Never waits."""
+        """Send a frame. Never waits."""
         ...
 
     def control(self, message: Mapping[str, Any]) -> None:
-        """Sends a message past the call that runs. May wait."""
+        """Send a message past the call that runs. May wait."""
         ...
 
     def cancel(self, number: int) -> None:
-        """Tells it that a call is not wanted any more. Never waits."""
+        """Tell it that a call is not wanted any more. Never waits."""
         ...
 
     def wake(self) -> None:
-        """Ends a wait."""
+        """End a wait."""
         ...
 
     def wait(self, until: float, *, listen: bool) -> None:
-        """Waits until something may have happened, or the time is reached."""
+        """Wait until something may have happened, or the time is reached."""
         ...
 
     def messages(self) -> list[dict[str, Any]]:
@@ -81,20 +81,20 @@ class Worker(Protocol):
         ...
 
     def read_by(self, loop: asyncio.AbstractEventLoop, look: Callable[[], None]) -> None:
-        """Lets an event loop, in its thread, look for messages, if the worker is one that can be looked at like that."""
+        """Let an event loop, in its thread, look for messages, if the worker is one that can be looked at like that."""
         ...
 
     def read_by_none(self) -> None:
-        """Ends what `read_by` began."""
+        """End what `read_by` began."""
         ...
 
     @property
     def has_children(self) -> bool:
-        """Whether something that a tool started is still running."""
+        """Return whether something that a tool started is still running."""
         ...
 
     def log_output(self) -> str:
-        """Passes on what it printed."""
+        """Pass on what it printed."""
         ...
 
     def death(self) -> WorkerDiedError:
@@ -102,15 +102,15 @@ class Worker(Protocol):
         ...
 
     def kill(self) -> None:
-        """Ends it and everything that it started, now."""
+        """End it and everything that it started, now."""
         ...
 
     def close(self, *, grace_s: float = 0.0) -> None:
-        """Ends it, in good order if it is quick enough, and lets go of everything."""
+        """End it, in good order if it is quick enough, and lets go of everything."""
         ...
 
 
-class Talk:
+class WorkerCall:
     """One call that a worker was told of."""
 
     def __init__(self, job: Job, worker: Worker, *, grace_s: float) -> None:
@@ -128,7 +128,7 @@ class Talk:
         return self._deadline + self.job.paused_s() if self._kill_at is None else self._kill_at
 
     def is_overdue(self) -> bool:
-        """Looks at the clock. Asks the call to stop when that is due, and says whether it has to be killed."""
+        """Look at the clock. Asks the call to stop when that is due, and says whether it has to be killed."""
         job, now = self.job, time.monotonic()
         if self._kill_at is not None:
             return now >= self._kill_at
@@ -140,7 +140,7 @@ class Talk:
         return False
 
     def heard(self, message: Mapping[str, Any]) -> ToolResult | None:
-        """Takes in what the worker says; the result, once it is there."""
+        """Take in what the worker says; the result, once it is there."""
         job = self.job
         if message.get("id") != job.number:
             return None
@@ -162,8 +162,8 @@ class Talk:
             job.seen += 1
             _told(job.on_item, message["value"])
         elif message["op"] == "ask":
-            job.asked = job.asked or Asked(job)
-            _told(job.asked.hear, message)
+            job.host_calls = job.host_calls or HostCalls(job)
+            _told(job.host_calls.hear, message)
         return None
 
     def stopped(self) -> ToolResult:
@@ -194,7 +194,7 @@ def _told(listener: Callable[..., object], *words: Any) -> None:
     try:
         listener(*words)
     except Exception:
-        logger.exception("whoever listens to a call failed")
+        logger.exception("an observer of a call failed")
 
 
 _STATUS_WORDS: dict[ResultStatus, str] = {"timed_out": "time was up", "cancelled": "it was cancelled"}

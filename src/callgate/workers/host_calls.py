@@ -16,12 +16,12 @@ from callgate.errors import JsonError
 from callgate.types import CallTool, ToolContext, ToolResult
 from callgate.workers.job import Job
 
-__all__ = ["Asked"]
+__all__ = ["HostCalls"]
 
 logger = logging.getLogger("callgate.workers")
 
 
-class Asked:
+class HostCalls:
     """What one call in a worker has asked of the program."""
 
     def __init__(self, job: Job) -> None:
@@ -30,9 +30,9 @@ class Asked:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def hear(self, message: dict[str, Any]) -> None:
-        """Takes in a request of the worker, in any thread."""
+        """Take in a request of the worker, in any thread."""
         number, name, args = int(message["number"]), str(message["name"]), dict(message["args"])
-        with contextlib.suppress(RuntimeError):  # The loop is gone, and with it whoever could answer.
+        with contextlib.suppress(RuntimeError):  # The loop is gone, and with it the gate that could answer.
             self._job.loop.call_soon_threadsafe(self._begin, number, name, args)
 
     def _begin(self, number: int, name: str, args: dict[str, Any]) -> None:
