@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from callgate.store import MemoryStore, Store, open_store
+from callgate.store.sql import SqlStore
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -20,3 +21,16 @@ def open_it(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], Stor
         return lambda: open_store(str(tmp_path / "state" / "sessions.db"))
     url = request.getfixturevalue("postgres_url")
     return lambda: open_store(url)
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def open_sql(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[], SqlStore]:
+    """Opens a store in a database: SQLite and PostgreSQL."""
+    place = str(tmp_path / "state" / "sessions.db") if request.param == "sqlite" else request.getfixturevalue("postgres_url")
+
+    def opened() -> SqlStore:
+        store = open_store(place)
+        assert isinstance(store, SqlStore)
+        return store
+
+    return opened

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import sqlite3
 import stat
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -20,9 +22,11 @@ import pytest
 from callgate import Gate, ScriptedModel
 from callgate.errors import SessionBusyError, StoreError
 from callgate.machine.facts import CallStarted, Fact, Renamed, RunStarted, Unreadable
-from callgate.store import sqlite
+from callgate.sessions import load
+from callgate.store import database, sql, sqlite
 from callgate.store.owner import is_gone, new_owner, shown
 from callgate.store.sqlite import salvaged, sqlite_store
+from callgate.testing import call, text
 
 
 def run(story: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
@@ -274,3 +278,118 @@ def test_a_session_goes_on_where_rows_are_missing_or_their_count_is_wrong(tmp_pa
         return answers
 
     assert asyncio.run(story()) == ["Two.", "Three."]
+
+
+# A file that others have locked, or that cannot be written -----------------------------------------------------------------
+
+
+def test_a_locked_file_holds_up_a_cancelled_run_for_a_moment_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(database, "CANCEL_S", 0.05)
+    monkeypatch.setattr(sql, "RELEASE_S", 0.05)
+    monkeypatch.setattr("callgate.run.sessions.STOP_WAIT_S", 0.05)
+    started = asyncio.Event()
+
+    async def note() -> str:
+        started.set()
+        await asyncio.sleep(60)
+        return "never"
+
+    async def story() -> None:
+        path = tmp_path / "s.db"
+        async with Gate(ScriptedModel([call("note"), text("Done.")]), tools=[note], store=str(path)) as gate:
+            task = asyncio.create_task(gate.run("Go.", session="s"))
+            await asyncio.wait_for(started.wait(), 60)
+            with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as stray:
+                stray.execute("BEGIN IMMEDIATE")
+                task.cancel()
+                began_s = time.monotonic()
+                await asyncio.wait({task})
+                assert task.cancelled()
+                assert time.monotonic() - began_s < sqlite.BUSY_S / 2
+                stray.execute("ROLLBACK")
+        async with Gate(ScriptedModel([text("Again.")]), tools=[note], store=str(path)) as gate:
+            assert (await load(gate.store, "s")).state == "interrupted"
+
+    asyncio.run(story())
+
+
+def test_operations_that_find_the_file_locked_fail_together_and_not_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.2)
+
+    async def story() -> None:
+        store = sqlite_store(tmp_path / "s.db")
+        await store.sessions()
+        with contextlib.closing(sqlite3.connect(tmp_path / "s.db", isolation_level=None)) as stray:
+            stray.execute("BEGIN IMMEDIATE")
+            began_s = time.monotonic()
+            waiting = [store.acquire(f"s{number}", owner="me") for number in range(50)]
+            found = await asyncio.gather(*waiting, return_exceptions=True)
+            assert {type(one) for one in found} == {StoreError}
+            assert time.monotonic() - began_s < 50 * 0.2 / 2
+        await store.aclose()
+
+    asyncio.run(story())
+
+
+def left_behind(path: Path, *, sessions: int) -> None:
+    """Make a store as a killed process leaves it: everything is in its write-ahead log."""
+    program = """
+        import asyncio, os, sys
+        from callgate.machine.facts import CallStarted
+        from callgate.store.sqlite import sqlite_store
+
+        async def main():
+            store = sqlite_store(sys.argv[1])
+            for number in range(int(sys.argv[2])):
+                lease = await store.acquire(f"s{number}", owner="me")
+                await store.append(lease, [CallStarted(id="a")], position=0)
+            os.kill(os.getpid(), 9)
+
+        asyncio.run(main())
+    """
+    subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(path), str(sessions)], check=False, timeout=60)
+    assert path.with_name(f"{path.name}-wal").stat().st_size
+
+
+@pytest.mark.parametrize("has_index", [True, False])
+def test_what_only_the_write_ahead_log_holds_is_salvaged_and_no_file_is_changed(tmp_path: Path, has_index: bool) -> None:
+    path = tmp_path / "odd name #1?.db"
+    left_behind(path, sessions=5)
+    if not has_index:
+        path.with_name(f"{path.name}-shm").unlink()
+    before = {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")}
+    found = list(salvaged(path))
+    assert [(session, len(facts), problem) for session, facts, problem in found] == [
+        (f"s{number}", 1, None) for number in range(5)
+    ]
+    assert {file.name: file.read_bytes() for file in tmp_path.iterdir() if not file.name.endswith("-shm")} == before
+
+
+@pytest.mark.parametrize("left", ["log and index", "log", "nothing"])
+def test_a_file_that_may_not_be_written_can_be_listed_and_exported(
+    tmp_path: Path, left: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "s.db"
+    left_behind(path, sessions=3)
+    if left == "log":
+        path.with_name("s.db-shm").unlink()
+    elif left == "nothing":
+        with contextlib.closing(sqlite3.connect(path)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
+    def refused(file: Any, flags: int, *rest: Any) -> int:
+        raise OSError(errno.EROFS, "Read-only file system", str(file))
+
+    monkeypatch.setattr("callgate.store.sqlite.os.open", refused)
+
+    async def story() -> None:
+        store = sqlite_store(path)
+        assert [len(await store.load(info.id)) for info in await store.sessions()] == [1, 1, 1]
+        with pytest.raises(StoreError, match="cannot be written"):
+            await store.acquire("new", owner="me")
+        assert len(await store.sessions()) == 3
+        await store.aclose()
+
+    run(story)

@@ -134,6 +134,7 @@ class RunContext:
 
     def request_cancel(self, reason: str) -> bool:
         """Stop the run in good order; return whether it will end as cancelled because of this."""
+        self.session.is_stopping = True
         return self.cancellation.request(reason)
 
     def renew_lease(self) -> None:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
 
 from callgate.calls.cancellation import RunCancelled
 from callgate.calls.pipeline import CallPipeline
-from callgate.errors import EmptyAnswerError, MalformedAnswerError, ModelError, OutputError, UsageError
+from callgate.errors import EmptyAnswerError, MalformedAnswerError, ModelError, OutputError, StoreError, UsageError
 from callgate.events import RunEnded
 from callgate.machine import facts
 from callgate.run.context import RunContext
@@ -78,7 +79,8 @@ class Run:
         except asyncio.CancelledError:
             # Everything is being cancelled, as at the end of the program.
             if self._context.has_begun and self._cancellation.is_possible and not self._context.session.broken:
-                await self._pipeline.wind_down("The user cancelled the run.", partial_text=self._turn.partial_text)
+                with suppress(StoreError):  # The journal says how far the run came, and nobody waits for the rest.
+                    await self._pipeline.wind_down("The user cancelled the run.", partial_text=self._turn.partial_text)
             raise
 
     async def _loop(self) -> Reply:

@@ -12,7 +12,7 @@ import logging
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -32,6 +32,8 @@ __all__ = ["ActiveRun", "Session", "Sessions", "running"]
 logger = logging.getLogger("callgate.run")
 
 SESSIONS_CACHED = 256
+STOP_WAIT_S = 2.0
+"""How long a run that was asked to stop waits for the store with each entry in its journal."""
 CANCEL_WAIT_S = 5.0
 """How long a cancellation from another thread waits for the event loop of the run."""
 
@@ -80,6 +82,8 @@ class Session:
     """Whether what is wrong with its journal was reported."""
     broken: bool = False
     """The journal could not be written, so the state in memory is not to be trusted."""
+    is_stopping: bool = False
+    """Whether its run was asked to stop: the end of that does not wait long for a store that does not answer."""
     writing: CrossLoopLock = field(default_factory=CrossLoopLock)
     """Held while the journal is written."""
 
@@ -91,7 +95,8 @@ class Session:
             now_s = time.time()
             new_facts = [fact if fact.at_s is not None else facts.dated(fact, now_s) for fact in new_facts]
             try:
-                await store.append(lease, new_facts, position=self.position, durable=durable)
+                append = store.append(lease, new_facts, position=self.position, durable=durable)
+                await (_within(STOP_WAIT_S, append) if self.is_stopping else append)
             except BaseException:
                 self.broken = True
                 raise
@@ -115,7 +120,7 @@ class running:
         self._session, self._run = session, run
 
     def __enter__(self) -> None:
-        self._session.run = self._run
+        self._session.run, self._session.is_stopping = self._run, False
         self._token = _LEASES.set((*_LEASES.get(), self._run.lease))
 
     def __exit__(self, *exc: object) -> None:
@@ -269,6 +274,15 @@ class Sessions:
             run.renew_lease()
         if mine:
             loop.call_later(LEASE_S / 3, self._renew, loop)
+
+
+async def _within(wait_s: float, work: Awaitable[None]) -> None:
+    try:
+        async with asyncio.timeout(wait_s):
+            await work
+    except TimeoutError:
+        message = f"the store did not answer within {wait_s:g} s while the run was stopped; its journal says how far it came"
+        raise StoreError(message) from None
 
 
 async def _catch_up(session: Session, store: Store) -> None:

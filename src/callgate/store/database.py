@@ -1,7 +1,9 @@
-"""One thread, one connection, and as many operations in one commit as are waiting.
+"""Operations on a database: each in a transaction, on one of a few connections, with a time limit on everything.
 
-Operations on a database come in from any event loop; a thread of their own carries them out in order, and those that wait at
-the same time share a transaction. What differs from one database to the next is its `Dialect`. This file knows the tables,
+Operations come in from any event loop. Each connection has a thread, and the operations that wait when a thread becomes free
+share one commit; that is why this is a pool of its own: one that lends connections to callers would commit each operation by
+itself. No operation waits for a lock of another one (`LockedError`), so that one slow session costs that session only;
+and a connection whose server does not answer is cut. How databases differ is in their `Dialect`. This file knows the tables,
 but nothing of what is kept in them.
 """
 
@@ -17,107 +19,40 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from callgate.errors import CallgateError, StoreError
+from callgate.store.dialect import Dialect, LockedError, Transaction
+from callgate.store.schema import prepare_schema
 
-__all__ = ["SCHEMA", "Database", "Dialect", "Transaction"]
+__all__ = ["Database"]
 
 logger = logging.getLogger("callgate.store")
 
 T = TypeVar("T")
 
-SCHEMA_VERSION = 1
 BATCH_MAX = 256
+GROW_S = 0.05
+"""How long an operation waits for a thread before there is one more."""
 LOOK_S = 1.0
-"""How often somebody who waits for an operation looks whether the thread is still there."""
-CANCEL_S = 30.0
+"""How often a caller that waits for an operation checks on the thread and the server."""
+CANCEL_S = 2.0
 """How long a caller that was cancelled waits to learn what became of its operation."""
-
-SCHEMA = (
-    "CREATE TABLE IF NOT EXISTS callgate_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS callgate_sessions (id TEXT PRIMARY KEY, title TEXT NOT NULL, facts INTEGER NOT NULL, "
-    "fence INTEGER NOT NULL, owner TEXT, expires_s {real} NOT NULL, created_s {real} NOT NULL, updated_s {real} NOT NULL)",
-    "CREATE TABLE IF NOT EXISTS callgate_facts (session TEXT NOT NULL, position INTEGER NOT NULL, body {blob} NOT NULL, "
-    "PRIMARY KEY (session, position))",
-    "CREATE TABLE IF NOT EXISTS callgate_claims (key TEXT PRIMARY KEY, digest TEXT NOT NULL, session TEXT NOT NULL, "
-    "run TEXT NOT NULL, owner TEXT NOT NULL, position INTEGER NOT NULL, at_s {real} NOT NULL)",
-)
-
+LOCKED_S = 5.0
+"""How long an operation is tried again while another transaction has locked its row."""
+LOCKED_PAUSES_S = (0.005, 0.1)
+"""Between two tries, at first and later."""
+SILENT_S = 20.0
+"""How long a transaction may take before its connection is cut."""
+IDLE_S = 60.0
+"""How long a thread stays without work, unless it is the last one."""
+CLOSE_S = 3.0
+"""How long a closing waits for operations that are under way before their connections are cut."""
 
 _LOCK = threading.RLock()
 """Held while an operation is handed to a thread; free in a forked child."""
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
-
-
-class Dialect(Protocol):
-    """What one kind of database does in its own way."""
-
-    @property
-    def place(self) -> str:
-        """Where the data is, as a person may see it: no password in it."""
-        ...
-
-    @property
-    def errors(self) -> type[Exception]:
-        """The root of the errors that the driver raises."""
-        ...
-
-    @property
-    def row_lock(self) -> str:
-        """What a SELECT ends with that keeps others from changing the row."""
-        ...
-
-    def connect(self) -> Any:
-        """A new connection, ready to be used, in which nothing is begun by itself."""
-        ...
-
-    def begin(self, connection: Any, *, durable: bool) -> None:
-        """Begins a transaction; a durable one is on the disk when its commit returns."""
-        ...
-
-    def create(self, transaction: Transaction) -> None:
-        """Makes the tables where they are missing."""
-        ...
-
-    def statement(self, sql: str) -> str:
-        """The statement with the driver's own marks for parameters instead of `?`."""
-        ...
-
-    def now_s(self, transaction: Transaction) -> float:
-        """Seconds since 1970 by the clock that all owners share."""
-        ...
-
-    def sentence(self, error: Exception) -> str:
-        """What the driver's error means and what to do about it."""
-        ...
-
-
-class Transaction:
-    """One transaction on the connection of the store."""
-
-    def __init__(self, connection: Any, dialect: Dialect) -> None:
-        self._cursor = connection.cursor()
-        self._dialect = dialect
-
-    def run(self, sql: str, *values: Any) -> int:
-        """Carries out a statement; how many rows it changed."""
-        self._cursor.execute(self._dialect.statement(sql), values)
-        return int(self._cursor.rowcount)
-
-    def run_many(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
-        """Carries out a statement once for each row of values."""
-        self._cursor.executemany(self._dialect.statement(sql), rows)
-
-    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
-        """The rows of a query."""
-        self._cursor.execute(self._dialect.statement(sql), values)
-        return [tuple(row) for row in self._cursor.fetchall()]
-
-    def now_s(self) -> float:
-        """Seconds since 1970 by the clock that all owners share."""
-        return self._dialect.now_s(self)
 
 
 @dataclass(slots=True)
@@ -128,6 +63,8 @@ class _Operation:
     prepare: Callable[[], object] | None = None
     durable: bool = False
     done: concurrent.futures.Future[Any] = field(default_factory=concurrent.futures.Future[Any])
+    lane: _Lane | None = None
+    """The thread that carries it out."""
 
     def fail(self, error: Exception) -> None:
         if not self.done.done():
@@ -135,113 +72,216 @@ class _Operation:
 
 
 class Database:
-    """Carries out operations, each in a transaction, in the order in which they came.
+    """Carries out operations, each in a transaction; those of one connection in the order in which they came.
 
-    Nothing that goes wrong in an operation ends the thread, and nothing that becomes of the thread leaves a caller waiting.
+    Nothing that goes wrong in an operation ends its thread, and nothing that happens to the thread leaves a caller waiting.
     """
 
     def __init__(self, dialect: Dialect) -> None:
         self._dialect = dialect
         self._queue: queue.SimpleQueue[_Operation] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._lanes: list[_Lane] = []
         self._process = 0
         self._lock = _LOCK
 
     async def do(
-        self, work: Callable[[Transaction], T], *, prepare: Callable[[], object] | None = None, durable: bool = False
+        self,
+        work: Callable[[Transaction], T],
+        *,
+        prepare: Callable[[], object] | None = None,
+        durable: bool = False,
+        reads: bool = False,
+        patience_s: float = math.inf,
     ) -> T:
         """Carry out the work in a transaction and return its value. With `durable` its changes survive a loss of power.
 
         `prepare` runs first, in the same thread but outside of the transaction; if it raises, nothing is done. The work may
-        run a second time, where the first was undone because an operation of the same commit had failed.
+        run a second time, where the first was undone because an operation of the same commit had failed. With `reads`, for
+        work that changes nothing, a cancellation of the caller takes effect at once. An operation that is not over after
+        `patience_s` raises a StoreError, and may still be carried out later.
 
         Raises:
-            StoreError: the database cannot be used; whether anything was changed is not known.
+            StoreError: the database cannot be used; it is not known whether anything was changed.
         """
-        operation = _Operation(work, prepare, durable)
-        with self._lock:
-            thread = self._thread
-            if thread is None or not thread.is_alive() or self._process != os.getpid():
-                thread = self._start()
-            self._queue.put(operation)
-        return cast("T", await self._outcome(operation, thread))
+        until_s, (pause_s, pause_max_s) = time.monotonic() + min(LOCKED_S, patience_s), LOCKED_PAUSES_S
+        while True:
+            try:
+                return cast("T", await self._done(_Operation(work, prepare, durable), reads=reads, patience_s=patience_s))
+            except LockedError as error:
+                if time.monotonic() >= until_s:
+                    raise StoreError(
+                        f"{error} in {self._dialect.place} has been locked by another transaction for more than "
+                        f"{min(LOCKED_S, patience_s):g} s: see which process has it, and try again"
+                    ) from None
+            await asyncio.sleep(pause_s)
+            pause_s = min(2 * pause_s, pause_max_s)
 
     async def aclose(self) -> None:
-        """End the thread and close the connection, when everything that waits is done."""
-        end = _Operation()
+        """End the threads and close the connections, when everything that waits is done."""
         with self._lock:
-            thread, self._thread = self._thread, None
-            if thread is None or not thread.is_alive() or self._process != os.getpid():
+            lanes, self._lanes = self._lanes, []
+            if self._process != os.getpid():
                 return
-            self._queue.put(end)  # Under the lock: whatever is asked for after this gets a thread and a queue of its own.
-        await self._outcome(end, thread)
-        thread.join(LOOK_S)  # It has nothing left to do.
+            waiting, self._queue = self._queue, queue.SimpleQueue()
+            lanes = [lane for lane in lanes if lane.thread.is_alive()]
+            ends = [_Operation() for _ in lanes]
+            for end in ends:
+                waiting.put(end)  # Under the lock: operations from here on get threads and a queue of their own.
+        if ends:
+            await asyncio.wait([asyncio.wrap_future(end.done) for end in ends], timeout=CLOSE_S)
+        for lane in lanes:
+            lane.cut()
+            lane.thread.join(LOOK_S)  # It has nothing left to do.
 
-    def _start(self) -> threading.Thread:
-        """Start a thread with a queue of its own: a forked child must not write through its parent's connection."""
-        self._process, self._queue = os.getpid(), queue.SimpleQueue()
-        thread = threading.Thread(target=self._serve, args=(self._queue,), name="callgate-store", daemon=True)
+    def _put(self, operation: _Operation) -> list[_Lane]:
+        """Hand an operation to the threads, and return them."""
+        with self._lock:
+            if self._process != os.getpid():  # A forked child must not write through its parent's connections.
+                self._process, self._queue, self._lanes = os.getpid(), queue.SimpleQueue(), []
+            self._lanes = [lane for lane in self._lanes if lane.thread.is_alive()]
+            if not self._lanes:
+                self._start()
+            self._queue.put(operation)
+            return self._lanes
+
+    def _grow(self) -> None:
+        """Start one more thread, if there may be more: an operation waits, and those that are there do not come to it."""
+        with self._lock:
+            if self._process == os.getpid() and 0 < len(self._lanes) < self._dialect.connections:
+                self._start()
+
+    def _start(self) -> None:
+        lane = _Lane(self, self._dialect, self._queue)
         try:
-            thread.start()
+            lane.thread.start()
         except RuntimeError as error:  # There are too many, or the interpreter is shutting down.
-            raise self._failure(error) from error
-        self._thread = thread
-        return thread
+            if not self._lanes:
+                raise failure(self._dialect, error) from error
+            return
+        self._lanes = [*self._lanes, lane]
 
-    async def _outcome(self, operation: _Operation, thread: threading.Thread) -> Any:
+    def may_leave(self, lane: _Lane) -> bool:
+        """Take a lane out that has had nothing to do; return whether it may end."""
+        with self._lock:
+            if self._queue is not lane.waiting or len(self._lanes) < 2 or not lane.waiting.empty():
+                return False
+            self._lanes = [other for other in self._lanes if other is not lane]
+            return True
+
+    def _check(self, lanes: Sequence[_Lane], done: asyncio.Future[Any], now_s: float) -> None:
+        """See that one of the threads is there to carry out an operation, and that the server answers."""
+        if not any(lane.thread.is_alive() for lane in lanes):
+            done.cancel()
+            raise StoreError(f"nobody writes to {self._dialect.place} any more: the process has forked, or is ending")
+        for lane in lanes:
+            lane.cut_if_silent(now_s)
+
+    async def _done(self, operation: _Operation, *, reads: bool, patience_s: float) -> Any:
         """Wait for an operation. It is carried out in any case, so a cancellation of its caller takes effect after it.
 
         A cancelled caller waits no longer than `CANCEL_S` for a database that does not answer.
         """
+        lanes = self._put(operation)
         done = asyncio.wrap_future(operation.done)
         caller = asyncio.current_task()
         assert caller is not None
-        cancellations, until_s = 0, math.inf
+        if caller.cancelling():  # It cleans up, and waits no longer for that than any other that is cancelled.
+            patience_s = min(patience_s, CANCEL_S)
+        cancellations, look_s, until_s, patient_until_s = 0, GROW_S, math.inf, time.monotonic() + patience_s
         while not done.done():
             try:
-                await asyncio.wait({done}, timeout=min(LOOK_S, until_s - time.monotonic()))
+                await asyncio.wait({done}, timeout=min(look_s, max(0.0, min(until_s, patient_until_s) - time.monotonic())))
             except asyncio.CancelledError:
                 cancellations += 1
-                until_s = min(until_s, time.monotonic() + CANCEL_S)
+                until_s = min(until_s, time.monotonic() + (0.0 if reads else CANCEL_S))
             if done.done() or operation.done.done():
                 continue
-            if time.monotonic() >= until_s:
+            now_s, look_s = time.monotonic(), LOOK_S
+            if operation.lane is None:
+                self._grow()
+            if now_s >= until_s:
                 done.cancel()  # Where the operation has not begun, it never will.
                 raise asyncio.CancelledError
-            if not thread.is_alive():
-                done.cancel()
-                raise StoreError(f"nobody writes to {self._dialect.place} any more: the process has forked, or is ending")
+            if now_s >= patient_until_s:
+                done.add_done_callback(_read)
+                raise StoreError(f"no answer from {self._dialect.place} within {patience_s:g} s")
+            self._check([operation.lane] if operation.lane is not None else [*lanes, *self._lanes], done, now_s)
         for _ in range(cancellations):
             caller.uncancel()
             caller.cancel()
         return done.result()
 
+
+class _Lane:
+    """A thread with a connection, for one batch of operations after another."""
+
+    def __init__(self, database: Database, dialect: Dialect, waiting: queue.SimpleQueue[_Operation]) -> None:
+        self._database, self._dialect, self.waiting = database, dialect, waiting
+        self._connection: Any = None
+        self._has_begun = self._is_committing = self._is_cut = False
+        self.busy_since_s: float | None = None
+        self.thread = threading.Thread(target=self._serve, name="callgate-store", daemon=True)
+
+    def cut_if_silent(self, now_s: float) -> None:
+        """Cut the connection if its server has not answered for too long. From any thread."""
+        since_s = self.busy_since_s
+        if since_s is not None and now_s >= since_s + SILENT_S:
+            self.cut()
+
+    def cut(self) -> None:
+        """Make what the thread waits for fail."""
+        self._is_cut = True
+        if (connection := self._connection) is not None:
+            try:
+                self._dialect.cut(connection)
+            except Exception:
+                logger.debug("a connection could not be cut", exc_info=True)
+
     # In the thread --------------------------------------------------------------------------------------------------------
 
-    def _serve(self, waiting: queue.SimpleQueue[_Operation]) -> None:
-        connection: Any = None
-        while True:
-            batch = _waiting(waiting)
+    def _serve(self) -> None:
+        while (batch := self._batch()) is not None:
             last = batch.pop() if batch[-1].work is None else None
+            self.busy_since_s = time.monotonic()
             try:
-                connection = self._carry_out(connection, batch)
-            except BaseException as error:  # Whatever this is, those who wait are answered and the next are served.
+                self._carry_out(batch)
+            except BaseException as error:  # Whatever this is, the callers are answered and the next are served.
                 logger.exception("operations on %s failed", self._dialect.place)
-                connection = self._discarded(connection)
+                self._discard()
                 for operation in batch:
                     operation.fail(StoreError(f"an operation on {self._dialect.place} failed with {type(error).__name__}"))
+            self.busy_since_s = None
             if last is not None:
-                self._discarded(connection)
+                self._discard()
                 if last.done.set_running_or_notify_cancel():
                     last.done.set_result(None)
                 return
             del batch, last  # Or what was written last would be held until there is something more to do.
+        self._discard()
 
-    def _carry_out(self, connection: Any, batch: Sequence[_Operation]) -> Any:
-        """Carry out a batch; return the connection to go on with."""
+    def _batch(self) -> list[_Operation] | None:
+        """Take everything that waits now, at least one operation and nothing after a last one; None: nothing more comes."""
+        while True:
+            try:
+                batch = [self.waiting.get(timeout=IDLE_S)]
+                break
+            except queue.Empty:
+                if self._database.may_leave(self):
+                    return None
+        while len(batch) < BATCH_MAX and batch[-1].work is not None:
+            try:
+                batch.append(self.waiting.get_nowait())
+            except queue.Empty:
+                break
+        return batch
+
+    def _carry_out(self, batch: Sequence[_Operation]) -> None:
+        for operation in batch:
+            operation.lane = self
         batch = [operation for operation in batch if operation.done.set_running_or_notify_cancel()]
         batch = [operation for operation in batch if self._is_prepared(operation)]
-        return self._commit(connection, batch) if batch else connection
+        if batch:
+            self._commit(batch)
 
     def _is_prepared(self, operation: _Operation) -> bool:
         try:
@@ -251,37 +291,46 @@ class Database:
             operation.fail(error)
             return False
         except BaseException as error:
-            operation.fail(self._failure(error))
+            operation.fail(failure(self._dialect, error))
             return False
         return True
 
-    def _commit(self, connection: Any, batch: Sequence[_Operation]) -> Any:
-        """Carry out operations in one commit. If anything fails, each is tried and answered by itself."""
+    def _commit(self, batch: Sequence[_Operation]) -> None:
+        """Carry out operations in one commit. If one of them fails, each is tried and answered by itself."""
+        is_reused = self._connection is not None
         try:
-            connection = connection or self._opened()
-            outcomes = self._transacted(connection, batch)
+            self._connection = self._connection or self._opened()
+            outcomes = self._transacted(batch)
         except BaseException as error:
             logger.debug("a commit of %d operations failed", len(batch), exc_info=error)
-            connection = self._rolled_back(connection)
-            if len(batch) > 1 and connection is not None:
+            if self._is_worth_a_new_connection(is_reused=is_reused):
+                self._commit(batch)
+            elif self._connection is not None and self._has_begun and len(batch) > 1:
                 for operation in batch:
-                    connection = self._commit(connection, [operation])
+                    self._commit([operation])
             else:
                 for operation in batch:
-                    operation.fail(self._failure(error))
-            return connection
+                    operation.fail(failure(self._dialect, error))
+            return
         for operation, value, refusal in outcomes:
             if refusal is None:
                 operation.done.set_result(value)
             else:
                 operation.done.set_exception(refusal)
-        return connection
 
-    def _transacted(
-        self, connection: Any, batch: Sequence[_Operation]
-    ) -> list[tuple[_Operation, Any, CallgateError | None]]:
-        self._dialect.begin(connection, durable=any(operation.durable for operation in batch))
-        tx = Transaction(connection, self._dialect)
+    def _is_worth_a_new_connection(self, *, is_reused: bool) -> bool:
+        """Undo the transaction; return whether the connection was lost earlier, as when its server was restarted.
+
+        Nothing was changed if no commit was sent, so everything can be done on a new connection.
+        """
+        self._roll_back()
+        return is_reused and self._connection is None and not self._is_committing and not self._is_cut
+
+    def _transacted(self, batch: Sequence[_Operation]) -> list[tuple[_Operation, Any, CallgateError | None]]:
+        self._has_begun = self._is_committing = False
+        self._dialect.begin(self._connection, durable=any(operation.durable for operation in batch))
+        self._has_begun = True
+        tx = Transaction(self._connection, self._dialect)
         outcomes: list[tuple[_Operation, Any, CallgateError | None]] = []
         for operation in batch:
             assert operation.work is not None
@@ -289,22 +338,23 @@ class Database:
                 outcomes.append((operation, operation.work(tx), None))
             except CallgateError as error:  # Refused before it changed anything, so the others can go on.
                 outcomes.append((operation, None, error))
-        connection.commit()
+        self._is_committing = True
+        self._connection.commit()
         return outcomes
 
-    def _rolled_back(self, connection: Any) -> Any:
-        """Undo the transaction; return the connection if it can still be used, None if a new one is needed."""
-        if connection is None:
-            return None
+    def _roll_back(self) -> None:
+        """Undo the transaction; a connection that cannot be used any more is discarded."""
+        if self._connection is None:
+            return
         try:
-            connection.rollback()
-            connection.cursor().execute("SELECT 1").close()
-            connection.rollback()
+            self._connection.rollback()
+            self._connection.cursor().execute("SELECT 1").close()
+            self._connection.rollback()
         except BaseException:
-            return self._discarded(connection)
-        return connection
+            self._discard()
 
-    def _discarded(self, connection: Any) -> None:
+    def _discard(self) -> None:
+        connection, self._connection = self._connection, None
         try:
             if connection is not None:
                 connection.close()
@@ -312,43 +362,31 @@ class Database:
             logger.debug("a connection could not be closed", exc_info=True)
 
     def _opened(self) -> Any:
+        self._is_cut = self._is_committing = self._has_begun = False
         connection = self._dialect.connect()
+        self._connection = connection  # So that it can be cut while the tables are looked at.
         try:
-            self._dialect.begin(connection, durable=True)
-            tx = Transaction(connection, self._dialect)
-            self._dialect.create(tx)
-            tx.run("INSERT INTO callgate_meta VALUES ('schema', ?) ON CONFLICT (key) DO NOTHING", str(SCHEMA_VERSION))
-            [(version,)] = tx.rows("SELECT value FROM callgate_meta WHERE key = 'schema'")
-            connection.commit()
-            if version != str(SCHEMA_VERSION):
-                raise StoreError(
-                    f"{self._dialect.place} was written by another version of callgate (schema {version}, and this one "
-                    f"knows {SCHEMA_VERSION}); use that version, or another store"
-                )
+            prepare_schema(connection, self._dialect)
         except BaseException:
-            self._discarded(connection)
+            self._discard()
             raise
         return connection
 
-    def _failure(self, error: BaseException) -> StoreError:
-        """Say what went wrong with the database. Each caller gets an error of its own."""
-        if isinstance(error, StoreError):
-            sentence = str(error)
-        elif isinstance(error, (self._dialect.errors, OSError)):
-            sentence = self._dialect.sentence(error)
-        else:
-            sentence = f"an operation on {self._dialect.place} failed with {type(error).__name__}: {error}"
-        failure = StoreError(sentence)
-        failure.__cause__ = error
-        return failure
+
+def failure(dialect: Dialect, error: BaseException) -> StoreError:
+    """Explain what went wrong with the database. Each caller gets an error of its own."""
+    if isinstance(error, StoreError):
+        sentence = str(error)
+    elif isinstance(error, (dialect.errors, OSError)):
+        sentence = dialect.sentence(error)
+    else:
+        sentence = f"an operation on {dialect.place} failed with {type(error).__name__}: {error}"
+    failed = StoreError(sentence)
+    failed.__cause__ = error
+    return failed
 
 
-def _waiting(waiting: queue.SimpleQueue[_Operation]) -> list[_Operation]:
-    """Take everything that waits now, at least one operation and nothing after the last one."""
-    batch = [waiting.get()]
-    while len(batch) < BATCH_MAX and batch[-1].work is not None:
-        try:
-            batch.append(waiting.get_nowait())
-        except queue.Empty:
-            break
-    return batch
+def _read(done: asyncio.Future[Any]) -> None:
+    """Take note of an outcome for which nobody waits any more."""
+    if not done.cancelled():
+        done.exception()

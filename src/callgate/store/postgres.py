@@ -1,24 +1,40 @@
-"""The journal in PostgreSQL: for several processes, on one machine or many, that share their sessions."""
+"""The journal in PostgreSQL: for several processes, on one machine or many, that share their sessions.
+
+Every wait has a limit, on the server's side and on this one. Nothing outlasts a transaction but the tables, so that a pooler
+in transaction mode (pgbouncer) can stand in between; and a role that may not create tables can use those that are there.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import re
+import socket
 from typing import Any
 
 from callgate.errors import UsageError
-from callgate.store.database import SCHEMA, Transaction
+from callgate.store.dialect import Transaction
+from callgate.store.schema import SCHEMA, TABLES
 from callgate.store.sql import SqlStore
 
 __all__ = ["postgres_store"]
 
-CONNECT_S = 10
+CONNECTIONS_MAX = 4
+"""Of one process. Operations that wait at the same time share a commit, so that a few are enough."""
+CONNECT_S = 5
+LIMITS = {"lock_timeout": "2s", "statement_timeout": "15s", "idle_in_transaction_session_timeout": "15s"}
+"""Limits of each transaction, unless the URL sets them. The last one ends a transaction whose process is frozen."""
+SOCKET: dict[str, Any] = {
+    "connect_timeout": CONNECT_S, "application_name": "callgate", "keepalives_idle": 10, "keepalives_interval": 5,
+    "keepalives_count": 3, "tcp_user_timeout": 15_000,
+}  # fmt: skip
+"""Parameters of each connection, unless the URL sets them."""
 _CREATE_LOCK = 0x63616C6C  # Any number will do that nobody else uses: processes that start at once make the tables in turn.
 _PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
 
 
 def postgres_store(url: str) -> SqlStore:
-    """A store in the database that the URL names.
+    """Return a store in the database that the URL names.
 
     Raises:
         UsageError: psycopg is not installed.
@@ -27,9 +43,10 @@ def postgres_store(url: str) -> SqlStore:
 
 
 class Postgres:
-    """PostgreSQL's own ways."""
+    """The dialect of PostgreSQL."""
 
-    row_lock = " FOR UPDATE"
+    row_lock = " FOR UPDATE SKIP LOCKED"
+    connections = CONNECTIONS_MAX
 
     def __init__(self, url: str) -> None:
         try:
@@ -37,6 +54,10 @@ class Postgres:
         except ImportError:
             raise UsageError("sessions in PostgreSQL need the package psycopg: pip install 'callgate[postgres]'") from None
         self._url = url
+        limits = [f"SET LOCAL {name} = '{limit}'" for name, limit in LIMITS.items() if name not in url]
+        self._begin = "; ".join(["BEGIN", *limits])
+        # In one message with the others. A URL that sets it has chosen how durable everything is.
+        self._begin_quick = self._begin + ("" if "synchronous_commit" in url else "; SET LOCAL synchronous_commit = off")
 
     @property
     def place(self) -> str:
@@ -49,31 +70,56 @@ class Postgres:
         return self._psycopg.Error
 
     def connect(self) -> Any:
-        """A connection."""
-        return self._psycopg.connect(self._url, connect_timeout=CONNECT_S, application_name="callgate")
+        """Open a connection. Statements are not prepared: a pooler may send each transaction to another server process."""
+        given = self._psycopg.conninfo.conninfo_to_dict(self._url)
+        options = {name: value for name, value in SOCKET.items() if name not in given}
+        return self._psycopg.connect(self._url, autocommit=True, prepare_threshold=None, **options)
+
+    def cut(self, connection: Any) -> None:
+        """End the connection from this side, whatever the server does."""
+        with socket.socket(fileno=os.dup(connection.fileno())) as other:
+            other.shutdown(socket.SHUT_RDWR)
 
     def begin(self, connection: Any, *, durable: bool) -> None:
-        """The driver begins by itself; here it is only said how much the commit must wait for."""
-        if not durable:
-            connection.execute("SET LOCAL synchronous_commit = off")
+        """Begin a transaction with its limits."""
+        connection.execute(self._begin if durable else self._begin_quick)
+
+    def tables(self, transaction: Transaction) -> set[str]:
+        """Return the names of our tables that exist."""
+        listed = ", ".join(f"('{table}')" for table in TABLES)
+        rows = transaction.rows(f"SELECT name FROM (VALUES {listed}) AS ours(name) WHERE to_regclass(name) IS NOT NULL")
+        return {name for (name,) in rows}
 
     def create(self, transaction: Transaction) -> None:
-        """Make the tables where they are missing."""
+        """Create the tables that are missing."""
         transaction.rows("SELECT pg_advisory_xact_lock(?)", _CREATE_LOCK)
         for statement in SCHEMA:
             transaction.run(statement.format(real="DOUBLE PRECISION", blob="BYTEA"))
 
+    def try_lock(self, transaction: Transaction, name: str) -> bool:
+        """Lock a name for the transaction, if no other one has it."""
+        return bool(transaction.rows("SELECT pg_try_advisory_xact_lock(hashtextextended(?, 0))", f"callgate {name}")[0][0])
+
     def statement(self, sql: str) -> str:
-        """The statement with the driver's marks."""
+        """Return the statement with the driver's marks."""
         return sql.replace("?", "%s")
 
     def now_s(self, transaction: Transaction) -> float:
-        """The clock of the server, which all owners share."""
+        """Return the time by the clock of the server, which all owners share."""
         return float(transaction.rows("SELECT extract(epoch FROM clock_timestamp())")[0][0])
 
     def sentence(self, error: Exception) -> str:
-        """What went wrong with the database."""
-        said = " ".join(_PASSWORD.sub(r"\1@", str(error)).split())
+        """Explain what went wrong with the database."""
+        errors, said = self._psycopg.errors, " ".join(_PASSWORD.sub(r"\1@", str(error)).split())
+        if isinstance(error, errors.InsufficientPrivilege):
+            return (
+                f"the database {self.place} lets this role do too little ({said}): create the tables with a role that may, "
+                "by `callgate store migrate`, and grant this one SELECT, INSERT, UPDATE and DELETE on them"
+            )
+        if isinstance(error, errors.ReadOnlySqlTransaction):
+            return f"the database {self.place} can only be read ({said}): it is a standby, or set to read-only"
+        if isinstance(error, (errors.QueryCanceled, errors.LockNotAvailable)):
+            return f"the database {self.place} took too long ({said}): see what else runs in it"
         if isinstance(error, self._psycopg.OperationalError):
             return f"the database {self.place} cannot be reached ({said}): see whether it runs and lets this user in"
         return f"the database {self.place} cannot be used: {said}"

@@ -13,7 +13,8 @@ from callgate.errors import SessionBusyError, SessionLostError, StoreError, Usag
 from callgate.machine import codec
 from callgate.machine.facts import Fact, Unreadable
 from callgate.store import owner as owners
-from callgate.store.database import Database, Dialect, Transaction
+from callgate.store.database import Database
+from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.idempotency import KEPT_S, Claim
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, given_title, title_of
 from callgate.strict_json import without_surrogates
@@ -21,6 +22,8 @@ from callgate.strict_json import without_surrogates
 __all__ = ["SqlStore", "line_of"]
 
 _FIRST_TITLE = "CASE WHEN title = '' THEN ? ELSE title END"
+RELEASE_S = 2.0
+"""How long the release of a session is waited for."""
 CLEAN_S = 600.0
 """How often claims that hold no longer are looked for."""
 
@@ -51,11 +54,14 @@ class SqlStore:
 
         def work(tx: Transaction) -> Lease:
             now = tx.now_s()
-            tx.run(
-                "INSERT INTO callgate_sessions VALUES (?, '', 0, 0, NULL, 0, ?, ?) ON CONFLICT (id) DO NOTHING",
-                session, now, now,
-            )  # fmt: skip
-            [(count, fence, holder, expires_s)] = self._row(tx, session, "facts, fence, owner, expires_s")
+            columns = "facts, fence, owner, expires_s"
+            found = _row(tx, session, columns)
+            if not found:
+                tx.lock(f"session {session}")
+                sql = "INSERT INTO callgate_sessions VALUES (?, '', 0, 0, NULL, 0, ?, ?) ON CONFLICT (id) DO NOTHING"
+                tx.run(sql, session, now, now)
+                found = _row(tx, session, columns)
+            [(count, fence, holder, expires_s)] = found
             if holder not in (None, owner) and expires_s > now and not owners.is_gone(holder):
                 raise SessionBusyError(
                     f"session {session!r} is in use by {owners.shown(holder)}; wait until it is done there"
@@ -67,7 +73,14 @@ class SqlStore:
             )  # fmt: skip
             return Lease(session=session, fence=fence + 1, position=count)
 
-        return await self._database.do(work)
+        def acquired(tx: Transaction) -> Lease:
+            try:
+                return work(tx)
+            except LockedError:  # Its owner writes to it at this moment; or does not, and nobody is to wait for that.
+                message = f"session {session!r} is in use: another transaction has locked it; try again later"
+                raise SessionBusyError(message) from None
+
+        return await self._database.do(acquired)
 
     async def renew(self, lease: Lease, *, lease_s: float = LEASE_S) -> None:
         """Keep the lease for another `lease_s` seconds.
@@ -78,10 +91,10 @@ class SqlStore:
         """
 
         def work(tx: Transaction) -> None:
-            expires_s = tx.now_s() + lease_s
-            sql = "UPDATE callgate_sessions SET expires_s = ? WHERE id = ? AND fence = ?"
-            if tx.run(sql, expires_s, lease.session, lease.fence) == 0:
+            found = _row(tx, lease.session, "fence")
+            if not found or found[0][0] != lease.fence:
                 raise _lost(lease)
+            tx.run("UPDATE callgate_sessions SET expires_s = ? WHERE id = ?", tx.now_s() + lease_s, lease.session)
 
         await self._database.do(work)
 
@@ -93,11 +106,17 @@ class SqlStore:
         """
 
         def work(tx: Transaction) -> None:
-            mine = (lease.session, lease.fence)
-            tx.run("DELETE FROM callgate_sessions WHERE id = ? AND fence = ? AND facts = 0", *mine)
-            tx.run("UPDATE callgate_sessions SET owner = NULL, expires_s = 0 WHERE id = ? AND fence = ?", *mine)
+            found = _row(tx, lease.session, "fence, facts")
+            if not found or found[0][0] != lease.fence:
+                return
+            if found[0][1]:
+                tx.run("UPDATE callgate_sessions SET owner = NULL, expires_s = 0 WHERE id = ?", lease.session)
+            else:
+                tx.lock(f"session {lease.session}")
+                tx.run("DELETE FROM callgate_sessions WHERE id = ?", lease.session)
 
-        await self._database.do(work)
+        # Nobody needs its outcome: a database that does not answer now releases the session when it does, or the lease ends.
+        await self._database.do(work, patience_s=RELEASE_S)
 
     async def load(self, session: str, *, start: int = 0) -> list[Fact]:
         """Load the facts of the session from `start` on, oldest first; none when it is new.
@@ -110,7 +129,7 @@ class SqlStore:
         """
         check_id(session)
         sql = "SELECT position, body FROM callgate_facts WHERE session = ? AND position >= ? ORDER BY position"
-        rows = await self._database.do(lambda tx: tx.rows(sql, session, start))
+        rows = await self._database.do(lambda tx: tx.rows(sql, session, start), reads=True)
         try:
             return list(_facts_of(rows, start))
         except codec.NewerSchemaError as error:
@@ -131,7 +150,7 @@ class SqlStore:
             rows[:] = [(lease.session, position + place, codec.encode(fact)) for place, fact in enumerate(facts)]
 
         def work(tx: Transaction) -> None:
-            found = self._row(tx, lease.session, "facts, fence")
+            found = _row(tx, lease.session, "facts, fence")
             if not found or found[0][1] != lease.fence:
                 raise _lost(lease)
             if found[0][0] != position:
@@ -171,7 +190,7 @@ class SqlStore:
                 for session, title, count, created_s, updated_s, owner, expires_s in tx.rows(sql)
             ]
 
-        return await self._database.do(work)
+        return await self._database.do(work, reads=True)
 
     async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
         """Make `target` a new session with the same facts, or the first so many of them.
@@ -184,10 +203,11 @@ class SqlStore:
         check_id(target)
 
         def work(tx: Transaction) -> None:
-            found = self._row(tx, session, "title, facts")
+            found = _row(tx, session, "title, facts")
             if not found:
                 raise UsageError(f"there is no session {session!r}")
-            if self._row(tx, target, "facts"):
+            tx.lock(f"session {target}")
+            if _row(tx, target, "facts"):
                 raise UsageError(f"there is a session {target!r} already")
             title, count = found[0]
             kept = count if facts is None else min(facts, count)
@@ -211,12 +231,13 @@ class SqlStore:
         check_id(session)
 
         def work(tx: Transaction) -> bool:
-            found = self._row(tx, session, "owner, expires_s")
+            found = _row(tx, session, "owner, expires_s")
             if not found:
                 return False
             [(holder, expires_s)] = found
             if holder is not None and expires_s > tx.now_s() and not owners.is_gone(holder):
                 raise SessionBusyError(f"session {session!r} is in use by {owners.shown(holder)} and was not deleted")
+            tx.lock(f"session {session}")
             tx.run("DELETE FROM callgate_facts WHERE session = ?", session)
             tx.run("DELETE FROM callgate_sessions WHERE id = ?", session)
             tx.run("UPDATE callgate_claims SET run = '' WHERE session = ?", session)
@@ -233,21 +254,23 @@ class SqlStore:
 
         def work(tx: Transaction) -> Claim:
             now = tx.now_s()
+            tx.lock(f"key {claim.key}")
             if now >= self._clean_s:
                 self._clean_s = now + CLEAN_S
-                tx.run("DELETE FROM callgate_claims WHERE at_s <= ?", now - KEPT_S)
-            else:
-                tx.run("DELETE FROM callgate_claims WHERE key = ? AND at_s <= ?", claim.key, now - KEPT_S)
-            columns, rows = "key, digest, session, run, owner, position", list[tuple[Any, ...]]()
-            while not rows:  # It may be given free between two statements.
-                # The second one waits here until the first has committed, and then finds the claim of that one.
+                old = f"SELECT key FROM callgate_claims WHERE at_s <= ?{self._dialect.row_lock}"
+                tx.run(f"DELETE FROM callgate_claims WHERE key IN ({old})", now - KEPT_S)
+            columns = "key, digest, session, run, owner, position"
+            rows = tx.locked_rows(f"{columns}, at_s", "callgate_claims", "key", claim.key)
+            if rows and rows[0][-1] <= now - KEPT_S:
+                tx.run("DELETE FROM callgate_claims WHERE key = ?", claim.key)
+                rows = []
+            if not rows:
                 tx.run(
-                    "INSERT INTO callgate_claims VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (key) DO NOTHING",
+                    "INSERT INTO callgate_claims VALUES (?, ?, ?, ?, ?, ?, ?)",
                     claim.key, claim.digest, claim.session, claim.run, claim.owner, claim.position, now,
                 )  # fmt: skip
-                sql = f"SELECT {columns} FROM callgate_claims WHERE key = ?{self._dialect.row_lock}"
-                rows = tx.rows(sql, claim.key)
-            held = Claim(**dict(zip(columns.split(", "), rows[0], strict=True)))
+                return claim
+            held = Claim(**dict(zip(columns.split(", "), rows[0], strict=False)))
             if held.digest == claim.digest and held.owner != claim.owner:
                 tx.run("UPDATE callgate_claims SET owner = ? WHERE key = ?", claim.owner, claim.key)
             return held
@@ -260,18 +283,22 @@ class SqlStore:
         Raises:
             StoreError: the database cannot be used.
         """
-        sql = "DELETE FROM callgate_claims WHERE key = ? AND run = ? AND owner = ?"
-        await self._database.do(lambda tx: tx.run(sql, claim.key, claim.run, claim.owner))
+
+        def work(tx: Transaction) -> None:
+            tx.lock(f"key {claim.key}")
+            if tx.locked_rows("run, owner", "callgate_claims", "key", claim.key) == [(claim.run, claim.owner)]:
+                tx.run("DELETE FROM callgate_claims WHERE key = ?", claim.key)
+
+        await self._database.do(work)
 
     async def aclose(self) -> None:
-        """End the thread and closes the connection, when everything that waits is done."""
+        """End the threads and close the connections, when everything that waits is done."""
         await self._database.aclose()
 
-    # Internals ------------------------------------------------------------------------------------------------------------
 
-    def _row(self, tx: Transaction, session: str, columns: str) -> list[tuple[Any, ...]]:
-        """The row of a session, which nobody else can change before the transaction is over."""
-        return tx.rows(f"SELECT {columns} FROM callgate_sessions WHERE id = ?{self._dialect.row_lock}", session)
+def _row(tx: Transaction, session: str, columns: str) -> list[tuple[Any, ...]]:
+    """Return the row of a session, which nobody else can change before the transaction is over."""
+    return tx.locked_rows(columns, "callgate_sessions", "id", session)
 
 
 def line_of(body: Any) -> bytes:

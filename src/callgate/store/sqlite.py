@@ -1,14 +1,18 @@
 """The journal in a SQLite file: the default of the command, for one machine.
 
 Write-ahead logging, so that readers and the writer do not wait for each other; every commit survives the death of the
-process, and the one before a side effect a loss of power too. The file belongs to its owner alone.
+process, and the one before a side effect a loss of power too. The file belongs to its owner alone. A file that may not be
+written can still be read.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
 import sqlite3
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +22,8 @@ from urllib.parse import quote
 from callgate.errors import CallgateError, StoreError
 from callgate.machine import codec
 from callgate.machine.facts import Fact
-from callgate.store.database import SCHEMA, Transaction
+from callgate.store.dialect import Transaction
+from callgate.store.schema import SCHEMA
 from callgate.store.sql import SqlStore, line_of
 from callgate.strict_json import without_surrogates
 
@@ -28,22 +33,27 @@ BUSY_S = 10.0
 """How long a commit waits for the one of another process."""
 RETRY_S = 0.01
 """How long an opening waits between two tries, where SQLite does not wait by itself."""
+_NOT_WRITABLE = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 def sqlite_store(path: str | Path) -> SqlStore:
-    """A store in the file, which is made when it is first used."""
+    """Return a store in the file, which is made when it is first used."""
     return SqlStore(Sqlite(Path(path).expanduser()))
 
 
 class Sqlite:
-    """SQLite's own ways."""
+    """The dialect of SQLite."""
 
     errors = sqlite3.Error
     row_lock = ""  # A transaction that may write locks the whole file.
+    connections = 1
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._durable: bool | None = None
+        self._is_read_only = False
+        self._copy = contextlib.ExitStack()
+        """Holds the copy that is read where the file itself cannot be."""
 
     @property
     def place(self) -> str:
@@ -51,42 +61,65 @@ class Sqlite:
         return str(self._path)
 
     def connect(self) -> sqlite3.Connection:
-        """A connection; the file and its folder are made for their owner alone."""
-        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # SQLite makes its further files with the rights of the first.
-        os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
-        connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
+        """Open a connection; the file and its folder are made for their owner alone."""
+        self._durable, self._is_read_only = None, False
+        try:
+            self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # SQLite makes its further files with the rights of the first.
+            os.close(os.open(self._path, os.O_RDWR | os.O_CREAT, 0o600))
+            connection = sqlite3.connect(self._path, timeout=BUSY_S, isolation_level=None)
+        except OSError as error:
+            if error.errno not in _NOT_WRITABLE or not self._path.exists():
+                raise
+            self._copy.close()
+            self._is_read_only = True
+            return _readable_file(self._path, self._copy)
         connection.text_factory = _text
         try:
             _log_ahead(connection)
+            connection.execute("PRAGMA secure_delete = ON").close()
         except sqlite3.Error:
             connection.close()
             raise
-        self._durable = None
         return connection
 
+    def cut(self, connection: Any) -> None:
+        """Interrupt a long query; a wait for the lock of another process ends by itself."""
+        connection.interrupt()
+
     def begin(self, connection: Any, *, durable: bool) -> None:
-        """Begin a transaction that may write."""
+        """Begin a transaction that may write, unless the file may not be written."""
+        if self._is_read_only:
+            connection.execute("BEGIN").close()
+            return
         if durable is not self._durable:
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}").close()
             self._durable = durable
         connection.execute("BEGIN IMMEDIATE").close()
 
+    def tables(self, transaction: Transaction) -> set[str]:
+        """Return the names of the tables in the file."""
+        return {name for (name,) in transaction.rows("SELECT name FROM sqlite_master WHERE type = 'table'")}
+
     def create(self, transaction: Transaction) -> None:
-        """Make the tables where they are missing."""
+        """Create the tables that are missing."""
         for statement in SCHEMA:
             transaction.run(statement.format(real="REAL", blob="BLOB"))
 
+    def try_lock(self, transaction: Transaction, name: str) -> bool:
+        """Return True: the transaction has locked the whole file."""
+        return True
+
     def statement(self, sql: str) -> str:
-        """The statement as it is."""
+        """Return the statement as it is."""
         return sql
 
     def now_s(self, transaction: Transaction) -> float:
-        """The clock of this machine, which all owners of the file share."""
+        """Return the time by the clock of this machine, which all owners of the file share."""
         return time.time()
 
     def sentence(self, error: Exception) -> str:
-        """What went wrong with the file."""
+        """Explain what went wrong with the file."""
         said = str(error)
         if isinstance(error, PermissionError) or "readonly" in said or "unable to open" in said:
             return f"the session file {self.place} cannot be written ({said}): see who owns it and its folder"
@@ -124,18 +157,49 @@ def _log_ahead(connection: sqlite3.Connection) -> None:
         time.sleep(RETRY_S)
 
 
-def salvaged(path: str | Path) -> Iterator[tuple[str, list[Fact], str | None]]:
-    """Of each session in a damaged file: its id, the facts up to the first that cannot be found, and what was wrong there.
+def _readable_file(path: Path, copy: contextlib.ExitStack) -> sqlite3.Connection:
+    """Open a file for reading alone, together with its write-ahead log, which may hold all of a small store.
 
-    A row that is there but holds no fact is an `Unreadable`. The file is only read.
+    Where SQLite cannot read the log in its place (it needs a file for its index beside it), a copy of both is read, which is
+    removed with `copy`.
+    """
+    log = path.with_name(f"{path.name}-wal")
+    if not log.exists() or not log.stat().st_size:
+        return _opened(f"file:{quote(str(path))}?mode=ro&immutable=1")
+    with contextlib.suppress(sqlite3.Error):
+        return _opened(f"file:{quote(str(path))}?mode=ro")
+    folder = Path(copy.enter_context(tempfile.TemporaryDirectory(prefix="callgate-read-")))
+    for source in (path, log):
+        shutil.copyfile(source, folder / source.name)
+    try:
+        return _opened(f"file:{quote(str(folder / path.name))}")
+    except sqlite3.Error:  # The log is of no use: what the file itself holds is all there is.
+        return _opened(f"file:{quote(str(path))}?mode=ro&immutable=1")
+
+
+def _opened(uri: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(uri, uri=True, timeout=BUSY_S, isolation_level=None)
+    connection.text_factory = _text
+    try:
+        connection.execute("SELECT COUNT(*) FROM sqlite_master").close()
+    except sqlite3.Error:
+        if "immutable" in uri:
+            return connection
+        connection.close()
+        raise
+    return connection
+
+
+def salvaged(path: str | Path) -> Iterator[tuple[str, list[Fact], str | None]]:
+    """Yield each session in a damaged file: its id, its facts up to the first that cannot be found, and the problem there.
+
+    A row that is there but holds no fact is an `Unreadable`. The file and its write-ahead log are only read.
 
     Raises:
         StoreError: nothing of it can be read.
     """
     try:
-        connection = sqlite3.connect(f"file:{quote(str(path))}?mode=ro&immutable=1", uri=True)
-        connection.text_factory = _text
-        with contextlib.closing(connection):
+        with contextlib.ExitStack() as copy, contextlib.closing(_readable_file(Path(path), copy)) as connection:
             for session in _session_ids(connection):
                 yield without_surrogates(session), *_readable(connection, session)
     except sqlite3.Error as error:

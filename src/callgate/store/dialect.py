@@ -1,0 +1,119 @@
+"""One kind of database, and a transaction on a connection to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from callgate.errors import CallgateError
+
+__all__ = ["Dialect", "LockedError", "Transaction"]
+
+
+class LockedError(CallgateError):
+    """Another transaction has locked what this one needs; the text names it. Nothing was changed."""
+
+
+class Dialect(Protocol):
+    """The differences between one kind of database and the next."""
+
+    connections: int
+    """How many may be open at once."""
+
+    @property
+    def place(self) -> str:
+        """Where the data is, as a person may see it: no password in it."""
+        ...
+
+    @property
+    def errors(self) -> type[Exception]:
+        """The root of the errors that the driver raises."""
+        ...
+
+    @property
+    def row_lock(self) -> str:
+        """The end of a SELECT that keeps others from changing its rows, and leaves out rows that another has locked."""
+        ...
+
+    def connect(self) -> Any:
+        """Open a connection, in which no transaction begins by itself."""
+        ...
+
+    def cut(self, connection: Any) -> None:
+        """Make the operation that waits on the connection fail. Called from another thread."""
+        ...
+
+    def begin(self, connection: Any, *, durable: bool) -> None:
+        """Begin a transaction; a durable one is on the disk when its commit returns."""
+        ...
+
+    def tables(self, transaction: Transaction) -> set[str]:
+        """Return the names of the tables that exist, of ours and perhaps others."""
+        ...
+
+    def create(self, transaction: Transaction) -> None:
+        """Create the tables that are missing."""
+        ...
+
+    def try_lock(self, transaction: Transaction, name: str) -> bool:
+        """Lock a name until the transaction ends; return False at once if another transaction has it."""
+        ...
+
+    def statement(self, sql: str) -> str:
+        """Return the statement with the driver's own marks for parameters instead of `?`."""
+        ...
+
+    def now_s(self, transaction: Transaction) -> float:
+        """Return the seconds since 1970 by the clock that all owners share."""
+        ...
+
+    def sentence(self, error: Exception) -> str:
+        """Explain the driver's error, and what to do about it."""
+        ...
+
+
+class Transaction:
+    """One transaction on a connection of the store."""
+
+    def __init__(self, connection: Any, dialect: Dialect) -> None:
+        self._cursor = connection.cursor()
+        self._dialect = dialect
+
+    def run(self, sql: str, *values: Any) -> int:
+        """Execute a statement; return how many rows it changed."""
+        self._cursor.execute(self._dialect.statement(sql), values)
+        return int(self._cursor.rowcount)
+
+    def run_many(self, sql: str, rows: Sequence[tuple[Any, ...]]) -> None:
+        """Execute a statement once for each row of values."""
+        self._cursor.executemany(self._dialect.statement(sql), rows)
+
+    def rows(self, sql: str, *values: Any) -> list[tuple[Any, ...]]:
+        """Return the rows of a query."""
+        self._cursor.execute(self._dialect.statement(sql), values)
+        return [tuple(row) for row in self._cursor.fetchall()]
+
+    def locked_rows(self, columns: str, table: str, key: str, value: str) -> list[tuple[Any, ...]]:
+        """Return the row with that key, which nobody else can change before the transaction is over; none if there is none.
+
+        Raises:
+            LockedError: another transaction has it.
+        """
+        where = f"FROM {table} WHERE {key} = ?"
+        found = self.rows(f"SELECT {columns} {where}{self._dialect.row_lock}", value)
+        if not found and self._dialect.row_lock and self.rows(f"SELECT 1 {where}", value):
+            raise LockedError(f"{value!r}")
+        return found
+
+    def lock(self, name: str) -> None:
+        """Lock a name until the transaction ends, for rows that do not exist yet.
+
+        Raises:
+            LockedError: another transaction has it.
+        """
+        if not self._dialect.try_lock(self, name):
+            raise LockedError(f"{name!r}")
+
+    def now_s(self) -> float:
+        """Return the seconds since 1970 by the clock that all owners share."""
+        return self._dialect.now_s(self)

@@ -1,0 +1,395 @@
+"""PostgreSQL as it is operated: foreign locks, frozen processes, silent servers, restarts, poolers and small roles."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from callgate.errors import SessionBusyError, StoreError
+from callgate.machine.facts import CallStarted
+from callgate.store import Claim, database, open_store
+from callgate.store.dialect import Transaction
+from callgate.store.idempotency import has_idempotency_keys
+from callgate.store.sql import SqlStore
+
+psycopg = pytest.importorskip("psycopg")
+
+QUICK_S = 2.0
+"""Well below every limit of the store: an answer within it waited for none of them."""
+
+
+def run(story: Coroutine[Any, Any, Any]) -> Any:
+    async def bounded() -> Any:
+        async with asyncio.timeout(120):
+            return await story
+
+    return asyncio.run(bounded())
+
+
+@asynccontextmanager
+async def opened(url: str) -> AsyncIterator[SqlStore]:
+    store = open_store(url)
+    assert isinstance(store, SqlStore)
+    try:
+        yield store
+    finally:
+        await store.aclose()
+
+
+async def begun(store: SqlStore, *sessions: str) -> None:
+    for session in sessions:
+        lease = await store.acquire(session, owner="me")
+        await store.append(lease, [CallStarted(id="a")], position=0)
+        await store.release(lease)
+
+
+def fact(id: str) -> list[CallStarted]:
+    return [CallStarted(id=id)]
+
+
+# Locks -------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT * FROM callgate_sessions WHERE id = 'a' FOR UPDATE",
+        "UPDATE callgate_sessions SET title = 'x' WHERE id = 'a'",
+        "DELETE FROM callgate_sessions WHERE id = 'a'",
+    ],
+)
+def test_a_session_whose_row_is_locked_is_busy_at_once_and_costs_no_other_session(postgres_url: str, sql: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a", "b")
+            with psycopg.connect(postgres_url) as stray:
+                stray.execute(sql)
+                async with asyncio.timeout(QUICK_S):
+                    for _ in range(2 * store._dialect.connections):
+                        with pytest.raises(SessionBusyError, match="'a' is in use"):
+                            await store.acquire("a", owner="me")
+                    assert (await store.acquire("b", owner="me")).position == 1
+                    assert len(await store.sessions()) == 2
+                stray.rollback()
+            assert (await store.acquire("a", owner="me")).position == 1
+
+    run(story())
+
+
+def test_a_new_session_that_another_transaction_is_beginning_is_busy_at_once(postgres_url: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store, opened(postgres_url) as other:
+            await begun(store, "b")
+            entered, leave = asyncio.Event(), asyncio.Event()
+            loop = asyncio.get_running_loop()
+
+            def frozen(tx: Any) -> None:
+                tx.lock("session new")
+                tx.run("INSERT INTO callgate_sessions VALUES ('new', '', 0, 0, NULL, 0, 0, 0)")
+                loop.call_soon_threadsafe(entered.set)
+                asyncio.run_coroutine_threadsafe(leave.wait(), loop).result(60)
+
+            held = asyncio.create_task(other._database.do(frozen))
+            await entered.wait()
+            async with asyncio.timeout(QUICK_S):
+                with pytest.raises(SessionBusyError):
+                    await store.acquire("new", owner="me")
+                await store.acquire("b", owner="me")
+            leave.set()
+            await held
+            await store.acquire("new", owner="me")
+
+    run(story())
+
+
+def test_an_append_to_a_locked_session_waits_without_holding_up_others_and_can_be_cancelled(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            mine = await store.acquire("a", owner="me")
+            others = [await store.acquire(f"b{number}", owner="me") for number in range(8)]
+            with psycopg.connect(postgres_url) as stray:
+                stray.execute("SELECT * FROM callgate_sessions WHERE id = 'a' FOR UPDATE")
+                waiting = [asyncio.create_task(store.append(mine, fact("x"), position=0)) for _ in range(2)]
+                async with asyncio.timeout(QUICK_S):
+                    for lease in others:
+                        await store.append(lease, fact("y"), position=0)
+                    waiting[1].cancel()
+                    await asyncio.wait({waiting[1]})
+                assert waiting[1].cancelled()
+                assert not waiting[0].done()
+                stray.rollback()
+            await waiting[0]
+            assert await store.load("a") == fact("x")
+            with psycopg.connect(postgres_url) as stray:
+                stray.execute("SELECT * FROM callgate_sessions WHERE id = 'a' FOR UPDATE")
+                monkeypatch.setattr(database, "LOCKED_S", 0.05)
+                with pytest.raises(StoreError, match=r"'a' in postgresql.* locked by another transaction"):
+                    await store.renew(mine)
+
+    run(story())
+
+
+def test_a_locked_key_delays_no_other_key(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def claim(key: str) -> Claim:
+        return Claim(key=key, digest="d", session="s", run="r", owner="me")
+
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            assert has_idempotency_keys(store)
+            await store.claim(claim("a"))
+            with psycopg.connect(postgres_url) as stray:
+                stray.execute("SELECT * FROM callgate_claims WHERE key = 'a' FOR UPDATE")
+                waiting = asyncio.create_task(store.claim(claim("a")))
+                async with asyncio.timeout(QUICK_S):
+                    await store.claim(claim("b"))
+                    await store.unclaim(claim("b"))
+                assert not waiting.done()
+            assert (await waiting).run == "r"
+
+    run(story())
+
+
+def test_a_frozen_process_in_the_middle_of_a_transaction_costs_its_own_sessions_only(postgres_url: str) -> None:
+    program = """
+        import asyncio, sys
+        from callgate.machine.facts import CallStarted
+        from callgate.store import open_store
+
+        async def main():
+            store = open_store(sys.argv[1])
+            lease = await store.acquire("a", owner="frozen")
+            await store.append(lease, [CallStarted(id="a")], position=0)
+
+            def middle(tx):
+                tx.run("UPDATE callgate_sessions SET title = 'half' WHERE id = 'a'")
+                print("in the middle", flush=True)
+                sys.stdin.read()
+
+            await store._database.do(middle)
+
+        asyncio.run(main())
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), postgres_url],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdin
+    assert child.stdout
+
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            async with asyncio.timeout(QUICK_S):
+                await begun(store, "b")
+                with pytest.raises(SessionBusyError):
+                    await store.acquire("a", owner="me")
+                await begun(store, *(f"c{number}" for number in range(5)))
+
+    try:
+        assert child.stdout.readline() == "in the middle\n"
+        child.send_signal(signal.SIGSTOP)
+        run(story())
+    finally:
+        child.kill()
+        child.communicate()
+
+
+# Silence and restarts ----------------------------------------------------------------------------------------------------
+
+
+async def backends(url: str, store: SqlStore) -> list[int]:
+    """The server processes of the connections of a store."""
+    with psycopg.connect(url) as looking:
+        found = looking.execute(
+            "SELECT pid FROM pg_stat_activity WHERE application_name = 'callgate' AND datname = current_database()"
+        )
+        return [pid for (pid,) in found]
+
+
+def test_a_server_process_that_does_not_answer_is_cut_and_other_sessions_go_on(
+    postgres_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "SILENT_S", 0.2)
+    monkeypatch.setattr(database, "LOOK_S", 0.05)
+
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+            [frozen] = await backends(postgres_url, store)
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                stuck = asyncio.create_task(store.load("a"))
+                await asyncio.sleep(0)
+                async with asyncio.timeout(60):
+                    with pytest.raises(StoreError, match="cannot be reached"):
+                        await stuck
+                    assert len(await store.load("a")) == 1
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+
+    run(story())
+
+
+async def until_busy(store: SqlStore) -> None:
+    while not any(lane.busy_since_s for lane in store._database._lanes):  # noqa: ASYNC110 - a thread, not a task
+        await asyncio.sleep(0)
+
+
+def test_while_one_connection_is_silent_others_are_used(postgres_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+            [frozen] = await backends(postgres_url, store)
+            os.kill(frozen, signal.SIGSTOP)
+            try:
+                stuck = asyncio.create_task(store.load("a"))
+                await until_busy(store)
+                async with asyncio.timeout(QUICK_S):
+                    await begun(store, "b", "c")
+                    assert len(await store.load("a")) == 1
+                    stuck.cancel()  # A cancelled read does not wait for its answer.
+                    await asyncio.wait({stuck})
+                monkeypatch.setattr(database, "CLOSE_S", 0.1)
+                started_s = time.monotonic()
+                await store.aclose()  # Nor does a closing.
+                assert time.monotonic() - started_s < database.SILENT_S / 2
+            finally:
+                os.kill(frozen, signal.SIGCONT)
+
+    run(story())
+
+
+def test_the_first_operations_after_a_restart_of_the_database_succeed(postgres_url: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            lease = await store.acquire("a", owner="me")
+            for number in range(3):
+                with psycopg.connect(postgres_url, autocommit=True) as looking:
+                    for pid in await backends(postgres_url, store):
+                        looking.execute("SELECT pg_terminate_backend(%s, 60000)", [pid])
+                await store.append(lease, fact(f"x{number}"), position=number)
+            assert len(await store.load("a")) == 3
+
+    run(story())
+
+
+def test_a_connection_that_is_lost_at_the_commit_is_not_used_to_write_twice(postgres_url: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            lease = await store.acquire("a", owner="me")
+            connection = store._database._lanes[0]._connection
+            commit = connection.commit
+
+            def lost() -> None:
+                commit()
+                store._dialect.cut(connection)
+                commit()
+                connection.execute("SELECT 1")
+
+            connection.commit = lost
+            with pytest.raises(StoreError):
+                await store.append(lease, fact("x"), position=0)
+            assert await store.load("a") == fact("x")
+
+    run(story())
+
+
+# Poolers and roles -------------------------------------------------------------------------------------------------------
+
+
+def test_nothing_outlasts_a_transaction_so_that_a_pooler_can_stand_in_between(postgres_url: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            lease = await store.acquire("a", owner="me")
+            for number in range(12):  # More often than psycopg waits before it prepares a statement.
+                await store.append(lease, fact("x"), position=number)
+            [lane] = store._database._lanes
+            found = lane._connection.execute("SELECT name FROM pg_prepared_statements").fetchall()
+            limits = lane._connection.execute("SELECT current_setting('lock_timeout')").fetchall()
+            assert (found, limits) == ([], [("0",)])
+
+    run(story())
+
+
+def test_every_transaction_has_limits_unless_the_url_sets_others(postgres_url: str) -> None:
+    def limits(tx: Transaction) -> list[str]:
+        names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout", "synchronous_commit")
+        return [tx.rows(f"SHOW {name}")[0][0] for name in names]
+
+    async def story(url: str) -> list[str]:
+        async with opened(url) as store:
+            return await store._database.do(limits)
+
+    assert run(story(postgres_url)) == ["2s", "15s", "15s", "off"]
+    own = "?options=-c%20statement_timeout%3D60s%20-c%20synchronous_commit%3Don"
+    assert run(story(postgres_url + own)) == ["2s", "1min", "15s", "on"]
+
+
+def small_role(url: str, *rights: str) -> str:
+    """A role that may not create tables in the database, and its URL."""
+    role = f"small_{os.urandom(4).hex()}"
+    with psycopg.connect(url, autocommit=True) as owner:
+        owner.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        owner.execute(f"CREATE ROLE {role} LOGIN")
+        for right in rights:
+            owner.execute(f"GRANT {right} ON ALL TABLES IN SCHEMA public TO {role}")
+    return url.replace("callgate@", f"{role}@")
+
+
+def test_a_role_that_may_not_create_tables_uses_those_that_are_there(postgres_url: str) -> None:
+    async def story() -> None:
+        with pytest.raises(StoreError, match="callgate store migrate"):
+            async with opened(small_role(postgres_url)) as store:
+                await store.sessions()
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+        async with opened(small_role(postgres_url, "SELECT, INSERT, UPDATE, DELETE")) as store:
+            await begun(store, "b")
+            assert len(await store.sessions()) == 2
+
+    run(story())
+
+
+def test_a_database_that_can_only_be_read_is_listed_and_says_so_when_it_is_written_to(postgres_url: str) -> None:
+    async def story() -> None:
+        async with opened(postgres_url) as store:
+            await begun(store, "a")
+        async with opened(postgres_url + "?options=-c%20default_transaction_read_only%3Don") as store:
+            assert [info.id for info in await store.sessions()] == ["a"]
+            assert len(await store.load("a")) == 1
+            with pytest.raises(StoreError, match="can only be read"):
+                await store.acquire("b", owner="me")
+
+    run(story())
+
+
+def test_tables_of_a_newer_version_are_refused_and_left_alone(open_sql: Callable[[], SqlStore]) -> None:
+    async def story() -> None:
+        store = open_sql()
+        await store._database.do(lambda tx: tx.run("UPDATE callgate_meta SET value = '2' WHERE key = 'schema'"))
+        await store._database.do(lambda tx: tx.run("DROP TABLE callgate_claims"))
+        await store.aclose()
+        with pytest.raises(StoreError, match="another version of callgate"):
+            await store.sessions()
+        await store.aclose()
+        connection = store._dialect.connect()
+        try:
+            store._dialect.begin(connection, durable=False)
+            assert "callgate_claims" not in store._dialect.tables(Transaction(connection, store._dialect))
+        finally:
+            connection.close()
+
+    run(story())
