@@ -334,7 +334,7 @@ def test_debug_logs_what_was_sent_and_what_came_and_no_key(caplog: pytest.LogCap
     for words in (
         "callgate.wire: request: POST http",
         "callgate.wire: answer: ",
-        "callgate.prompted: the tools are told in the prompt: ",
+        "callgate.prompted: the tools are declared in the prompt: ",
         "callgate.run: asking gemini-3.8-flash: contents 1, tools ['look']",
         "callgate.run: answer of gemini-3.8-flash: STOP",
         "callgate.run: call ",

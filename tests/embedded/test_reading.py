@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callgate import ToolDefinition
-from callgate.embedded.asking import made_up, question, respelled
+from callgate.embedded.missing_args import made_up, question, respelled
 from callgate.embedded.patterns import pattern_rule
 from callgate.embedded.reply import Read, ReplyReader
 from callgate.embedded.spelling import spellings

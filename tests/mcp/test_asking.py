@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import json
 import sys
 from pathlib import Path
@@ -15,8 +16,8 @@ from callgate.host import run_for
 from callgate.mcp import Answer, Host, PromptArgument, Question, Resource, ServerPrompt, overview
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.host import Elicit
-from callgate.mcp.offers import offer_tools
 from callgate.mcp.requests import Requests
+from callgate.mcp.resources import resource_tools
 from callgate.testing import call
 from callgate.types import ToolContext
 
@@ -337,7 +338,7 @@ def test_a_model_lists_and_reads_with_two_tools():
 
 @pytest.mark.parametrize("trust", [False, True])
 def test_reading_is_asked_about_unless_the_server_is_trusted(trust: bool):
-    tools = [tool.definition for tool in offer_tools(McpServer("box", command=["x"], trust=trust))]
+    tools = [tool.definition for tool in resource_tools(McpServer("box", command=["x"], trust=trust))]
     assert [(d.name, d.kind, d.server, d.read_only) for d in tools] == [
         ("list_resources", "mcp", "box", True), ("read_resource", "mcp", "box", trust)
     ]  # fmt: skip
@@ -374,8 +375,8 @@ def test_a_tool_of_the_server_keeps_its_name():
 
 
 def test_all_servers_are_seen_at_a_glance(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("callgate.mcp.glance.ANSWER_S", 3.0)
-    monkeypatch.setattr("callgate.mcp.connection.OFFERS_S", 0.5)
+    monkeypatch.setattr(importlib.import_module("callgate.mcp.overview"), "ANSWER_S", 3.0)
+    monkeypatch.setattr("callgate.mcp.connection.RESOURCES_S", 0.5)
     can = {"resources": {}, "prompts": {}}
     lists = {"resources/list": {"resources": [{"uri": "x:a", "name": "a"}]}, "prompts/list": {"prompts": [{"name": "p"}]}}
     refusing = {"resources/list": lists["resources/list"]}

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callgate.mcp import ways
-from callgate.mcp.escapes import EscapeMender, whole_characters
+from callgate.mcp import transports
+from callgate.mcp.escapes import EscapeRepairer, whole_characters
 
 PIECES = ["\\", "\\u", "\\ud83d", "\\ude00", "\\uDBFF", "\\uDc00", "\\\\", "\\n", "\\u0041", "ud83d", "é", "😀", "a"]
 
@@ -43,8 +43,8 @@ def test_bytes_that_are_no_text_become_marks() -> None:
 def test_any_split_gives_the_same(pieces: list[str], places: list[int]) -> None:
     data = "".join(pieces).encode()
     cuts = [0, *sorted(min(place, len(data)) for place in places), len(data)]
-    mender = EscapeMender()
-    fed = b"".join(mender.feed(data[begin:end]) for begin, end in itertools.pairwise(cuts)) + mender.close()
+    repairer = EscapeRepairer()
+    fed = b"".join(repairer.feed(data[begin:end]) for begin, end in itertools.pairwise(cuts)) + repairer.close()
     assert fed == whole_characters(data)
 
 
@@ -59,7 +59,7 @@ def test_answers_over_http_are_mended_on_their_way(kind: str) -> None:
     async def story() -> bytes:
         request = httpx2.Request("POST", "http://127.0.0.1/mcp")
         response = httpx2.Response(200, headers={"content-type": kind}, stream=Body(), request=request)
-        await ways._bound(response)
+        await transports._bound(response)
         return await response.aread()
 
     assert asyncio.run(story()) == b'data: {"a": "x\\ufffd"}\n\n\\'

@@ -17,7 +17,7 @@ from mcp_types import ElicitResult, ToolListChangedNotification
 
 from callgate import FileTools, Limits, Media, Policy, ToolContext, ToolError, ToolNotDeclarableError, tool
 from callgate.calls import dispatcher as desks
-from callgate.mcp import outgoing, serve
+from callgate.mcp import serialization, serve
 from callgate.mcp.serve import ToolServer
 from callgate.permission import AuditLog, Hook, Rate, RateLimits
 from callgate.types import ToolDefinition
@@ -232,7 +232,7 @@ def test_a_result_that_is_not_what_the_tool_says_is_an_error_that_shows_it():
 
 
 def test_a_long_result_is_cut_in_the_middle_and_never_breaks_the_promise_of_a_schema(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(outgoing, "TEXT_CHARS_MAX", 100)
+    monkeypatch.setattr(serialization, "TEXT_CHARS_MAX", 100)
 
     @tool
     def long() -> Any:
@@ -258,7 +258,7 @@ def test_a_long_result_is_cut_in_the_middle_and_never_breaks_the_promise_of_a_sc
 def test_an_output_schema_with_references_is_wrapped_with_them_and_one_that_refers_to_itself_is_left_out():
     item = {"$ref": "#/$defs/item"}
     fits = ToolDefinition(name="a", output_schema={"type": "array", "items": item, "$defs": {"item": {"type": "integer"}}})
-    told = outgoing.listed(fits)
+    told = serialization.listed(fits)
     assert told.tool["outputSchema"] == {
         "type": "object",
         "properties": {"result": {"type": "array", "items": item}},
@@ -270,7 +270,7 @@ def test_an_output_schema_with_references_is_wrapped_with_them_and_one_that_refe
     assert not told.output.root.is_valid({"result": ["x"]})
     recursive = ToolDefinition(name="b", output_schema={"type": "array", "items": {"$ref": "#"}})
     broken = ToolDefinition(name="c", output_schema={"type": "object", "properties": 5})
-    assert [outgoing.listed(one).tool.get("outputSchema") for one in (recursive, broken)] == [None, None]
+    assert [serialization.listed(one).tool.get("outputSchema") for one in (recursive, broken)] == [None, None]
 
 
 # Progress and cancellation -----------------------------------------------------------------------------------------------

@@ -152,7 +152,7 @@ def test_a_value_that_nobody_gave_becomes_a_question(use: Any) -> None:
     engine = StandIn('TOOL_CALL: find({"what": "keys"})', 'TOOL_CALL: find({"what": "keys"})')
     asked = request("find it", tools=(tool("find", what=TEXT),))
     notice, answer = items(use(engine), asked)
-    assert notice == Notice("asked_instead", "A call of 'find' was held back: nobody said what 'what' should be.")
+    assert notice == Notice("asked_instead", "A call of 'find' was held back: the conversation does not give 'what'.")
     assert answer == last({"text": "To use find I need to know the what. What should it be?"})
     call = {"functionCall": {"name": "find", "args": {"what": "keys"}}}
     assert items(use(engine, ask=False), asked) == [last(call)]

@@ -506,7 +506,7 @@ def test_llama_cpp_is_asked_whether_its_template_has_tools(stream: bool) -> None
     async def story() -> None:
         async with scene(["Never."], stream=stream, server="llama.cpp", has_tools=False) as it:
             assert it.model.supports_tools is None
-            with pytest.raises(ToolsUnsupportedError, match=r"has no tools, as llama\.cpp told"):
+            with pytest.raises(ToolsUnsupportedError, match=r"has no tools, as llama\.cpp reports"):
                 await it.ask()
             assert (it.model.supports_tools, it.model.server) == (False, "llama.cpp")
             assert it.fake.requests == []

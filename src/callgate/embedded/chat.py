@@ -55,7 +55,7 @@ class _Call:
 
 
 class ChatReader:
-    """Reads a streamed answer: text at once, calls when they are whole."""
+    """A reader of a streamed answer: text at once, calls when they are complete."""
 
     def __init__(self) -> None:
         self._calls: dict[int, _Call] = {}

@@ -44,12 +44,12 @@ logger = logging.getLogger("callgate.embedded")
 
 LOAD_WAIT_S = 120.0
 SILENCE_S = 600.0
-"""How long an engine may say nothing, while others are before a request or a long prompt is read."""
+"""The idle time-out of an engine, which covers queueing and the reading of a long prompt."""
 WAITING_MAX = 32
 """Requests that may wait for their turn."""
 BATCH = 128
 HOST = [sys.executable, "-m", "callgate.embedded.host"]
-"""What is started: the other end of the pipe."""
+"""The script that is started: the other end of the pipe."""
 LOG_LINE_CHARS_MAX = 2_000
 
 
@@ -63,7 +63,7 @@ def usable_cores() -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineSettings:
-    """What makes an engine another one."""
+    """The key of an engine: different values need different engines."""
 
     files: Files
     context: int
@@ -99,7 +99,7 @@ class Engine:
     # The process -----------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Loads the model, unless it is loaded; blocks until it can answer.
+        """Load the model, unless it is loaded; blocks until it can answer.
 
         Raises:
             UsageError: a file is missing or broken, there is too little memory, or xllamacpp is not installed.
@@ -175,20 +175,20 @@ class Engine:
             shutil.rmtree(folder, ignore_errors=True)
 
     def close(self) -> None:
-        """Ends the process. The next request starts another one."""
+        """End the process. The next request starts another one."""
         with self._lock:
             self._close()
 
     # Requests --------------------------------------------------------------------------------------------------------
 
     async def ready(self) -> None:
-        """Loads the model without holding up the event loop."""
+        """Load the model without holding up the event loop."""
         # A process that another thread has just begun does not listen yet; `start` waits for it.
         if self.pid is None or not self._address:
             await asyncio.to_thread(self.start)
 
     async def begin_with(self, text: str) -> None:
-        """Reads the text that the next prompts begin with: from the disk, if this model has read it before.
+        """Read the text that the next prompts begin with: from the disk, if this model has read it before.
 
         Raises:
             ModelError: the engine refuses the text or is gone.
@@ -220,12 +220,12 @@ class Engine:
                 await asyncio.to_thread(self._states.keep, draft, key)
 
     async def tokens(self, text: str) -> int:
-        """How many tokens a text is, markers of turns read as such."""
+        """The number of tokens of a text, with the markers of turns."""
         body = {"content": text, "add_special": False, "parse_special": True}
         return len((await self._whole("/tokenize", body)).get("tokens", ()))
 
     async def properties(self) -> dict[str, Any]:
-        """What llama.cpp says of the model and its chat template."""
+        """The properties of the model and its chat template, from llama.cpp."""
         return await self._whole("/props", None)
 
     async def stream(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
@@ -347,7 +347,7 @@ def shared_engine(settings: EngineSettings) -> Engine:
 
 
 def close_engines() -> None:
-    """Ends all engines of this program."""
+    """End all engines of this program."""
     with _engines_lock:
         engines = list(_engines.values())
         _engines.clear()

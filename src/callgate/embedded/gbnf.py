@@ -1,4 +1,4 @@
-"""How text is written in a grammar of llama.cpp: as a terminal, and inside a class of characters."""
+"""GBNF, the grammar notation of llama.cpp: text as a terminal, and inside a character class."""
 
 from __future__ import annotations
 

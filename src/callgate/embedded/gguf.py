@@ -39,14 +39,14 @@ class BadFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class GgufHead:
-    """What a file says of itself."""
+    """The head of a GGUF file."""
 
     size: int
     """Bytes of the file."""
     needed: int
     """Bytes up to the end of its last tensor."""
     values: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Its metadata without long lists."""
+    """The metadata without long lists."""
 
     @property
     def architecture(self) -> str:
@@ -55,7 +55,7 @@ class GgufHead:
 
     @property
     def is_adapter(self) -> bool:
-        """Whether it is a LoRA adapter and not a model."""
+        """True if it is a LoRA adapter and not a model."""
         return self.values.get("general.type") == "adapter"
 
     @property
@@ -66,7 +66,7 @@ class GgufHead:
 
 
 def read_head(path: str) -> GgufHead:
-    """Reads and checks the head of a file.
+    """Read and checks the head of a file.
 
     Raises:
         BadFileError: it is not GGUF, or it ends too early.
@@ -157,7 +157,7 @@ def _skip(file: BinaryIO, length: int) -> None:
 
 
 def kv_bytes(head: GgufHead, context: int) -> int:
-    """What the keys and values of a context take in memory, at two bytes a number; 0 where the file does not say."""
+    """The memory of the key-value cache, at two bytes a number; 0 where the file does not say."""
 
     def number(name: str) -> int:
         value = head.values.get(f"{head.architecture}.{name}", 0)

@@ -1,4 +1,4 @@
-"""A grammar of everything that the embedded model may say: prose, or calls of the declared tools with fitting arguments.
+"""The grammar of valid answers: prose, or calls of the declared tools with arguments that fit their schemas.
 
 Tools and the prompt's own spellings come in; text in llama.cpp's GBNF goes out. A call that the grammar lets through is
 well-formed, names a real tool and fits the tool's schema in types, choices, required keys, bounds of lists, small bounds of
@@ -102,7 +102,7 @@ class _Rules:
         self.nodes_left = NODES_MAX
 
     def add(self, name: str, body: str) -> str:
-        """Writes a rule and gives its name: the one of an equal rule if there is one."""
+        """Add a rule and return its name: that of an equal rule if there is one."""
         known = self._names.setdefault(body, name)
         if known == name:
             self.rules[name] = body
@@ -122,7 +122,7 @@ def _call(tool: ToolDefinition, rules: _Rules, index: int) -> str:
 
 
 class _Maker:
-    """Turns the schema of one tool into rules."""
+    """A translator from one tool's schema to rules."""
 
     def __init__(self, rules: _Rules, root: Mapping[str, Any], prefix: str) -> None:
         self._rules = rules
@@ -203,9 +203,9 @@ class _Maker:
         for place in range(len(names) - 1, -1, -1):
             name, pair = names[place], self._named(pairs[place])
             skip_first, skip_later = ("", "") if name in required else (f" | {first}", f" | {later}")
-            behind = later
-            first = self._rules.add(f"{stem}-a{place}", f"{pair} {behind}{skip_first}")
-            later = self._rules.add(f"{stem}-b{place}", f'", " {pair} {behind}{skip_later}')
+            following = later
+            first = self._rules.add(f"{stem}-a{place}", f"{pair} {following}{skip_first}")
+            later = self._rules.add(f"{stem}-b{place}", f'", " {pair} {following}{skip_later}')
         return first
 
     def _named(self, body: str) -> str:
@@ -214,7 +214,7 @@ class _Maker:
 
 
 def _is_closed(schema: Mapping[str, Any]) -> bool:
-    """Whether a tool's own object, without a single property, takes nothing: so it does unless it says otherwise."""
+    """True if a tool's own object, without a single property, takes nothing: so it does unless it says otherwise."""
     return schema.get("patternProperties") is None and schema.get("propertyNames") is None
 
 

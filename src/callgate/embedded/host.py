@@ -18,7 +18,7 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Loads the model, says so, and waits for the end of stdin."""
+    """Load the model, report it, and wait for the end of stdin."""
     # A Ctrl-C at the terminal is for the program that talks to a person.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     settings: dict[str, Any] = json.loads(sys.stdin.buffer.readline())

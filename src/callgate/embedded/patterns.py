@@ -56,7 +56,7 @@ def pattern_rule(pattern: str) -> str | None:
 
 
 class _Reader:
-    """Reads a regular expression by recursive descent."""
+    """A recursive-descent parser for regular expressions."""
 
     def __init__(self, text: str) -> None:
         self._text = text

@@ -194,7 +194,7 @@ def one_by_one(contents: Sequence[Content]) -> list[list[Content]]:
 
 
 def words_since(contents: Sequence[Content]) -> str:
-    """What the user said last."""
+    """The user's latest message."""
     said = [text_of(content) for content in contents if is_user_turn(content)]
     return said[-1] if said else ""
 
@@ -223,7 +223,7 @@ class Fitted:
 
 
 def fitted(contents: Sequence[Content], sizes: Sizes, *, room: int) -> Fitted:
-    """Drops whole exchanges from the front, oldest first, until the rest fits into `room` tokens.
+    """Drop whole exchanges from the front, oldest first, until the rest fits into `room` tokens.
 
     Raises:
         PromptTooLongError: what was said since the user spoke last does not fit.

@@ -20,23 +20,23 @@ _HEAD = re.compile(rf"{CALL}[ \t]*([^\s(]+)\(")
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """What an answer came to."""
+    """A parsed answer."""
 
     calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
     problem: str | None = None
-    """Why the answer cannot be read, if it cannot."""
+    """The reason why the answer cannot be parsed, if it cannot."""
 
 
 class ReplyReader:
-    """Reads one answer."""
+    """A reader of one answer."""
 
     def __init__(self) -> None:
         self.text = ""
-        """Everything so far."""
+        """The text so far."""
         self._shown = 0
 
     def feed(self, piece: str) -> str:
-        """Takes a piece and gives the prose that can be shown now: nothing of a call, nor of what may become one."""
+        """Take a piece and return the prose that can be shown now: nothing of a call, nor of what may become one."""
         self.text += piece
         end = self.text.find(CALL)
         if end < 0:

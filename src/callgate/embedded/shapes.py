@@ -22,7 +22,7 @@ _TELLING = {
     "pattern": "string", "maxLength": "string", "minLength": "string", "format": "string",
     "minimum": "number", "maximum": "number", "multipleOf": "number",
 }  # fmt: skip
-"""What a keyword says of the type, where no type is written."""
+"""The type that a keyword implies where no type is given."""
 
 
 def as_object(value: object) -> Schema:
@@ -82,7 +82,7 @@ def alternatives(schema: Schema) -> list[Any]:
 
 
 def types_of(schema: Schema) -> list[str]:
-    """The types that are named or told by a keyword; none where anything may stand."""
+    """The types that are named or implied by a keyword; none where anything is valid."""
     named: object = schema.get("type")
     listed: list[Any] = [named] if isinstance(named, str) else list(cast("Sequence[Any]", named or ()))
     found = [each for each in listed if each in TYPES]

@@ -39,7 +39,7 @@ def spellings(text: str) -> list[str]:
 
 
 def _is_identifier(token: str) -> bool:
-    """Whether the word is a name of something rather than a word of a language."""
+    """True if the word is a name of something rather than a word of a language."""
     if not any(char.isalpha() for char in token):
         return False
     inside = token[1:]
@@ -52,7 +52,7 @@ def _is_identifier(token: str) -> bool:
 class _Node:
     next: dict[str, _Node] = field(default_factory=dict["str", "_Node"])
     must: bool = True
-    """Whether a word that has come so far has to go on."""
+    """True if a word that has come so far has to go on."""
 
 
 def spelled_rules(words: Iterable[str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""What the model has read before, kept on disk: beginnings of prompts in, names of files out.
+"""Prompt states on disk: beginnings of prompts in, names of files out.
 
 A list of tools takes a second or two to read, and is the same in every conversation with these tools. The engine writes what
 it knows after reading it into a file of the user's cache and takes it up from there the next time. Only what a program says
@@ -45,7 +45,7 @@ class States:
         return os.path.join(self.folder, "")
 
     def key_of(self, text: str) -> str:
-        """What the files for a text begin with: something else for other weights."""
+        """The prefix of the files for a text: different for other weights."""
         hashed = hashlib.sha256(text.encode("utf-8", "replace"))
         for path in filter(None, (self._model.base, self._model.adapter)):
             with contextlib.suppress(OSError):
@@ -71,7 +71,7 @@ class States:
         return f"{secrets.token_hex(8)}.draft"
 
     def keep(self, draft: str, key: str) -> None:
-        """Takes a written file in, and lets go of the oldest ones."""
+        """Register a written file, and delete the oldest ones."""
         written = self.folder / draft
         try:
             os.chmod(written, 0o600)
@@ -83,12 +83,12 @@ class States:
             logger.debug("what was read is not kept: %s", error)
 
     def drop(self, name: str) -> None:
-        """Removes a file that cannot be used."""
+        """Remove a file that cannot be used."""
         with contextlib.suppress(OSError):
             (self.folder / name).unlink()
 
 
 def _named(key: str, path: Path) -> str:
-    """What a file with this content is called."""
+    """The name of a file with this content."""
     with open(path, "rb") as opened:
         return f"{key}-{hashlib.file_digest(opened, 'sha256').hexdigest()[:32]}{SUFFIX}"

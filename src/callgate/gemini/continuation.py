@@ -20,14 +20,14 @@ _COUNTS = (
 
 
 class Continuation:
-    """Watches the chunks of one answer. `token` is what the next request must carry; None when the answer is complete."""
+    """An observer of the chunks of one answer. `token` goes into the next request; None when the answer is complete."""
 
     def __init__(self) -> None:
         self.token: str | None = None
         self._before: dict[str, int] = {}
-        """What the requests before this one have used."""
+        """The usage of earlier requests."""
         self._now: JsonObject = {}
-        """What this one has used so far, as the server tells it."""
+        """The usage of this request so far, as the server reports it."""
 
     def begin(self) -> None:
         """A request is about to be sent."""

@@ -1,4 +1,4 @@
-"""What Google's errors mean -> a typed error, and whether waiting helps.
+"""Google's errors -> a typed error, and whether a retry helps.
 
 Status codes, headers and error bodies come in; errors of `callgate.errors` go out, each with the seconds that the server
 asked for, if it did. This file sends and waits for nothing.
@@ -88,7 +88,7 @@ def failure_of_body(status: int | None, error: JsonObject, headers: Mapping[str,
 
 
 def _code(status: int | None, code: Any, word: str) -> int:
-    """What counts: the error's own code, then the response's, then what the word stands for."""
+    """The code of an error: its own, else the response's, else that of its status word."""
     if isinstance(code, int) and not isinstance(code, bool) and 400 <= code < 600:
         return code
     return status if status is not None and status >= 400 else _CODES.get(word, 500)

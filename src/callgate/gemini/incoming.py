@@ -1,4 +1,4 @@
-"""A request in Gemini's form that somebody sends to us -> callgate's words.
+"""A request in Gemini's form that a client sends to callgate -> callgate's types.
 
 The JSON body of generateContent comes in; contents, the system instruction, tools, the tool choice and settings go out, the
 settings under the names by which `request.py` writes them. Field names are read in camelCase and in snake_case, as Google
@@ -37,7 +37,7 @@ _CALLING = ("mode", "allowedFunctionNames", "streamFunctionCallArguments")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Incoming:
-    """What a request asks for."""
+    """A parsed request."""
 
     contents: list[Content]
     system: str | None = None
@@ -48,11 +48,11 @@ class Incoming:
     tool_choice: ToolChoice = "auto"
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     rest: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Fields without a word of ours, as they came and where they stood: only a Gemini model takes them."""
+    """Fields without an equivalent, unchanged and in place: only a Gemini model takes them."""
 
 
 def read_request(body: Mapping[str, Any]) -> Incoming:
-    """What a body asks for.
+    """Parse the body of a request.
 
     Raises:
         UsageError: a part of it is not what it must be; the message says which.
@@ -179,7 +179,7 @@ def _choice(value: Any) -> tuple[ToolChoice, list[str], JsonObject]:
 
 
 def _settings(fields: JsonObject) -> tuple[JsonObject, JsonObject]:
-    """The words that a request says as settings, and the fields that there is no word for."""
+    """The settings of a request, and the fields without an equivalent."""
     known = {theirs: ours for ours, theirs in GENERATION.items()}
     named = (*known, "thinkingConfig", "responseSchema")
     generation = _spelled(_object(fields.get("generationConfig") or {}, "generationConfig"), named)

@@ -46,20 +46,20 @@ _ONLY_ON: dict[str, SurfaceKind] = {"service_tier": "developer", "labels": "vert
 # "JSON mode is not enabled for models/gemma-..."
 _WITHOUT_SCHEMA = re.compile(r"(?:models/)?gemma-")
 _COUNTED = ("contents", "systemInstruction", "tools", "generationConfig")
-"""What Vertex takes in a question for the number of tokens."""
+"""The fields that Vertex takes in countTokens."""
 _LEVELS = {"minimal": 1_024, "low": 1_024, "medium": 8_192, "high": 24_576}
 """Levels of thinking, and what Google takes each for where a model knows numbers of tokens only."""
 
 
 class BodyBuilder:
-    """Builds the bodies of one model's requests."""
+    """A builder of the bodies of one model's requests."""
 
     def __init__(self, model: str, surface: SurfaceKind) -> None:
         self._model = model
         self._surface: SurfaceKind = surface
         self._vouch = (generation_of(model) or (3,)) >= (3,)
         self.origin = f"{surface}:{model.removeprefix('models/')}"
-        """Whose signatures these bodies may carry: they are good for one model on one surface."""
+        """The origin of the signatures that these bodies may carry: they are valid for one model on one surface."""
         self._kept: dict[tuple[Any, ...], tuple[Any, bytes]] = {}
 
     def body(self, request: ModelRequest, *, continuation: str | None = None) -> bytes:
@@ -83,7 +83,7 @@ class BodyBuilder:
         return b",".join(contents)
 
     def _rest(self, request: ModelRequest) -> bytes:
-        """Everything behind the contents, from the comma to the closing brace."""
+        """The body after the contents, from the comma to the closing brace."""
         key = (
             id(request.declaration), id(request.settings), id(request.output), request.system, request.tool_choice,
             request.stream,
@@ -125,7 +125,7 @@ class BodyBuilder:
         return in_schema_field(request.declaration, request.definitions, field, surface=self._surface)
 
     def _holds_to_schema(self, request: ModelRequest) -> bool:
-        """Whether the model can be held to a schema now: before generation 3 not beside tools of any kind."""
+        """True if the model can be held to a schema now: before generation 3 not beside tools of any kind."""
         generation = generation_of(self._model)
         if _WITHOUT_SCHEMA.match(self._model):
             return False

@@ -1,4 +1,4 @@
-"""Which Gemini is spoken to: the Developer API, Vertex, or Vertex express; where it is, and how one is let in.
+"""The surface of Gemini: the Developer API, Vertex, or Vertex express, with its URLs and credentials.
 
 Settings and the environment come in, URLs and headers go out. Keys travel in headers only. This file sends nothing itself,
 but for asking Google's auth library for a token.
@@ -36,7 +36,7 @@ _VERTEX_URLS = {
 
 
 class Tokens(Protocol):
-    """Gives out bearer tokens that are valid now.
+    """A source of valid bearer tokens.
 
     It may also have a `project` and a `quota_project`, known when the first token is, and `expire()`, which makes the next
     token a new one.
@@ -62,7 +62,7 @@ class Surface:
     version: str
     api_key: str | None = field(default=None, repr=False)
     project: str | None = None
-    """Of Vertex. Without it, and with `tokens`, it is the one that the credentials name."""
+    """The project on Vertex. Without it, and with `tokens`, it is the one that the credentials name."""
     location: str | None = None
     tokens: Tokens | None = field(default=None, repr=False)
     _login: dict[str, str] = field(default_factory=dict[str, str], init=False, repr=False, compare=False)
@@ -80,7 +80,7 @@ class Surface:
 
     @property
     def is_known(self) -> bool:
-        """Whether URLs are known before the credentials are."""
+        """True if URLs are known before the credentials are."""
         return self.kind == "developer" or self.tokens is None or self._project is not None
 
     @property
@@ -88,7 +88,7 @@ class Surface:
         return self.project or getattr(self.tokens, "project", None)
 
     def place(self, model: str) -> str:
-        """The URL of a model, without what is asked of it.
+        """The URL of a model, without the method.
 
         Raises:
             UsageError: by this name the way would lead elsewhere.
@@ -122,11 +122,11 @@ class Surface:
         return f"publishers/{first}/models/{rest}" if slash else f"publishers/google/models/{name}"
 
     def url(self, model: str, *, stream: bool) -> str:
-        """Where a request for this model goes."""
+        """The URL of a request for this model."""
         return self.place(model) + (":streamGenerateContent?alt=sse" if stream else ":generateContent")
 
     async def headers(self) -> dict[str, str]:
-        """What lets a request in."""
+        """The headers that authenticate a request."""
         if self.tokens is None:
             return self._with_key()
         bearer = {"authorization": f"Bearer {await self.tokens.token()}"}
@@ -134,7 +134,7 @@ class Surface:
         return {**self._login, **bearer, **({"x-goog-user-project": str(payer)} if payer else {})}
 
     def credentials(self) -> dict[str, str] | Awaitable[dict[str, str]]:
-        """As `headers`, without waiting where there is nothing to wait for: a key is always at hand."""
+        """The headers, without an await for a key, which is always at hand."""
         return self._with_key() if self.tokens is None else self.headers()
 
     def renew(self) -> bool:
@@ -149,7 +149,7 @@ class Surface:
 
 
 def wants_vertex(env: Mapping[str, str]) -> bool:
-    """Whether the environment asks for Vertex, by the same variables as Google's own SDK."""
+    """True if the environment asks for Vertex, by the same variables as Google's own SDK."""
     said = env.get("GOOGLE_GENAI_USE_ENTERPRISE", "").strip() or env.get("GOOGLE_GENAI_USE_VERTEXAI", "").strip()
     return said.lower() in _TRUE
 
@@ -197,7 +197,7 @@ def surface_from_environment(env: Mapping[str, str] | None = None, *, api_key: s
 
 
 class GoogleTokens:
-    """Application default credentials, service accounts and whatever else `google-auth` knows.
+    """Tokens of `google-auth`: application default credentials, service accounts and others.
 
     Args:
         credentials: Credentials of `google-auth`, for example those of a service account that is impersonated, instead of
@@ -207,7 +207,7 @@ class GoogleTokens:
     def __init__(self, credentials: Any = None) -> None:
         self._credentials: Any = credentials
         self._refused: str | None = None
-        """A token that the server does not take, though its time is not over."""
+        """A token that the server refuses although it has not expired."""
         # Held only in worker threads, so that callers of several event loops can share the credentials.
         self._lock = threading.Lock()
         self.project: str | None = getattr(credentials, "project_id", None)

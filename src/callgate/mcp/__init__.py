@@ -4,9 +4,9 @@ A command or an address comes in, tools go out. The official SDK is imported whe
 """
 
 from callgate.mcp.file import ServersFile, mcp_servers_from_file, read_servers
-from callgate.mcp.glance import ServerOverview, overview
 from callgate.mcp.host import Answer, Host, Question
-from callgate.mcp.offers import PromptArgument, Resource, ServerPrompt
+from callgate.mcp.overview import ServerOverview, overview
+from callgate.mcp.resources import PromptArgument, Resource, ServerPrompt
 from callgate.mcp.server import McpServer, ServerStatus
 
 __all__ = [

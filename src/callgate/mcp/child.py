@@ -2,7 +2,7 @@
 
 A command comes in, the two streams that the SDK speaks through go out. The child has a process group of its own, an
 environment of few variables, and dies with us. What it prints beside the protocol is skipped, what it says on stderr is
-remembered for whoever must be told why it died.
+kept for the message on why it died.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
+from callgate.mcp.errors import ServerFailedError
 from callgate.mcp.escapes import whole_characters
-from callgate.mcp.sentences import ServerFailedError
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
@@ -31,13 +31,13 @@ logger = logging.getLogger("callgate.mcp")
 LINE_BYTES_MAX = 16 * 1024 * 1024
 """The size of one message; a server that sends more is stopped."""
 WAITING_BYTES_MAX = 4 * 1024 * 1024
-"""What may wait to be taken in before the server has to wait."""
+"""Unread messages above which the server is made to wait."""
 STDERR_LINES = 20
 STDERR_LINE_CHARS = 500
 LEAVE_S = 2.0
-"""How long a server may take to leave after its input was closed, and again after it was told to."""
+"""The time-out for the exit of a server after its input was closed, and again after SIGTERM."""
 HELLO_S = 2.0
-"""How long a server may be silent about the newest hello before it is greeted in the older way. Servers from before that
+"""The time-out for the newest handshake, after which callgate falls back to the older one. Servers from before that
 hello should refuse it, but some say nothing to what they do not know."""
 HELLO = "server/discover"
 
@@ -77,11 +77,11 @@ def _launched(command: Sequence[str], path: str | None, cwd: str | None) -> list
 
 
 class Child(asyncio.SubprocessProtocol):
-    """What a child process has said so far."""
+    """The output of a child process so far."""
 
     def __init__(self) -> None:
         self.problem: str | None = None
-        """Why it was stopped by us."""
+        """The reason for which callgate stopped it."""
         self.was_told_to_leave = False
         self.gone = asyncio.Event()
         """Set when the process has ended."""
@@ -97,23 +97,23 @@ class Child(asyncio.SubprocessProtocol):
         self._transport: asyncio.SubprocessTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """It is running."""
+        """Record that the process runs."""
         self._transport = cast("asyncio.SubprocessTransport", transport)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
-        """It said something."""
+        """Receive output."""
         if fd == 1:
             self._heard(data)
         else:
             self._complained(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:
-        """It closed a pipe."""
+        """Record a closed pipe."""
         if fd == 1:
             self._end()
 
     def process_exited(self) -> None:
-        """It is gone; what others may still hold of its pipes is of no interest."""
+        """Record the exit; descendants that still hold its pipes are ignored."""
         assert self._transport is not None
         self._exit_code = self._transport.get_returncode()
         self.gone.set()
@@ -121,7 +121,7 @@ class Child(asyncio.SubprocessProtocol):
         asyncio.get_running_loop().call_later(0.05, self._end)
 
     def last_words(self) -> str:
-        """Why it ended, as far as is known: what it did wrong, its exit code, the end of its stderr."""
+        """The reason of its end, as far as is known: its fault, its exit code, the end of its stderr."""
         said = [*self._said, *([self._saying.decode(errors="replace")] if self._saying else [])]
         found = [self.problem] if self.problem else []
         if self._exit_code is not None and not self.was_told_to_leave:
@@ -181,7 +181,7 @@ class Child(asyncio.SubprocessProtocol):
 async def child_streams(
     child: Child, command: Sequence[str], *, env: Mapping[str, str] | None, cwd: str | None
 ) -> AsyncGenerator[TransportStreams]:
-    """Runs the command for as long as the context lasts, and gives the streams of messages from it and to it.
+    """Run the command for as long as the context lasts, and yield the message streams from and to it.
 
     Raises:
         ServerFailedError: it cannot be started.
@@ -229,18 +229,18 @@ class _Hello:
         self._task: asyncio.Task[None] | None = None
 
     def sent(self, message: Any) -> None:
-        """Takes note of a message to the server."""
+        """Take note of a message to the server."""
         if self._id is None and getattr(message, "method", None) == HELLO:
             self._id = message.id
             self._task = asyncio.get_running_loop().create_task(self._refuse())
 
     def heard(self, message: Any) -> None:
-        """Takes note of a message from the server."""
+        """Take note of a message from the server."""
         if self._task is not None and not hasattr(message, "method") and message.id == self._id:
             self.over()
 
     def over(self) -> None:
-        """Nothing is waited for any more."""
+        """Stop the wait for an answer to the handshake."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -251,7 +251,7 @@ class _Hello:
         from mcp_types import REQUEST_TIMEOUT, ErrorData, JSONRPCError
 
         await asyncio.sleep(HELLO_S)
-        logger.info("a server says nothing to %s within %g s; it is greeted in the older way", HELLO, HELLO_S)
+        logger.info("a server does not answer %s within %g s; falling back to the older handshake", HELLO, HELLO_S)
         error = ErrorData(code=REQUEST_TIMEOUT, message=f"no answer within {HELLO_S:g} s")
         with contextlib.suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             await self._received.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=self._id, error=error)))
@@ -289,7 +289,7 @@ async def _send(transport: asyncio.SubprocessTransport, sent: Any, hello: _Hello
 
 
 async def _end(child: Child, transport: asyncio.SubprocessTransport, tasks: Sequence[asyncio.Task[None]]) -> None:
-    """First its input is closed, then it is told to leave, then it is killed, with everything that it started."""
+    """Close its input, then terminate it, then kill it, with everything that it started."""
     pid = transport.get_pid()
     # What was handed over last, such as word that a call is cancelled, still goes out.
     await asyncio.sleep(0)

@@ -21,7 +21,7 @@ class PersonClock:
 
     @contextlib.asynccontextmanager
     async def timeout(self, seconds: float) -> AsyncGenerator[None]:
-        """Raises `TimeoutError` when the block takes longer, not counting the time in which a person is asked."""
+        """Raise `TimeoutError` when the block takes longer, not counting the time in which a person is asked."""
         async with asyncio.timeout(None if self._asked else seconds) as limit:
             self._left_s[limit] = seconds
             try:
@@ -31,7 +31,7 @@ class PersonClock:
 
     @contextlib.contextmanager
     def stopped(self) -> Generator[None]:
-        """While the block lasts, somebody is being asked."""
+        """Stop the clock while a person is asked."""
         now = asyncio.get_running_loop().time
         self._asked += 1
         if self._asked == 1:

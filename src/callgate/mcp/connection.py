@@ -18,29 +18,29 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from callgate.errors import ToolError
 from callgate.mcp.clock import PersonClock
-from callgate.mcp.sentences import ServerFailedError, UrlElicitationError, reason_of
+from callgate.mcp.errors import ServerFailedError, UrlElicitationError, reason_of
 from callgate.types import JsonObject, Progress
 
 if TYPE_CHECKING:
     from mcp.client import Client
 
-__all__ = ["Connection", "Opened", "Opener"]
+__all__ = ["Connection", "OpenedClient", "Opener"]
 
 logger = logging.getLogger("callgate.mcp")
 
 T = TypeVar("T")
 
 ATTEMPT_S = 60.0
-"""How long a server may take to start and to list its tools before it is stopped and started again."""
+"""The time-out for starting and listing tools, after which the server is restarted."""
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 60.0
 AGAIN_S = 5.0
-"""How long a call waits for a server that is being started again."""
+"""The longest wait of a call for a server that is being restarted."""
 CANCEL_S = 1.0
-"""How long a cancelled call may take to tell the server so."""
+"""The time-out for telling the server of a cancelled call."""
 GONE_S = 0.5
-"""How long the end of a process that has closed its pipes is waited for, so that its exit code can be told."""
-OFFERS_S = 5.0
-"""How long a server may take to say what it has beside tools, before it is taken to have nothing."""
+"""The longest wait for the exit code of a process that has closed its pipes."""
+RESOURCES_S = 5.0
+"""The time-out for listing resources and prompts, after which the server is taken to have none."""
 PAGES_MAX = 100
 TOOLS_MAX = 256
 """Tools of one server that are taken."""
@@ -49,19 +49,19 @@ PAGES_WANTED = -32042
 
 
 class Opener(Protocol):
-    """Opens the way to a server; called anew for every attempt."""
+    """A function that opens a transport to a server; called anew for every attempt."""
 
-    def __call__(self) -> AbstractAsyncContextManager[Opened]:
-        """The way, for as long as the context lasts."""
+    def __call__(self) -> AbstractAsyncContextManager[OpenedClient]:
+        """The client, for as long as the context lasts."""
         ...
 
 
 @dataclass(slots=True)
-class Opened:
-    """A way to a server."""
+class OpenedClient:
+    """A client of the SDK on its transport."""
 
     client: Client
-    """Not entered yet."""
+    """The client, not entered yet."""
     ended: asyncio.Event
     """Set when nothing more will come from the server."""
     changed: asyncio.Event
@@ -70,38 +70,44 @@ class Opened:
     gone: asyncio.Event | None = None
     """Set when the process of the server has ended, if it is one of ours."""
     is_hopeless: Callable[[], bool] = lambda: False
-    """Whether another attempt would end in the same way, or ask a person again who has said no."""
+    """True if another attempt would end in the same way, or ask a person again who has said no."""
 
 
 @dataclass(slots=True)
-class _Live:
+class _LiveConnection:
     client: Client
     lost: asyncio.Future[str]
-    """Done when the connection is over; its value says why."""
+    """A future that is done when the connection is over; its value says why."""
     ended: asyncio.Event
 
 
 class Connection:
-    """Keeps a server connected from `start` to `aclose`. Both, and calls, belong on one event loop."""
+    """A supervised connection from `start` to `aclose`. Both, and calls, belong on one event loop."""
 
     def __init__(
-        self, name: str, opener: Opener, on_change: Callable[[], None], *, ways: int = 1, clock: PersonClock | None = None
+        self,
+        name: str,
+        opener: Opener,
+        on_change: Callable[[], None],
+        *,
+        transports: int = 1,
+        clock: PersonClock | None = None,
     ) -> None:
         self.name = name
         self._clock = clock or PersonClock()
-        self._ways = ways
-        """How many ways the opener tries in turn."""
+        self._transports = transports
+        """The number of transports that the opener tries in turn."""
         self.tools: list[JsonObject] = []
-        """As the server lists them."""
+        """The tools as the server lists them."""
         self.about: JsonObject = {}
-        """What the server says of itself: `name`, `version`, `protocol`, `instructions`, `resources`, `prompts`."""
-        self.has_offers = False
-        """Whether there is anything to read beside the tools."""
+        """The server's description of itself: `name`, `version`, `protocol`, `instructions`, `resources`, `prompts`."""
+        self.has_resources = False
+        """True if there is anything to read beside the tools."""
         self.problem: str | None = "it has not been started"
-        """Why the server cannot be called now."""
+        """The reason why the server cannot be called now."""
         self._opener = opener
         self._on_change = on_change
-        self._live: _Live | None = None
+        self._live: _LiveConnection | None = None
         self._tried = asyncio.Event()
         self._up = asyncio.Event()
         self._retry = asyncio.Event()
@@ -109,7 +115,7 @@ class Connection:
         self._closing = False
 
     async def start(self, wait_s: float) -> None:
-        """Begins to connect, and waits until that has succeeded or failed once, or for so long at most."""
+        """Begin to connect, and wait until that has succeeded or failed once, or for so long at most."""
         if self._task is None:
             self.problem = "it is still starting"
             self._task = asyncio.create_task(self._supervise(), name=f"mcp server {self.name}")
@@ -118,7 +124,7 @@ class Connection:
                 await self._tried.wait()
 
     async def aclose(self) -> None:
-        """Ends the connection, and the server if it is a child of ours."""
+        """End the connection, and the server if it is a child of ours."""
         task, self._task = self._task, None
         self._closing = True
         if task is not None:
@@ -138,8 +144,8 @@ class Connection:
                 if isinstance(error, ServerFailedError) and not error.again:
                     self._down(why)
                     return
-                # Until one of the ways has worked, a failure is told with those of the other ways.
-                failed = [] if self._live else [*failed, why][-self._ways :]
+                # Until one of the transports has worked, a failure is reported with those of the others.
+                failed = [] if self._live else [*failed, why][-self._transports :]
             else:
                 failed = []
             # A broken connection may look like a cancellation, and a cancellation may come out of the SDK as something else.
@@ -148,7 +154,7 @@ class Connection:
                 self._down(why)
                 return
             logger.info("mcp server %r: %s", self.name, why)
-            if failed and len(failed) < self._ways:
+            if failed and len(failed) < self._transports:
                 continue
             self._down("; or: ".join(dict.fromkeys(failed)) or why)
             wait_s = min(2 * wait_s, BACKOFF_MAX_S) if failed else BACKOFF_S
@@ -157,50 +163,50 @@ class Connection:
                 await asyncio.wait_for(self._retry.wait(), wait_s * random.uniform(0.5, 1))
 
     async def _connected(self) -> str:
-        """Connects, and stays until the connection is over; gives the reason for that."""
-        async with self._opener() as way, contextlib.AsyncExitStack() as stack:
+        """Connect, and stay until the connection is over; return the reason for that."""
+        async with self._opener() as opened, contextlib.AsyncExitStack() as stack:
             try:
                 async with self._clock.timeout(ATTEMPT_S):
-                    client = await stack.enter_async_context(way.client)
+                    client = await stack.enter_async_context(opened.client)
                     client.session.validate_tool_result = _as_it_is
-                    tools, self.has_offers = await _listed(client), await _has_offers(client)
+                    tools, self.has_resources = await _listed(client), await _has_resources(client)
             except TimeoutError:
-                raise ServerFailedError(f"it did not answer within {ATTEMPT_S:g} s. {way.last_words()}".strip()) from None
+                raise ServerFailedError(f"it did not answer within {ATTEMPT_S:g} s. {opened.last_words()}".strip()) from None
             except (Exception, BaseExceptionGroup) as error:
-                # A server that ends at once is told of in several ways; its own words are the best of them.
-                await _a_moment(way.ended)
-                if way.gone is not None and way.ended.is_set():
-                    await _a_moment(way.gone, within_s=GONE_S)
-                if way.is_hopeless():
-                    raise ServerFailedError(way.last_words(), again=False) from error
-                raise ServerFailedError("; ".join(filter(None, [reason_of(error), way.last_words()]))) from error
+                # A server that exits at once causes several errors; its own stderr explains best.
+                await _a_moment(opened.ended)
+                if opened.gone is not None and opened.ended.is_set():
+                    await _a_moment(opened.gone, within_s=GONE_S)
+                if opened.is_hopeless():
+                    raise ServerFailedError(opened.last_words(), again=False) from error
+                raise ServerFailedError("; ".join(filter(None, [reason_of(error), opened.last_words()]))) from error
             self.about = _about(client)
-            self._live = _Live(client, asyncio.get_running_loop().create_future(), way.ended)
+            self._live = _LiveConnection(client, asyncio.get_running_loop().create_future(), opened.ended)
             self._take(tools, None)
             self._up.set()
-            listener = asyncio.create_task(_listen(client, way.changed))
+            listener = asyncio.create_task(_listen(client, opened.changed))
             try:
-                await self._watch(client, way)
+                await self._watch(client, opened)
             finally:
                 listener.cancel()
                 await asyncio.wait({listener}, timeout=CANCEL_S)
-            await _a_moment(way.gone, within_s=GONE_S if way.gone is not None and way.ended.is_set() else 0.1)
-            self._down(f"the connection to it ended. {way.last_words()}".strip(". ") or "the connection to it ended")
+            await _a_moment(opened.gone, within_s=GONE_S if opened.gone is not None and opened.ended.is_set() else 0.1)
+            self._down(f"the connection to it ended. {opened.last_words()}".strip(". ") or "the connection to it ended")
             return self.problem or ""
 
-    async def _watch(self, client: Client, way: Opened) -> None:
-        while not way.ended.is_set():
-            await _first(way.ended, way.changed)
-            if way.changed.is_set() and not way.ended.is_set():
-                way.changed.clear()
+    async def _watch(self, client: Client, opened: OpenedClient) -> None:
+        while not opened.ended.is_set():
+            await _first(opened.ended, opened.changed)
+            if opened.changed.is_set() and not opened.ended.is_set():
+                opened.changed.clear()
                 await self._list_again(client)
 
     async def _list_again(self, client: Client) -> None:
         try:
             async with asyncio.timeout(ATTEMPT_S):
-                tools, has_offers = await _listed(client), await _has_offers(client)
-                if (tools, has_offers) != (self.tools, self.has_offers):
-                    self.has_offers = has_offers
+                tools, has_resources = await _listed(client), await _has_resources(client)
+                if (tools, has_resources) != (self.tools, self.has_resources):
+                    self.has_resources = has_resources
                     self._take(tools, None)
         except (Exception, BaseExceptionGroup) as error:
             # The tools that are known stay; if they are gone, calling them says so.
@@ -221,7 +227,7 @@ class Connection:
 
     # Calls ----------------------------------------------------------------------------------------------------------------
 
-    async def call(self, name: str, args: Mapping[str, Any], tell: Progress) -> JsonObject:
+    async def call(self, name: str, args: Mapping[str, Any], report_progress: Progress) -> JsonObject:
         """The result of one call, as MCP has it. Deadlines are the caller's: cancelling the call tells the server.
 
         Raises:
@@ -230,13 +236,14 @@ class Connection:
         """
 
         async def report(progress: float, total: float | None, message: str | None) -> None:
-            tell(message or f"{progress:g}" + (f" of {total:g}" if total else ""), progress / total if total else None)
+            text = message or f"{progress:g}" + (f" of {total:g}" if total else "")
+            report_progress(text, progress / total if total else None)
 
         result = await self.ask(lambda client: client.call_tool(name, dict(args), progress_callback=report))
         return result.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     async def ask(self, request: Callable[[Client], Awaitable[T]]) -> T:
-        """What the server answers to one request; the end of the connection ends it at once.
+        """The server's answer to one request; the end of the connection ends it at once.
 
         Raises:
             ToolError: the server is not there, went away, or refused the request.
@@ -258,14 +265,14 @@ class Connection:
             return task.result()
         raise await self._failed(live, error) from error
 
-    async def _failed(self, live: _Live, error: BaseException) -> ToolError:
+    async def _failed(self, live: _LiveConnection, error: BaseException) -> ToolError:
         from mcp.shared.exceptions import MCPError
         from mcp_types import CONNECTION_CLOSED
 
         if not isinstance(error, MCPError):
             return ToolError(f"The MCP server {self.name!r} gave no usable result: {reason_of(error)}")
         if error.code == CONNECTION_CLOSED or "session terminated" in error.message.lower():
-            # The connection is of no use any more, even where nobody has noticed: its task is to open another one.
+            # The connection is unusable, even if its task has not noticed: it is to open another one.
             live.ended.set()
             await asyncio.wait({live.lost}, timeout=CANCEL_S)
             return self._lost(live.lost.result() if live.lost.done() else error.message)
@@ -280,7 +287,7 @@ class Connection:
             f"The MCP server {self.name!r} went away during the call: {why}. Whether the call had its effect is not known."
         )
 
-    async def _reached(self) -> _Live:
+    async def _reached(self) -> _LiveConnection:
         """The connection as it is, or as soon as it is there again."""
         if self._live is None and self._task is not None and not self._task.done():
             self._retry.set()
@@ -292,11 +299,11 @@ class Connection:
 
 
 async def _as_it_is(name: str, result: object) -> None:
-    """What a tool returned is kept, whether or not it fits what the tool said it would: it has had its effect."""
+    """Accept a result whether or not it fits the output schema: the call has had its effect."""
 
 
 async def _first(*events: asyncio.Event) -> None:
-    """Waits until one of them is set."""
+    """Wait until one of them is set."""
     waits = [asyncio.create_task(event.wait()) for event in events]
     try:
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
@@ -306,16 +313,16 @@ async def _first(*events: asyncio.Event) -> None:
 
 
 async def _a_moment(event: asyncio.Event | None, *, within_s: float = 0.1) -> None:
-    """The end of a process is known a little later than that of its pipes."""
+    """Wait a moment: the exit of a process is known a little later than the end of its pipes."""
     with contextlib.suppress(TimeoutError):
         await asyncio.wait_for((event or asyncio.Event()).wait(), within_s)
 
 
 def _about(client: Client) -> JsonObject:
-    told, can = client.server_info, client.server_capabilities
+    info, can = client.server_info, client.server_capabilities
     return {
-        "name": told.name if told else None,
-        "version": told.version if told else None,
+        "name": info.name if info else None,
+        "version": info.version if info else None,
         "protocol": client.protocol_version,
         "instructions": client.instructions,
         "resources": can.resources is not None,
@@ -338,8 +345,8 @@ async def _listed(client: Client) -> list[JsonObject]:
     return found
 
 
-async def _has_offers(client: Client) -> bool:
-    """Whether the server has resources or prompts: many say that they could have some, and have none."""
+async def _has_resources(client: Client) -> bool:
+    """True if the server has resources or prompts: many say that they could have some, and have none."""
     from mcp.shared.exceptions import MCPError
     from mcp_types import CONNECTION_CLOSED
 
@@ -347,7 +354,7 @@ async def _has_offers(client: Client) -> bool:
 
     async def has_some(verb: Callable[..., Awaitable[Any]], field: str) -> bool:
         try:
-            async with asyncio.timeout(OFFERS_S):
+            async with asyncio.timeout(RESOURCES_S):
                 return bool(getattr(await verb(cache_mode="bypass"), field))
         except (Exception, BaseExceptionGroup) as error:
             if isinstance(error, MCPError) and error.code == CONNECTION_CLOSED:
@@ -363,7 +370,7 @@ async def _has_offers(client: Client) -> bool:
 
 
 async def _listen(client: Client, changed: asyncio.Event) -> None:
-    """Newer servers tell of changes only those who ask to be told."""
+    """Subscribe to list changes, which newer servers report to subscribers only."""
     from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
     if client.protocol_version not in MODERN_PROTOCOL_VERSIONS:
@@ -371,8 +378,8 @@ async def _listen(client: Client, changed: asyncio.Event) -> None:
     try:
         listening = client.listen(tools_list_changed=True, prompts_list_changed=True, resources_list_changed=True)
         async with listening as events:
-            changed.set()  # What changed before anybody listened was not told.
+            changed.set()  # Changes before the subscription were not reported.
             async for _ in events:
                 changed.set()
     except (Exception, BaseExceptionGroup) as error:
-        logger.debug("a server does not tell of changes: %s", reason_of(error))
+        logger.debug("a server does not report changes: %s", reason_of(error))

@@ -22,9 +22,9 @@ from callgate.types import JsonObject, Media
 __all__ = ["value_of"]
 
 TEXT_CHARS_MAX = 2_000_000
-"""Of one text; what comes after it is cut off."""
+"""The limit of one text; the rest is cut off."""
 MEDIA_BYTES_MAX = 15 * 1024 * 1024
-"""Of one image or other medium; a larger one is only named."""
+"""The limit of one image or other medium; a larger one is only named."""
 ERROR_CHARS_MAX = 20_000
 AS_MEDIUM = "(given as media beside this)"
 
@@ -50,7 +50,7 @@ def value_of(result: JsonObject) -> object:
 
 
 def _repeats(part: ResultPart, structured: Any) -> bool:
-    """Whether a text only says once more what the structured content says, whatever its layout.
+    """True if a text only says once more what the structured content says, whatever its layout.
 
     Servers wrap what is no object in one with a single key, such as `result`; their text is of what is inside.
     """

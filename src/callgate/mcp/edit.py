@@ -30,7 +30,7 @@ _BOM = "\ufeff"
 
 @dataclass(frozen=True, slots=True)
 class _Member:
-    """Where a key and its value stand in the text."""
+    """The positions of a key and its value in the text."""
 
     key: str
     start: int
@@ -84,7 +84,7 @@ def without_server(text: str, name: str) -> tuple[str, Any]:
 
 
 def _root(text: str) -> int:
-    """Where the object of the file begins."""
+    """The position at which the object of the file begins."""
     try:
         value: Any = strict_json.parse(text)
     except JsonError as error:
@@ -164,7 +164,7 @@ def _margin(text: str, at: int) -> str | None:
 
 
 def _unit(text: str) -> str:
-    """What one level is indented by."""
+    """The indentation of one level."""
     found = re.search(r"\n([ \t]+)\S", text)
     return found[1] if found else "  "
 
@@ -173,7 +173,7 @@ def _unit(text: str) -> str:
 
 
 def change_file(path: Path, change: Callable[[str], str]) -> None:
-    """Replaces a file by what becomes of its text, whole or not at all; one that is not there is made, for its owner only.
+    """Replace a file by what becomes of its text, whole or not at all; one that is not there is made, for its owner only.
 
     Raises:
         UsageError: it cannot be read or written, or `change` refuses its text.
@@ -195,7 +195,7 @@ def change_file(path: Path, change: Callable[[str], str]) -> None:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Generator[None]:
-    """Keeps another one of us from changing a file of the folder meanwhile, where the system can do that."""
+    """Keep another one of us from changing a file of the folder meanwhile, where the system can do that."""
     try:
         import fcntl
     except ImportError:  # pragma: no cover - not on this system

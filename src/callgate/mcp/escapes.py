@@ -1,14 +1,14 @@
 """Messages whose text is not quite Unicode, made readable: bytes of JSON in, bytes of JSON out.
 
 A server that cuts a text in the middle of an emoji writes half of it as an escape, which JSON allows and the SDK's reader
-refuses, with the whole message; whoever waits for it would wait for ever. This file knows nothing of messages.
+refuses, with the whole message; its recipient would wait for ever. This file knows nothing of messages.
 """
 
 from __future__ import annotations
 
 import re
 
-__all__ = ["EscapeMender", "whole_characters"]
+__all__ = ["EscapeRepairer", "whole_characters"]
 
 _FIRST = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
 _SECOND = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
@@ -24,18 +24,18 @@ _INSTEAD = rb"\ufffd"
 
 def whole_characters(line: bytes) -> bytes:
     """The same JSON with U+FFFD where there was half a character, or bytes that are not UTF-8."""
-    mender = EscapeMender()
-    return mender.feed(line.decode("utf-8", "replace").encode()) + mender.close()
+    repairer = EscapeRepairer()
+    return repairer.feed(line.decode("utf-8", "replace").encode()) + repairer.close()
 
 
-class EscapeMender:
-    """Puts U+FFFD in the place of half a character, in JSON that comes in pieces."""
+class EscapeRepairer:
+    """A filter that replaces lone surrogates with U+FFFD, in JSON that arrives in pieces."""
 
     def __init__(self) -> None:
         self._open = b""
 
     def feed(self, data: bytes) -> bytes:
-        """What can be passed on by now."""
+        """Take a piece and return the part that can be passed on."""
         data, self._open = self._open + data, b""
         return _ESCAPES.sub(self._instead, data) if b"\\" in data else data
 

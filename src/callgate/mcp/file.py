@@ -42,7 +42,7 @@ _TRANSPORTS = {"http": "http", "streamable-http": "http", "streamableHttp": "htt
 
 @dataclass(frozen=True, slots=True)
 class ServersFile:
-    """What a file says."""
+    """The servers of a file, and remarks on it."""
 
     servers: list[McpServer] = field(default_factory=list[McpServer])
     disabled: list[str] = field(default_factory=list[str])

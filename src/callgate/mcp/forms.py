@@ -1,4 +1,4 @@
-"""A form of a server, field by field, for whoever asks a person on a terminal or a page.
+"""The fields of a form that a server asks for, to be shown on a terminal or a page.
 
 The schema of a question comes in, fields go out; and a text that a person typed for a field becomes its value, or a sentence
 on why it cannot be. Forms are flat: texts, numbers, yes or no, one of several, some of several. Pure.
@@ -32,11 +32,11 @@ class Field:
     description: str = ""
     required: bool = False
     options: tuple[tuple[str, str], ...] = ()
-    """What can be chosen: the value, and what a person reads for it."""
+    """The choices: each a value and its label."""
 
     @property
     def default(self) -> Any:
-        """What stands there unless a person says otherwise; None if nothing does."""
+        """The default; None if there is none."""
         return self.schema.get("default")
 
 

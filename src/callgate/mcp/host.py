@@ -1,4 +1,4 @@
-"""What a server may ask of the program that uses it: answers of a person, words of a model, folders, a login.
+"""The host of MCP servers: answers of a person, samples of a model, folders and logins that servers may ask for.
 
 These are the words for it; by default a server may ask for nothing. How a person is asked is the program's business.
 """
@@ -17,7 +17,7 @@ __all__ = ["NOBODY", "Answer", "Elicit", "Host", "Login", "Question", "Sample"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What a server wants to know of a person (MCP: elicitation).
+    """A question of a server to a person (MCP: elicitation).
 
     Either `schema` says which fields the answer has, or `url` is a page that the person is to visit; then what is entered
     there is between the person and that page, and the answer only says whether it was done.
@@ -31,7 +31,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a person said: `accept` with the fields, `decline`, or `cancel` for no answer at all."""
+    """A person's answer: `accept` with the fields, `decline`, or `cancel` for no answer at all."""
 
     action: Literal["accept", "decline", "cancel"]
     content: JsonObject | None = None
@@ -41,22 +41,22 @@ Elicit: TypeAlias = Callable[[Question], Awaitable[Answer]]
 """Asks a person: as `Host.elicit` for one server, as `Gate(elicit=...)` for all of a gate. The deadline of the call stands
 still meanwhile."""
 Login: TypeAlias = Callable[[str, str], Awaitable[None]]
-"""Is given the name of a server and an address at which a person logs in: opens it in a browser, or shows it."""
+"""A callback with the name of a server and the login URL: opens it in a browser, or shows it."""
 Sample: TypeAlias = Callable[[str, JsonObject], Awaitable[str]]
-"""Is given the name of a server and what a model is to be asked (`sampling/createMessage`); gives the model's words."""
+"""A callback with the name of a server and a `sampling/createMessage` request; returns the model's text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """What servers may ask for. What is left out they are told they cannot have."""
+    """The requests that servers may make. The others are declared as unsupported."""
 
     elicit: Elicit | None = None
-    """Without it, the gate's `elicit` is asked, if it has one."""
+    """Asks a person. The default is the gate's `elicit`, if it has one."""
     login: Login | None = None
-    """Without it, a token that is there is used and renewed, but nobody is asked to log in."""
+    """Has a person log in. Without it, a stored token is used and refreshed, but no login is started."""
     sample: Sample | None = None
     roots: Sequence[str | Path] = ()
-    """Folders that servers are told they may work in."""
+    """Folders that servers may work in (MCP: roots)."""
 
 
 NOBODY = Host()

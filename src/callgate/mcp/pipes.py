@@ -30,7 +30,7 @@ logger = logging.getLogger("callgate.mcp")
 
 READ_BYTES = 64 * 1024
 FLUSH_S = 2.0
-"""How long the last messages may take to be written."""
+"""The time-out for writing the last messages."""
 
 
 def take_pipes() -> tuple[int, int]:
@@ -47,13 +47,13 @@ def take_pipes() -> tuple[int, int]:
 
 
 async def serve_pipes(server: ToolServer) -> None:
-    """Serves one client over the standard streams until it closes our input. Cancelling it ends the service too."""
+    """Serve one client over the standard streams until it closes our input. Cancelling it ends the service too."""
     async with pipe_streams(*take_pipes()) as (incoming, outgoing):
         await serve_streams(server, incoming, outgoing)
 
 
 async def serve_streams(server: ToolServer, incoming: Any, outgoing: Any) -> None:
-    """Serves one client over two streams of messages until the incoming one ends, or nobody reads the outgoing one."""
+    """Serve one client over two streams of messages until the incoming one ends, or nobody reads the outgoing one."""
     try:
         await server.sdk.run(incoming, outgoing, server.sdk.create_initialization_options())
     except* (anyio.BrokenResourceError, anyio.ClosedResourceError):
@@ -73,7 +73,7 @@ async def pipe_streams(read_fd: int, write_fd: int) -> AsyncGenerator[tuple[Any,
 
     def deliver(line: bytes | None) -> bool:
         room.acquire()
-        with contextlib.suppress(RuntimeError):  # The loop is gone, and with it whoever would read this.
+        with contextlib.suppress(RuntimeError):  # The loop is gone, and with it the reader.
             loop.call_soon_threadsafe(lines.put_nowait, line)
             return not ended.is_set()
         return False
@@ -95,7 +95,7 @@ async def pipe_streams(read_fd: int, write_fd: int) -> AsyncGenerator[tuple[Any,
 
 
 def _read_lines(fd: int, deliver: Callable[[bytes | None], bool]) -> None:
-    """Hands on line after line, then None. What is too long is left out as it comes."""
+    """Hand on line after line, then None. What is too long is left out as it comes."""
     unfinished: list[bytes] = []
     size = 0
     while data := _read(fd):
@@ -150,7 +150,7 @@ async def _send(sent: Any, writer: _Writer, lines: asyncio.Queue[bytes | None]) 
 
 
 class _Writer:
-    """Writes in a thread of its own, one message after the other."""
+    """A writer in a thread of its own, one message after the other."""
 
     def __init__(self, fd: int, loop: asyncio.AbstractEventLoop) -> None:
         self._fd = fd
@@ -159,13 +159,13 @@ class _Writer:
         threading.Thread(target=self._work, name="callgate-mcp-out", daemon=True).start()
 
     async def write(self, data: bytes) -> bool:
-        """Whether it could be written; if not, nobody reads any more."""
+        """True if it could be written; if not, nobody reads any more."""
         done: asyncio.Future[bool] = self._loop.create_future()
         self._waiting.put((data, done))
         return await done
 
     def close(self) -> None:
-        """Nothing more will be written."""
+        """Close the queue: no more messages follow."""
         self._waiting.put(None)
 
     def _work(self) -> None:

@@ -27,7 +27,7 @@ Report = Callable[[float, float | None, str | None], Awaitable[None]]
 
 
 class ProgressPump:
-    """Hands reports on for as long as the context lasts, and what is left of them at its end."""
+    """A forwarder of progress reports for as long as the context lasts; its end flushes the rest."""
 
     def __init__(self, send: Report) -> None:
         self._send = send
@@ -35,7 +35,7 @@ class ProgressPump:
         self._steps = 0
         """Reports that did not say how much of the work is done."""
         self._part = -1.0
-        """How much of the work is done, once somebody has said so."""
+        """The fraction of the work that is done, once it was reported."""
 
     async def __aenter__(self) -> Progress:
         loop = asyncio.get_running_loop()
@@ -62,7 +62,7 @@ class ProgressPump:
                 await self._send(*self._grown(*item))
         except Exception:
             # The client is gone, or what carries messages to it. The call's own end will show.
-            logger.debug("progress could not be told", exc_info=True)
+            logger.debug("progress could not be reported", exc_info=True)
 
     def _grown(self, message: str, fraction: float | None) -> tuple[float, float | None, str]:
         """Progress must grow with every notification, so what did not grow does so by the least that there is."""

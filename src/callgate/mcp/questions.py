@@ -1,4 +1,4 @@
-"""A question about a call -> elicitation, in the way that the client's era has for it, and the answer that came of it.
+"""A question about a call -> an elicitation in the form of the client's protocol version, and its answer.
 
 Older clients are asked while their request waits. Newer ones get the question as the result, and make the call again with
 the answer and a mark that stands for the question. A mark is good once, for the very call and tool that it was given for.
@@ -32,7 +32,7 @@ Context = ServerRequestContext[Any, Any]
 
 
 def can_be_asked(ctx: Context) -> bool:
-    """Whether the client can put a form before its user."""
+    """True if the client can put a form before its user."""
     capabilities = ctx.session.client_capabilities
     can = None if capabilities is None else capabilities.elicitation
     if can is None or (can.form is None and can.url is not None):  # Nothing in it means forms: so it was at first.
@@ -45,7 +45,7 @@ def _is_modern(ctx: Context) -> bool:
 
 
 class Questions:
-    """Asks clients, and remembers what newer ones were asked."""
+    """Questions to clients, with the pending ones of newer clients."""
 
     def __init__(self, spelled: Callable[[str], str] | None = None) -> None:
         self._spelled = spelled or _ascii
@@ -53,7 +53,7 @@ class Questions:
         """Mark -> what it was given for."""
 
     def asker(self, ctx: Context, params: CallToolRequestParams, *, lasts: bool) -> Ask:
-        """Asks whoever made this request; `lasts`: whether "always" would mean anything to them."""
+        """Ask the client of this request; `lasts`: whether it will be recognised, so that "always" has a meaning."""
 
         async def ask(question: Question) -> Approval:
             answers = ("yes", "always", "no") if lasts else ("yes", "no")
@@ -104,7 +104,7 @@ def _form(answers: tuple[str, ...]) -> dict[str, Any]:
 
 
 def _answer(result: object, answers: tuple[str, ...]) -> Approval:
-    """What was answered; everything but a clear yes is a no."""
+    """The decision in an answer; everything but a clear yes is a no."""
     if isinstance(result, ElicitResult) and result.action == "accept":
         answer = (result.content or {}).get("answer")
         if answer in answers:
@@ -123,5 +123,5 @@ def _shortened(text: str, chars_max: int) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Nothing but plain characters: what could hide or turn round text is spelled out."""
+    """The text with characters escaped that could hide or reverse it."""
     return "".join(c if " " <= c <= "~" or c == "\n" else f"\\u{ord(c):04x}" for c in text)

@@ -1,4 +1,4 @@
-"""What a server asks of us, answered as its host allows.
+"""Requests of a server to its client, answered as the host allows.
 
 Requests of the SDK come in, its results go out; the words in between are those of `host.py`. A server may ask only while a
 call of ours is under way, and the deadline of that call stands still until the person has answered.
@@ -15,8 +15,8 @@ from typing import Any, cast
 from callgate.errors import ToolNotDeclarableError
 from callgate.host import person_of_this_run
 from callgate.mcp.clock import PersonClock
+from callgate.mcp.errors import is_safe_page
 from callgate.mcp.host import Answer, Elicit, Host, Question
-from callgate.mcp.sentences import is_safe_page
 from callgate.schema import check_arguments
 from callgate.types import JsonObject, ToolContext, ToolDefinition
 
@@ -26,7 +26,7 @@ logger = logging.getLogger("callgate.mcp")
 
 
 class Requests:
-    """Answers what one server asks. `has_person` says whether one of the gates that use the server has somebody to ask."""
+    """A responder to one server's requests. `has_person` tells whether a gate that uses the server can ask a person."""
 
     def __init__(self, server: str, host: Host, clock: PersonClock, has_person: Callable[[], bool] = lambda: False) -> None:
         self._server = server
@@ -34,11 +34,11 @@ class Requests:
         self._clock = clock
         self._has_person = has_person
         self._calls: list[tuple[ToolContext, Elicit | None]] = []
-        """What is under way, each with who is asked for it."""
+        """The calls in flight, each with the person to ask."""
 
     @contextlib.contextmanager
     def during(self, context: ToolContext) -> Generator[None]:
-        """While this call is under way, the server may ask."""
+        """Allow questions of the server while this call is in flight."""
         call = (context, self._host.elicit or person_of_this_run())
         self._calls.append(call)
         try:
@@ -47,7 +47,7 @@ class Requests:
             self._calls.remove(call)
 
     def callbacks(self) -> dict[str, Any]:
-        """What the SDK's client is made with. What is not allowed is not among it, so servers know that it is not there."""
+        """The callbacks for the SDK's client. Those that are not allowed are left out, and so count as unsupported."""
         offered = {
             "elicitation_callback": self._elicit if self._host.elicit or self._has_person() else None,
             "sampling_callback": self._sample if self._host.sample else None,
@@ -58,7 +58,7 @@ class Requests:
     # Elicitation ----------------------------------------------------------------------------------------------------------
 
     async def ask(self, question: Question) -> Answer:
-        """Asks the person, if that can be: a question that comes out of nowhere, or leads to an odd place, is declined."""
+        """Ask the person, if that can be: a question that comes out of nowhere, or leads to an odd place, is declined."""
         elicit = self._person()
         if elicit is None or (question.url is not None and not is_safe_page(question.url)):
             logger.warning("mcp server %r: a question was declined unasked", self._server)
@@ -74,12 +74,12 @@ class Requests:
         return answer
 
     def _person(self) -> Elicit | None:
-        """Who is asked. A server does not say which call a question belongs to, so nobody is asked about others' calls."""
+        """The person to ask. A server does not name the call of a question, so nobody is asked about others' calls."""
         people = [elicit for _, elicit in self._calls]
         return people[0] if people and all(elicit == people[0] for elicit in people) else None
 
     async def ask_to_visit(self, data: Any) -> bool:
-        """Asks the person to visit the pages that an error names; whether all were visited."""
+        """Ask the person to visit the pages that an error names; whether all were visited."""
         listed: Any = cast("JsonObject", data).get("elicitations") if isinstance(data, dict) else None
         pages = [cast("JsonObject", page) for page in cast("list[Any]", listed or []) if isinstance(page, dict)]
         for page in pages:

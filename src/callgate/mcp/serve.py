@@ -1,4 +1,4 @@
-"""Our tools as an MCP server: whatever a gate can call, a client of any make can list and call, behind the same permission.
+"""Tools as an MCP server: clients can list and call all tools of a gate, with the same permission checks.
 
 Requests of the protocol come in, tools and results go out, on the official SDK, for clients of both of its eras: those that
 shake hands, and those whose every request stands alone. By which way the messages travel is `pipes.py`'s and `web.py`'s
@@ -38,9 +38,9 @@ from callgate import __version__
 from callgate.calls.dispatcher import CallDispatcher, DeferredCall
 from callgate.calls.environment import Ask
 from callgate.content.tool_names import unknown_name_sentence
-from callgate.mcp.outgoing import Listed, listed, result_of
 from callgate.mcp.progress import ProgressPump
 from callgate.mcp.questions import Questions, can_be_asked
+from callgate.mcp.serialization import ServedTool, listed, result_of
 from callgate.permission import AuditLog, Policy, RateLimits
 from callgate.permission.guard import Guard
 from callgate.tools.executor import Executor
@@ -51,7 +51,7 @@ __all__ = ["ToolServer"]
 logger = logging.getLogger("callgate.mcp")
 
 LOOK_S = 0.25
-"""How often it is looked whether the tools are still the same."""
+"""The interval of checks for changed tools."""
 NOBODY = (
     "This client has no way to ask the user (elicitation), so the call is refused: start the server with "
     "--approval-mode auto_edit or yolo, or with a rule in a --policy file that allows it."
@@ -74,9 +74,9 @@ class ToolServer:
     Args:
         executor: The tools.
         guard: What decides about calls: policy, limits in time, audit log. A gate's own can be shared.
-        name: What clients are told that this server is called.
-        instructions: What a client may tell its model of the server as a whole.
-        nobody: What is said of a call that must be asked about by a client that cannot be asked.
+        name: The server's name for clients.
+        instructions: A description of the server as a whole, for the client's model.
+        nobody: The error of a call that needs approval from a client that cannot be asked.
         spelled: Makes text of others fit to be shown in a question.
     """
 
@@ -96,7 +96,7 @@ class ToolServer:
         self._new_dispatcher = lambda: CallDispatcher(executor, guard, nobody=said)
         self._dispatcher: CallDispatcher | None = None
         self._questions = Questions(spelled)
-        self._listed: dict[str, tuple[ToolDefinition, Listed]] = {}
+        self._listed: dict[str, tuple[ToolDefinition, ServedTool]] = {}
         self._bus = InMemorySubscriptionBus()
         self._connections: weakref.WeakSet[Connection] = weakref.WeakSet()
         self._session = f"mcp-{uuid4().hex[:16]}"
@@ -136,7 +136,7 @@ class ToolServer:
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncGenerator[ToolServer]:
-        """Keeps what the tools need running. Every way of serving enters it; it may be entered more than once."""
+        """Keep what the tools need running. Every way of serving enters it; it may be entered more than once."""
         owner = object()
         self._users += 1
         dispatcher = self._dispatcher = self._dispatcher or self._new_dispatcher()
@@ -169,22 +169,22 @@ class ToolServer:
     # What clients ask for -------------------------------------------------------------------------------------------------
 
     def definitions(self) -> list[ToolDefinition]:
-        """The tools that clients are told of: all that the policy does not refuse in any case."""
+        """The tools in the list: all that the policy does not deny in any case."""
         self.executor.refresh()
         return list(filter(self.policy.may_declare, self.executor.definitions))
 
     async def _list_tools(self, ctx: Context, params: PaginatedRequestParams | None) -> ListToolsResult:
         if params is not None and params.cursor is not None:
             raise MCPError(INVALID_PARAMS, "All tools are on the first page; list them without a cursor.")
-        told = [self._told(definition).tool for definition in self.definitions()]
-        return ListToolsResult(tools=[Tool.model_validate(tool, by_name=False) for tool in told])
+        served = [self._served(definition).tool for definition in self.definitions()]
+        return ListToolsResult(tools=[Tool.model_validate(tool, by_name=False) for tool in served])
 
     async def _call_tool(self, ctx: Context, params: CallToolRequestParams) -> CallToolResult | InputRequiredResult:
         assert self._dispatcher is not None, "requests come only while the server runs"
         self.executor.refresh()
         if params.name not in self.executor:
             raise MCPError(INVALID_PARAMS, unknown_name_sentence(params.name, [d.name for d in self.definitions()]))
-        told = self._told(self.executor.definition(params.name))
+        served = self._served(self.executor.definition(params.name))
         call = FunctionCall(name=params.name, args=params.arguments or {}, id=f"mcp-{uuid4().hex}")
         session, lasts = self._session_of(ctx)
         ask: Ask | None = None
@@ -200,19 +200,19 @@ class ToolServer:
                 raise
             except DeferredCall as later:
                 return later.args[0]
-        return CallToolResult.model_validate(result_of(result, told), by_name=False)
+        return CallToolResult.model_validate(result_of(result, served), by_name=False)
 
-    def _told(self, definition: ToolDefinition) -> Listed:
+    def _served(self, definition: ToolDefinition) -> ServedTool:
         known = self._listed.get(definition.name)
         if known is None or known[0] is not definition:
             known = self._listed[definition.name] = (definition, listed(definition))
         return known[1]
 
     def _session_of(self, ctx: Context) -> tuple[str, bool]:
-        """Whose call this is, and whether they will be known again the next time."""
+        """The client of a call, and whether it will be recognised at its next one."""
         transport_id = _connection(ctx).session_id
         if transport_id is not None:
-            # Whoever knows the id has the session, so no log should have it.
+            # The id gives access to the session, so it must not be logged.
             return f"mcp-{hashlib.sha256(transport_id.encode()).hexdigest()[:16]}", True
         if ctx.request is None:
             return self._session, True  # A pipe has one client.
@@ -233,7 +233,7 @@ class ToolServer:
                 await self.announce()
 
     async def announce(self) -> None:
-        """Tells all clients that the tools are others now; done by itself for tools of servers."""
+        """Tell all clients that the tools are others now; done by itself for tools of servers."""
         await self._bus.publish(ToolsListChanged())
         for connection in list(self._connections):
             await connection.notify("notifications/tools/list_changed", None)
@@ -248,9 +248,9 @@ class _Server(Server[Any]):
         experimental_capabilities: dict[str, dict[str, Any]] | None = None,
         extensions: dict[str, dict[str, Any]] | None = None,
     ) -> InitializationOptions:
-        """Says that changes are told."""
-        told = notification_options or NotificationOptions(tools_changed=True)
-        return super().create_initialization_options(told, experimental_capabilities, extensions)
+        """Declare that changes of the tool list are reported."""
+        options = notification_options or NotificationOptions(tools_changed=True)
+        return super().create_initialization_options(options, experimental_capabilities, extensions)
 
 
 def _connection(ctx: Context) -> Connection:

@@ -21,17 +21,17 @@ from callgate.content.tool_names import is_reserved_server
 from callgate.definitions.mcp import MCP
 from callgate.definitions.reading import Node, ShapeError
 from callgate.errors import UsageError
-from callgate.mcp import offers
+from callgate.mcp import resources as resource_calls
 from callgate.mcp.clock import PersonClock
-from callgate.mcp.connection import TOOLS_MAX, Connection, Opened
+from callgate.mcp.connection import TOOLS_MAX, Connection, OpenedClient
 from callgate.mcp.content import value_of
+from callgate.mcp.errors import UrlElicitationError
 from callgate.mcp.host import NOBODY, Host
-from callgate.mcp.login import Door
-from callgate.mcp.offers import OfferTool, Resource, ServerPrompt
+from callgate.mcp.oauth import OAuthSession
 from callgate.mcp.requests import Requests
-from callgate.mcp.sentences import UrlElicitationError
+from callgate.mcp.resources import Resource, ResourceTool, ServerPrompt
 from callgate.mcp.tokens import TokenFile
-from callgate.mcp.ways import SILENCE_S, Address, Transport, process_way, web_way
+from callgate.mcp.transports import SILENCE_S, Address, Transport, process_transport, web_transport
 from callgate.types import JsonObject, Media, ToolContext, ToolDefinition
 
 __all__ = ["McpServer", "McpTool", "ServerStatus"]
@@ -44,15 +44,15 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerStatus:
-    """How a server stands, for a person to read."""
+    """The status of a server, for a person to read."""
 
     name: str
     where: str
     """The command, or the address without what is secret in it."""
     problem: str | None
-    """Why it cannot be called now; None if it can."""
+    """The reason why it cannot be called now; None if it can."""
     about: JsonObject
-    """What it says of itself: `name`, `version`, `protocol`, `instructions`, whether it knows `resources`, `prompts`."""
+    """Its description of itself: `name`, `version`, `protocol`, `instructions`, whether it knows `resources`, `prompts`."""
     tools: tuple[ToolDefinition, ...]
     remarks: tuple[str, ...]
     """Sentences on tools that are not offered."""
@@ -119,7 +119,7 @@ class McpServer:
         self._include = None if include is None else frozenset(include)
         self._exclude = frozenset(exclude or ())
         self._transports: list[Transport] = [transport] if transport else _likely(url)
-        self._tools: list[McpTool | OfferTool] = []
+        self._tools: list[McpTool | ResourceTool] = []
         self.left_out: list[str] = []
         """Sentences on tools of the server that are not offered."""
         self._connection: Connection | None = None
@@ -133,22 +133,22 @@ class McpServer:
 
     # A live toolset -------------------------------------------------------------------------------------------------------
 
-    def runnables(self) -> Sequence[McpTool | OfferTool]:
+    def runnables(self) -> Sequence[McpTool | ResourceTool]:
         """The tools as the server listed them last."""
         return self._tools
 
     @property
     def problem(self) -> str | None:
-        """Why the server cannot be called now; None if it can."""
+        """The reason why the server cannot be called now; None if it can."""
         return self._connection.problem if self._connection else "it has not been started"
 
     def complaints(self) -> Sequence[str]:
-        """Why the server is not there, and which of its tools were left out."""
+        """Problems of the server: why it is not available, and which of its tools were left out."""
         absent = [f"The MCP server {self.name!r} is not available: {self.problem}"] if self.problem else []
         return [*absent, *self.left_out]
 
     async def start(self, owner: object) -> None:
-        """Starts the server unless it runs; waits until its tools are known, or `start_s` at most.
+        """Start the server unless it runs; waits until its tools are known, or `start_s` at most.
 
         An owner that has an `elicit`, as a gate may, can answer questions.
         """
@@ -157,14 +157,14 @@ class McpServer:
             self._clock = PersonClock()
             self._requests = Requests(self.name, self.host, self._clock, self._has_person)
             self._connection = Connection(
-                self.name, self._open, self._changed, ways=max(1, len(self._transports)), clock=self._clock
+                self.name, self._open, self._changed, transports=max(1, len(self._transports)), clock=self._clock
             )
         self._owners.add(owner)
         assert self._connection is not None
         await self._there(self._connection.start(self._start_s))
 
     async def aclose(self, owner: object) -> None:
-        """Closes the server when its last owner is done with it."""
+        """Close the server when its last owner is done with it."""
         self._owners.discard(owner)
         if self._owners or self._loop is None or self._connection is None:
             return
@@ -174,7 +174,7 @@ class McpServer:
             await _on(loop, connection.aclose())
 
     async def call(self, name: str, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Calls a tool of the server by the server's own name for it.
+        """Call a tool of the server by the server's own name for it.
 
         Raises:
             ToolError: the server is not there, went away, or says that the call failed.
@@ -193,7 +193,7 @@ class McpServer:
     # What it has beside tools ---------------------------------------------------------------------------------------------
 
     def status(self) -> ServerStatus:
-        """How the server stands now. Asks nobody."""
+        """The current status, without a request to the server."""
         return ServerStatus(
             name=self.name,
             where=self.where,
@@ -212,49 +212,49 @@ class McpServer:
         return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="").geturl()
 
     async def resources(self) -> list[Resource]:
-        """What can be read of the server. Raises `ToolError` if it cannot be asked."""
-        return await self._there(offers.list_resources(self._running()))
+        """The resources of the server. Raises `ToolError` if it cannot be asked."""
+        return await self._there(resource_calls.list_resources(self._running()))
 
     async def prompts(self) -> list[ServerPrompt]:
         """The prompts that the server has written. Raises `ToolError` if it cannot be asked."""
-        return await self._there(offers.list_prompts(self._running()))
+        return await self._there(resource_calls.list_prompts(self._running()))
 
     async def read_resource(self, uri: str, context: ToolContext | None = None) -> object:
-        """What stands in a resource: text, `Media`, or a list of these. Raises `ToolError` if it cannot be had."""
+        """The contents of a resource: text, `Media`, or a list of these. Raises `ToolError` if it cannot be read."""
         with self._requests.during(context or _NO_CALL):
-            return await self._there(offers.read_resource(self._running(), uri))
+            return await self._there(resource_calls.read_resource(self._running(), uri))
 
     async def get_prompt(
         self, name: str, args: Mapping[str, str] | None = None, context: ToolContext | None = None
     ) -> list[str | Media]:
-        """A prompt, filled in, as `Gate.run` takes it. Raises `ToolError` if it cannot be had."""
+        """A prompt with its arguments filled in, as `Gate.run` takes it. Raises `ToolError` if it cannot be read."""
         with self._requests.during(context or _NO_CALL):
-            return await self._there(offers.get_prompt(self._running(), name, args or {}))
+            return await self._there(resource_calls.get_prompt(self._running(), name, args or {}))
 
     def _running(self) -> Connection:
         if self._connection is None:
             raise UsageError(f"the MCP server {self.name!r} is not running: it runs while a gate is in use")
         return self._connection
 
-    # Behind it ------------------------------------------------------------------------------------------------------------
+    # Internals ------------------------------------------------------------------------------------------------------------
 
     async def _there(self, work: Coroutine[Any, Any, T]) -> T:
         assert self._loop is not None
         return await _on(self._loop, work)
 
     @contextlib.asynccontextmanager
-    async def _open(self) -> AsyncGenerator[Opened]:
+    async def _open(self) -> AsyncGenerator[OpenedClient]:
         if self.command is not None:
-            way = process_way(self.command, self._env, self._cwd, self._requests)
+            opening = process_transport(self.command, self._env, self._cwd, self._requests)
         else:
             # The other transport has its turn at the next attempt.
             transport = self._transports[0]
             self._transports = [*self._transports[1:], transport]
             url = self.url or ""
             address = Address(url=url, headers=self._headers or {}, silence_s=max(SILENCE_S, self._timeout_s or 0))
-            door = Door(self.name, url, self.host, self._clock, TokenFile())
-            way = web_way(address, transport, door, self._requests)
-        async with way as opened:
+            oauth = OAuthSession(self.name, url, self.host, self._clock, TokenFile())
+            opening = web_transport(address, transport, oauth, self._requests)
+        async with opening as opened:
             yield opened
 
     def _has_person(self) -> bool:
@@ -275,7 +275,7 @@ class McpServer:
             found[definition.name] = McpTool(self, definition)
         if len(listed) > TOOLS_MAX:
             self.left_out.append(f"The MCP server {self.name!r} has more than {TOOLS_MAX} tools; the others are left out.")
-        beside = offers.offer_tools(self) if self._connection.has_offers else []
+        beside = resource_calls.resource_tools(self) if self._connection.has_resources else []
         self._tools = [*found.values(), *(tool for tool in beside if self._is_free(tool.definition.name, found))]
         self.version += 1
         if self._transports:  # This one works: it stays first.
@@ -306,11 +306,11 @@ class McpTool:
         self._server = server
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """Nothing beyond the schema: the server checks for itself."""
+        """No problems beyond the schema: the server checks arguments itself."""
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Calls the tool on its server."""
+        """Call the tool on its server."""
         return await self._server.call(self.definition.name, args, context)
 
 
@@ -347,7 +347,7 @@ def _likely(url: str | None) -> list[Transport]:
 
 
 async def _on(loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> T:
-    """Runs it on the loop of the connection, which may be that of another gate's thread."""
+    """Run it on the loop of the connection, which may be that of another gate's thread."""
     if loop is asyncio.get_running_loop():
         return await work
     return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(work, loop))

@@ -1,4 +1,4 @@
-"""The file that tokens of servers are kept in, readable by its owner alone.
+"""The token file, readable by its owner alone.
 
 Addresses of servers come in, what is known of a login there goes out. Several processes may share the file: a change takes a
 lock, reads what is there, and replaces the file as a whole. What a token is good for is the SDK's business.
@@ -25,20 +25,20 @@ BYTES_MAX = 4 * 1024 * 1024
 
 
 def default_place(env: Mapping[str, str] = os.environ) -> Path:
-    """Where tokens are kept unless somebody says otherwise."""
+    """The default path of the token file."""
     base = env.get("XDG_STATE_HOME", "")
     state = Path(base) if os.path.isabs(base) else Path.home() / ".local" / "state"
     return state / "callgate" / "mcp-tokens.json"
 
 
 class TokenFile:
-    """What is known of logins, by the address of the server."""
+    """The stored logins, by the URL of the server."""
 
     def __init__(self, path: str | Path | None = None) -> None:
         self.path = Path(path) if path is not None else default_place()
 
     def read(self, url: str) -> JsonObject:
-        """What is known of the login there; empty if nothing is.
+        """The stored login for the URL; empty if there is none.
 
         Raises:
             UsageError: the file cannot be used.
@@ -47,7 +47,7 @@ class TokenFile:
         return cast("JsonObject", row) if isinstance(row, dict) else {}
 
     def update(self, url: str, **fields: Any) -> None:
-        """Keeps these fields beside those that are known.
+        """Keep these fields beside those that are known.
 
         Raises:
             UsageError: the file cannot be used.
@@ -58,7 +58,7 @@ class TokenFile:
             self._replace(rows)
 
     def forget(self, url: str) -> bool:
-        """Forgets a login; whether there was one.
+        """Forget a login; whether there was one.
 
         Raises:
             UsageError: the file cannot be used.

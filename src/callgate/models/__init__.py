@@ -20,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 Mode: TypeAlias = Literal["auto", "native", "prompted"]
-"""How a model is told of tools: by the function calling of its API, by words in the prompt, or by what it can."""
+"""The mode of tool declarations: function calling of the API, words in the prompt, or a choice by capability."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ class AnsweredBy:
 
     model: str
     origin: str
-    """Whose signatures the answer carries."""
+    """The origin of the signatures in the answer."""
 
 
 Item: TypeAlias = "JsonObject | Notice | CallArgsDelta | AnsweredBy"
-"""What comes out of a model: chunks of the answer, events to pass on, and who it is."""
+"""An item of a model's output: a chunk of the answer, an event to pass on, or the model that answers."""
 
 
 class Model(Protocol):
-    """Something that answers. `generate` yields response chunks as they arrive; a whole answer is one chunk.
+    """A language model. `generate` yields response chunks as they arrive; a whole answer is one chunk.
 
-    It may also yield events to pass on to whoever watches: a `Notice` of a retry, a `CallArgsDelta`. A coroutine
+    It may also yield events to pass on to observers: a `Notice` of a retry, a `CallArgsDelta`. A coroutine
     `prepare(request)` is called, where it exists, to get ready for requests with these tools. These attributes are read
     where they exist: `origin` (a word for whose signatures its answers carry; its name otherwise), `provider` (whose model
     it is, for traces), `supports_tools` (False when it has no tool calling of its own), `calls_by_prompt` (True when it
@@ -49,24 +49,24 @@ class Model(Protocol):
 
     @property
     def name(self) -> str:
-        """What the model is called in logs and replies."""
+        """The name of the model in logs and replies."""
         ...
 
     def generate(self, request: ModelRequest) -> AsyncIterator[Item]:
-        """Asks the model. Raises a `ModelError` when there is no answer to be had.
+        """Ask the model. Raises a `ModelError` when there is no answer to be had.
 
-        What it gives is closed by `aclose`, where it has that, by whoever does not go through all of it.
+        A caller who stops early closes the iterator by `aclose`, where it has that.
         """
         ...
 
 
 def provider_of_model(model: Model) -> str:
-    """Whose model it is, in the words of OpenTelemetry where it has one."""
+    """The provider of a model, in OpenTelemetry's vocabulary where it has a word."""
     return str(getattr(model, "provider", "callgate"))
 
 
 def origin_of(model: Model) -> str:
-    """Whose signatures the answers of a model carry."""
+    """The origin of the signatures in a model's answers."""
     return str(getattr(model, "origin", model.name))
 
 
@@ -77,7 +77,7 @@ def known_settings(model: Model) -> frozenset[str] | None:
 
 
 async def count_tokens(model: Model, request: ModelRequest) -> int | None:
-    """How many tokens a request has, as the model counts them; None where it cannot say."""
+    """The number of tokens of a request, counted by the model; None where it cannot."""
     count = getattr(model, "count_tokens", None)
     return None if count is None else await count(request)
 
@@ -106,14 +106,14 @@ class answering:
 
 
 async def close_items(items: AsyncIterator[Item]) -> None:
-    """Lets go of what a model holds open for an answer, if it holds anything."""
+    """Let go of what a model holds open for an answer, if it holds anything."""
     close = getattr(items, "aclose", None)
     if close is not None:
         await close()
 
 
 async def close_model(model: Model) -> None:
-    """Closes what a model holds open, if it holds anything."""
+    """Close what a model holds open, if it holds anything."""
     close = getattr(model, "aclose", None)
     if close is not None:
         await close()

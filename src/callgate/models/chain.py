@@ -35,7 +35,7 @@ from callgate.models import (
 __all__ = ["ModelChain"]
 
 COOL_DOWN_S = 60.0
-"""How long a model that was not available is asked only after all others."""
+"""The time for which a model that was not available is tried last."""
 
 UNAVAILABLE = (RateLimitedError, ServerUnavailableError, ConnectionLostError, RequestTimeoutError)
 """Errors that say nothing about the request: another model may well answer it."""
@@ -58,14 +58,14 @@ class ModelChain:
 
     @property
     def provider(self) -> str:
-        """Whose model is asked first."""
+        """The provider of the first model."""
         return provider_of_model(self.models[0])
 
     @property
     def known_settings(self) -> frozenset[str] | None:
         """The settings that all of them understand, since any of them may have to answer."""
-        told = [known for model in self.models if (known := known_settings(model)) is not None]
-        return told[0].intersection(*told) if told else None
+        known_of_each = [known for model in self.models if (known := known_settings(model)) is not None]
+        return known_of_each[0].intersection(*known_of_each) if known_of_each else None
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         """The answer of the first model that gives one, and a notice for every change.
@@ -98,11 +98,11 @@ class ModelChain:
                 return
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        """How many tokens a request has for the first of them, if that can say."""
+        """The number of tokens of a request, counted by the first model, if it can."""
         return await count_tokens(self.models[0], request)
 
     async def aclose(self) -> None:
-        """Lets go of what the models hold open."""
+        """Let go of what the models hold open."""
         for model in self.models:
             await close_model(model)
 

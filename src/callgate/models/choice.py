@@ -1,4 +1,4 @@
-"""Which model answers: the one that is named, else Gemini if there is a key, else the embedded one.
+"""The choice of the model: the named one, else Gemini if there is a key, else the embedded one.
 
 Names and the environment come in, a model goes out. A named model that cannot work is an error that says what to do; nothing
 is ever switched in silence.
@@ -27,7 +27,7 @@ Env: TypeAlias = Mapping[str, str]
 
 
 def open_model(model: ModelLike, *, mode: Mode = "auto", env: Env | None = None) -> Model:
-    """The model that is meant, told of tools in this mode.
+    """Open a model, with tools declared in this mode.
 
     A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` name the provider too, and a path that ends
     in `.gguf` is a file for the embedded one.
@@ -76,7 +76,7 @@ def provider_of(name: str) -> tuple[str, str | None]:
 
 
 def has_gemini_key(env: Env) -> bool:
-    """Whether the environment says how to reach Gemini: by a key, or on Vertex, whose credentials may name the project."""
+    """True if the environment says how to reach Gemini: by a key, or on Vertex, whose credentials may name the project."""
     from callgate.gemini.surface import wants_vertex
 
     return any(env.get(name, "").strip() for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY")) or wants_vertex(env)

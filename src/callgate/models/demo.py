@@ -1,7 +1,7 @@
 """A scripted stand-in for a model, so that the command shows its job before any model is configured.
 
 The newest words of the user come in; calls of declared tools, or a sentence made from their responses, go out. It is a small
-table of patterns and understands nothing. It knows no wire format: whoever makes it hands in what builds a response.
+table of patterns and understands nothing. It knows no wire format: its caller passes a function that builds responses.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Args: TypeAlias = dict[str, Any]
 
 
 class Respond(Protocol):
-    """Builds a response chunk of parts; `finish_reason=None` when more chunks follow. `callgate.testing.answer` is one."""
+    """A builder of a response chunk of parts; `finish_reason=None` when more follow. `callgate.testing.answer` is one."""
 
     def __call__(self, *parts: Part | str, finish_reason: str | None = "STOP") -> JsonObject:
         """The chunk."""
@@ -34,14 +34,14 @@ class Respond(Protocol):
 
 
 class DemoModel:
-    """Recognises a few questions, calls the matching tools if they are declared, and reports what came back."""
+    """A scripted model: recognises a few questions, calls matching tools if they are declared, and reports the results."""
 
     def __init__(self, respond: Respond) -> None:
         self._respond = respond
 
     @property
     def name(self) -> str:
-        """What the model is called."""
+        """The name of the model."""
         return "demo"
 
     async def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject]:
@@ -77,7 +77,7 @@ class _Exchange:
 
 
 def _newest(contents: Sequence[Content]) -> tuple[str, list[_Exchange]]:
-    """What the user said last, and the calls that followed it."""
+    """The user's latest message, and the calls that followed it."""
     start = max((index for index, content in enumerate(contents) if is_user_turn(content)), default=0)
     calls = [call for content in contents[start:] for call in call_parts(content)]
     answers = [response_of(part) for content in contents[start:] for part in parts_of(content) if is_response(part)]
@@ -265,7 +265,7 @@ _EXAMPLES = {
 
 
 def _help(said: str, tools: Mapping[str, ToolDefinition]) -> str:
-    """What can be asked, with the tools that there are."""
+    """Help on possible questions, for the declared tools."""
     name = said.strip().partition(" ")[0]
     if name in tools:
         return f"To call {name}, write: {_usage(tools[name])}"

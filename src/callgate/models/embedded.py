@@ -16,10 +16,10 @@ from typing import Any, cast
 from callgate.content.build import call_part, say, text_part
 from callgate.content.read import text_of
 from callgate.embedded import prompt
-from callgate.embedded.asking import made_up, question, respelled
 from callgate.embedded.chat import ChatReader, chat_body
 from callgate.embedded.engine import Engine, EngineSettings, shared_engine
 from callgate.embedded.grammar import answer_grammar, grammar_of
+from callgate.embedded.missing_args import made_up, question, respelled
 from callgate.embedded.reply import ReplyReader
 from callgate.embedded.spelling import spellings
 from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
@@ -62,7 +62,7 @@ class EmbeddedModel:
         threads: Processors to use; 0 means all that this program may use.
         announce: Whether the first answer comes with a notice that names the model.
         grammar: Whether callgate's own model is held to the grammar. Without it calls may be malformed.
-        ask: Whether a call with a required argument that nobody gave becomes a question (see `callgate.embedded.asking`).
+        ask: Whether a call without a required argument becomes a question (see `callgate.embedded.missing_args`).
 
     Raises:
         UsageError: the files are missing or not whole.
@@ -70,7 +70,7 @@ class EmbeddedModel:
 
     provider = "callgate.embedded"
     calls_by_prompt = True
-    """It is told of tools in the format that it was trained on, whatever the mode."""
+    """Tools are declared in the format that it was trained on, in every mode."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class EmbeddedModel:
 
     @property
     def name(self) -> str:
-        """What the model is called."""
+        """The name of the model."""
         return self._name
 
     @property
@@ -105,7 +105,7 @@ class EmbeddedModel:
         return self._engine
 
     def load(self) -> None:
-        """Loads the model now instead of with the first request; blocks until it is there.
+        """Load the model now instead of with the first request; blocks until it is there.
 
         Raises:
             UsageError: it cannot be loaded.
@@ -113,7 +113,7 @@ class EmbeddedModel:
         self._engine.start()
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """How many tokens the prompt of a request has."""
+        """The number of tokens of a request's prompt."""
         await self._engine.ready()
         if not self._own:
             return await self._engine.tokens("\n".join(text_of(content) for content in request.contents))
@@ -121,7 +121,7 @@ class EmbeddedModel:
         return plan.tokens
 
     async def prepare(self, request: ModelRequest) -> None:
-        """Reads what every prompt with these tools begins with, so that the first question need not wait for it.
+        """Read what every prompt with these tools begins with, so that the first question need not wait for it.
 
         Raises:
             UsageError: it cannot be loaded.
@@ -139,7 +139,7 @@ class EmbeddedModel:
         return ("max_output_tokens", *_SETTINGS)
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Asks the model.
+        """Ask the model.
 
         Raises:
             UsageError: it cannot be loaded.
@@ -227,7 +227,7 @@ class EmbeddedModel:
                     args[key] = meant
                     missing.remove(key)
             if missing:
-                held = f"A call of {name!r} was held back: nobody said what {', '.join(map(repr, missing))} should be."
+                held = f"A call of {name!r} was held back: the conversation does not give {', '.join(map(repr, missing))}."
                 return [Notice("asked_instead", held), text_part(question(tools[name], missing))]
         return [*notices, *(call_part(FunctionCall(name=name, args=args)) for name, args in calls)]
 
@@ -316,7 +316,7 @@ class EmbeddedModel:
         yield say(made, finish_reason=finish, usage=usage, model=self._name)
 
     async def _knows_tools(self) -> bool:
-        """Whether the model's own chat template has a form for tools and calls."""
+        """True if the model's own chat template has a form for tools and calls."""
         if self._template_has_tools is None:
             capabilities: Any = (await self._engine.properties()).get("chat_template_caps") or {}
             self._template_has_tools = bool(capabilities.get("supports_tools") and capabilities.get("supports_tool_calls"))
@@ -325,7 +325,7 @@ class EmbeddedModel:
     async def _told_answer(
         self, request: ModelRequest, body: Mapping[str, Any]
     ) -> AsyncGenerator[JsonObject | Notice, None]:
-        """A model that knows no tools: they are told in words, and the grammar holds it to calls or prose."""
+        """Declare tools as text for a model without function calling, and hold it to calls or prose by the grammar."""
         tools = _as_declared(request)
         said = prompt.messages_of(request.contents, result_chars_max=RESULT_CHARS_MAX)
         known = "\n".join(text for _, text in said)
@@ -335,12 +335,12 @@ class EmbeddedModel:
             _Answer(),
         )
         messages = [("system", prompt.system_text(tools, extra=request.system or "")), *said]
-        told = {
+        body = {
             **body,
             "messages": [{"role": role, "content": text} for role, text in messages],
             "grammar": grammar_of(tools, tool_choice=choice, words=spellings(known)),
         }
-        async for chunk in self._spoken("/v1/chat/completions", told, answer):
+        async for chunk in self._spoken("/v1/chat/completions", body, answer):
             yield chunk
         for item in self._ended(answer, plan):
             yield item
@@ -356,9 +356,9 @@ class _Plan:
     """The prompt; or, where several results came back, one for each, to be answered one by one."""
     tokens: int = 0
     said: str
-    """What the user said last and what came back since: where arguments are copied from."""
+    """The user's latest message and the results since: the source of arguments."""
     known: str
-    """Everything that was said."""
+    """The whole text of the conversation."""
     spoken: str = ""
     """The newest words of the user."""
     notices: list[Notice] = field(default_factory=list[Notice])
@@ -366,7 +366,7 @@ class _Plan:
 
 @dataclass(slots=True)
 class _Answer:
-    """What came of an answer beside its prose."""
+    """The outcome of an answer beside its prose."""
 
     reader: ReplyReader = field(default_factory=ReplyReader)
     usage: Usage = field(default_factory=Usage)

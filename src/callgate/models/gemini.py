@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["GeminiModel"]
 
 HOPS_MAX = 32
-"""How many requests one answer may take."""
+"""The limit of requests for one answer."""
 
 WITHOUT_TOOLS = re.compile(r"(?:models/)?gemma-")
 """Models of the same API that have no function calling."""
@@ -79,17 +79,17 @@ class GeminiModel:
 
     @property
     def provider(self) -> str:
-        """Whose model it is."""
+        """The provider."""
         return "gcp.vertex_ai" if self._client.surface.kind == "vertex" else "gcp.gemini"
 
     @property
     def origin(self) -> str:
-        """Whose signatures its answers carry."""
+        """The origin of the signatures in its answers."""
         return self._bodies.origin
 
     @property
     def supports_tools(self) -> bool:
-        """Whether the model has function calling, as far as its name tells."""
+        """True if the model has function calling, as far as its name tells."""
         return WITHOUT_TOOLS.match(self._name) is None
 
     @property
@@ -98,7 +98,7 @@ class GeminiModel:
         return SETTINGS
 
     def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject | Notice]:
-        """Asks the model; gives chunks as they arrive, and a notice for every wait.
+        """Ask the model; gives chunks as they arrive, and a notice for every wait.
 
         Raises:
             ModelError: there is no answer, or it broke off.
@@ -107,7 +107,7 @@ class GeminiModel:
         return _Answer(self._client, self._bodies, self._name, request)
 
     async def count_tokens(self, request: ModelRequest) -> int:
-        """How many tokens a request has, as the server counts them.
+        """The number of tokens of a request, counted by the server.
 
         Raises:
             ModelError: the server does not say.
@@ -117,7 +117,7 @@ class GeminiModel:
         return await self._client.count_tokens(self._name, body)
 
     async def aclose(self) -> None:
-        """Closes the connections of the running event loop."""
+        """Close the connections of the running event loop."""
         await self._client.aclose()
 
 
@@ -135,7 +135,7 @@ class _Answer:
         self._headers = checked_headers(request.settings.get("headers")) or None
         self._hops = 0
         self._until: float | None = None
-        """When all of it must be there, by the client's clock."""
+        """The deadline of the whole answer, by the client's clock."""
         self._items: RetryingStream | None = None
 
     def __aiter__(self) -> _Answer:

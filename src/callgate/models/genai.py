@@ -1,4 +1,4 @@
-"""Gemini through a `genai.Client` that the program has already: its key, its credentials, its proxy, its HTTP options.
+"""Gemini through the program's own `genai.Client`: its key, credentials, proxy and HTTP options.
 
 A request of the runtime comes in and goes out as the same JSON that `GeminiModel` would send; chunks come back as the JSON
 that came. The client decides about connections, time-outs and attempts; this file about none of them.
@@ -34,7 +34,7 @@ __all__ = ["GenaiModel"]
 
 
 class GenaiModel:
-    """A Gemini model behind a `google.genai.Client`.
+    """A Gemini model that is called through a `google.genai.Client`.
 
     ```python
     gate = Gate(GenaiModel(genai.Client(), "gemini-3.8-flash"), tools=[get_weather])
@@ -61,16 +61,16 @@ class GenaiModel:
 
     @property
     def origin(self) -> str:
-        """Whose signatures its answers carry: those of the same model and surface, whoever sent the request."""
+        """The origin of the signatures in its answers: that of the same model and surface."""
         return self._bodies.origin
 
     @property
     def supports_tools(self) -> bool:
-        """Whether the model has function calling, as far as its name tells."""
+        """True if the model has function calling, as far as its name tells."""
         return WITHOUT_TOOLS.match(self._name) is None
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject, None]:
-        """Asks the model; yields chunks as they arrive.
+        """Ask the model; yields chunks as they arrive.
 
         Raises:
             ModelError: there is no answer, or it broke off.

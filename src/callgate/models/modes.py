@@ -1,6 +1,6 @@
-"""How a model is told of tools: natively where it can be, by prompt where it cannot.
+"""The mode of tool declarations: native where the model can, by prompt where it cannot.
 
-A model and a mode come in, a model goes out that behaves the same in either mode. What a model can is told by its
+A model and a mode come in, a model goes out that behaves the same in either mode. What a model can do is given by its
 `supports_tools`, and by a server that refuses tools: then the same request is made again by prompt, and the model is
 remembered as one without tools.
 """
@@ -36,7 +36,7 @@ MODES: tuple[Mode, ...] = ("auto", "native", "prompted")
 
 
 def in_mode(model: Model, mode: Mode) -> Model:
-    """The model, told of tools in this mode.
+    """The model with tools declared in this mode.
 
     Raises:
         UsageError: an unknown mode, or one that the model cannot do.
@@ -69,12 +69,12 @@ class ByAbility:
 
     @property
     def provider(self) -> str:
-        """Whose model it is."""
+        """The provider."""
         return provider_of_model(self._native)
 
     @property
     def origin(self) -> str:
-        """Whose signatures the native answers carry."""
+        """The origin of the signatures in native answers."""
         return origin_of(self._native)
 
     @property
@@ -83,7 +83,7 @@ class ByAbility:
         return known_settings(self._native)
 
     def generate(self, request: ModelRequest) -> AsyncIterator[Item]:
-        """Asks natively if the model has tools or needs none, by prompt otherwise; a notice says when that changes.
+        """Ask natively if the model has tools or needs none, by prompt otherwise; a notice says when that changes.
 
         Raises:
             ModelError: there is no answer to be had.
@@ -94,8 +94,8 @@ class ByAbility:
 
     def _by_prompt_instead(self, request: ModelRequest, error: ToolsUnsupportedError) -> tuple[Notice, AsyncIterator[Item]]:
         self._has_tools = False
-        told = f"{self.name} is told of tools in its prompt from now on: {error}"
-        return Notice("mode_changed", told, "warning"), self._by_prompt(request)
+        message = f"{self.name} gets its tools in the prompt from now on: {error}"
+        return Notice("mode_changed", message, "warning"), self._by_prompt(request)
 
     async def _by_prompt(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
         yield AnsweredBy(self._prompted.name, origin_of(self._prompted))
@@ -104,11 +104,11 @@ class ByAbility:
                 yield item
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        """How many tokens a request has, if the model can say."""
+        """The number of tokens of a request, if the model can count them."""
         return await count_tokens(self._native if self._has_tools else self._prompted, request)
 
     async def aclose(self) -> None:
-        """Lets go of what the model holds open."""
+        """Let go of what the model holds open."""
         await close_model(self._native)
 
 

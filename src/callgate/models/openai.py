@@ -29,7 +29,7 @@ __all__ = ["OpenAIModel"]
 
 
 class OpenAIModel:
-    """A model behind chat completions, at OpenAI or wherever the base URL leads.
+    """A model with a chat completions API, at OpenAI or at the base URL.
 
     Args:
         name: The model, for example `gpt-5.2` or `qwen3:8b`.
@@ -45,7 +45,7 @@ class OpenAIModel:
     """
 
     provider = "openai"
-    """Whose language it speaks."""
+    """The provider whose protocol it speaks."""
 
     def __init__(  # noqa: PLR0913 - each is a choice of its own, and all but the name are left out nearly always
         self,
@@ -79,12 +79,12 @@ class OpenAIModel:
 
     @property
     def server(self) -> str:
-        """What kind of server it is, as far as is known: a key of `callgate.openai.quirks.QUIRKS`."""
+        """The kind of server, as far as it is known: a key of `callgate.openai.quirks.QUIRKS`."""
         return self._client.quirks.server
 
     @property
     def supports_tools(self) -> bool | None:
-        """Whether the model can be given tools; None as long as nobody knows. One that cannot can be prompted to call."""
+        """True if the model supports tools; None while that is unknown. Others can be prompted to call."""
         return self._supports_tools
 
     @property
@@ -93,7 +93,7 @@ class OpenAIModel:
         return (*SETTINGS, *self._client.quirks.settings)
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Asks the model; yields chunks as they arrive, and a notice for every wait.
+        """Ask the model; yields chunks as they arrive, and a notice for every wait.
 
         Raises:
             ToolsUnsupportedError: the model, or its server, has no tools.
@@ -119,11 +119,11 @@ class OpenAIModel:
                 if wiser is None:
                     raise
                 self._client.quirks = wiser
-                told = f"The server does not take the request as it was, and is sent another one: {error}"
-                yield Notice("adapted", told, "warning")
+                message = f"The server refused the request, and is sent an adapted one: {error}"
+                yield Notice("adapted", message, "warning")
 
     async def aclose(self) -> None:
-        """Closes the connections of the running event loop."""
+        """Close the connections of the running event loop."""
         await self._client.aclose()
 
     async def _answer(self, request: ModelRequest) -> AsyncGenerator[JsonObject | Notice, None]:
@@ -146,7 +146,7 @@ class OpenAIModel:
             self._supports_tools = True
 
     async def _refuse_without_tools(self) -> None:
-        """Asks the server once, where it would otherwise drop the tools in silence.
+        """Ask the server once, where it would otherwise drop the tools in silence.
 
         Raises:
             ToolsUnsupportedError: it says that its model has none.
@@ -156,5 +156,5 @@ class OpenAIModel:
             self._has_asked = True
         if self._supports_tools is False:
             raise ToolsUnsupportedError(
-                f"{self._name!r} has no tools, as {self._client.quirks.title} told; use mode='prompted', or another model"
+                f"{self._name!r} has no tools, as {self._client.quirks.title} reports; use mode='prompted', or another model"
             )

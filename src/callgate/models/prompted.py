@@ -1,7 +1,7 @@
-"""Tools for a model that has none: they are told in its prompt, and its calls are read from its text.
+"""Tools for a model without function calling: declared in its prompt, and calls parsed from its text.
 
 A request comes in; another one without any declarations goes to the inner model, and its answer comes back with calls where
-it had written some. To everything behind this the two ways of calling look alike. The grammar is in `callgate.prompted`;
+it had written some. To the rest of callgate the two ways of calling look alike. The grammar is in `callgate.prompted`;
 this file knows how an answer is taken apart and put together, and nothing of what the inner model is.
 """
 
@@ -54,7 +54,7 @@ _RESULT_LINE = re.compile(r"^[ \t>*-]*TOOL_RESULT\b", re.MULTILINE)
 
 
 class PromptedModel:
-    """Tools for a model that has none.
+    """A model without function calling, with tools by prompt.
 
     ```python
     gate = Gate(PromptedModel(model), tools=[get_weather])
@@ -80,12 +80,12 @@ class PromptedModel:
 
     @property
     def provider(self) -> str:
-        """Whose model it is."""
+        """The provider."""
         return provider_of_model(self._inner)
 
     @property
     def origin(self) -> str:
-        """Whose answers these are: calls that were read from text carry no signatures of the inner model."""
+        """The origin of the answers: calls that were parsed from text carry no signatures of the inner model."""
         return f"prompted:{self._inner.name}"
 
     @property
@@ -94,7 +94,7 @@ class PromptedModel:
         return known_settings(self._inner)
 
     async def generate(self, request: ModelRequest) -> AsyncGenerator[Item, None]:
-        """Asks the inner model; what it writes as calls comes as calls.
+        """Ask the inner model; what it writes as calls comes as calls.
 
         Raises:
             ModelError: as the inner model does.
@@ -116,11 +116,11 @@ class PromptedModel:
                 yield known
 
     async def count_tokens(self, request: ModelRequest) -> int | None:
-        """How many tokens a request has with its tools in words, if the inner model can say."""
+        """The number of tokens of a request with its tools as text, if the inner model can count them."""
         return await count_tokens(self._inner, self._asked(request))
 
     async def aclose(self) -> None:
-        """Lets go of what the inner model holds open."""
+        """Let go of what the inner model holds open."""
         await close_model(self._inner)
 
     def _asked(self, request: ModelRequest) -> ModelRequest:
@@ -130,12 +130,12 @@ class PromptedModel:
         if kept is None:
             if len(self._prompts) >= CONVERSATIONS_KEPT:
                 self._prompts.clear()
-            told = render_tools(request.definitions, tool_choice=request.tool_choice, names=request.declaration.names)
-            logger.debug("the tools are told in the prompt: %s", told)
+            text = render_tools(request.definitions, tool_choice=request.tool_choice, names=request.declaration.names)
+            logger.debug("the tools are declared in the prompt: %s", text)
             # The request is kept with what was made of it, so that the id of its declaration stays its own.
-            kept = self._prompts[key] = (request, told, without_functions(request.declaration))
-        _, told, declaration = kept
-        if told:  # Held to a schema, it could not write calls.
+            kept = self._prompts[key] = (request, text, without_functions(request.declaration))
+        _, text, declaration = kept
+        if text:  # Held to a schema, it could not write calls.
             request = with_output_told(request)
         return replace(
             request,
@@ -143,8 +143,8 @@ class PromptedModel:
             definitions=(),
             declaration=declaration,
             tool_choice="auto",
-            system="\n\n".join(filter(None, [request.system, told])) or None,
-            settings=self._with_stop(request.settings) if told else request.settings,
+            system="\n\n".join(filter(None, [request.system, text])) or None,
+            settings=self._with_stop(request.settings) if text else request.settings,
             feedback=request.feedback and request.feedback.replace(HOW_TO_CALL, HOW_TO_WRITE),
         )
 
@@ -178,7 +178,7 @@ class _Rendering:
     seen: list[bytes] = field(default_factory=list[bytes])
     """The contents of the source that are rendered, each known by its bytes."""
     lengths: list[int] = field(default_factory=list[int])
-    """How long the rendered conversation was before each content of the source."""
+    """The length of the rendered conversation before each content of the source."""
 
     def brought_up(self) -> Conversation:
         encoded = self.source.encoded
@@ -224,7 +224,7 @@ class _Answer:
         return "".join(self._raw)
 
     def take(self, chunk: JsonObject) -> list[JsonObject | Notice]:
-        """Takes a chunk in; gives out what is certain by now."""
+        """Take a chunk in; gives out what is certain by now."""
         for part in parts_of(candidate_of(chunk).get("content") or {}):
             text: Any = part.get("text")
             if is_thought(part) or not isinstance(text, str):
@@ -242,7 +242,7 @@ class _Answer:
         return known if self._last else [*known, chunk]
 
     def end(self) -> list[JsonObject | Notice]:
-        """There is no more text; gives out the rest."""
+        """End the text and yield the rest."""
         self._sort(self._parser.close())
         if not self._calls and self._may_call:
             # The model waits for a result that would never come: an error tells it why, and how to do it right.
@@ -275,8 +275,8 @@ class _Answer:
             elif not self._is_invented():
                 self._text_before_call()
                 if not self._may_call:
-                    told = f"The call of {outcome.name!r} was not run: no tool may be called now. Answer in plain text."
-                    outcome = CallError("bad_syntax", outcome.name, told, outcome.raw)
+                    text = f"The call of {outcome.name!r} was not run: no tool may be called now. Answer in plain text."
+                    outcome = CallError("bad_syntax", outcome.name, text, outcome.raw)
                 self._add(_made(outcome) if isinstance(outcome, ParsedCall) else _failed(outcome))
 
     def _text(self, text: str) -> None:
@@ -291,11 +291,11 @@ class _Answer:
             self._pending.clear()
 
     def _is_invented(self) -> bool:
-        """Whether the model has written results itself: what it calls after that rests on nothing."""
+        """True if the model has written results itself: what it calls after that rests on nothing."""
         if not self._is_cut and self._pending and _RESULT_LINE.search("".join(self._pending)):
             self._is_cut = True
-            told = "The model wrote results of its calls itself; everything from there on was left out."
-            self._notices.append(Notice("invented_result", told, "warning"))
+            text = "The model wrote results of its calls itself; everything from there on was left out."
+            self._notices.append(Notice("invented_result", text, "warning"))
         return self._is_cut
 
     def _add(self, part: Part) -> None:
@@ -317,7 +317,7 @@ def _failed(error: CallError) -> Part:
     args: JsonObject = dict(error.args or {})
     part = call_part(FunctionCall(name=error.name, args=args))
     if error.code == "unknown_tool":
-        return part  # Whoever runs calls knows which tools there are, and says so.
+        return part  # The executor knows the tools, and reports unknown ones.
     return with_args(part, cast("JsonObject", Bad(error.message, {UNREADABLE: _short(error.raw, RAW_CHARS_MAX)})))
 
 

@@ -34,12 +34,12 @@ def finish_reason_of(chunk: Mapping[str, Any]) -> str | None:
 
 
 def says_something(chunk: Mapping[str, Any]) -> bool:
-    """Whether the chunk holds text. Pieces of calls are nothing yet: nobody sees a call before it is complete."""
+    """True if the chunk holds text. Pieces of calls are nothing yet: nobody sees a call before it is complete."""
     return any(True for _ in _texts_of(_message_of(chunk)))
 
 
 class AnswerReader:
-    """Puts one answer together.
+    """A reader that assembles one answer.
 
     ```python
     reader = AnswerReader(names)
@@ -59,11 +59,11 @@ class AnswerReader:
 
     @property
     def has_calls(self) -> bool:
-        """Whether any call has begun."""
+        """True if any call has begun."""
         return bool(self._calls)
 
     def feed(self, chunk: JsonObject) -> Iterator[JsonObject]:
-        """Takes one chunk; gives out the text in it."""
+        """Read one chunk and yield the text in it."""
         model = chunk.get("model")
         self._model = model if isinstance(model, str) and model else self._model
         self._usage = _usage_of(chunk) or self._usage
@@ -79,17 +79,17 @@ class AnswerReader:
             self._take(piece, place, is_whole=is_whole)
 
     def close(self) -> Iterator[JsonObject]:
-        """Gives out the calls, and how the answer ended."""
+        """Yield the calls and the finish reason."""
         if self._finish is None:
-            return  # Whoever collects the chunks says that it broke off; no call of it may run.
+            return  # The collector of the chunks reports that it broke off; no call of it may run.
         reason = _REASONS.get(self._finish.lower(), self._finish.upper())
-        told = ""
+        message = ""
         if self._refusal:
-            reason, told = ("SAFETY" if reason == "STOP" else reason), "".join(self._refusal)
+            reason, message = ("SAFETY" if reason == "STOP" else reason), "".join(self._refusal)
         yield say(
             [call.part() for call in self._calls],
             finish_reason=reason,
-            finish_message=told,
+            finish_message=message,
             usage=self._usage,
             model=self._model,
         )
@@ -113,7 +113,7 @@ class AnswerReader:
         """The call that a piece belongs to; None for a new one.
 
         The index tells, if there is one. Some servers give every call the same one, or none; then an id that is not the
-        call's, or a name behind arguments that are complete, begins the next call.
+        call's, or a name after complete arguments, begins the next call.
         """
         if isinstance(piece.index, int):
             call = next((call for call in reversed(self._calls) if call.key == piece.index), None)
@@ -153,7 +153,7 @@ class _Call:
     value: Any = None
     """Arguments that came as something else than text."""
     checks_left: int = 100
-    """How often it is still looked whether the arguments are complete, so that no server can make that endless."""
+    """The remaining checks for complete arguments, a bound against hostile servers."""
 
     def add(self, piece: _Piece, names: Collection[str]) -> None:
         self.id = self.id or piece.id
@@ -172,7 +172,7 @@ class _Call:
         return self.value is not None or any(self.texts)
 
     def is_complete(self) -> bool:
-        """Whether the arguments are an object already, so that nothing can be added to them."""
+        """True if the arguments are an object already, so that nothing can be added to them."""
         if self.value is not None:
             return True
         # An object ends with a brace, so that text is parsed only where it may be one.
@@ -221,7 +221,7 @@ def _message_of(chunk: Mapping[str, Any]) -> JsonObject:
 
 
 def _texts_of(message: JsonObject) -> Iterator[tuple[str, str]]:
-    """What a message says, each with what it is: a thought, text or a refusal."""
+    """The texts of a message, each with its kind: a thought, text or a refusal."""
     # The same thoughts under two names are said once.
     thought: Any = message.get("reasoning_content") or message.get("reasoning")
     if isinstance(thought, str) and thought:

@@ -1,4 +1,4 @@
-"""Requests to a server of chat completions: the shared client, and what such a server's words mean to it.
+"""Requests to a server of chat completions: the shared client with that protocol.
 
 A body comes in, chunks go out as they arrive, and a `Notice` whenever the caller has to wait. How requests are timed and
 tried again is known to `callgate.wire`.
@@ -30,7 +30,7 @@ __all__ = ["OPENAI_URL", "Endpoint", "OpenAIClient", "endpoint_from_environment"
 
 OPENAI_URL = "https://api.openai.com/v1"
 LOOK_S = 5.0
-"""How long a server may take to say what it can do."""
+"""The time-out for asking a server for its capabilities."""
 
 _SYSTEM = SystemClock()
 
@@ -58,7 +58,7 @@ class Endpoint:
 
     @property
     def url(self) -> str:
-        """Where requests go."""
+        """The URL of requests."""
         return f"{self.base_url.rstrip('/')}/chat/completions"
 
     def beside(self, path: str) -> str:
@@ -66,11 +66,11 @@ class Endpoint:
         return self.base_url.rstrip("/").removesuffix("/v1") + path
 
     async def headers(self) -> dict[str, str]:
-        """What lets a request in."""
+        """The headers that authenticate a request."""
         return self.credentials()
 
     def credentials(self) -> dict[str, str]:
-        """As `headers`, which are always at hand."""
+        """The headers, without an await."""
         return self._login if self.api_key is None else {"authorization": f"Bearer {self.api_key}"}
 
 
@@ -92,7 +92,7 @@ def endpoint_from_environment(
 
 
 class OpenAIClient:
-    """Sends requests to one endpoint. Open connections are kept for a while, at most until `aclose`."""
+    """A client for one endpoint. Connections are kept alive for a while, at most until `aclose`."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class OpenAIClient:
 
     @property
     def quirks(self) -> Quirks:
-        """What is known of the server by now."""
+        """The quirks of the server, as far as they are known."""
         return self._dialect.quirks
 
     @quirks.setter
@@ -130,7 +130,7 @@ class OpenAIClient:
         names: Mapping[str, str],
         headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[JsonObject | Notice, None]:
-        """Sends the body and yields what comes back. Sent again only as long as nothing was yielded.
+        """Send the body and yield the response. Retried only until the first chunk was yielded.
 
         Args:
             model: The model's name.
@@ -160,7 +160,7 @@ class OpenAIClient:
             await items.aclose()
 
     async def tells_tools(self) -> bool | None:
-        """Whether the server itself says that its model has tools; None when it does not say.
+        """True if the server itself says that its model has tools; None when it does not say.
 
         Only a server on this machine is asked: llama.cpp leaves tools out of the prompt without a word where the chat
         template of its model has no place for them.
@@ -174,16 +174,16 @@ class OpenAIClient:
         headers, props = found
         self._dialect.told_by(headers)
         caps: Any = props.get("chat_template_caps")
-        told: Any = cast("JsonObject", caps).get("supports_tools") if isinstance(caps, dict) else None
-        return told if isinstance(told, bool) else None
+        found: Any = cast("JsonObject", caps).get("supports_tools") if isinstance(caps, dict) else None
+        return found if isinstance(found, bool) else None
 
     async def aclose(self) -> None:
-        """Closes the connections of the running event loop, those in use as soon as they are not any more."""
+        """Close the connections of the running event loop; those in use are closed when they are released."""
         await self._http.aclose()
 
 
 class _ChatCompletions:
-    """The words of chat completions, as far as a client must know them."""
+    """The protocol of chat completions, as far as a client must know it."""
 
     def __init__(self, quirks: Quirks) -> None:
         self.quirks = quirks
@@ -199,7 +199,7 @@ class _ChatCompletions:
 
     def look(self, chunk: JsonObject) -> tuple[bool, bool]:
         if self._is_guess:
-            self._is_told(quirks_of_answer(chunk))
+            self._learn_quirks(quirks_of_answer(chunk))
         return says_something(chunk), finish_reason_of(chunk) is not None
 
     def heard(self, response: Response) -> None:
@@ -207,11 +207,11 @@ class _ChatCompletions:
             self.told_by(response.headers)
 
     def told_by(self, headers: Mapping[str, str]) -> None:
-        self._is_told(quirks_of_headers(headers))
+        self._learn_quirks(quirks_of_headers(headers))
 
-    def _is_told(self, told: Quirks | None) -> None:
+    def _learn_quirks(self, found: Quirks | None) -> None:
         # A port is a guess; what the server says of itself is not, and is believed once.
-        if told is not None and self._is_guess:
+        if found is not None and self._is_guess:
             self._is_guess = False
-            if told.server != self.quirks.server:
-                self.quirks = told
+            if found.server != self.quirks.server:
+                self.quirks = found

@@ -1,4 +1,4 @@
-"""What the errors of servers of chat completions mean -> a typed error, and whether waiting helps.
+"""Errors of chat completions servers -> a typed error, and whether a retry helps.
 
 Status codes, headers and error bodies come in, in OpenAI's form and in those of its imitators; failures go out, in sentences
 that say what to do. This file sends and waits for nothing.
@@ -72,21 +72,21 @@ def failure_of_body(
     words = [clean(str(error[key])) for key in ("type", "code") if isinstance(error.get(key), str) and error[key]]
     message = clean(str(error.get("message") or f"HTTP {code}"))
     named = " ".join([str(code), *words])
-    told = f"{' '.join(words)} {message}"
+    text = f"{' '.join(words)} {message}"
     if sent.tools and tools_refused(message):
         return refusal(ToolsUnsupportedError(_no_tools(sent, quirks, named, message), status=named))
     if "content_filter" in words:
         return refusal(BlockedError(f"the prompt was blocked ({named}): {message}", reason="content_filter"))
-    if code == 402 or _NO_MONEY.search(told):
+    if code == 402 or _NO_MONEY.search(text):
         return refusal(RateLimitedError(f"the credit is used up ({named}): {message}", quota="credit", retryable=False))
     if code == 429:
         return _rate_limited(message, headers, now)
-    if _NOT_SERVED_HERE.search(told):
+    if _NOT_SERVED_HERE.search(text):
         return refusal(AuthError(f"the API is not served in this region ({named}): {message}"))
     if code in (401, 403):
         hint = "check OPENAI_API_KEY" if quirks.server == "openai" else "pass the key of this server as api_key="
         return refusal(AuthError(f"the server refused the key or its rights ({named}): {message}; {hint}"))
-    if code == 413 or _TOO_LONG.search(told):
+    if code == 413 or _TOO_LONG.search(text):
         size = f"{sent.size_bytes:,} bytes"
         return refusal(LimitExceededError(f"the request of {size} is too large for {sent.model!r} ({named}): {message}"))
     if code == 408 or (code >= 500 and code not in _NEVER_AGAIN and not _NEVER.search(message)):
@@ -94,7 +94,7 @@ def failure_of_body(
         lost = kind(f"the server failed ({named}): {message}", retryable=True)
         # Some inputs get a 500 whenever they are sent.
         return Failure(lost, retry=True, wait_s=wait_of_headers(headers, now), is_outage=True, is_of_body=code == 500)
-    return refusal(_invalid(code, named, message, told, error, sent, quirks))
+    return refusal(_invalid(code, named, message, text, error, sent, quirks))
 
 
 def _code(status: int | None, error: JsonObject) -> int:
@@ -131,10 +131,10 @@ def _rate_limited(message: str, headers: Mapping[str, str], now: float) -> Failu
 
 
 def _invalid(
-    code: int, named: str, message: str, told: str, error: JsonObject, sent: Sent, quirks: Quirks
+    code: int, named: str, message: str, text: str, error: JsonObject, sent: Sent, quirks: Quirks
 ) -> InvalidRequestError:
     field = clean(str(error.get("param") or ""))
-    if _NO_MODEL.search(told):
+    if _NO_MODEL.search(text):
         hint = quirks.model_hint.format(model=sent.model)
         return InvalidRequestError(
             f"there is no model {sent.model!r} at {quirks.title} ({named}): {message}; {hint}", status=named
@@ -149,10 +149,10 @@ def _invalid(
     )  # fmt: skip
 
 
-def _tool(told: str, sent: Sent) -> str | None:
+def _tool(text: str, sent: Sent) -> str | None:
     """The own name of the tool that an error names, by its declared name or by its place."""
-    found = _FUNCTION.search(told)
+    found = _FUNCTION.search(text)
     if found and found[1] in sent.declared:
         return sent.declared[found[1]]
-    place = _PLACE.search(told)
+    place = _PLACE.search(text)
     return sent.tools[int(place[1])] if place and int(place[1]) < len(sent.tools) else None

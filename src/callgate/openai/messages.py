@@ -39,7 +39,7 @@ __all__ = ["MessageWriter", "legal_name"]
 
 KEPT_MAX = 4_096
 KEPT_BYTES_MAX = 64 * 1024 * 1024
-"""How many contents are kept in encoded form, and how many bytes of them."""
+"""The cache limits for encoded contents: entries and bytes."""
 
 _ID = re.compile(r"[\x21-\x7e]+")
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_-]+")
@@ -47,7 +47,7 @@ _NAME_CHARS_MAX = 64
 
 
 class MessageWriter:
-    """Writes the messages of one model's requests."""
+    """A writer of the messages of one model's requests."""
 
     def __init__(self) -> None:
         self._kept: dict[tuple[int, tuple[str, ...], bool, bool], tuple[bytes, list[bytes]]] = {}
@@ -86,7 +86,7 @@ class MessageWriter:
 
 
 def legal_name(written: str) -> str:
-    """A name that a message may hold. A model may have called something that is no name, and has been told so."""
+    """A name that a message may hold. A model may have called something that is no name, and has been fields so."""
     return _ILLEGAL.sub("_", written)[:_NAME_CHARS_MAX] or UNNAMED
 
 
@@ -143,15 +143,15 @@ def _assistant(content: Content, ids: Sequence[str], *, reasons: bool) -> Iterat
 
 
 def _in_words(part: Part) -> str:
-    """What a part of the model's says to another model: text as it is, code and media as a remark, all else nothing."""
+    """A model's part as text for another model: text unchanged, code and media as a remark, nothing else."""
     if is_thought(part) or is_call(part):
         return ""
     if isinstance(part.get("text"), str):
         return part["text"]
     if (media := media_of(part)) is not None:
         return _remark(media)
-    told: JsonObject = {key: value for key, value in part.items() if isinstance(value, Mapping)}
-    return f"\n({strict_json.dump(told).decode('utf-8')})\n" if told else ""
+    fields: JsonObject = {key: value for key, value in part.items() if isinstance(value, Mapping)}
+    return f"\n({strict_json.dump(fields).decode('utf-8')})\n" if fields else ""
 
 
 def _results(content: Content, ids: Sequence[str]) -> Iterator[JsonObject]:

@@ -1,4 +1,4 @@
-"""What servers that speak chat completions do differently, one row for each, and how each is recognised.
+"""The quirks of chat completions servers, one row for each, and how each is recognised.
 
 A base URL, the headers and the answers of a server come in; a row of the table goes out, perhaps with what the server's own
 errors have taught. This file sends nothing.
@@ -25,46 +25,46 @@ SAMPLING = frozenset({"top_k", "min_p", "repetition_penalty", "repeat_penalty"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
-    """How one server differs. The defaults are what most of them take."""
+    """The quirks of one server. The defaults fit most of them."""
 
     server: str
     title: str
     start: str
-    """What to do when nothing answers at its address."""
+    """The advice when nothing answers at its address."""
     max_tokens: str = "max_tokens"
     """The field for `max_output_tokens`."""
     stream_options: bool = True
-    """Whether a stream may be asked to count its tokens."""
+    """True if a stream may be asked to count its tokens."""
     streams_tools: bool = True
-    """Whether a request with tools may be streamed; if not, its answer is asked for whole."""
+    """True if a request with tools may be streamed; if not, its answer is asked for whole."""
     names_tool: bool = True
-    """Whether one tool can be asked for by name; if not, it is the only one declared, and a call is required."""
+    """True if one tool can be asked for by name; if not, it is the only one declared, and a call is required."""
     parallel_tool_calls: bool = True
-    """Whether `parallel_tool_calls` is understood."""
+    """True if `parallel_tool_calls` is understood."""
     developer: re.Pattern[str] | None = None
     """The models for which the system message has the role `developer`."""
     root_must_be_object: bool = True
-    """Whether a schema of arguments with `anyOf` and the like at its root is refused."""
+    """True if a schema of arguments with `anyOf` and the like at its root is refused."""
     id_chars_max: int = 256
     """The longest id of a call that is taken."""
     description_chars_max: int | None = None
     """The longest description of a tool that is taken; what is longer is cut, and says so."""
     tools_max: int | None = None
-    """How many tools one request may declare."""
+    """The limit of declared tools in one request."""
     schema: bool = True
-    """Whether an answer can be held to a JSON Schema."""
+    """True if an answer can be held to a JSON Schema."""
     schema_beside_tools: bool = False
-    """Whether it can while there are tools; most servers make calls impossible then, or refuse the request."""
+    """True if it can while there are tools; most servers make calls impossible then, or refuse the request."""
     sends_reasoning_back: bool = False
-    """Whether the model's own thoughts belong into the history."""
+    """True if the model's own thoughts belong into the history."""
     settings: frozenset[str] = SAMPLING
     """Settings that OpenAI itself does not have."""
     supports_tools: bool | None = None
-    """Whether its models have tools; None where that depends on the model."""
+    """True if its models have tools; None where that depends on the model."""
     tells_by: str | None = None
     """A path beside `/v1` at which the server tells whether its model has tools."""
     model_hint: str = ""
-    """What to do about a model that it does not have; `{model}` is its name."""
+    """The advice for an unknown model; `{model}` is its name."""
 
 
 def _row(**fields: Any) -> Quirks:
@@ -172,7 +172,7 @@ LESSONS: tuple[tuple[re.Pattern[str], Mapping[str, Any]], ...] = (
 
 
 def is_local(url: str) -> bool:
-    """Whether a URL leads to this machine."""
+    """True if a URL leads to this machine."""
     host = urlsplit(url).hostname or ""
     try:
         address = ipaddress.ip_address(host)
@@ -202,7 +202,7 @@ def quirks_of_answer(chunk: JsonObject) -> Quirks | None:
 
 
 def tools_refused(message: str) -> bool:
-    """Whether an error says that there are no tools to be had."""
+    """True if an error says that there are no tools to be had."""
     return bool(_NO_TOOLS.search(message))
 
 

@@ -33,13 +33,13 @@ _PLAIN = {
     "user": "user",
 }
 _LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh")
-# Written by callgate itself, so that nobody may put something else in their place.
+# Written by callgate itself, so that no setting may replace them.
 _OURS = ("messages", "tools", "model", "stream")
 _KEPT_MAX = 64
 
 
 class BodyBuilder:
-    """Builds the bodies of one model's requests."""
+    """A builder of the bodies of one model's requests."""
 
     def __init__(self, model: str) -> None:
         self._model = model

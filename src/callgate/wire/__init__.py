@@ -1,4 +1,4 @@
-"""What the wires of all models share: HTTP requests that are timed and tried again, callers that slow down together, answers
+"""HTTP for all models: requests with time-outs and retries, a shared rate limiter and circuit breaker per endpoint, answers
 that are cut into JSON, and the names of what goes wrong there.
 
 Each wire (`gemini/`, `openai/`) says what its server's words mean; nothing here knows any of them, but for the place where

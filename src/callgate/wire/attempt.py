@@ -26,9 +26,9 @@ logger = logging.getLogger("callgate.wire")
 
 ERROR_BYTES_MAX = 256 * 1024
 END_S = 3.0
-"""How long the end of a body is waited for when the answer in it is complete."""
+"""The longest wait for the end of a body whose answer is complete."""
 _closing: set[asyncio.Task[None]] = set()
-"""What closes the connections of answers that were dropped, held until it is done."""
+"""Tasks that close the connections of abandoned answers, referenced until they are done."""
 
 
 class _FailedError(Exception):
@@ -40,7 +40,7 @@ class _FailedError(Exception):
 
 
 class Attempt:
-    """One request on its way and what comes back. `aclose` ends it, whatever became of it.
+    """One attempt at a request, and its response. `aclose` ends it in any state.
 
     Args:
         request: What is sent.
@@ -65,9 +65,9 @@ class Attempt:
     ) -> None:
         self.request = request
         self.is_over = False
-        """Whether all chunks of a right answer have been given out."""
+        """True if all chunks of a right answer have been given out."""
         self.is_cut = False
-        """Whether the answer was complete and the body that it came in was not."""
+        """True if the answer was complete and the body that it came in was not."""
         self._auth: Mapping[str, str] = {}
         self._dialect = dialect
         self._sender = sender
@@ -82,14 +82,14 @@ class Attempt:
         self._pool: Pool | None = None
         self._response: Response | None = None
         self._behind: Iterator[list[JsonObject]] | None = None
-        """What the reader left because it takes long."""
+        """Input that the reader deferred because parsing it takes long."""
         self._held: list[JsonObject] = []
         self._has_spoken = self._has_ended = self._is_read = False
         self._trouble: Exception | None = None
-        """What is wrong with the answer behind what was right."""
+        """The failure that follows the chunks of a partly valid answer."""
 
     async def chunks(self) -> list[JsonObject] | Failure:
-        """The next chunks that the caller may have; none at the end; what is wrong if there is no answer or it broke off.
+        """The next chunks for the caller; an empty list at the end; a `Failure` if there is no answer or it broke off.
 
         The request is sent when the first are asked for.
         """
@@ -121,7 +121,7 @@ class Attempt:
         return []
 
     async def aclose(self) -> None:
-        """Lets go of the connection: for the next request if all is well, for good otherwise."""
+        """Release the connection: back to the pool if it is clean, closed otherwise."""
         response, self._response = self._response, None
         pool, self._pool = self._pool, None
         try:
@@ -132,7 +132,7 @@ class Attempt:
                 await pool.aclose()
 
     def give_up(self) -> None:
-        """As `aclose`, from wherever nobody can wait for it, such as the garbage collector of another thread."""
+        """Close like `aclose`, from places that cannot await, such as the garbage collector of another thread."""
         loop = self._loop
         if loop is not None and self._pool is not None:
             with contextlib.suppress(RuntimeError):  # The event loop was closed, and its connections with it.
@@ -146,7 +146,7 @@ class Attempt:
     # What comes -----------------------------------------------------------------------------------------------------------
 
     async def _whole(self) -> list[JsonObject]:
-        """The chunks of an answer that is wanted whole, mostly one."""
+        """The chunks of an answer that is not streamed, usually one."""
         # It begins when it is finished, so only its end can be late.
         body = await self._body(await self._begun(self._limits.total_s))
         if logger.isEnabledFor(logging.DEBUG):
@@ -160,7 +160,7 @@ class Attempt:
         await self.aclose()
         for chunk in chunks:
             if (error := self._dialect.error_in(chunk)) is not None:
-                raise self._told_of(error)
+                raise self._error_reported(error)
             self._has_ended = self._dialect.look(chunk)[1] or self._has_ended
         if not self._has_ended:
             raise _ended_early()
@@ -179,9 +179,9 @@ class Attempt:
             self._go_on(response)
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _caught_up(self, behind: Iterator[list[JsonObject]]) -> list[JsonObject]:
+    async def _caught_up(self, steps: Iterator[list[JsonObject]]) -> list[JsonObject]:
         """The next chunks of what takes long, if any."""
-        if (chunks := next(behind, None)) is not None:
+        if (chunks := next(steps, None)) is not None:
             await asyncio.sleep(0)  # Others run in between.
             return chunks
         self._behind = None
@@ -195,7 +195,7 @@ class Attempt:
         return chunks
 
     def _go_on(self, response: Response) -> None:
-        """Something came, and more is wanted."""
+        """Extend the idle time-out: data arrived, and more is expected."""
         assert self._loop is not None
         left_s = self._deadline - self._loop.time()
         if left_s <= 0:
@@ -203,7 +203,7 @@ class Attempt:
         response.idle_s = min(self._limits.idle_s, left_s)
 
     async def _piece(self, response: Response) -> bytes | None:
-        """As `Response.piece`, when the answer in the body is complete: usage or a signature may follow, and the end of the
+        """Read a piece after the answer in the body is complete: usage or a signature may follow, and the end of the
         body. A server that never says it, or breaks off, has nothing left to say."""
         response.idle_s = min(END_S, response.idle_s or END_S)
         try:
@@ -231,18 +231,18 @@ class Attempt:
         return ready
 
     def _looked_through(self, batch: list[JsonObject]) -> list[JsonObject]:
-        """What the caller may have now that these chunks came, and maybe the end."""
+        """The chunks to release after these arrived, and possibly the end of the answer."""
         ready = self._allowed(batch)
         if self._is_read and self._behind is None and self._trouble is None:
             ready += self._end()
         return ready
 
     def _allowed(self, batch: list[JsonObject]) -> list[JsonObject]:
-        """What the caller may have of some chunks and of those that were held back."""
+        """The chunks to release out of new ones and those that were held back."""
         ready: list[JsonObject] = []
         for chunk in batch:
             if (error := self._dialect.error_in(chunk)) is not None:
-                self._trouble = self._told_of(error)
+                self._trouble = self._error_reported(error)
                 break
             is_said, is_end = self._dialect.look(chunk)
             self._has_ended = is_end or self._has_ended
@@ -255,13 +255,13 @@ class Attempt:
                 ready, self._held = self._held, []
         return ready
 
-    def _told_of(self, error: JsonObject) -> _FailedError:
+    def _error_reported(self, error: JsonObject) -> _FailedError:
         return _FailedError(self._dialect.failure_of(None, error, {}, now=time.time(), sent=self.request.sent))
 
     # How it begins --------------------------------------------------------------------------------------------------------
 
     async def _begun(self, within_s: float) -> Response:
-        """Sends the request and looks at the head of its answer."""
+        """Send the request and check the head of its answer."""
         loop = self._loop = asyncio.get_running_loop()
         pool = self._pool = self._sender.pool(loop)
         limits = self._limits
@@ -294,7 +294,7 @@ class Attempt:
             raise (self._late() if self._is_late else _too_late(f"no credentials came within {within_s:g} s")) from None
 
     def _not_begun(self, error: TimeoutError, within_s: float) -> _FailedError:
-        """What was late before an answer began."""
+        """The failure for a time-out before the answer began."""
         if self._is_late:
             return self._late()
         if isinstance(error, SendTimeoutError):
@@ -320,7 +320,7 @@ class Attempt:
         return self._dialect.failure_of(status, error, response.headers, now=time.time(), sent=self.request.sent)
 
     def _error_object(self, data: bytes, status: int) -> JsonObject:
-        """The error that a body tells of, in whatever form: JSON, an array of it, a web page, or nothing."""
+        """The error in a body of any form: JSON, an array of it, a web page, or nothing."""
         reader = self._dialect.reader(event_bytes_max=ERROR_BYTES_MAX, total_bytes_max=ERROR_BYTES_MAX)
         try:
             chunks = [*reader.feed(data), *reader.close()]
@@ -341,7 +341,7 @@ class Attempt:
     # What goes wrong ------------------------------------------------------------------------------------------------------
 
     def _failure_of(self, error: Exception) -> Failure | None:
-        """What went wrong, as a failure that is understood; None if it is no such thing."""
+        """The failure that an exception stands for; None if it is not one of the network."""
         if isinstance(error, _FailedError):
             return error.failure
         if isinstance(error, TimeoutError) or type(error).__name__ in ("ReadTimeout", "WriteTimeout"):
@@ -354,12 +354,12 @@ class Attempt:
         return None
 
     def _hide_secrets(self, error: ModelError) -> None:
-        """Takes out of the error what the server echoed."""
+        """Redact secrets that the server echoed from the error."""
         error.args = tuple(redact(text, secrets_of(self._auth)) if isinstance(text, str) else text for text in error.args)
 
 
 def _is_of_httpx(error: Exception) -> bool:
-    """Whether it is an exception of httpx or httpx2, either of which may be the program's."""
+    """True if it is an exception of httpx or httpx2, either of which may be the program's."""
     return any(kind.__name__ in ("HTTPError", "InvalidURL", "StreamError") and kind.__module__.startswith("httpx")
                for kind in type(error).__mro__)  # fmt: skip
 
@@ -368,13 +368,13 @@ def _silent(seconds: float) -> _FailedError:
     return _too_late(f"the server sent nothing for {seconds:g} s")
 
 
-def _too_late(told: str) -> _FailedError:
+def _too_late(message: str) -> _FailedError:
     # Not to be tried again by itself: the caller has waited long enough.
-    return _FailedError(Failure(RequestTimeoutError(told, retryable=True), retry=False))
+    return _FailedError(Failure(RequestTimeoutError(message, retryable=True), retry=False))
 
 
 def _refuse_encoding(encoding: str) -> None:
-    """Refuses what was not asked for: whether it can be read would depend on what happens to be installed."""
+    """Refuse encodings that were not requested: support for them would depend on installed packages."""
     names = [name.strip().lower() for name in encoding.split(",")]
     if strange := [name for name in names if name not in ("", "identity", "gzip", "deflate")]:
         raise ProtocolError(f"the answer is encoded as {strange[0][:40]!r}, which was not asked for")

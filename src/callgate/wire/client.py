@@ -1,7 +1,7 @@
 """Requests to a model over HTTP: tried again where that helps, as the server asks for it, and no longer than it should be.
 
 A body comes in, response chunks go out as they arrive, and a `Notice` whenever the caller has to wait. One attempt is the
-business of `attempt.py`; what an error means is told by the server's `Dialect`.
+business of `attempt.py`; what an error means is up to the server's `Dialect`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _numbers = itertools.count(1)
 
 
 class HttpClient:
-    """Sends requests to one server. Open connections are kept for a while, at most until `aclose`.
+    """A client for one server. Connections are kept alive for a while, at most until `aclose`.
 
-    Answers are told by their content: a body that is a right answer is one under any content type. Compressed answers are
-    read as gzip and deflate; any other encoding is refused, and so is a redirect.
+    Answers are recognised by their content, under any content type. Compressed answers are read as gzip
+    and deflate; any other encoding is refused, and so is a redirect.
 
     Args:
         dialect: What the server's words mean.
@@ -63,7 +63,7 @@ class HttpClient:
         self.sender = Sender(auth=auth, connect_s=self.limits.connect_s, write_s=self.limits.idle_s, options=options)
 
     def chunks(self, request: HttpRequest, health: EndpointHealth, *, until: float | None = None) -> RetryingStream:
-        """What comes back for the request, which is sent when the first of it is asked for.
+        """The response stream of the request, which is sent when the first chunk is requested.
 
         `until` is when it must be over, by the clock; `total_s` from its beginning on if it is not said.
         """
@@ -96,15 +96,15 @@ class HttpClient:
 
     @property
     def idle_s(self) -> float:
-        """How long a server may send nothing once it has begun to answer."""
+        """The idle time-out after the server has begun to answer."""
         return self.limits.idle_s
 
     async def aclose(self) -> None:
-        """Closes the connections of the running event loop, those in use as soon as they are not any more."""
+        """Close the connections of the running event loop; those in use are closed when they are released."""
         await self.sender.aclose()
 
     def wait(self, failure: Failure, counted: int, permit: Permit, vote: Hashable) -> float | None:
-        """Tells everybody what happened; how long to wait before the next attempt, None when there is none."""
+        """Record the failure; return the wait before the next attempt, None when there is none."""
         limits = self.limits
         backoff_s = min(limits.backoff_max_s, limits.backoff_s * 2 ** (counted - 1))
         # Half of it is certain, so that five attempts outlast a restart of the server.
@@ -123,7 +123,7 @@ class HttpClient:
 
 
 class RetryingStream:
-    """One request and what comes back for it; sent again only as long as nothing was given out. `aclose` ends it.
+    """The response stream of one request, retried only until the first chunk was yielded. `aclose` ends it.
 
     It is not an async generator, because what these cost in asyncio is a good part of what a request may cost.
     """
@@ -132,14 +132,14 @@ class RetryingStream:
         self, client: HttpClient, request: HttpRequest, health: EndpointHealth, *, until: float | None = None
     ) -> None:
         self.until = until
-        """When it must be over, by the clock; set when it begins."""
+        """The deadline by the clock; set when the request begins."""
         self._client = client
         self._request = request
         self._health = health
         self._votes: set[Hashable] = set()
         self._counted = 1
         self._wait_s: float | None = None
-        """How long to wait before the next attempt, where one failed."""
+        """The wait before the next attempt, after a failed one."""
         self._is_fresh = self._is_renewed = self._is_pause_told = self._is_shown = self._is_over = False
         self._permit: Permit | None = None
         self._attempt: Attempt | None = None
@@ -149,7 +149,7 @@ class RetryingStream:
         return self
 
     async def __anext__(self) -> JsonObject | Notice:
-        """The next chunk, or a notice of what is waited for.
+        """The next chunk, or a notice of a wait.
 
         Raises:
             ModelError: there is no answer, or it broke off.
@@ -174,14 +174,14 @@ class RetryingStream:
         return item
 
     async def aclose(self) -> None:
-        """Nothing more is wanted."""
+        """Cancel the request and release its connection."""
         self._is_over = True
         self._ready = iter(())
         if self._attempt is not None or self._permit is not None:
             await self._let_go()
 
     def __del__(self) -> None:
-        # Whoever leaves without a word would keep the connection for ever.
+        # An abandoned iterator would keep the connection for ever.
         if self._attempt is not None:
             self._attempt.give_up()
 
@@ -196,7 +196,7 @@ class RetryingStream:
                 self._ready = iter([*chunks, Notice("unended", _UNENDED, "warning")])
 
     async def _begin(self) -> Notice | None:
-        """Makes ready for an attempt, unless there is something to tell before."""
+        """Prepare an attempt, unless there is a notice to yield first."""
         client, health = self._client, self._health
         if self.until is None:
             self.until = client.clock.now() + client.limits.total_s
@@ -223,7 +223,7 @@ class RetryingStream:
         return None
 
     async def _failed(self, failure: Failure, permit: Permit) -> list[Notice]:
-        """What to tell of an attempt that failed before the next one is made; nothing if that is made at once.
+        """The notices for a failed attempt before the next one; none if it follows at once.
 
         Raises:
             ModelError: no other one is made.
@@ -246,7 +246,7 @@ class RetryingStream:
         return [Notice("waiting", f"Trying again in {wait_s:.1f} s ({number}): {failure.error}", "warning")]
 
     def _vote(self, failure: Failure) -> Hashable:
-        """Under which name the failure counts: each request counts once, and what its body may have brought about once for
+        """The key of a failure: each request counts once, and a failure that its body may have caused once for
         all requests with this body."""
         if failure.is_of_body:
             return "body", hash(self._request.body)

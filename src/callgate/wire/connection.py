@@ -1,8 +1,8 @@
 """One HTTP/1.1 connection of a client: a request out, the head and the bytes of its answer in.
 
-An answer that is as plain as nearly all are is read here: a whole head of HTTP/1.1 in ASCII, a body whose end is told in one
-way, chunks without extensions. From the first byte on that is anything else, all that came of the answer is read by `h11`,
-which knows every other form and says what is none. This file knows nothing of what a body says.
+Plain answers, which nearly all are, are parsed here: a complete head of HTTP/1.1 in ASCII, a body with one kind of framing,
+chunks without extensions. From the first byte on that is anything else, the answer is parsed by `h11`, which knows all forms
+and rejects invalid ones. This file knows nothing of what a body says.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ class Head:
 
     status: int
     encoding: str
-    """How the body is encoded on its way; mostly not at all."""
+    """The content encoding of the body; usually empty."""
     _raw: bytes
     _read: list[Header] | None = None
 
     @property
     def headers(self) -> list[Header]:
-        """Names in lower case. They are taken apart when somebody asks for them, which hardly anybody does."""
+        """Headers by name in lower case, parsed on first access, because few answers need them."""
         if self._read is None:
             self._read = _headers_in(_HEADER, self._raw)
         return self._read
@@ -77,30 +77,30 @@ class Connection:
         self.origin = origin
         self.socket = socket
         self.is_used = False
-        """Whether it had carried a request before this one, so that the server may have closed it meanwhile."""
+        """True if it has carried an earlier request, so that the server may have closed it since."""
         self.has_begun = False
-        """Whether anything of the answer has come."""
+        """True if any byte of the answer has arrived."""
         self.kept_until = 0.0
         self._unread: bytes = b""
-        """What came behind the part that was read."""
+        """Data after the part that was parsed."""
         self._head: bytes = b""
-        """The head as it came, of an answer that is read here."""
+        """The raw head of an answer that is parsed here."""
         self._length = 0
         self._left = 0
-        """Bytes of the body that have not come, if its length was told."""
+        """Bytes of the body that are missing, if its length is known."""
         self._chunks: Chunks | None = None
         self._is_over = False
         self._http: h11.Connection | None = None
-        """Who reads the answer, unless it is read here."""
+        """The h11 parser of the answer, unless it is parsed here."""
         self._body: list[bytes] = []
         self._failure: httpx2.RemoteProtocolError | None = None
 
     def send(self, lines: bytes, body: bytes) -> None:
-        """Writes a whole request; `lines` are what `request_lines` gives."""
+        """Write a whole request; `lines` is the result of `request_lines`."""
         self.socket.write(b"%bcontent-length: %d\r\n\r\n" % (lines, len(body)), body)
 
     async def answer_head(self, within_s: float, until: float, write_s: float) -> Head:
-        """Waits for the head of the answer.
+        """Wait for the head of the answer.
 
         Args:
             within_s: How long to wait for it when all of the request has left.
@@ -122,8 +122,8 @@ class Connection:
             return await self._h11_head()
 
     def _plain_head(self, data: bytes) -> Head | None:
-        """The head of an answer that begins so, if all of it is there and plain: the end of the body is told once, and
-        nobody wants to close or to change anything."""
+        """The head of an answer that begins so, if it is complete and plain: one framing header, and
+        no header that closes or upgrades the connection."""
         found = _PLAIN_HEAD.match(data)
         if found is None:
             return None
@@ -168,7 +168,7 @@ class Connection:
 
     @property
     def is_complete(self) -> bool:
-        """Whether all of the answer has come, as far as it was read."""
+        """True if all of the answer has arrived."""
         if self._http is None:
             return self._is_over
         return self._failure is None and self._http.their_state is not h11.SEND_BODY
@@ -184,13 +184,13 @@ class Connection:
             self._left -= len(self._body[-1])
             self._is_over = self._left == 0
         else:
-            told = f"received {self._length - self._left} bytes, expected {self._length}"
+            detail = f"received {self._length - self._left} bytes, expected {self._length}"
             self._failure = httpx2.RemoteProtocolError(
-                f"peer closed connection without sending complete message body ({told})"
+                f"peer closed connection without sending complete message body ({detail})"
             )
 
     def _take_chunks(self, chunks: Chunks, data: bytes) -> None:
-        """Reads what came. Whole chunks need not go through h11, which takes long for each."""
+        """Parse received data. Complete chunks bypass h11, which is slow for each."""
         if not data:
             self._receive(data)
             return
@@ -246,7 +246,7 @@ class Connection:
         self._read_events()
 
     def _read_events(self) -> None:
-        """The body as far as h11 has it. What is wrong with it is told when what was right has been given out."""
+        """Read the body as far as h11 has it. A fault is raised after the valid data before it was returned."""
         http = self._http
         assert http is not None
         try:
@@ -262,7 +262,7 @@ class Connection:
 
     @property
     def can_be_kept(self) -> bool:
-        """Whether another request may follow: all of this one left, its answer was complete, and nothing came behind it."""
+        """True if the connection can be reused: request sent in full, answer complete, and no data after it."""
         if self._unread or self.socket.has_something or self.socket.has_unsent:
             return False
         http = self._http
@@ -271,7 +271,7 @@ class Connection:
         return http.our_state is h11.DONE and http.their_state is h11.DONE and http.trailing_data == (b"", False)
 
     def keep(self, until: float) -> None:
-        """Makes ready for the next request."""
+        """Reset for the next request."""
         self.is_used, self.has_begun, self.kept_until = True, False, until
         self._http, self._chunks, self._is_over = None, None, False
 
@@ -293,7 +293,7 @@ def _h11() -> h11.Connection:
 
 
 class Chunks:
-    """Finds the chunks of a body that are there as a whole, when what stands around them is as plain as it mostly is.
+    """A fast parser for complete chunks with plain framing, which is nearly all of them.
 
     The beginning of a chunk whose end has not come is `open_part`, to be read by h11, and so is its end. From a line on that
     is anything but a size, or is the size of nothing, all is `rest`.
@@ -301,7 +301,7 @@ class Chunks:
 
     def __init__(self) -> None:
         self.rest: bytes = b""
-        """Of a line with a size, the part that has come."""
+        """The part of a chunk-size line that has arrived."""
         self.open_part: bytes = b""
         self.is_over = False
         self._open_bytes: int = 0

@@ -1,4 +1,4 @@
-"""Where a server is and what lets one in: base URLs and keys are looked at before they are used, and hidden afterwards.
+"""Base URLs, keys and headers: validated before use, redacted from errors.
 
 Text comes in, the same text or a sentence goes out. This file knows no server.
 """
@@ -20,12 +20,12 @@ _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-z]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
 _NOT_YOURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding", "content-type"})
 _SECRET_HEADER = re.compile(r"auth|key|token|secret|cookie|password")
-# What is shorter tells nobody anything, be it a key or the beginning of one; and it stands in many a word by chance.
+# Shorter secrets or prefixes reveal nothing, and match parts of ordinary words by chance.
 _SECRET_CHARS_MIN = 8
 
 
 def checked_base_url(url: str) -> str:
-    """The URL, if requests can be sent below it.
+    """Validate a base URL and return it.
 
     Raises:
         UsageError: it is no base URL.
@@ -37,7 +37,7 @@ def checked_base_url(url: str) -> str:
 
 
 def checked_key(key: str, whose: str) -> str:
-    """The key, if it can stand in a header.
+    """Validate a key for use in a header and return it.
 
     Raises:
         UsageError: it cannot.
@@ -49,7 +49,7 @@ def checked_key(key: str, whose: str) -> str:
 
 
 def split_login(url: str) -> tuple[str, dict[str, str]]:
-    """A base URL without the user and password in it, and the header that says them instead."""
+    """Split a base URL into the URL without user and password, and a Basic authorization header."""
     parts = urlsplit(url)
     login, at, host = parts.netloc.rpartition("@")
     if not at:
@@ -60,7 +60,7 @@ def split_login(url: str) -> tuple[str, dict[str, str]]:
 
 
 def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
-    """Headers that a program wants to have sent, by name in lower case.
+    """Validate the headers of a program and return them by name in lower case.
 
     Raises:
         UsageError: one cannot be sent, or is not the program's to set.
@@ -77,13 +77,13 @@ def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
 
 
 def secrets_of(headers: Mapping[str, str]) -> list[str]:
-    """What of some headers must appear in no error."""
+    """The secret values among some headers, which must appear in no error."""
     found = [value for name, value in headers.items() if _SECRET_HEADER.search(name.lower())]
     return [value.removeprefix("Bearer ").removeprefix("Basic ") for value in found]
 
 
 def redact(text: str, secrets: Iterable[str]) -> str:
-    """The text without the secrets, and without the beginning of one at its very end, where the text was cut off."""
+    """Replace secrets in the text, and the beginning of one at its very end, where the text was cut off."""
     for secret in secrets:
         text = text.replace(secret, "[key]") if len(secret) >= _SECRET_CHARS_MIN else text
         for length in range(min(len(secret) - 1, len(text)), _SECRET_CHARS_MIN - 1, -1):

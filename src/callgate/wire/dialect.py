@@ -1,4 +1,4 @@
-"""What a client is given: a request to send, and the meaning of a server's words.
+"""The types that a client works with: a request, its response, and the protocol of one kind of server.
 
 Nothing here does anything; these are the shapes of what the wires bring along.
 """
@@ -19,35 +19,35 @@ class Reader(Protocol):
     """Bytes of one answer in, its chunks out."""
 
     def feed(self, data: bytes) -> list[JsonObject]:
-        """Takes the next bytes."""
+        """Take the next bytes."""
         ...
 
     def close(self) -> list[JsonObject]:
-        """Says that no more bytes come."""
+        """Signal the end of the input."""
         ...
 
     def read_whole(self, data: bytes) -> list[JsonObject]:
-        """Takes an answer that is already complete."""
+        """Take an answer that is already complete."""
         ...
 
     @property
     def is_behind(self) -> bool:
-        """Whether something was left because it takes long."""
+        """True if input was deferred because parsing it takes long."""
         ...
 
     def catch_up(self) -> Iterable[list[JsonObject]]:
-        """Reads what was left, in steps that are short."""
+        """Parse deferred input in short steps."""
         ...
 
 
 class Response(Protocol):
-    """One answer on its way: its head, and its bytes as they come."""
+    """One response: its head, and its bytes as they arrive."""
 
     status_code: int
     encoding: str
-    """How the bytes are encoded on their way; mostly not at all."""
+    """The content encoding; usually empty."""
     idle_s: float | None
-    """How long a piece may take to come."""
+    """The time-out for the next piece."""
 
     @property
     def headers(self) -> Mapping[str, str]:
@@ -56,7 +56,7 @@ class Response(Protocol):
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known that no more pieces come."""
+        """True if the end of the body has been seen."""
         ...
 
     def piece(self) -> Awaitable[bytes | None]:
@@ -64,45 +64,45 @@ class Response(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Lets go of the connection: for the next request if all is well, for good otherwise."""
+        """Release the connection: back to the pool if it is clean, closed otherwise."""
         ...
 
 
 class Dialect(Protocol):
-    """What the words of one kind of server mean, as far as a client must know."""
+    """The protocol of one kind of server, as far as a client must know it."""
 
     def reader(self, *, event_bytes_max: int, total_bytes_max: int, leaves_heavy: bool = False) -> Reader:
-        """A reader for one answer; with `leaves_heavy`, what takes long is read by `catch_up`."""
+        """A reader for one answer; with `leaves_heavy`, expensive input is parsed by `catch_up`."""
         ...
 
     def error_in(self, chunk: JsonObject) -> JsonObject | None:
-        """The error that a body or a chunk tells of, if it does."""
+        """The error object in a body or a chunk, if there is one."""
         ...
 
     def failure_of(
         self, status: int | None, error: JsonObject, headers: Mapping[str, str], *, now: float, sent: Sent
     ) -> Failure:
-        """What an error means; `status` is the HTTP status when it came as a response of its own."""
+        """The failure that an error object means; `status` is the HTTP status when it came as a response of its own."""
         ...
 
     def look(self, chunk: JsonObject) -> tuple[bool, bool]:
-        """Whether the chunk holds anything for the caller, who must not see it twice, and whether it ends the answer."""
+        """Two flags: the chunk has content for the caller (so no retry may follow), and it ends the answer."""
         ...
 
     def heard(self, response: Response) -> None:
-        """The head of a response, which may tell what kind of server it is."""
+        """Inspect the head of a response, which may identify the server."""
         ...
 
 
 @dataclass(slots=True, kw_only=True)
 class HttpRequest:
-    """What is sent, and where."""
+    """An HTTP request."""
 
     url: str | Callable[[], str]
-    """Where to, or what says so when the credentials are there."""
+    """The URL, or a function that returns it once the credentials are known."""
     body: bytes = field(repr=False)
     stream: bool
-    """Whether the answer is to come in pieces."""
+    """True if the answer is streamed."""
     model: str
     tools: Collection[str] = ()
     """The tools' own names in the order of their declarations."""
@@ -113,5 +113,5 @@ class HttpRequest:
 
     @property
     def sent(self) -> Sent:
-        """What it is, to explain what a refusal means."""
+        """A summary of the request, to explain a refusal."""
         return Sent(model=self.model, tools=list(self.tools), size_bytes=len(self.body), declared=self.declared or {})

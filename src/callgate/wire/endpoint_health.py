@@ -22,111 +22,111 @@ from callgate.errors import RateLimitedError, ServerUnavailableError
 __all__ = ["Clock", "EndpointHealth", "Permit", "SystemClock", "forget_all", "health_for"]
 
 REQUESTS_TO_OPEN = 10
-"""How many different requests must have failed for the endpoint to count as down."""
+"""The number of different requests that must have failed for the endpoint to count as down."""
 RATE_TO_OPEN = 0.8
-"""What part of the requests must have failed: a server that answers some of them is better off with retries."""
+"""The share of requests that must have failed: a server that answers some of them is served better by retries."""
 WINDOW_S = 10.0
-"""How long a failed request counts."""
+"""The time for which a failed request counts."""
 PROBE_S = 0.5
-"""How soon an endpoint that is down is probed; twice as long after each probe that fails."""
+"""The first interval between probes of an endpoint that is down; doubled after each failed probe."""
 PROBE_MAX_S = 1.5
 """The longest time between two probes, so that its recovery is noticed soon."""
 PROBE_JITTER_S = 0.25
 FAIL_FAST_S = 10.0
-"""How long an endpoint must have been down for new requests to fail at once. Before, they wait for the next probe."""
+"""The down time after which new requests fail at once. Before, they wait for the next probe."""
 PAUSE_MAX_S = 60.0
 SPREAD_S = 1.5
-"""Over how long callers that waited together are let go."""
+"""The time over which callers that waited together are spread."""
 LOOK_AGAIN_S = 1.0
-"""How soon those who wait for another caller notice that its event loop died with it."""
+"""The interval at which waiters check that the event loop of the probing caller is alive."""
 STANDSTILL_S = 60.0
-"""How long an event loop that does not run may keep others waiting: it may run again, or never."""
+"""The longest time for which an event loop that does not run may keep others waiting."""
 ENDPOINTS_MAX = 1_000
 
 
 class Clock(Protocol):
-    """Time that does not jump, and a way to let it pass."""
+    """A monotonic clock with a sleep."""
 
     def now(self) -> float:
-        """Seconds since some moment."""
+        """Seconds since an arbitrary moment."""
         ...
 
     async def sleep(self, seconds: float) -> None:
-        """Lets that much time pass."""
+        """Sleep for that many seconds."""
         ...
 
 
 class SystemClock:
-    """Real time, unmoved by changes of the wall clock."""
+    """The monotonic clock of the system."""
 
     def now(self) -> float:
         """Seconds of the monotonic clock."""
         return time.monotonic()
 
     async def sleep(self, seconds: float) -> None:
-        """Sleeps."""
+        """Sleep for that many seconds."""
         await asyncio.sleep(seconds)
 
 
 class Permit:
-    """Permission for one attempt. Whatever becomes of it, `over` ends it; nothing that is told twice counts twice."""
+    """Permission for one attempt. `over` ends it in any case; an outcome that is reported twice counts once."""
 
     def __init__(self, health: EndpointHealth, pauses_seen: int, votes: set[Hashable]) -> None:
         self._health = health
         self._loop = asyncio.get_running_loop()
         self.votes = votes
-        """Under which names this request counts as failed."""
+        """The keys under which this request counts as failed."""
         self.pauses_seen = pauses_seen
 
     # Defaults of the class, because hardly any permit has others and each request makes one.
     is_late = False
-    """Whether it had to wait, and so is let go together with others."""
+    """True if it had to wait, and so is released together with others."""
     outage: Outage | None = None
     """The outage that it waits out or probes."""
     rounds_seen = 0
     is_probe = False
-    """Whether it probes an endpoint that is down."""
+    """True if it probes an endpoint that is down."""
 
     def is_lost(self, out_s: float) -> bool:
-        """Whether nothing will be told any more by a caller that has been out so long."""
+        """True if a caller that has been out so long will report no outcome any more."""
         return self._loop.is_closed() or (out_s > STANDSTILL_S and not self._loop.is_running())
 
     def succeeded(self) -> None:
-        """The server has begun to answer, with a status of success."""
+        """Record a 2xx status."""
         self._health.note_answer(self, let_in=True)
 
     def refused(self) -> None:
-        """The server is well, but does not want this request."""
+        """Record a refusal of this request by a healthy server."""
         self._health.note_answer(self, let_in=False)
 
     def pushed_back(self, asked_s: float | None, backoff_s: float) -> float:
-        """The server asked to slow down, for so long or without saying. Returns how long everybody waits now."""
+        """Record a request of the server to slow down; return how long all callers wait now."""
         return self._health.note_push(self, asked_s, backoff_s)
 
     def failed(self, vote: Hashable) -> None:
-        """The server is in trouble. `vote` is the same for failures that are to count once, such as those of one request."""
+        """Record a server failure. `vote` is equal for failures that count once, such as those of one request."""
         self._health.note_failure(self, vote)
 
     def over(self) -> None:
-        """The attempt has ended; if nothing was told before, nothing is known of the server."""
+        """End the attempt; without an earlier report its outcome is unknown."""
         self._health.note_end(self)
 
 
 class Outage:
-    """An endpoint that is down: since when, and how many may probe it."""
+    """The state of an endpoint that is down: since when, and the probes in flight."""
 
     def __init__(self, now: float) -> None:
         self.since = now
         self.rounds = 0
-        """How often it was probed and found down."""
+        """The number of failed probes."""
         self.next_at = now + PROBE_S
         self._interval_s = PROBE_S
         self._at_once = 0
-        """How many probes were let go in this interval, if none of them has failed."""
+        """The number of probes sent in this interval, if none of them has failed."""
         self._left = 0
 
     def let_probe(self, now: float) -> bool:
-        """Whether somebody may probe now.
+        """True if a caller may probe now.
 
         One does in each interval. As long as none fails, each interval lets go twice as many as the one before: an answer
         that is wanted whole begins when it is finished, and nobody shall wait for so long.
@@ -140,7 +140,7 @@ class Outage:
         return True
 
     def probe_failed(self, now: float) -> None:
-        """It is still down."""
+        """Record a failed probe: the endpoint is still down."""
         if self._at_once:
             self.rounds += 1
             self._interval_s = min(PROBE_MAX_S, 2 * self._interval_s)
@@ -148,13 +148,13 @@ class Outage:
         self._at_once = self._left = 0
 
     def probe_vanished(self) -> None:
-        """Nothing is known of a probe: another one may go."""
+        """Record a probe without an outcome: another one may go."""
         if self._at_once:
             self._left += 1
 
 
 class EndpointHealth:
-    """What all callers of one endpoint know together.
+    """The state that all callers of one endpoint share.
 
     After a 429 everybody waits. When the pause is over one caller probes; if it is let in, the others follow, spread out; if
     not, there is another pause, twice as long unless the server says how long.
@@ -172,30 +172,30 @@ class EndpointHealth:
         self._pause_s = 0.0
         self._paused_until = 0.0
         self._pauses = 0
-        """How often the server has asked everybody to wait."""
+        """The number of pauses that the server has asked for."""
         self._probe = _Role()
-        """Who tries after a pause, for all that wait."""
+        """The caller that probes after a pause, for all that wait."""
         self._waiting: dict[asyncio.Future[None], None] = {}
-        """Those who wait for the probe after a pause, first come first."""
+        """Callers that wait for the probe after a pause, in order of arrival."""
         self._failing: dict[Hashable, float] = {}
-        """The requests that failed and have not succeeded since, the latest last, and when they did."""
+        """Failed requests without a success since, the latest last, with the time of each failure."""
         self._successes: deque[float] = deque()
-        """When requests succeeded, as long as others fail."""
+        """The times of successful requests, recorded while others fail."""
         self._outage: Outage | None = None
 
     @property
     def pause_left_s(self) -> float:
-        """How long whoever comes now has to wait at least."""
+        """The minimum wait for a new request."""
         return max(0.0, self._paused_until - self._clock.now()) if self._pause_s else 0.0
 
     @property
     def is_down(self) -> bool:
-        """Whether the endpoint counts as down."""
+        """True if the endpoint counts as down."""
         return self._outage is not None
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether nothing is known any more that a new one would not know."""
+        """True if its state equals that of a new instance."""
         with self._lock:
             now = self._clock.now()
             is_waited_for = bool(self._waiting) or self._probe.is_taken(now)
@@ -206,7 +206,7 @@ class EndpointHealth:
     async def enter(
         self, *, patience: int, votes: set[Hashable] | None = None, is_new: bool = True, until: float | None = None
     ) -> Permit:
-        """Waits until an attempt may be made.
+        """Wait until an attempt may be made.
 
         Args:
             patience: How many further pauses or failed probes, seen while this caller waits, it is willing to see.
@@ -235,7 +235,7 @@ class EndpointHealth:
     def _next_wait(
         self, permit: Permit, patience: int, *, is_new: bool, until: float | None
     ) -> float | asyncio.Future[None] | None:
-        """What the caller has to wait for next: so many seconds, another caller, or nothing."""
+        """The next wait of the caller: a number of seconds, another caller's outcome, or none."""
         with self._lock:
             now = self._clock.now()
             if self._outage is not None and not permit.is_probe:
@@ -267,7 +267,7 @@ class EndpointHealth:
             return word
 
     def _wait_for_probe(self, outage: Outage, permit: Permit, patience: int, *, is_new: bool, now: float) -> float:
-        """How long to wait before asking again; 0 for who may probe now."""
+        """The wait before the next check; 0 if the caller may probe now."""
         if permit.outage is not outage:
             permit.outage, permit.rounds_seen = outage, outage.rounds
         if outage.let_probe(now):
@@ -280,7 +280,7 @@ class EndpointHealth:
                 f"the server has been failing for {down_s:.0f} s; it is tried again in {wait_s:.1f} s", retryable=True
             )
         if outage.rounds - permit.rounds_seen > patience:
-            raise ServerUnavailableError("the server kept failing, whoever tried it", retryable=True)
+            raise ServerUnavailableError("the server kept failing for all callers", retryable=True)
         return wait_s + self._dice.uniform(0.001, PROBE_JITTER_S)
 
     async def _word_of_probe(self, word: asyncio.Future[None]) -> None:
@@ -294,10 +294,10 @@ class EndpointHealth:
             with self._lock:
                 self._waiting.pop(word, None)
 
-    # What permits tell ----------------------------------------------------------------------------------------------------
+    # Outcomes of permits --------------------------------------------------------------------------------------------------
 
     def note_answer(self, permit: Permit, *, let_in: bool) -> None:
-        """The server spoke: it is not down, and a probe that was let in ends the pause."""
+        """Record an answer: the server is up, and a probe that was accepted ends the pause."""
         if self._outage is None and not self._failing and self._probe.holder is None:
             return  # All is well, as nearly always, and there is nothing to end.
         with self._lock:
@@ -363,7 +363,7 @@ class EndpointHealth:
             self._successes.popleft()
 
     def note_end(self, permit: Permit) -> None:
-        """The permit is over; if others waited for it, they go on."""
+        """End a permit and wake those that waited for it."""
         if self._probe.holder is None and not permit.is_probe:
             return
         woken: dict[asyncio.Future[None], None] = {}
@@ -378,14 +378,14 @@ class EndpointHealth:
 
 
 class _Role:
-    """What one caller of the process is at a time: the one who tries for all others.
+    """The role of the probing caller, held by one caller of the process at a time.
 
     The permit is held weakly, and its event loop is asked: who died without a word has left.
     """
 
     def __init__(self) -> None:
         self.holder: weakref.ref[Permit] | None = None
-        """Who holds it, dead or alive."""
+        """The permit that holds the role; a weak reference."""
         self._since = 0.0
 
     def is_held_by(self, permit: Permit) -> bool:
@@ -399,7 +399,7 @@ class _Role:
         self.holder, self._since = weakref.ref(permit), now
 
     def leave(self, permit: Permit) -> bool:
-        """Frees the role if the permit holds it; whether it did."""
+        """Release the role if the permit holds it; return True if it did."""
         was_held = self.is_held_by(permit)
         if was_held:
             self.holder = None
@@ -407,7 +407,7 @@ class _Role:
 
 
 def _wake(words: Iterable[asyncio.Future[None]]) -> None:
-    """Lets everybody go on who waits for this word, on the event loop of each, first come first."""
+    """Wake all waiters, each on its own event loop, in order of arrival."""
     by_loop: dict[asyncio.AbstractEventLoop, list[asyncio.Future[None]]] = {}
     for word in words:
         by_loop.setdefault(word.get_loop(), []).append(word)
@@ -415,7 +415,7 @@ def _wake(words: Iterable[asyncio.Future[None]]) -> None:
         try:
             loop.call_soon_threadsafe(_release, own)
         except RuntimeError:
-            # The loop was closed, and with it ended whoever waited there.
+            # The loop was closed, which ended its waiters.
             continue
 
 
@@ -472,7 +472,7 @@ def health_for(endpoint: Hashable, clock: Clock | None = None) -> EndpointHealth
 
 
 def forget_all() -> None:
-    """Starts anew, as a new process does: nothing is known of any endpoint."""
+    """Forget the state of all endpoints."""
     global _endpoints
     _endpoints = _Endpoints()
 

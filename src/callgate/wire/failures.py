@@ -1,4 +1,4 @@
-"""What goes wrong on the way to any server -> a typed error, and whether waiting helps.
+"""Network failures -> a typed error, and whether a retry helps.
 
 Exceptions of the HTTP client and headers come in; failures go out. What the words of one server mean is known to its wire.
 """
@@ -28,7 +28,7 @@ _WAIT_MAX_S = 1e8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sent:
-    """What the refused request was."""
+    """A summary of the refused request."""
 
     model: str
     tools: list[str]
@@ -44,9 +44,9 @@ class Failure:
 
     error: ModelError
     retry: bool
-    """Whether another attempt is to be made."""
+    """True if another attempt is to be made."""
     wait_s: float | None = None
-    """How long the server asked to be left alone."""
+    """The wait that the server asked for."""
     is_pressure: bool = False
     """The server is asking everybody to slow down."""
     is_outage: bool = False
@@ -80,13 +80,13 @@ _UNREACHABLE = frozenset(
     )
     if (number := getattr(errno, name, None)) is not None
 )
-"""Why no connection is made that say nothing about the server."""
+"""Local connect errors, which say nothing about the server."""
 
 
 def failure_of_exception(error: Exception) -> Failure:
     """A failure from an exception of an HTTP client, before or while an answer was read.
 
-    The exceptions of httpx and httpx2 are told by their names, which are the same.
+    The exceptions of httpx and httpx2 are recognised by their names, which are the same.
     """
     if isinstance(error, ModelError):
         return Failure(error, retry=error.retryable)
@@ -118,7 +118,7 @@ def _lost(said: str) -> ConnectionLostError:
 
 
 def _proxy_failure(said: str) -> Failure:
-    """What a proxy said; httpx gives nothing but its status line."""
+    """The failure of a proxy; httpx gives nothing but its status line."""
     if said.startswith("407"):
         return proxy_login(said)
     return Failure(ConnectionLostError(f"no connection to the server: the proxy says {said}", retryable=True), retry=True)
@@ -133,7 +133,7 @@ def proxy_login(said: str) -> Failure:
 
 
 def _is_local(error: BaseException) -> bool:
-    """Whether it was the network here, or the name, that no connection could be made with."""
+    """True if it was the network here, or the name, that no connection could be made with."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, socket.gaierror) or (isinstance(cause, OSError) and cause.errno in _UNREACHABLE):
@@ -173,12 +173,12 @@ _HARMLESS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLWantReadError, ssl.
 
 
 def _untrusted(error: BaseException, *, is_handshake: bool) -> str | None:
-    """Why TLS refused the server, or the server us, if that is so. A connection that broke, was slow or was damaged on its
+    """The reason why TLS refused the server or the server us, if so. A connection that broke, was slow or was damaged on its
     way is no such refusal."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, ssl.SSLError) and not isinstance(cause, _HARMLESS):
-            # A server may say only behind the handshake that it wants another certificate of ours.
+            # A server may refuse our certificate only after the handshake.
             said = getattr(cause, "reason", None) or ""
             is_ours = is_handshake or isinstance(cause, ssl.SSLCertVerificationError)
             is_refusal = is_ours or "CERTIFICATE" in said or "UNKNOWN_CA" in said

@@ -1,4 +1,4 @@
-"""HTTP/1.1 by the shortest way: one body out, one answer in, over connections that are kept.
+"""A small HTTP/1.1 client: one body out, one answer in, over a pool of keep-alive connections.
 
 What stands on the wire is the business of `connection.py`. Redirects, cookies and other protocols are never wanted here;
 proxies are the business of `httpx_transport.py`. This file knows nothing of what a body says, and tries nothing again.
@@ -27,19 +27,19 @@ _PORTS = {b"http": 80, b"https": 443}
 
 @dataclass(slots=True)
 class Address:
-    """Where requests go, taken apart: the same for every request of a conversation."""
+    """A parsed URL with its constant headers: the same for every request of a conversation."""
 
     url: httpx2.URL
     origin: Origin
     target: bytes
     host: bytes
-    """As the header says it."""
+    """The value of the Host header."""
     auth: dict[str, str] | None = field(default=None, repr=False)
     """The credentials that are in `head`."""
     head: list[Header] = field(default_factory=list[Header], repr=False)
     """The headers that stay the same."""
     _lines: bytes | None = field(default=None, repr=False)
-    """These headers as they are sent."""
+    """The encoded request line and headers."""
 
     @classmethod
     def of(cls, text: str) -> Address:
@@ -57,7 +57,7 @@ class Address:
         return cls(url, origin, url.raw_path, request.headers["host"].encode("ascii"))
 
     def carries(self, head: list[Header], auth: dict[str, str]) -> None:
-        """From now on requests have these headers."""
+        """Set the headers of all following requests."""
         self.head, self.auth, self._lines = head, auth, None
 
     def headers(self, more: list[Header]) -> list[Header]:
@@ -92,7 +92,7 @@ class DirectAnswer:
         self.status_code = head.status
         self.encoding = head.encoding
         self.idle_s: float | None = None
-        """How long a piece may take to come."""
+        """The time-out for the next piece."""
 
     @property
     def headers(self) -> httpx2.Headers:
@@ -103,7 +103,7 @@ class DirectAnswer:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known that no more pieces come."""
+        """True if the end of the body has been seen."""
         return self._connection is None or (not self.encoding and self._connection.is_complete)
 
     def piece(self) -> Awaitable[bytes | None]:
@@ -117,11 +117,11 @@ class DirectAnswer:
 
     def raw_piece(self) -> Awaitable[bytes | None]:
         """The next bytes as they come."""
-        assert self._connection is not None, "whoever has closed an answer reads no more of it"
+        assert self._connection is not None, "a closed answer is not read"
         return self._connection.piece(self.idle_s)
 
     async def aclose(self) -> None:
-        """Lets go of the connection: for the next request if all is well, for good otherwise."""
+        """Release the connection: back to the pool if it is clean, closed otherwise."""
         connection, self._connection = self._connection, None
         if connection is not None and (left := self._connections.take_back(connection)) is not None:
             await left.socket.aclose()
@@ -151,14 +151,14 @@ class Connections:
         self._kept_s = kept_s
         self._limit = ConnectionLimit(at_once)
         self._idle: list[Connection] = []
-        """Those that wait for a request, the one that was used last at the end."""
+        """Idle connections, the most recently used last."""
         self._timer: asyncio.TimerHandle | None = None
-        """Closes those that nobody has used for long."""
+        """The timer that closes expired connections."""
 
     async def post(
         self, address: Address, more: list[Header], body: bytes, *, within_s: float, until: float, fresh: bool = False
     ) -> DirectAnswer:
-        """Sends a body with the headers of the address and `more`; the answer is there as soon as its head is.
+        """Send a body with the headers of the address and `more`; the answer is there as soon as its head is.
 
         Args:
             address: Where to.
@@ -194,7 +194,7 @@ class Connections:
         return DirectAnswer(self, connection, head)
 
     def take_back(self, connection: Connection) -> Connection | None:
-        """Keeps a connection for the next request; the one that is to be closed instead, if there is one."""
+        """Return a connection to the pool; the result is a connection to close, if there is one."""
         self._limit.leave()
         if not connection.can_be_kept:
             return connection
@@ -205,13 +205,13 @@ class Connections:
         return self._idle.pop(0) if len(self._idle) > self._kept_max else None
 
     async def aclose(self) -> None:
-        """Closes those that are not in use."""
+        """Close the idle connections."""
         self._stop_timer()
         while self._idle:
             await self._idle.pop().socket.aclose()
 
     def drop(self) -> None:
-        """Closes those of an event loop that was closed."""
+        """Close the connections of an event loop that was closed."""
         for connection in self._idle:
             connection.socket.drop()
         self._idle.clear()
@@ -225,7 +225,7 @@ class Connections:
             self._timer = None
 
     def _close_expired(self) -> None:
-        """Closes those that nobody has used for so long, and comes back for the others."""
+        """Close expired connections and schedule the next check."""
         self._timer = None
         now = time.monotonic()
         while self._idle and self._idle[0].kept_until <= now:
@@ -234,7 +234,7 @@ class Connections:
             self._set_timer(max(0.001, self._idle[0].kept_until - now))
 
     def _kept_one(self, origin: Origin) -> Connection | None:
-        """A connection to the origin that was kept, if there is one."""
+        """An idle connection to the origin, if there is one."""
         idle = self._idle
         for index in range(len(idle) - 1, -1, -1):
             if idle[index].origin == origin:
@@ -245,7 +245,7 @@ class Connections:
         return None
 
     async def _waited_for(self, origin: Origin, *, has_place: bool, fresh: bool) -> Connection:
-        """A connection to the origin as soon as there is room for it, mostly a new one."""
+        """A connection to the origin as soon as the limit allows it, usually a new one."""
         if not has_place:
             await self._limit.wait()
         try:
@@ -260,7 +260,7 @@ class Connections:
 
 
 class ConnectionLimit:
-    """So many connections at once. Who finds none free waits until somebody hands one on, first come first."""
+    """A limit on concurrent connections, first come first served."""
 
     def __init__(self, places: int) -> None:
         self._free = places
@@ -268,14 +268,14 @@ class ConnectionLimit:
         self._handed_on = asyncio.Semaphore(0)
 
     def take_free(self) -> bool:
-        """Takes a place if one is free; whether one was."""
+        """Take a slot if one is free; return True if it was."""
         if not self._free:
             return False
         self._free -= 1
         return True
 
     async def wait(self) -> None:
-        """Waits for a place and takes it."""
+        """Wait for a slot and take it."""
         self._waiting += 1
         try:
             await self._handed_on.acquire()
@@ -283,7 +283,7 @@ class ConnectionLimit:
             self._waiting -= 1
 
     def leave(self) -> None:
-        """Gives a place back."""
+        """Release a slot."""
         if self._waiting:
             self._handed_on.release()
         else:

@@ -36,7 +36,7 @@ def httpx_client(
     """
     try:
         return httpx2.AsyncClient(
-            # Waiting for an answer is timed by whoever asks, per phase; the client itself only times what happens before.
+            # The caller times the wait for an answer, per phase; the client itself only times what happens before.
             timeout=httpx2.Timeout(None, connect=connect_s),
             limits=httpx2.Limits(max_connections=at_once, max_keepalive_connections=kept, keepalive_expiry=kept_s),
             verify=trust,
@@ -46,11 +46,11 @@ def httpx_client(
         )
     except ImportError:
         assert proxy is not None
-        raise UsageError(f"{proxy.told} needs a package for SOCKS: pip install 'callgate[socks]'") from None
+        raise UsageError(f"{proxy.description} needs a package for SOCKS: pip install 'callgate[socks]'") from None
     except (ValueError, httpx2.InvalidURL) as error:
         if proxy is None:
             raise
-        raise UsageError(f"{proxy.told} cannot be used: {error}") from None
+        raise UsageError(f"{proxy.description} cannot be used: {error}") from None
 
 
 class HttpxTransport:
@@ -70,12 +70,12 @@ class HttpxTransport:
         self._connect_s = connect_s
         self._write_s = write_s
         self._has_answered = False
-        """Whether there may be a connection that had been used before."""
+        """True if there may be a connection that had been used before."""
 
     async def post(
         self, address: Address, more: list[Header], body: bytes, *, within_s: float, until: float, fresh: bool = False
     ) -> HttpxResponse:
-        """Sends a body with the headers of the address and `more`; the answer is there as soon as its head is.
+        """Send a body with the headers of the address and `more`; the answer is there as soon as its head is.
 
         Args:
             address: Where to.
@@ -83,7 +83,7 @@ class HttpxTransport:
             body: What is sent.
             within_s: How long each read of the head may take, when all of the request has left.
             until: When to stop waiting at the latest, by the clock of the event loop.
-            fresh: Whether a connection that was used before will not do, as far as that can be told the client.
+            fresh: Whether a reused connection will not do, as far as the client supports that.
 
         Raises:
             StaleConnectionError: a connection that may have been used before broke at once.
@@ -116,7 +116,7 @@ class HttpxTransport:
         return HttpxResponse(response)
 
     async def aclose(self) -> None:
-        """Closes all connections of a client of our own."""
+        """Close all connections of a client of our own."""
         if self._fresh is not None:
             await self.client.aclose()
             await self._fresh.aclose()
@@ -129,11 +129,11 @@ class HttpxResponse:
         self._response = response
         self._pieces = response.aiter_bytes()
         self.is_over = False
-        """Whether it is known that no more pieces come."""
+        """True if it is known that no more pieces come."""
         self.status_code = response.status_code
         self.headers = response.headers
         self.idle_s: float | None = None
-        """How long a piece may take to come."""
+        """The time-out for the next piece."""
         self.encoding: str = response.headers.get("content-encoding", "")
 
     async def piece(self) -> bytes | None:
@@ -144,7 +144,7 @@ class HttpxResponse:
         return piece
 
     async def aclose(self) -> None:
-        """Lets go of the connection."""
+        """Let go of the connection."""
         try:
             if self.is_over and self._has_more():
                 await self._response.extensions["network_stream"].aclose()
@@ -152,7 +152,7 @@ class HttpxResponse:
             await self._response.aclose()
 
     def _has_more(self) -> bool:
-        """Whether bytes followed the answer, which would be taken for the next one.
+        """True if bytes followed the answer, which would be taken for the next one.
 
         The client looks at the socket before it uses a connection again, but not at what it has already read from it; there
         is no public way to ask for that. The fault table holds this, on this path too.
@@ -170,5 +170,5 @@ async def _pieces(body: bytes) -> AsyncIterator[bytes]:
 
 
 def _is_broken(error: Exception) -> bool:
-    """Whether the connection broke, by the names that httpx and httpx2 have in common."""
+    """True if the connection broke, by the names that httpx and httpx2 have in common."""
     return type(error).__name__ in ("ReadError", "WriteError", "RemoteProtocolError")

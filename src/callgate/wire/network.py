@@ -26,13 +26,13 @@ __all__ = ["SendTimeoutError", "Socket", "connect"]
 
 BUFFER_BYTES = 64 * 1024
 HELD_BYTES_MAX = 4 * BUFFER_BYTES
-"""What may wait to be read before the other side is kept waiting."""
+"""Unread bytes above which reading pauses."""
 TOGETHER_BYTES_MAX = 64 * 1024
-"""Up to this size, pieces are copied together to be sent at once; larger ones are worth a step of their own."""
+"""Pieces up to this size are joined into one write; larger ones are written on their own."""
 CLOSE_S = 1.0
 _EYEBALLS_S = 0.25
 _PROBED = {"TCP_KEEPIDLE": 45, "TCP_KEEPALIVE": 45, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
-"""When the system looks whether the other side is still there: gateways forget silent connections after minutes, and an
+"""TCP keep-alive options: gateways forget silent connections after minutes, and an
 answer that is wanted whole may be silent for longer. Names and units differ from system to system."""
 
 
@@ -41,25 +41,25 @@ class SendTimeoutError(TimeoutError):
 
 
 class _Inbox(asyncio.BufferedProtocol):
-    """What has arrived on a socket and nobody has read yet."""
+    """The receive buffer of a socket."""
 
     def __init__(self) -> None:
         self._view = memoryview(bytearray(BUFFER_BYTES))
         self._loop = asyncio.get_running_loop()
         self._waiter: asyncio.Future[None] | None = None
         self._until: float | None = None
-        """How long whoever waits is willing to, by the clock of the event loop."""
+        """The deadline of the waiter, by the clock of the event loop."""
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._transport: asyncio.Transport | None = None
         self._is_paused = False
         self._held_bytes = 0
         self._sending: tuple[float, float, float] | None = None
-        """Of a wait that began with sending: how long to wait when all has left, when to stop waiting altogether, and how
+        """The limits of a wait that began with sending: seconds after the last byte left, the deadline, and how
         long nothing at all may leave."""
         self._unsent_bytes = 0
         self.is_sending = False
-        """Whether a part of what was written has not left."""
+        """True if a part of what was written has not left."""
         self.pieces: deque[bytes] = deque()
         self.has_ended = False
         self.error: Exception | None = None
@@ -126,7 +126,7 @@ class _Inbox(asyncio.BufferedProtocol):
         return piece
 
     def arrival(self, until: float | None, sending: tuple[float, float, float] | None = None) -> asyncio.Future[None]:
-        """To be waited for until there is something to take, or never will be; a `TimeoutError` if nothing came in time."""
+        """Wait until there is data to take, or the stream has ended; `TimeoutError` if nothing arrived in time."""
         self._waiter = waiter = self._loop.create_future()
         self._sending = sending
         self._until = until
@@ -159,7 +159,7 @@ class _Inbox(asyncio.BufferedProtocol):
             self._on_send_timer()
 
     def _on_send_timer(self) -> None:
-        """Waits on while something leaves."""
+        """Wait on while something leaves."""
         assert self._sending is not None
         assert self._waiter is not None
         _, until, write_s = self._sending
@@ -190,16 +190,16 @@ class Socket:
 
     @property
     def has_something(self) -> bool:
-        """Whether the next read gives something without waiting: bytes, or the end."""
+        """True if the next read gives something without waiting: bytes, or the end."""
         return bool(self._inbox.pieces) or self._inbox.has_ended
 
     @property
     def has_unsent(self) -> bool:
-        """Whether something that was written has not left."""
+        """True if something that was written has not left."""
         return bool(self._unsent) or self._inbox.is_sending
 
     def write(self, *pieces: bytes) -> None:
-        """Takes bytes that leave when the next read waits. What becomes of them is told to whoever reads."""
+        """Queue bytes that are sent when the next read waits. Write errors are raised by that read."""
         self._unsent += pieces
 
     async def read(self, until: float | None = None, *, sending: tuple[float, float, float] | None = None) -> bytes:
@@ -229,7 +229,7 @@ class Socket:
         return b""
 
     def is_readable(self) -> bool:
-        """Whether something came, even if the event loop has not looked at it yet: of a kept connection, mostly its end."""
+        """True if something came, even if the event loop has not looked at it yet: of a kept connection, mostly its end."""
         if self._inbox.pieces or self._inbox.has_ended or self._transport.is_closing():
             return True
         if self._look is None:
@@ -237,18 +237,18 @@ class Socket:
         return bool(self._look())
 
     async def aclose(self) -> None:
-        """Closes the connection at once; whatever was on its way is of no interest any more."""
+        """Close the connection at once; whatever was on its way is of no interest any more."""
         self.abort()
         if not self._inbox.closed.done():
             await asyncio.wait({self._inbox.closed}, timeout=CLOSE_S)
 
     def abort(self) -> None:
-        """As `aclose`, for those who need not know when it is closed."""
+        """Close without waiting."""
         self._unsent.clear()
         self._transport.abort()
 
     def drop(self) -> None:
-        """Closes the connection of an event loop that was closed, which cannot do it any more."""
+        """Close the connection of an event loop that was closed, which cannot do it any more."""
         self._sock.close()
 
     async def start_tls(self, trust: ssl.SSLContext, host: str) -> Socket:
@@ -271,7 +271,7 @@ class Socket:
 
 
 def _looking(number: int) -> Callable[[], Any]:
-    """What tells whether a descriptor can be read at this moment."""
+    """A function that returns True if a descriptor is readable now."""
     if sys.platform == "win32" or not hasattr(select, "poll"):
         return lambda: select.select([number], [], [], 0)[0]
     poll = select.poll()
@@ -346,7 +346,7 @@ async def _reached(loop: asyncio.AbstractEventLoop, address: Any) -> socket.sock
 
 
 def _probe(sock: socket.socket) -> None:
-    """Lets the system look now and then whether the other side is still there."""
+    """Let the system look now and then whether the other side is still there."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _PROBED.items():
         if (option := getattr(socket, name, None)) is not None:

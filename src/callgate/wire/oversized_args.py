@@ -2,7 +2,7 @@
 
 The bytes of an event come in; the same bytes with a word in place of every `args` object that holds far too many values go
 out, and later the marks in the parsed event that say so. A parser that makes a million keys holds up everything else in the
-process, and there is no way to interrupt it; here every step looks at a bounded number of bytes, so that whoever goes
+process, and there is no way to interrupt it; here every step looks at a bounded number of bytes, so that a caller who goes
 through them can let others run in between. This file refuses to know anything of calls but where their arguments stand.
 """
 
@@ -24,7 +24,7 @@ from callgate.types import JsonObject
 __all__ = ["KEYS_MAX", "Lightening", "is_heavy"]
 
 KEYS_MAX = 500_000
-"""So many keys are read in one event; no more even where they are nobody's arguments."""
+"""The limit of keys in one event, inside of arguments and elsewhere."""
 HEAVY_FROM_BYTES = 512 * 1024
 """Anything smaller is parsed at once, whatever it holds."""
 STEP_BYTES = 64 * 1024
@@ -45,7 +45,7 @@ _STEP_OF_BRACKET = {ord("{"): 1, ord("["): 1, ord("}"): -1, ord("]"): -1}
 
 
 def is_heavy(text: bytes) -> bool:
-    """Whether a call in this event may hold too many values: a cheap look that counts too many rather than too few."""
+    """True if a call in this event may hold too many values: a cheap look that counts too many rather than too few."""
     if len(text) <= HEAVY_FROM_BYTES:
         return False
     values = 0
@@ -58,7 +58,7 @@ def is_heavy(text: bytes) -> bool:
 
 
 class Lightening:
-    """Takes endless arguments out of one event: go through `steps`, then parse `text`, then `mark` what was parsed."""
+    """A filter for oversized arguments in one event: go through `steps`, parse `text`, then `mark` the parsed value."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
@@ -68,7 +68,7 @@ class Lightening:
         self._word = f"endless-{secrets.token_hex(16)}"
 
     def steps(self) -> Iterator[None]:
-        """Does the work, each step a bounded part of it.
+        """Do the work, each step a bounded part of it.
 
         Raises:
             LimitExceededError: the event holds too many keys even so.
@@ -101,7 +101,7 @@ class Lightening:
             raise LimitExceededError(f"the answer holds more than {KEYS_MAX:,} keys in one event")
 
     def mark(self, chunks: list[JsonObject]) -> None:
-        """Puts a `Bad` where arguments were taken out.
+        """Put a `Bad` where arguments were taken out.
 
         Raises:
             LimitExceededError: what was taken out was nobody's arguments.
@@ -119,19 +119,19 @@ class Lightening:
 
 
 class _Extent:
-    """How far an object reaches and how many values it holds, found in steps."""
+    """The extent of an object and the number of its values, found in steps."""
 
     def __init__(self, text: bytes, start: int) -> None:
         self.end: int | None = None
         """The first byte after the object; None while it is not found, and for ever if the object does not end."""
         self.values = 0
-        """Never less than there are, and hardly more: as many as parts of an empty list stand in different steps."""
+        """An upper bound, nearly exact: an empty list that is split between two steps counts once."""
         self._text = text
         self._pos = start
         self._depth = 0
 
     def steps(self) -> Iterator[int]:
-        """Goes on, each time by more bytes up to a limit; gives out how far it came."""
+        """Go on, each time by more bytes up to a limit; gives out how far it came."""
         step = _FLAT_BYTES_MAX
         while self.end is None and self._pos < len(self._text):
             step = min(2 * step, STEP_BYTES)
@@ -156,7 +156,7 @@ class _Extent:
         self._pos = end
 
     def _closing(self, end: int) -> int:
-        """Where the object ends, before this place."""
+        """The end of the object, before this position."""
         depth = self._depth
         for found in _BRACKET_OR_STRING.finditer(self._text, self._pos, end):
             depth += _STEP_OF_BRACKET.get(self._text[found.start()], 0)
@@ -178,7 +178,7 @@ class _Extent:
 
 
 def _values_at_most(text: bytes) -> int:
-    """How many values there are if no list or object is empty: each is the first of its own, or stands behind a comma."""
+    """The number of values if no list or object is empty: each is the first of its container or follows a comma."""
     return text.count(b",") + text.count(b"{") + text.count(b"[")
 
 

@@ -1,4 +1,4 @@
-"""Which proxy the environment names for a URL, by the variables that all programs know.
+"""The proxy that the environment names for a URL, by the usual variables.
 
 A URL comes in, a proxy or nothing goes out. Each URL is decided by itself: what NO_PROXY exempts goes the short way.
 """
@@ -20,7 +20,7 @@ class Proxy:
     variable: str
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The proxy for a message, without its password."""
         parts = urlsplit(self.url)
         return f"the proxy {parts.scheme}://{parts.netloc.rpartition('@')[2]} of {self.variable}"

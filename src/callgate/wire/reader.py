@@ -38,7 +38,7 @@ _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{\[]|[}\]]', re.DOTALL)
 
 
 class ResponseReader:
-    """Reads one answer: `feed` it the bytes as they arrive, then `close` it; both return the chunks that became complete.
+    """A reader of one answer: `feed` it the bytes as they arrive, then `close` it; both return the complete chunks.
 
     What was complete before a fault is given out first: the error then comes from the next call. After an error the reader
     stays failed and raises it again. Bad places inside a chunk (NaN, bytes that are not UTF-8, too deep, too many arguments)
@@ -69,7 +69,7 @@ class ResponseReader:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there is something to `catch_up` with."""
+        """True if there is something to `catch_up` with."""
         return bool(self._left)
 
     def feed(self, data: bytes) -> list[JsonObject]:
@@ -116,7 +116,7 @@ class ResponseReader:
         return chunks
 
     def catch_up(self) -> Iterator[list[JsonObject]]:
-        """Reads what was left, in short steps; gives out what became complete in each, which is mostly nothing.
+        """Read what was left, in short steps; gives out what became complete in each, which is mostly nothing.
 
         Raises:
             ProtocolError: the answer is not what the protocol promises.
@@ -135,7 +135,7 @@ class ResponseReader:
             raise self._failure from None
 
     def _refuse(self) -> NoReturn:
-        """Says why nothing more is taken."""
+        """Say why nothing more is taken."""
         if self._failure is not None:
             raise self._failure from None
         if self._closed:
@@ -159,7 +159,7 @@ class ResponseReader:
         return [*self.feed(data), *self.close()]
 
     def _read_heavy(self, data: bytes) -> list[JsonObject]:
-        """As one event and nothing else: to look for its end among so many brackets would take too long."""
+        """Read the data as a single event: scanning so many brackets for its end would take too long."""
         self._closed = True
         chunks = self._parsed([data])
         if not self._left:
@@ -187,7 +187,7 @@ class ResponseReader:
             raise ProtocolError("the answer is empty", retryable=True)
 
     def _detect(self, data: bytes) -> bytes:
-        """Choose the form as soon as the first bytes tell it. Returns what is to be split, nothing before that."""
+        """Choose the format as soon as the first bytes show it. Returns the bytes to split, none before that."""
         head = self._head + data
         if not self._past_bom:
             if len(head) < len(_BOM) and _BOM.startswith(head):

@@ -49,7 +49,7 @@ SWITCH = "CALLGATE_HTTP"
 
 
 def connections_max() -> int:
-    """How many connections there may be, so that the rest of the program can still open files of its own."""
+    """The connection limit, which leaves the rest of the program enough file descriptors."""
     try:
         import resource
     except ImportError:  # Windows has no such limit.
@@ -64,12 +64,12 @@ Credentials: TypeAlias = Callable[[], "dict[str, str] | Awaitable[dict[str, str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpOptions:
-    """How the program wants its requests to be sent."""
+    """The HTTP options of a model."""
 
     http: HttpClientLike | None = None
-    """The program's own HTTP client, instead of one of ours."""
+    """The program's own HTTP client, instead of callgate's."""
     ssl: ssl.SSLContext | None = None
-    """Whom to trust and what to show, instead of what the system says."""
+    """The TLS context, instead of the system's default."""
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     """Headers of every request, checked, by name in lower case."""
 
@@ -77,7 +77,7 @@ class HttpOptions:
 def http_options(
     http: HttpClientLike | None, context: ssl.SSLContext | None, headers: Mapping[str, str] | None
 ) -> HttpOptions:
-    """What a model was given, checked.
+    """Validate the HTTP options of a model.
 
     Raises:
         UsageError: a header cannot be sent.
@@ -86,7 +86,7 @@ def http_options(
 
 
 class Sender:
-    """Sends requests to one server.
+    """A sender of requests to one server.
 
     Raises:
         UsageError: the program's own client is none, or the environment names one that is not known.
@@ -102,7 +102,7 @@ class Sender:
         self._ssl = options.ssl
         self._headers = options.headers
         self._own: Any = None
-        """What sends through the program's client."""
+        """The transport around the program's client."""
         if options.http is not None:
             from callgate.wire.transport import transport_of
 
@@ -113,13 +113,13 @@ class Sender:
         if switch not in ("own", "httpx2"):
             raise UsageError(f"{SWITCH}={switch}: use 'own' or 'httpx2'")
         self._is_short = switch == "own"
-        """Whether requests that need no proxy go over connections of our own."""
+        """True if requests that need no proxy go over connections of our own."""
         self._addresses: dict[str, tuple[Address, Proxy | None]] = {}
         # Connections belong to the event loop that made them, and a gate may be used from several.
         self._pools: dict[asyncio.AbstractEventLoop, Pool] = {}
 
     def pool(self, loop: asyncio.AbstractEventLoop) -> Pool:
-        """The connections of the running event loop. Whoever uses them counts among their users, and leaves."""
+        """The pool of the running event loop. The caller counts as its user until it calls `leave`."""
         pool = self._pools.get(loop)
         if pool is None:
             self._drop_dead()
@@ -129,7 +129,7 @@ class Sender:
         return pool
 
     def _drop_dead(self) -> None:
-        """Closes what event loops left open that were closed themselves."""
+        """Close what event loops left open that were closed themselves."""
         for loop in [loop for loop in list(self._pools) if loop.is_closed()]:
             if (pool := self._pools.pop(loop, None)) is not None:
                 pool.drop()
@@ -150,7 +150,7 @@ class Sender:
     def send(
         self, pool: Pool, request: HttpRequest, auth: dict[str, str], *, within_s: float, until: float, fresh: bool
     ) -> Awaitable[Response]:
-        """Sends a request; the answer is there as soon as its head is.
+        """Send a request; the answer is there as soon as its head is.
 
         Args:
             pool: The connections of the running event loop.
@@ -172,8 +172,8 @@ class Sender:
             address.carries(_head(address.host, self._headers, auth), auth)
         more = _own_headers(request.headers)
         if logger.isEnabledFor(logging.DEBUG):
-            told = f"POST {url} {request.body.decode('utf-8', 'replace')}"
-            logger.debug("request: %s", redact(told, secrets_of(auth)))
+            text = f"POST {url} {request.body.decode('utf-8', 'replace')}"
+            logger.debug("request: %s", redact(text, secrets_of(auth)))
         way = self._way(pool, proxy)
         return way.post(address, more, request.body, within_s=within_s, until=until, fresh=fresh)
 
@@ -201,7 +201,7 @@ class Sender:
         return known
 
     async def aclose(self) -> None:
-        """Closes the connections of the running event loop, those in use as soon as they are not any more."""
+        """Close the connections of the running event loop, those in use as soon as they are not any more."""
         pool = self._pools.pop(asyncio.get_running_loop(), None)
         if pool is not None:
             await pool.retire()
@@ -253,18 +253,18 @@ class Pool:
         return found
 
     def leave(self) -> bool:
-        """One of the `users` is done. Whether it was the last, and has to close what nobody needs any more."""
+        """Release the pool; True for the last user of a retired pool, who has to close it."""
         self.users -= 1
         return self.is_retired and not self.users
 
     async def retire(self) -> None:
-        """Nobody comes any more."""
+        """Retire the pool: close it when its last user leaves."""
         self.is_retired = True
         if not self.users:
             await self.aclose()
 
     def watch_loop(self) -> None:
-        """Closes the connections when the running event loop ends, unless they are closed before.
+        """Close the connections when the running event loop ends, unless they are closed before.
 
         A loop that is shut down closes the async generators that were begun on it, and there is no other word of its end.
         """
@@ -279,7 +279,7 @@ class Pool:
             await self._close_all()
 
     async def aclose(self) -> None:
-        """Closes the connections."""
+        """Close the connections."""
         end, self._end_of_loop = self._end_of_loop, None
         if end is not None:
             await end.aclose()
@@ -292,7 +292,7 @@ class Pool:
                 await connections.aclose()
 
     def drop(self) -> None:
-        """Closes the connections of an event loop that was closed; httpx2 can do nothing for its own then."""
+        """Close the connections of an event loop that was closed; httpx2 can do nothing for its own then."""
         if self._direct is not None:
             self._direct.drop()
 

@@ -1,4 +1,4 @@
-"""The bytes of an answer are cut into the texts of its JSON values, whatever form it has.
+"""Stream framing: bytes of an answer in, the texts of its JSON values out, for every known format.
 
 Bytes come in, split anywhere; the texts of JSON values go out, still unparsed, each as soon as it is complete. Which form it
 is (server-sent events, a JSON array, JSON objects one after another, one whole object) is seen from the first bytes. This
@@ -39,14 +39,14 @@ _INVISIBLE = re.compile("[\x00-\x20\x7f-\xa0\u200b-\u200f\u2028-\u202f\u2060-\u2
 
 
 class Splitter(Protocol):
-    """Cuts one form of answer into the texts of JSON values."""
+    """A splitter of one answer format into the texts of JSON values."""
 
     def feed(self, data: bytes, texts: list[bytes]) -> None:
         """Take the next bytes; what became complete is appended to the texts."""
         ...
 
     def close(self, texts: list[bytes]) -> None:
-        """Say that no more bytes come."""
+        """Signal the end of the input."""
         ...
 
 
@@ -188,7 +188,7 @@ class _JsonValues:
 
     @property
     def is_open(self) -> bool:
-        """Whether a value or the array around the values has not ended."""
+        """True if a value or the array around the values has not ended."""
         return self._depth > 0 or self._in_array
 
     def feed(self, data: bytes, texts: list[bytes]) -> None:

@@ -1,4 +1,4 @@
-"""The seam to HTTP clients: what callgate asks of one, and how one that the program brings along is used.
+"""The interface to HTTP clients of the program.
 
 `GeminiModel(..., http=...)` and `OpenAIModel(..., http=...)` take an `httpx2.AsyncClient`, an `httpx.AsyncClient`, or any
 object that is a `Transport`: for recordings, for other protocols, for tests. It stays the program's own and is never closed.
@@ -19,7 +19,7 @@ __all__ = ["CustomTransport", "HttpClientLike", "Transport", "TransportResponse"
 
 
 class TransportResponse(Protocol):
-    """One answer: its head, and its body as it comes."""
+    """One response: its head, and its body as it arrives."""
 
     @property
     def status_code(self) -> int:
@@ -36,16 +36,16 @@ class TransportResponse(Protocol):
         ...
 
     async def aclose(self) -> None:
-        """Lets go of the connection; called once, also in the middle of the body."""
+        """Release the connection; called once, also in the middle of the body."""
         ...
 
 
 class Transport(Protocol):
-    """Sends one request. Nothing is tried again and no redirect is followed there: callgate does the one and refuses the
+    """A sender of single requests. It must neither retry nor follow redirects: callgate does the one and refuses the
     other."""
 
     async def post(self, url: str, *, headers: Mapping[str, str], content: bytes) -> TransportResponse:
-        """Sends a body and waits for the head of the answer.
+        """Send a body and wait for the head of the response.
 
         It may be cancelled at any time, and is when it takes too long.
 
@@ -64,7 +64,7 @@ class CustomTransport:
     """A `Transport` of the program, with the times that callgate keeps."""
 
     client = None
-    """There is nothing beside `post` to ask it for."""
+    """It has no client for requests other than `post`."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
@@ -72,7 +72,7 @@ class CustomTransport:
     async def post(
         self, address: Address, more: list[Header], body: bytes, *, within_s: float, until: float, fresh: bool = False
     ) -> CustomResponse:
-        """Sends a body; the answer is there as soon as its head is, `until` a time of the event loop at the latest.
+        """Send a body; the answer is there as soon as its head is, `until` a time of the event loop at the latest.
 
         How much of the body has left is not known, so only `until` bounds the wait.
         """
@@ -82,7 +82,7 @@ class CustomTransport:
             return CustomResponse(await self._transport.post(str(address.url), headers=headers, content=body))
 
     async def aclose(self) -> None:
-        """Does nothing: the transport is the program's."""
+        """Do nothing: the transport is the program's."""
 
 
 class CustomResponse:
@@ -97,7 +97,7 @@ class CustomResponse:
         self.headers = response.headers
         self.is_over = False
         self.idle_s: float | None = None
-        """How long a piece may take to come."""
+        """The time-out for the next piece."""
 
     async def piece(self) -> bytes | None:
         """The next bytes; None at the end."""
@@ -107,12 +107,12 @@ class CustomResponse:
         return piece
 
     async def aclose(self) -> None:
-        """Lets go of the connection."""
+        """Release the connection."""
         await self._response.aclose()
 
 
 def transport_of(http: HttpClientLike) -> Any:
-    """What sends requests through the client of the program.
+    """The transport for the client of the program.
 
     Raises:
         UsageError: it is none.

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from callgate import McpServer, UsageError
-from callgate.mcp import Host, login, receiver
+from callgate.mcp import Host, oauth, oauth_callback
 from callgate.mcp.tokens import TokenFile, default_place
 from callgate.types import ToolContext
 
@@ -35,7 +35,7 @@ def _oauth_server() -> ModuleType:
     return module
 
 
-oauth = _oauth_server()
+authority_module = _oauth_server()
 
 
 @pytest.fixture(autouse=True)
@@ -46,8 +46,8 @@ def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def authority() -> Iterator[Any]:
-    made = oauth.Authority()
-    with oauth.serving(made) as made.url:
+    made = authority_module.Authority()
+    with authority_module.serving(made) as made.url:
         yield made
 
 
@@ -187,7 +187,7 @@ def test_a_login_that_is_refused_is_said_and_nobody_is_asked_twice(authority: An
 
 
 def test_a_person_who_does_not_come_is_not_waited_for_for_ever(authority: Any, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(login, "LOGIN_S", 0.2)
+    monkeypatch.setattr(oauth, "LOGIN_S", 0.2)
 
     async def nobody(server: str, url: str) -> None:
         pass
@@ -301,11 +301,11 @@ def test_only_the_visitor_who_knows_the_state_is_heard():
         return answer
 
     async def story() -> tuple[list[bytes], dict[str, str]]:
-        sock = receiver.bound_socket()
+        sock = oauth_callback.bound_socket()
         assert sock is not None
         port = sock.getsockname()[1]
         sock.listen()
-        waiting = asyncio.create_task(receiver.redirected(sock, "s1"))
+        waiting = asyncio.create_task(oauth_callback.redirected(sock, "s1"))
         lines = [
             b"GET /callback?state=wrong&code=1 HTTP/1.1", b"POST /callback?state=s1&code=2 HTTP/1.1",
             b"GET /elsewhere?state=s1&code=3 HTTP/1.1", b"nonsense", b"GET " + b"x" * 20_000, b"",

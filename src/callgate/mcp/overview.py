@@ -1,4 +1,4 @@
-"""All servers at a glance, for a person: how each stands, and what it has beside tools.
+"""An overview of all servers, for a person: the status, resources and prompts of each.
 
 Servers that run come in, plain data goes out. A server that does not answer in time, or refuses, says so in its own row.
 """
@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from callgate.errors import ToolError
-from callgate.mcp.offers import Resource, ServerPrompt
+from callgate.mcp.resources import Resource, ServerPrompt
 from callgate.mcp.server import McpServer, ServerStatus
 
 __all__ = ["ServerOverview", "overview"]
@@ -26,7 +26,7 @@ class ServerOverview:
     resources: tuple[Resource, ...] = ()
     prompts: tuple[ServerPrompt, ...] = ()
     problem: str | None = None
-    """Why its resources and prompts are not known."""
+    """The reason why its resources and prompts are not known."""
 
 
 async def overview(servers: Iterable[McpServer]) -> list[ServerOverview]:

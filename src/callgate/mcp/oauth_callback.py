@@ -1,4 +1,4 @@
-"""The page on this machine that a browser comes back to after a login.
+"""The OAuth callback: the page on this machine that a browser is redirected to after a login.
 
 A state that only the right visitor knows comes in, the parameters of that visit go out. Anything else that knocks is sent
 away, and nothing of what a visitor says is repeated to it.
@@ -38,7 +38,7 @@ def bound_socket(port: int | None = None) -> socket.socket | None:
 
 
 async def redirected(sock: socket.socket, state: str) -> dict[str, str]:
-    """Waits for the visit that knows the state, and gives its parameters. Closes the socket."""
+    """Wait for the request with the right state, and return its parameters. Closes the socket."""
     found: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
     visits = 0
 
@@ -56,7 +56,7 @@ async def redirected(sock: socket.socket, state: str) -> dict[str, str]:
                 if is_it and not found.done():
                     found.set_result(parameters)
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
-            pass  # Whoever it was said nothing that could be read.
+            pass  # The client sent nothing readable.
         finally:
             writer.close()
             with contextlib.suppress(OSError):

@@ -1,4 +1,4 @@
-"""Words for what goes wrong between us and a server, and for what must not."""
+"""Errors of connections to MCP servers, and the check of pages that a person is sent to."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class UrlElicitationError(ToolError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Why something failed, in one line: the innermost errors of a group, each once."""
+    """The reason of a failure in one line: the innermost errors of a group, each once."""
     found = dict.fromkeys(f"{type(one).__name__}: {one}".rstrip(": ") for one in _leaves(error))
     said = [str(error)] if isinstance(error, ServerFailedError) else list(found)
     return " ".join("; ".join(said).split())[:REASON_CHARS_MAX]
@@ -44,7 +44,7 @@ def _leaves(error: BaseException) -> Iterator[BaseException]:
 
 
 def is_safe_page(url: str) -> bool:
-    """Whether a person can be sent there: encrypted, or on this very machine, and with no name before the host's."""
+    """True if a person can be sent there: encrypted, or on this very machine, and with no name before the host's."""
     try:
         parts = urlsplit(url)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The copy test: a required argument that nobody gave is asked for, not made up.
+"""Missing arguments: a required argument that the user did not give becomes a question instead of an invention.
 
 A call, its tool and everything that was said come in; the parameters whose values came from nowhere go out, and a question
 about them. The rule, for required parameters only:
@@ -26,9 +26,9 @@ __all__ = ["made_up", "question", "respelled"]
 
 RESPELLED_CHARS_MIN = 5
 NEARLY = 0.68
-"""How like a misspelling is to the word, from 0 to 1."""
+"""The similarity of a misspelling to the word, from 0 to 1."""
 CLEARLY = 0.1
-"""How much better the best match must be than the next."""
+"""The lead that the best match must have over the next."""
 SPOKEN_MAX = 400
 """Words that are compared, the newest ones."""
 ALIKE = 4
@@ -65,7 +65,7 @@ def made_up(args: Mapping[str, Any], tool: ToolDefinition, said: str) -> list[st
 
 
 def _is_open(shape: Mapping[str, Any]) -> bool:
-    """Whether nothing but the conversation can tell the value."""
+    """True if nothing but the conversation can tell the value."""
     given = ("enum", "const", "default", "format", "pattern", "anyOf", "oneOf")
     return not any(key in shape for key in given) and bool({"string", "integer", "number"} & set(types_of(shape)))
 
@@ -130,7 +130,7 @@ def respelled(value: object, said: str) -> str | None:
 
 
 def question(tool: ToolDefinition, names: Sequence[str]) -> str:
-    """Asks for the values of these parameters."""
+    """Ask for the values of these parameters."""
     root = as_object(tool.input_schema)
     properties = properties_of(resolved(root, root))
     asked: list[str] = []

@@ -1,4 +1,4 @@
-"""What MCP clients are told: a definition as a tool with its own schemas and hints, a result as content.
+"""Serialization for MCP clients: a definition as a tool with its own schemas and hints, a result as content.
 
 Our words come in, plain JSON of MCP goes out. Nothing is lowered here: the schema is the one that the tool came with. A
 result that is too long is cut, and says so.
@@ -17,28 +17,28 @@ from callgate.errors import ToolNotDeclarableError
 from callgate.schema.validator import SchemaValidator, usable_validator
 from callgate.types import JsonObject, ToolDefinition, ToolResult
 
-__all__ = ["TEXT_CHARS_MAX", "Listed", "listed", "result_of"]
+__all__ = ["TEXT_CHARS_MAX", "ServedTool", "listed", "result_of"]
 
 TEXT_CHARS_MAX = 1_000_000
-"""Of the text of a result; the middle of a longer one is left out."""
+"""The limit of a result's text; the middle of a longer one is left out."""
 MEDIA_BYTES_MAX = 15 * 1024 * 1024
-"""Of one image or other medium; a larger one is only named."""
+"""The limit of one image or other medium; a larger one is only named."""
 NOTES_MAX = 20
 _DEFINITIONS = ("$defs", "definitions")
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ServedTool:
     """A tool as clients see it."""
 
     tool: JsonObject
     output: SchemaValidator | None
-    """What structured content must fit, if the tool says what it returns."""
+    """The validator of structured content, if the tool has an output schema."""
     is_wrapped: bool
-    """Whether a result stands in an object with the one key `result`, because by itself it is none."""
+    """True if a result stands in an object with the one key `result`, because by itself it is none."""
 
 
-def listed(definition: ToolDefinition) -> Listed:
+def listed(definition: ToolDefinition) -> ServedTool:
     """The tool of a definition. A description of the output that clients could not use is left out."""
     tool: JsonObject = {"name": definition.name}
     if definition.title:
@@ -56,7 +56,7 @@ def listed(definition: ToolDefinition) -> Listed:
     if schema is not None:
         tool["outputSchema"] = schema
     tool["annotations"] = _hints(definition)
-    return Listed(tool, output, is_wrapped)
+    return ServedTool(tool, output, is_wrapped)
 
 
 def _hints(definition: ToolDefinition) -> JsonObject:
@@ -83,7 +83,7 @@ def _output_schema(schema: Mapping[str, Any] | None) -> tuple[JsonObject | None,
 
 
 def _refers_to_itself(value: Any) -> bool:
-    """Whether a reference points to where the schema will not be any more, once it is wrapped."""
+    """True if a reference would point to the wrong place once the schema is wrapped."""
     if isinstance(value, Mapping):
         fields = cast("Mapping[str, Any]", value)
         target = fields.get("$ref")
@@ -96,7 +96,7 @@ def _refers_to_itself(value: Any) -> bool:
 # Results -----------------------------------------------------------------------------------------------------------------
 
 
-def result_of(result: ToolResult, told: Listed) -> JsonObject:
+def result_of(result: ToolResult, served: ServedTool) -> JsonObject:
     """The result of a call: text for everybody, structured content where there is some, media, and notes."""
     notes = [_text_block(strict_json.without_surrogates(note)) for note in result.notes[:NOTES_MAX]]
     if result.is_error:
@@ -106,9 +106,9 @@ def result_of(result: ToolResult, told: Listed) -> JsonObject:
     media = [_medium(part) for part in result.media]
     if media and _is_only_media(result.value, names):
         return {"content": [*media, *notes]}
-    structured = _structured(result.value, told)
+    structured = _structured(result.value, served)
     text = result.value if isinstance(result.value, str) else strict_json.dump(result.value).decode()
-    if told.output is not None and (problem := _misfit(structured, text, told.output)):
+    if served.output is not None and (problem := _misfit(structured, text, served.output)):
         return {"content": [_text_block(problem), _text_block(_cut(text)), *media, *notes], "isError": True}
     written: JsonObject = {"content": [_text_block(_cut(text)), *media, *notes]}
     if structured is not None and len(text) <= TEXT_CHARS_MAX:
@@ -116,14 +116,14 @@ def result_of(result: ToolResult, told: Listed) -> JsonObject:
     return written
 
 
-def _structured(value: Any, told: Listed) -> JsonObject | None:
-    if told.is_wrapped:
+def _structured(value: Any, served: ServedTool) -> JsonObject | None:
+    if served.is_wrapped:
         return {"result": value}
     return cast("JsonObject", value) if isinstance(value, dict) else None
 
 
 def _misfit(structured: JsonObject | None, text: str, output: SchemaValidator) -> str | None:
-    """Why clients, which hold a result against the tool's own description, would refuse this one."""
+    """The reason why clients, which check results against the output schema, would refuse this one."""
     if len(text) > TEXT_CHARS_MAX:
         return f"The call was made, but its result has {len(text)} characters, more than {TEXT_CHARS_MAX}."
     if structured is None or not output.root.is_valid(structured):

@@ -1,4 +1,4 @@
-"""The ways to a server: a child process, streamable HTTP, and server-sent events for old servers.
+"""Transports to a server: a child process, streamable HTTP, and server-sent events for old servers.
 
 What a server is comes in; a client of the SDK that is ready to be entered goes out, with a word on when it is of no use any
 more. What servers may ask of us is the business of `requests.py`.
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from callgate.mcp.child import LINE_BYTES_MAX, Child, child_streams
-from callgate.mcp.connection import Opened
-from callgate.mcp.escapes import EscapeMender
-from callgate.mcp.login import Door
+from callgate.mcp.connection import OpenedClient
+from callgate.mcp.escapes import EscapeRepairer
+from callgate.mcp.oauth import OAuthSession
 from callgate.mcp.requests import Requests
 from callgate.types import JsonObject
 
@@ -24,23 +24,23 @@ if TYPE_CHECKING:
     import httpx2
     from mcp.client._transport import TransportStreams
 
-__all__ = ["SILENCE_S", "Address", "Transport", "process_way", "web_way"]
+__all__ = ["SILENCE_S", "Address", "Transport", "process_transport", "web_transport"]
 
 logger = logging.getLogger("callgate.mcp")
-# What goes wrong is told in sentences of ours; tracebacks of the SDK would otherwise land on a terminal that nobody set up.
+# callgate reports failures itself; tracebacks of the SDK would otherwise land on a terminal without logging set up.
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 Transport = Literal["http", "sse"]
 
 CONNECT_S = 10.0
 SILENCE_S = 300.0
-"""How long a stream of a server may be silent."""
+"""The idle time-out of a server's stream."""
 
 
 @contextlib.asynccontextmanager
-async def process_way(
+async def process_transport(
     command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None, requests: Requests
-) -> AsyncGenerator[Opened]:
+) -> AsyncGenerator[OpenedClient]:
     """A server that is run as a child process."""
     child = Child()
     opened = _opened(child_streams(child, command, env=env, cwd=cwd), child.last_words, requests)
@@ -58,14 +58,16 @@ class Address:
 
 
 @contextlib.asynccontextmanager
-async def web_way(address: Address, transport: Transport, door: Door, requests: Requests) -> AsyncGenerator[Opened]:
+async def web_transport(
+    address: Address, transport: Transport, oauth: OAuthSession, requests: Requests
+) -> AsyncGenerator[OpenedClient]:
     """A server at an address."""
-    # Whoever says who they are need not log in.
-    signed = contextlib.nullcontext() if "authorization" in map(str.lower, address.headers) else door.opened()
+    # A configured authorization header replaces OAuth.
+    signed = contextlib.nullcontext() if "authorization" in map(str.lower, address.headers) else oauth.opened()
     with signed as auth:
         streams = {"http": _http_streams, "sse": _sse_streams}[transport](address, auth)
-        opened = _opened(streams, lambda: door.problem, requests)
-        opened.is_hopeless = lambda: door.is_shut
+        opened = _opened(streams, lambda: oauth.problem, requests)
+        opened.is_hopeless = lambda: oauth.is_shut
         yield opened
 
 
@@ -85,14 +87,14 @@ async def _http_streams(address: Address, auth: httpx2.Auth | None) -> AsyncGene
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Sees that an answer as a whole is no longer than a message may be, and that the SDK can read its text.
+    """Limit the size of a whole answer to that of one message, and make its text readable for the SDK.
 
     Streams of events are bound event by event.
     """
     import httpx2
 
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise httpx2.DecodingError("the answer is packed, and nobody asked for that", request=response.request)
+        raise httpx2.DecodingError("the answer is compressed, which was not requested", request=response.request)
     is_endless = response.headers.get("content-type", "").startswith("text/event-stream")
     response.stream = _bounded(cast("httpx2.AsyncByteStream", response.stream), None if is_endless else LINE_BYTES_MAX)
 
@@ -105,14 +107,14 @@ def _bounded(stream: httpx2.AsyncByteStream, bytes_max: int | None) -> httpx2.As
 
         async def __aiter__(self) -> AsyncIterator[bytes]:
             taken = 0
-            mender = EscapeMender()
+            repairer = EscapeRepairer()
             async for data in stream:
                 taken += len(data)
                 if bytes_max is not None and taken > bytes_max:
                     raise httpx2.ReadError(f"the answer is longer than {bytes_max >> 20} MiB")
-                if passed := mender.feed(data):
+                if passed := repairer.feed(data):
                     yield passed
-            if rest := mender.close():
+            if rest := repairer.close():
                 yield rest
 
         async def aclose(self) -> None:
@@ -134,7 +136,7 @@ async def _sse_streams(address: Address, auth: httpx2.Auth | None) -> AsyncGener
 
 def _opened(
     streams: contextlib.AbstractAsyncContextManager[TransportStreams], last_words: Any, requests: Requests
-) -> Opened:
+) -> OpenedClient:
     from mcp.client import Client
     from mcp_types import (
         Implementation,
@@ -156,7 +158,10 @@ def _opened(
     @contextlib.asynccontextmanager
     async def watched() -> AsyncGenerator[Any]:
         async with streams as (incoming, outgoing):
-            yield _Watched(incoming, ended), _Told(outgoing) if logger.isEnabledFor(logging.DEBUG) else outgoing
+            yield (
+                _WatchedStream(incoming, ended),
+                _LoggedStream(outgoing) if logger.isEnabledFor(logging.DEBUG) else outgoing,
+            )
 
     client = Client(
         watched(),
@@ -164,10 +169,10 @@ def _opened(
         client_info=Implementation(name="callgate", version=__version__),
         **requests.callbacks(),
     )
-    return Opened(client, ended, changed, last_words)
+    return OpenedClient(client, ended, changed, last_words)
 
 
-def _mended(message: Any) -> Any:
+def _repaired(message: Any) -> Any:
     """A list of tools with what the SDK would refuse set right, for it would refuse all tools for the sake of one."""
     result: Any = getattr(getattr(message, "message", None), "result", None)
     tools: Any = cast("JsonObject", result).get("tools") if isinstance(result, dict) else None
@@ -181,7 +186,7 @@ def _mended(message: Any) -> Any:
 
 
 def _with_schema(tool: JsonObject) -> JsonObject:
-    """The tool with a schema that says it is of an object; one that is of something else is kept, to be told of later."""
+    """The tool with a schema of type object; a schema of another type is kept inside of it, to be reported later."""
     given: Any = tool.get("inputSchema")
     schema = cast("JsonObject", given) if isinstance(given, dict) else {}
     kinds: Any = schema.get("type")
@@ -205,13 +210,13 @@ def _acceptable(tool: JsonObject) -> JsonObject:
         Tool.model_validate(tool, by_name=False)
     except ValidationError as error:
         wrong = sorted({str(one["loc"][0]) for one in error.errors() if one["loc"]})
-        logger.warning("the tool %r of a server is told of in a wrong way: %s", tool["name"], ", ".join(wrong))
+        logger.warning("the tool %r of a server has an invalid description: %s", tool["name"], ", ".join(wrong))
         kept = {key: tool[key] for key in ("name", "inputSchema")}
         return {**kept, "description": tool["description"]} if isinstance(tool.get("description"), str) else kept
     return tool
 
 
-class _Watched:
+class _WatchedStream:
     """A stream of messages that says when it is over."""
 
     def __init__(self, stream: Any, ended: asyncio.Event) -> None:
@@ -221,7 +226,7 @@ class _Watched:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    async def __aenter__(self) -> _Watched:
+    async def __aenter__(self) -> _WatchedStream:
         await self._stream.__aenter__()
         return self
 
@@ -229,20 +234,20 @@ class _Watched:
         self._ended.set()
         return await self._stream.__aexit__(*exc)
 
-    def __aiter__(self) -> _Watched:
+    def __aiter__(self) -> _WatchedStream:
         return self
 
     async def __anext__(self) -> Any:
         try:
             message = await self._stream.__anext__()
             _log("received", message)
-            return _mended(message)
+            return _repaired(message)
         except BaseException:
             self._ended.set()
             raise
 
 
-class _Told:
+class _LoggedStream:
     """A stream of messages to a server that logs each of them."""
 
     def __init__(self, stream: Any) -> None:
@@ -251,7 +256,7 @@ class _Told:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
 
-    async def __aenter__(self) -> _Told:
+    async def __aenter__(self) -> _LoggedStream:
         await self._stream.__aenter__()
         return self
 
@@ -259,13 +264,13 @@ class _Told:
         return await self._stream.__aexit__(*exc)
 
     async def send(self, item: Any) -> None:
-        """Hands a message on."""
+        """Hand a message on."""
         _log("sent", item)
         await self._stream.send(item)
 
 
-def _log(way: str, message: Any) -> None:
+def _log(direction: str, message: Any) -> None:
     if logger.isEnabledFor(logging.DEBUG):
         inner = getattr(message, "message", message)
         written = inner.model_dump_json(by_alias=True, exclude_none=True) if hasattr(inner, "model_dump_json") else inner
-        logger.debug("%s: %s", way, written)
+        logger.debug("%s: %s", direction, written)

@@ -1,4 +1,4 @@
-"""What servers offer beside tools: resources to read and prompts to begin with, and the two tools by which a model does.
+"""Resources and prompts of servers, and the two tools by which a model reads them.
 
 Names and addresses come in, plain values go out. The words are MCP's; how a server is reached is `connection.py`'s business.
 """
@@ -17,18 +17,28 @@ from callgate.types import JsonObject, Media, ToolContext, ToolDefinition
 if TYPE_CHECKING:
     from mcp.client import Client
 
-__all__ = ["OfferTool", "Offers", "PromptArgument", "Resource", "ServerPrompt", "get_prompt", "list_prompts",
-           "list_resources", "offer_tools", "read_resource"]  # fmt: skip
+__all__ = [
+    "PromptArgument",
+    "Resource",
+    "ResourceServer",
+    "ResourceTool",
+    "ServerPrompt",
+    "get_prompt",
+    "list_prompts",
+    "list_resources",
+    "read_resource",
+    "resource_tools",
+]  # fmt: skip
 
 OFFERS_MAX = 1000
 """Resources, and prompts, of one server that are taken."""
 SHOWN_MAX = 100
-"""Of each that a model is shown at once."""
+"""The limit of each that a model is shown at once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resource:
-    """Something of a server that can be read. The address of a template has places in braces that are to be filled in."""
+    """A resource of a server. The URI of a template has placeholders in braces."""
 
     uri: str
     name: str
@@ -40,7 +50,7 @@ class Resource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PromptArgument:
-    """Something that a prompt wants to be told."""
+    """An argument of a prompt."""
 
     name: str
     description: str = ""
@@ -104,7 +114,7 @@ async def list_prompts(connection: Connection) -> list[ServerPrompt]:
 
 
 async def read_resource(connection: Connection, uri: str) -> object:
-    """What stands in a resource: text, or media.
+    """The contents of a resource: text, or media.
 
     Raises:
         ToolError: the server is not there, went away, or has no such resource.
@@ -160,7 +170,7 @@ def _without_nulls(block: JsonObject) -> JsonObject:
 # For the model -----------------------------------------------------------------------------------------------------------
 
 
-class Offers(Protocol):
+class ResourceServer(Protocol):
     """A server that has resources and prompts."""
 
     name: str
@@ -202,7 +212,7 @@ _READ = ToolDefinition(
             "prompt": {"type": "string", "description": "The prompt to read, instead of a resource."},
             "arguments": {
                 "type": "object",
-                "description": "What the prompt wants to be told.",
+                "description": "The arguments of the prompt.",
                 "additionalProperties": {"type": "string"},
             },
         },
@@ -211,37 +221,37 @@ _READ = ToolDefinition(
 )
 
 
-class OfferTool:
-    """One of the two tools by which a model reads what a server has beside its tools."""
+class ResourceTool:
+    """One of the two tools by which a model reads a server's resources and prompts."""
 
-    def __init__(self, server: Offers, definition: ToolDefinition, work: Callable[..., Awaitable[object]]) -> None:
+    def __init__(self, server: ResourceServer, definition: ToolDefinition, work: Callable[..., Awaitable[object]]) -> None:
         described = definition.description.replace("{server}", repr(server.name))
         self.definition = replace(definition, description=described, server=server.name)
         self._server = server
         self._work = work
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """Either a resource is read or a prompt."""
+        """Check that either `uri` or `prompt` is given."""
         if self._work is _read and ("uri" in args) == ("prompt" in args):
             return ["give either 'uri' or 'prompt'"]
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Lists, or reads."""
+        """List, or reads."""
         return await self._work(self._server, args, context)
 
 
-def offer_tools(server: Offers) -> list[OfferTool]:
+def resource_tools(server: ResourceServer) -> list[ResourceTool]:
     """The two tools for one server. What is read of one that is not trusted is asked about, like its tools."""
     read = replace(_READ, read_only=server.trust, idempotent=server.trust)
-    return [OfferTool(server, _LIST, _list), OfferTool(server, read, _read)]
+    return [ResourceTool(server, _LIST, _list), ResourceTool(server, read, _read)]
 
 
-async def _list(server: Offers, args: Mapping[str, Any], context: ToolContext) -> object:
+async def _list(server: ResourceServer, args: Mapping[str, Any], context: ToolContext) -> object:
     wanted = args.get("contains", "").casefold()
-    resources = [_told(one) for one in await server.resources()]
+    resources = [_fields(one) for one in await server.resources()]
     prompts = [
-        {**_told(one), **({"arguments": [_told(argument) for argument in one.arguments]} if one.arguments else {})}
+        {**_fields(one), **({"arguments": [_fields(argument) for argument in one.arguments]} if one.arguments else {})}
         for one in await server.prompts()
     ]
     found: JsonObject = {}
@@ -253,12 +263,12 @@ async def _list(server: Offers, args: Mapping[str, Any], context: ToolContext) -
     return found
 
 
-async def _read(server: Offers, args: Mapping[str, Any], context: ToolContext) -> object:
+async def _read(server: ResourceServer, args: Mapping[str, Any], context: ToolContext) -> object:
     if "uri" in args:
         return await server.read_resource(args["uri"], context)
     return await server.get_prompt(args["prompt"], args.get("arguments"), context)
 
 
-def _told(one: Resource | ServerPrompt | PromptArgument) -> JsonObject:
+def _fields(one: Resource | ServerPrompt | PromptArgument) -> JsonObject:
     names = [name for name in one.__slots__ if name != "arguments"]
     return {name: value for name in names if (value := getattr(one, name)) not in ("", None, False)}

@@ -1,7 +1,7 @@
-"""Logging in at a server (OAuth), by the SDK's own client of it.
+"""OAuth for remote servers, by the SDK's own client.
 
 An address comes in, something that signs requests goes out. A token that is kept is used, and renewed when it has run out;
-only a host that can ask a person has somebody log in. Everybody else is told in a sentence what is missing.
+a login is started only if the host can ask a person; otherwise the error says what is missing.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 from callgate.errors import UsageError
 from callgate.mcp.clock import PersonClock
+from callgate.mcp.errors import ServerFailedError, is_safe_page
 from callgate.mcp.host import Host
-from callgate.mcp.receiver import PATH, bound_socket, redirected
-from callgate.mcp.sentences import ServerFailedError, is_safe_page
+from callgate.mcp.oauth_callback import PATH, bound_socket, redirected
 from callgate.mcp.tokens import TokenFile
 from callgate.types import JsonObject
 
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
     from mcp.client.auth import OAuthClientProvider
     from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
-__all__ = ["Door"]
+__all__ = ["OAuthSession"]
 
 logger = logging.getLogger("callgate.mcp")
 
 LOGIN_S = 600.0
-"""How long a person may take to log in."""
+"""The time-out of a login."""
 
 
-class Door:
-    """How one attempt to connect to a server gets in."""
+class OAuthSession:
+    """The authentication of one attempt to connect."""
 
     def __init__(self, server: str, url: str, host: Host, clock: PersonClock, tokens: TokenFile) -> None:
         self._server, self._url = server, url
@@ -51,13 +51,13 @@ class Door:
         self._unreadable = ""
         self._provider: OAuthClientProvider | None = None
         self.problem = ""
-        """Why nobody was let in."""
+        """The reason of a failed login."""
         self.is_shut = False
-        """Whether trying again would only ask the same person the same thing."""
+        """True if another attempt would only ask the same person again."""
 
     @contextlib.contextmanager
     def opened(self) -> Generator[httpx2.Auth]:
-        """What signs requests, for as long as the block lasts."""
+        """The authentication of requests, for as long as the block lasts."""
         known: JsonObject = {}
         try:
             known = self._tokens.read(self._url)
@@ -77,7 +77,7 @@ class Door:
                 self._socket.close()
 
     def refused(self) -> None:
-        """The server let nobody in, and nobody here can log in."""
+        """Record that the server wants a login and no person can be asked."""
         self.is_shut = True
         how = f"log in once with `callgate mcp login FILE {self._server}` at a terminal, or give it a token in headers"
         why = self._unreadable or f"nobody can be asked here: {how}"
@@ -107,7 +107,7 @@ class Door:
         return provider
 
     async def _send_away(self, url: str) -> None:
-        """Has the person log in; first a token that can be renewed is."""
+        """Have the person log in, unless the token can be refreshed."""
         known = self._tokens.read(self._url)
         if known.get("tokens", {}).get("refresh_token") and known.get("expires_at") != 0:
             assert self._provider is not None
@@ -125,7 +125,7 @@ class Door:
         self.is_shut, self.problem = True, "nobody logged in"
         if self._socket is None:
             raise ServerFailedError("the port for a login was taken by another program")
-        # Whoever comes back at once is expected already; some browsers keep everybody waiting until they are closed.
+        # The callback waits in a task of its own: some `login` functions return only when the browser is closed.
         self._visit = asyncio.create_task(redirected(self._socket, self._state))
         with self._clock.stopped():
             await self._host.login(self._server, url)
@@ -137,36 +137,38 @@ class Door:
         with self._clock.stopped():
             try:
                 async with asyncio.timeout(LOGIN_S):
-                    told = await self._visit
+                    parameters = await self._visit
             except TimeoutError:
                 self.problem = f"nobody logged in within {LOGIN_S:g} s"
                 raise ServerFailedError(self.problem, again=False) from None
             finally:
                 self._socket = bound_socket(self._port)  # For the next time: this address is the one that is registered.
-        if "error" in told:
-            why = " ".join(filter(None, [told["error"], told.get("error_description")]))
+        if "error" in parameters:
+            why = " ".join(filter(None, [parameters["error"], parameters.get("error_description")]))
             self.problem = f"the login was refused: {why[:300]}"
             raise ServerFailedError(self.problem, again=False)
         self.is_shut, self.problem = False, ""
-        return AuthorizationCodeResult(code=told.get("code", ""), state=told.get("state"), iss=told.get("iss"))
+        return AuthorizationCodeResult(
+            code=parameters.get("code", ""), state=parameters.get("state"), iss=parameters.get("iss")
+        )
 
 
-def _unsigned(door: Door) -> httpx2.Auth:
+def _unsigned(session: OAuthSession) -> httpx2.Auth:
     import httpx2
 
     class Unsigned(httpx2.Auth):
-        """Sends requests as they are, and sees whether the server wants a login."""
+        """Sends requests unchanged, and detects that the server wants a login."""
 
         async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
             response = yield request
             if response.status_code == 401:
-                door.refused()
+                session.refused()
 
     return Unsigned()
 
 
 class _Storage:
-    """Tokens of one server, as the SDK wants to have them kept: with where and until when they are good."""
+    """The SDK's token storage for one server, with the scope and expiry of its tokens."""
 
     def __init__(self, file: TokenFile, url: str, *, with_client: bool) -> None:
         self._file, self._url = file, url
@@ -209,7 +211,7 @@ class _Storage:
 
 
 def _valid(kind: Any, value: Any) -> Any:
-    """What is kept, as the SDK has it; None if it is none, for then it is fetched anew."""
+    """A stored value as the SDK's type; None if it is not valid, so that it is fetched anew."""
     try:
         return None if value is None else kind.model_validate(value)
     except ValueError:
