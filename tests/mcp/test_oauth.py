@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -206,7 +207,43 @@ def test_the_time_that_a_person_takes_is_not_the_servers(authority: Any):
     browser.close()
 
 
-def test_whoever_brings_a_token_need_not_log_in(authority: Any):
+def test_the_callback_listens_before_the_browser_is_opened(authority: Any):
+    browser = Browser()
+
+    async def at_once(server: str, url: str) -> None:
+        # Without an await before, as a browser that is logged in comes back while `webbrowser.open` still blocks.
+        redirect = urlsplit(dict(parse_qsl(urlsplit(url).query))["redirect_uri"])
+        socket.create_connection((redirect.hostname, redirect.port), timeout=60).close()
+        await browser(server, url)
+
+    assert outcome(authority.url, Host(login=at_once)) == LET_IN
+    browser.close()
+
+
+def test_a_callback_port_that_another_program_took_is_reported_and_nobody_is_sent_away(
+    authority: Any, monkeypatch: pytest.MonkeyPatch
+):
+    # Two programs may bind the same port as long as none of them listens; the first to listen has it.
+    browser, other = Browser(), oauth_callback.bound_socket()
+    assert other is not None
+
+    def bound_first(port: int | None = None) -> socket.socket | None:
+        sock = oauth_callback.bound_socket(port)
+        other.listen()
+        return sock
+
+    here = f"http://127.0.0.1:{other.getsockname()[1]}/callback"
+    TokenFile().update(authority.url, client={"client_id": "x", "redirect_uris": [here]})
+    monkeypatch.setattr(oauth, "bound_socket", bound_first)
+    assert "the port for a login is taken" in outcome(authority.url, Host(login=browser), transport="http")
+    assert browser.visits == []
+    # The next attempt finds the port taken, and registers another one.
+    assert outcome(authority.url, Host(login=browser)) == LET_IN
+    other.close()
+    browser.close()
+
+
+def test_a_token_in_the_headers_needs_no_login(authority: Any):
     authority.access["mine"] = 1e12
     assert outcome(authority.url, headers={"authorization": "Bearer mine"}) == LET_IN
     assert authority.log == []
@@ -304,8 +341,7 @@ def test_only_the_visitor_who_knows_the_state_is_heard():
         sock = oauth_callback.bound_socket()
         assert sock is not None
         port = sock.getsockname()[1]
-        sock.listen()
-        waiting = asyncio.create_task(oauth_callback.redirected(sock, "s1"))
+        waiting = oauth_callback.expect_redirect(sock, "s1")
         lines = [
             b"GET /callback?state=wrong&code=1 HTTP/1.1", b"POST /callback?state=s1&code=2 HTTP/1.1",
             b"GET /elsewhere?state=s1&code=3 HTTP/1.1", b"nonsense", b"GET " + b"x" * 20_000, b"",

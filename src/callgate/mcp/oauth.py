@@ -18,7 +18,7 @@ from callgate.errors import UsageError
 from callgate.mcp.clock import PersonClock
 from callgate.mcp.errors import ServerFailedError, is_safe_page
 from callgate.mcp.host import Host
-from callgate.mcp.oauth_callback import PATH, bound_socket, redirected
+from callgate.mcp.oauth_callback import PATH, bound_socket, expect_redirect
 from callgate.mcp.tokens import TokenFile
 from callgate.types import JsonObject
 
@@ -123,10 +123,14 @@ class OAuthSession:
             raise ServerFailedError(self.problem, again=False)
         self._state = dict(parse_qsl(urlsplit(url).query)).get("state", "")
         self.is_shut, self.problem = True, "nobody logged in"
-        if self._socket is None:
-            raise ServerFailedError("the port for a login was taken by another program")
-        # The callback waits in a task of its own: some `login` functions return only when the browser is closed.
-        self._visit = asyncio.create_task(redirected(self._socket, self._state))
+        try:
+            # In a task of its own: some `login` functions return only when the browser is closed.
+            self._visit = None if self._socket is None else expect_redirect(self._socket, self._state)
+        except OSError:
+            self._visit = None
+        if self._visit is None:
+            self.is_shut, self.problem = False, "the port for a login is taken by another program; try again later"
+            raise ServerFailedError(self.problem)
         with self._clock.stopped():
             await self._host.login(self._server, url)
 

@@ -12,7 +12,7 @@ import socket
 import sys
 from urllib.parse import parse_qsl, urlsplit
 
-__all__ = ["PATH", "bound_socket", "redirected"]
+__all__ = ["PATH", "bound_socket", "expect_redirect"]
 
 PATH = "/callback"
 HEAD_BYTES_MAX = 16 * 1024
@@ -25,7 +25,7 @@ _ASTRAY = "There is nothing here."
 
 
 def bound_socket(port: int | None = None) -> socket.socket | None:
-    """A socket at this port of the loopback, or at any; None if the port is taken. Nobody can connect to it yet."""
+    """A socket at this port of the loopback, or at any; None if the port is taken. It does not listen yet."""
     sock = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     if sys.platform != "win32":  # There it would let others take the port, too.
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -37,7 +37,19 @@ def bound_socket(port: int | None = None) -> socket.socket | None:
     return sock
 
 
-async def redirected(sock: socket.socket, state: str) -> dict[str, str]:
+def expect_redirect(sock: socket.socket, state: str) -> asyncio.Task[dict[str, str]]:
+    """Listen at once, and return the task that waits for the redirect.
+
+    A browser that is logged in already is redirected before the task has run for the first time.
+
+    Raises:
+        OSError: another program listens at the same port.
+    """
+    sock.listen(VISITS_MAX)
+    return asyncio.create_task(_redirected(sock, state))
+
+
+async def _redirected(sock: socket.socket, state: str) -> dict[str, str]:
     """Wait for the request with the right state, and return its parameters. Closes the socket."""
     found: asyncio.Future[dict[str, str]] = asyncio.get_running_loop().create_future()
     visits = 0
