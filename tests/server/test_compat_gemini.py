@@ -298,7 +298,7 @@ def test_what_was_passed_on_is_counted_and_limited(serve: Callable[..., Site]) -
     assert site.post("/v1/models/callgate:generateContent", body).status == 200
     counted = site.get("/metrics").body.decode()
     assert 'callgate_runs_total{outcome="passed_on"} 1' in counted
-    assert 'callgate_tokens_total{kind="prompt"} 7' in counted
+    assert 'callgate_tokens_total{kind="input"} 7' in counted
     assert site.post("/v1/models/callgate:generateContent", body).status == 429
     assert site.get("/health").json["status"] == "degraded"
     site.service.passing = 1

@@ -1,4 +1,4 @@
-"""Keys of requests that are sent again, to another process too: one run, one conversation, one answer for whoever asks."""
+"""Idempotency keys: a retried request, to another process too, is one run with one answer."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from callgate.machine.facts import (
 )
 from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
 from callgate.run.opening import new_request
-from callgate.server.idempotency import Held, Keys
+from callgate.server.idempotency import ClaimedKey, IdempotencyKeys
 from callgate.server.runs import Run
 from callgate.sessions import exchanges_of
 from callgate.store import Claim, MemoryStore, Store, open_store
@@ -282,7 +282,7 @@ def died(store: Any, body: dict[str, Any], key: str, facts: Sequence[Fact], *, b
     async def story() -> str:
         sessions: list[str] = []
 
-        async def start(held: Held | None) -> Run:
+        async def start(held: ClaimedKey | None) -> Run:
             assert held is not None
             assert held.is_first
             sessions.append(held.claim.session)
@@ -292,7 +292,7 @@ def died(store: Any, body: dict[str, Any], key: str, facts: Sequence[Fact], *, b
 
         if before:
             await write(body["session"], before)
-        await Keys(store).run(key, body, start)
+        await IdempotencyKeys(store).run(key, body, start)
         return sessions[0]
 
     return do(story())
@@ -535,7 +535,7 @@ def test_a_claim_that_cannot_be_given_free_stays_and_its_request_can_be_repeated
     died(store, BODY, "k2", [*journal_of(Till())[:2], ModelFailed(message="down")])
     assert site.chat(BODY, Idempotency_Key="k2").error == (409, "idempotency_in_progress")
     monkeypatch.setattr(store, "claim", broken)
-    assert do(Keys(store).is_asked_for(Claim(key="k", digest="d", session="s", run="r", owner="o"))) is False
+    assert do(IdempotencyKeys(store).is_asked_for(Claim(key="k", digest="d", session="s", run="r", owner="o"))) is False
     assert site.chat(BODY, Idempotency_Key="k2").error == (503, "store_unavailable")
 
 

@@ -43,7 +43,7 @@ SESSION_WAIT_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for on the command line."""
+    """Options of the command line."""
 
     host: str
     port: int
@@ -224,7 +224,7 @@ def token_of(options: Options) -> str | None:
 
 
 def _is_own(host: str) -> bool:
-    from callgate.server.guard import is_loopback
+    from callgate.server.security import is_loopback
 
     return is_loopback(host)
 

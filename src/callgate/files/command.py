@@ -37,9 +37,9 @@ from callgate.types import Limits, ToolContext, ToolDefinition, ToolResult
 __all__ = ["CommandBounds", "CommandTool"]
 
 KEPT_VARIABLES = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LANGUAGE", "TZ", "TMPDIR", "SHELL")
-"""What a command sees of our environment, beside `LC_*`. Keys and tokens are not among it."""
+"""Variables that a command inherits, besides `LC_*`; no keys and tokens."""
 ADDED_VARIABLES = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-"""What keeps programs from waiting for somebody at a terminal."""
+"""Variables that keep programs from waiting for input at a terminal."""
 
 POLL_S = 0.05
 KILL_S = 5.0
@@ -48,7 +48,7 @@ KILL_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandBounds:
-    """What one command may use."""
+    """Resource limits of one command."""
 
     output_bytes: int = 16_000
     """Bytes of each stream that are shown: the beginning and, four times as much, the end."""
@@ -149,7 +149,7 @@ class CommandTool:
         self._root.close()
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """Whether the program is one that may be run."""
+        """True if the program is one that may be run."""
         try:
             self._command(args)
         except ToolError as error:

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 __all__ = ["SYSTEM_PATHS", "Enforced", "abi", "restrict"]
 
 SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/proc", "/sys", "/nix")
-"""What programs need to read in order to run."""
+"""Folders that programs read in order to run."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/full")
-"""What programs also write to."""
+"""Devices that programs also write to."""
 
 _SYS_CREATE, _SYS_ADD, _SYS_RESTRICT = 444, 445, 446
 _CREATE_VERSION = 1
@@ -45,18 +45,18 @@ class _PathBeneathAttr(ctypes.Structure):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Enforced:
-    """What the sandbox allows."""
+    """The access that a sandbox enforces."""
 
     abi: int
     """The kernel's version of Landlock; 0 where there is none, and then nothing is enforced."""
     writable: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
-    """What this version cannot hold, in words."""
+    """Restrictions that this kernel cannot enforce, in words."""
 
     @property
     def ok(self) -> bool:
-        """Whether anything is enforced at all."""
+        """True if anything is enforced at all."""
         return self.abi > 0
 
 

@@ -2,7 +2,7 @@
 
 Run as a program of its own, with the standard library alone. A job as JSON comes in on a pipe; how it ended goes out as JSON
 on another one. Processes that lose their parent become children of this one (`PR_SET_CHILD_SUBREAPER`), those too that made
-a session of their own, so all can be found and killed: when the command is over, at the word of whoever asked for it, or
+a session of their own, so all can be found and killed: when the command is over, on request of its owner, or
 when they are gone and the pipe breaks.
 """
 
@@ -186,6 +186,6 @@ def _kill_all(child: int) -> int:
 
 
 if __name__ == "__main__":
-    # Ctrl-C at a terminal is the business of whoever asked for the command.
+    # Ctrl-C at a terminal is handled by the process that asked for the command.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     main(int(sys.argv[1]), int(sys.argv[2]))

@@ -44,7 +44,7 @@ _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]{1,5})
 
 
 def is_loopback(host: str) -> bool:
-    """Whether a name or address is this machine and no other can reach it."""
+    """True if a name or address is this machine and no other can reach it."""
     name = host.strip("[]").lower().rstrip(".")
     if name == "localhost":
         return True

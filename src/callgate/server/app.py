@@ -16,7 +16,7 @@ from callgate.server.compat import gemini as gemini_clients
 from callgate.server.compat import mcp as mcp_clients
 from callgate.server.compat import openai as openai_clients
 from callgate.server.compat import ui_stream
-from callgate.server.guard import METHODS, Guard
+from callgate.server.security import METHODS, SecurityMiddleware
 from callgate.server.service import Service
 
 __all__ = ["create_app"]
@@ -28,7 +28,7 @@ MODULES: tuple[ModuleType, ...] = (
 """Each has `routes(service)`."""
 
 
-class Ways:
+class RouteTable:
     """The router, and in front of it one table of all paths that need no reading: which route they lead to is known."""
 
     def __init__(self, router: Router) -> None:
@@ -65,7 +65,7 @@ class Application(Starlette):
 
     def build_middleware_stack(self) -> ASGIApp:
         """The whole application, outermost first."""
-        return Guard(Ways(self.router), service=self._service)
+        return SecurityMiddleware(RouteTable(self.router), service=self._service)
 
 
 def create_app(service: Service) -> Starlette:

@@ -59,7 +59,7 @@ async def _whole(request: Request) -> bytes:
     """All bytes of the body, by the shortest way.
 
     Raises:
-        ClientDisconnect: whoever sent it has left.
+        ClientDisconnect: the client has disconnected.
     """
     pieces: list[bytes] = []
     while True:
@@ -72,7 +72,7 @@ async def _whole(request: Request) -> bytes:
 
 
 def _own_sentence(schema: Any, path: list[Any]) -> str | None:
-    """What a schema says of itself at the place that a value does not fit."""
+    """The schema's own message for the place that a value does not match."""
     if not path or path[-1] != "anyOf":
         return None
     for step in path[:-1]:

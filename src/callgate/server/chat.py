@@ -118,7 +118,7 @@ def answer_from(value: Any) -> Approval:
 
 
 def asked(body: JsonObject, *, waits: bool) -> Ask:
-    """What a body asks for."""
+    """Read the body of a chat request."""
     prompt, context = body.get("prompt"), body.get("context")
     said = prompt
     if context is not None:
@@ -136,7 +136,7 @@ def asked(body: JsonObject, *, waits: bool) -> Ask:
 
 
 def wants_stream(request: Request, body: JsonObject) -> bool:
-    """Whether events were asked for."""
+    """True if events were asked for."""
     stream = body.get("stream")
     return "text/event-stream" in (header_of(request, b"accept") or "") if stream is None else bool(stream)
 
@@ -180,16 +180,16 @@ async def outcome(request: Request, run: Run) -> Reply | None:
     Raises:
         CallgateError: the run failed.
     """
-    run.come()
+    run.subscribe()
     try:
         has_left = await left_before_end(request, run)
     finally:
-        run.leave()
+        run.unsubscribe()
     return None if has_left else run.result()
 
 
 async def reply_json(service: Service, run: Run, reply: Reply) -> JsonObject:
-    """What a run came to, as the body of an answer."""
+    """The outcome of a run as the body of a response."""
     answer: JsonObject = {
         "response": reply.text,
         "tool_calls": [

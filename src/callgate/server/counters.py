@@ -1,4 +1,4 @@
-"""What the service counts: runs that end and answers that leave come in; sums by names that no client can make up go out."""
+"""Counters of the service: finished runs and sent responses in, sums by names that no client can invent out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What went wrong, as HTTP says it: `{error, message, code}` with the right status; clients of other APIs get theirs.
+"""Errors as HTTP responses: `{error, message, code}` with the right status; clients of other APIs get their own shape.
 
 Errors of callgate come in, statuses and bodies go out; a sentence never holds a path, a key or a traceback of ours.
 """
@@ -19,8 +19,15 @@ from callgate.errors import CallgateError
 from callgate.types import JsonObject
 
 __all__ = [
-    "STATUSES", "HttpError", "Problem", "error_response", "is_googles", "json_response", "problem_of",
-    "response_to", "told",
+    "STATUSES",
+    "HttpError",
+    "Problem",
+    "error_body",
+    "error_response",
+    "is_googles",
+    "json_response",
+    "problem_of",
+    "response_to",
 ]  # fmt: skip
 
 logger = logging.getLogger("callgate.server")
@@ -71,7 +78,7 @@ class Problem(dict[str, str | int]):
 
 
 def problem_of(error: BaseException) -> Problem:
-    """What a client is told of an error. What nobody foresaw is in the log, and only there."""
+    """The error as a client sees it. Unexpected errors are described in the log only."""
     if isinstance(error, HttpError):
         return Problem(error.code, error.error, str(error), headers=error.headers)
     for kind in type(error).__mro__:
@@ -128,7 +135,7 @@ def _openai(problem: Problem) -> JsonObject:
 
 
 def is_googles(scope: Scope) -> bool:
-    """Whether a request comes from a client of Gemini. It shares `/v1` with clients of OpenAI, but says who it is."""
+    """True if a request comes from a client of Gemini. It shares `/v1` with clients of OpenAI, but says who it is."""
     path = str(scope["path"])
     if path.startswith("/v1beta/"):
         return True
@@ -142,8 +149,8 @@ def _shape_of(scope: Scope) -> Callable[[Problem], JsonObject] | None:
     return _openai if str(scope["path"]).startswith("/v1/") else None
 
 
-def told(problem: Problem, scope: Scope) -> tuple[int, JsonObject]:
-    """The status and the body by which whoever sent a request is told of a problem."""
+def error_body(problem: Problem, scope: Scope) -> tuple[int, JsonObject]:
+    """Status and body of the response that reports a problem, in the shape of the client's API."""
     shape = _shape_of(scope)
     if shape is None:
         return problem.code, dict(problem)
@@ -152,8 +159,8 @@ def told(problem: Problem, scope: Scope) -> tuple[int, JsonObject]:
 
 
 def error_response(problem: Problem, scope: Scope) -> Response:
-    """The answer that tells of a problem to whoever sent a request."""
-    code, body = told(problem, scope)
+    """The response that reports a problem."""
+    code, body = error_body(problem, scope)
     return json_response(body, code, problem.headers)
 
 
@@ -175,7 +182,7 @@ def _shown(path: str) -> str:
 
 
 def _routing_problem(error: HTTPException, scope: Scope) -> Problem:
-    """What the router found wrong: no such path, no such method."""
+    """An error of the router: no such path, or no such method."""
     code, path = error.status_code, _shown(scope["path"])
     phrase = HTTPStatus(code).phrase
     what = {

@@ -73,7 +73,7 @@ async def state_of(service: Service) -> JsonObject:
         "store": store,
         "servers": servers,
         "workers": workers,
-        # The words of an older service, for whoever watches it by them.
+        # Field names of an older service, for monitors that know these.
         "mcp_server_ready": ready,
         "services": {
             "mcp_client": "connected" if ready else "degraded",
@@ -90,7 +90,7 @@ async def health(service: Service, request: Request) -> Response:
 
 
 async def brief(service: Service, request: Request) -> Response:
-    """The same; without the token just the one word, for whoever only watches whether it lives."""
+    """The same; without the token only the status, for probes."""
     state = await state_of(service)
     shown = state if request.scope.get("callgate.authorized", True) else {"status": state["status"]}
     return json_response(shown, 503 if state["status"] == "down" else 200)

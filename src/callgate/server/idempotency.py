@@ -25,7 +25,7 @@ from callgate.events import Event
 from callgate.machine.facts import Fact
 from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
 from callgate.server.errors import HttpError
-from callgate.server.replay import Found, find, open_since, outcome, retold
+from callgate.server.replay import JournaledRun, find, open_since, outcome, replayed_events
 from callgate.server.runs import Run
 from callgate.store import Claim, IdempotencyKeys, Store
 from callgate.store.anonymous import new_session_id
@@ -33,7 +33,7 @@ from callgate.store.idempotency import MemoryIdempotencyKeys, has_idempotency_ke
 from callgate.store.owner import new_owner
 from callgate.types import JsonObject, Reply
 
-__all__ = ["Errand", "Held", "Keys"]
+__all__ = ["ClaimedKey", "IdempotencyKeys", "PendingRequest"]
 
 logger = logging.getLogger("callgate.server")
 
@@ -50,15 +50,15 @@ Watch: TypeAlias = "Callable[[Event], Awaitable[None]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class ClaimedKey:
     """A claim in the hands of a request."""
 
     claim: Claim
     is_first: bool
-    """Whether the request was the first with its key."""
+    """True if the request was the first with its key."""
 
 
-class Play(Protocol):
+class Runner(Protocol):
     """Runs what a request asks for."""
 
     def __call__(
@@ -69,27 +69,27 @@ class Play(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
+class PendingRequest:
     """A request with a key that is to be carried out."""
 
-    held: Held
-    play: Play
+    held: ClaimedKey
+    runner: Runner
     answers: frozenset[str]
     """The calls that it answers."""
     waits: bool
-    """Whether a call that needs approval is waited for."""
+    """True if a call that needs approval is waited for."""
 
-    def left(self, found: Found) -> frozenset[str]:
+    def left(self, found: JournaledRun) -> frozenset[str]:
         """The calls that it answers and that nobody has answered yet."""
         return found.awaited & self.answers
 
-    def is_answered_by(self, found: Found) -> bool:
-        """Whether there is nothing to be done for it any more."""
+    def is_answered_by(self, found: JournaledRun) -> bool:
+        """True if there is nothing to be done for it any more."""
         return found.is_over or (found.state == "waiting" and not self.waits and not self.left(found))
 
 
 @dataclass(slots=True)
-class _Known:
+class _KeyState:
     """A key of this process."""
 
     digest: str
@@ -109,7 +109,7 @@ class _Known:
         return None if run.never_began or is_paused or isinstance(run.error, (SessionLostError, StoreError)) else run
 
 
-class Keys:
+class IdempotencyKeys:
     """The keys of one process, and those that it shares with others by their store."""
 
     def __init__(self, store: Store, *, wait_s: float = 45.0) -> None:
@@ -117,9 +117,9 @@ class Keys:
         self._claims: IdempotencyKeys = store if has_idempotency_keys(store) else MemoryIdempotencyKeys()
         self._wait_s = wait_s
         self._owner = new_owner()
-        self._known: OrderedDict[str, _Known] = OrderedDict()
+        self._known: OrderedDict[str, _KeyState] = OrderedDict()
 
-    async def run(self, key: str, body: JsonObject, start: Callable[[Held], Awaitable[Run]]) -> tuple[Run, bool]:
+    async def run(self, key: str, body: JsonObject, start: Callable[[ClaimedKey], Awaitable[Run]]) -> tuple[Run, bool]:
         """The run of that key, and whether it was there before.
 
         Raises:
@@ -130,7 +130,7 @@ class Keys:
         digest = hashlib.sha256(strict_json.dump(dict(sorted(body.items())))).hexdigest()
         known = self._known.get(key)
         if known is None:
-            known = self._known[key] = _Known(digest)
+            known = self._known[key] = _KeyState(digest)
             while len(self._known) > KEYS_MAX:
                 self._known.popitem(last=False)
         async with known.lock:
@@ -150,26 +150,26 @@ class Keys:
                 return known.run, not held.is_first
         raise _in_progress()
 
-    async def carry_out(self, errand: Errand, watch: Watch) -> Reply:
-        """What comes of a request with a key, here or elsewhere.
+    async def carry_out(self, pending: PendingRequest, watch: Watch) -> Reply:
+        """The outcome of a request with a key, in this process or another one.
 
         Raises:
             HttpError: the run goes on elsewhere for longer than is waited for, or can never go on.
             CallgateError: the run failed.
         """
-        held, claim = errand.held, errand.held.claim
+        held, claim = pending.held, pending.held.claim
         until_s, (pause_s, pause_max_s) = time.monotonic() + self._wait_s, POLL_S
         journal: list[Fact] = []
         found = None if held.is_first else await self._look(claim, journal)
         while True:
-            if found is not None and errand.is_answered_by(found):
-                for event in retold(found):
+            if found is not None and pending.is_answered_by(found):
+                for event in replayed_events(found):
                     await watch(event)
                 return outcome(found)
             if found is not None and not found.is_last:
                 raise _gone("its process ended in the middle of it, and the session has gone on without it")
             try:
-                return await self._attempt(errand, found, watch)
+                return await self._attempt(pending, found, watch)
             except (AlreadyStartedError, SessionBusyError) as error:
                 found = await self._look(claim, journal)
                 if found is None and held.is_first and isinstance(error, SessionBusyError):
@@ -181,7 +181,7 @@ class Keys:
             pause_s = min(2 * pause_s, pause_max_s)
 
     async def is_asked_for(self, claim: Claim) -> bool:
-        """Whether another process was asked for the run of a claim since it was last looked at."""
+        """True if another process was asked for the run of a claim since it was last looked at."""
         try:
             held = await self._claims.claim(replace(claim, owner=self._owner))
         except StoreError as error:
@@ -189,14 +189,14 @@ class Keys:
             return False
         return (held.digest, held.run) == (claim.digest, claim.run) and held.owner != self._owner
 
-    async def _attempt(self, errand: Errand, found: Found | None, watch: Watch) -> Reply:
+    async def _attempt(self, pending: PendingRequest, found: JournaledRun | None, watch: Watch) -> Reply:
         """Begins the run, or goes on with it as far as it was found.
 
         Raises:
             AlreadyStartedError: the journal of the session has changed since.
             SessionBusyError: somebody is at work on the session.
         """
-        claim = errand.held.claim
+        claim = pending.held.claim
         has_happened = False
 
         async def watched(event: Event) -> None:
@@ -206,7 +206,7 @@ class Keys:
 
         key = IdempotencyKey(claim.run, resumes=found is not None) if found is None or found.is_marked else None
         try:
-            return await errand.play(watched, None if found is None else errand.left(found), key)
+            return await pending.runner(watched, None if found is None else pending.left(found), key)
         except (AlreadyStartedError, SessionBusyError, SessionLostError, StoreError):
             # Somebody else has it, or nobody knows whether the fact by which it begins is in the store: the claim stays.
             raise
@@ -215,7 +215,7 @@ class Keys:
                 await self._drop(claim)
             raise
 
-    async def _claim(self, key: str, digest: str, body: JsonObject) -> Held:
+    async def _claim(self, key: str, digest: str, body: JsonObject) -> ClaimedKey:
         """The claim on the key, which is this request's own if there was none."""
         session: str = body.get("session") or new_session_id()
         # A request that says nothing goes on with what is open; the journal does not name it, so that its place must do.
@@ -227,14 +227,14 @@ class Keys:
         _check(claim.digest, digest)
         if not claim.run:
             raise _gone("its session was deleted")
-        return Held(claim, is_first=claim.run == mine.run)
+        return ClaimedKey(claim, is_first=claim.run == mine.run)
 
-    async def _look(self, claim: Claim, journal: list[Fact]) -> Found | None:
+    async def _look(self, claim: Claim, journal: list[Fact]) -> JournaledRun | None:
         """How the run of a claim stands; `journal` has what was read before, and takes in what is new."""
         journal += await self._store.load(claim.session, start=len(journal))
         return find(claim, journal)
 
-    async def _started(self, held: Held, start: Callable[[Held], Awaitable[Run]]) -> Run:
+    async def _started(self, held: ClaimedKey, start: Callable[[ClaimedKey], Awaitable[Run]]) -> Run:
         try:
             return await start(held)
         except BaseException as error:
@@ -245,7 +245,7 @@ class Keys:
             raise
 
     async def _drop(self, claim: Claim) -> None:
-        """Gives a key free. Where that fails, whoever repeats the request finds that nothing has begun."""
+        """Release a key. If that fails, a repeated request finds that nothing has begun."""
         try:
             await self._claims.unclaim(replace(claim, owner=self._owner))
         except StoreError as error:
@@ -266,11 +266,11 @@ def _gone(why: str) -> HttpError:
     return HttpError(410, "run_gone", f"What came of this Idempotency-Key cannot be told any more: {why}.")
 
 
-def _replay(claim: Claim, found: Found) -> Run:
+def _replay(claim: Claim, found: JournaledRun) -> Run:
     """A run that only tells again what another one came to."""
 
     async def work(watch: Watch) -> Reply:
-        for event in retold(found):
+        for event in replayed_events(found):
             await watch(event)
         return outcome(found)
 

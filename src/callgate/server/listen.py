@@ -19,10 +19,10 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from callgate import strict_json
-from callgate.server import plain
+from callgate.server import fast_path
 from callgate.server.app import create_app
-from callgate.server.guard import WAKE, WHOLE
 from callgate.server.options import ServiceOptions
+from callgate.server.security import WAKE, WHOLE
 from callgate.server.service import Service
 
 __all__ = ["Server", "serve", "server_for"]
@@ -51,13 +51,13 @@ class Connection(H11Protocol):
     """When what is waited for now is late: the next request of a connection that rests, or else the end of a head."""
     _is_resting = False
     _is_in_h11 = False
-    """Whether there was anything yet that was not plain."""
+    """True if there was anything yet that was not plain."""
     _is_answering = False
-    """Whether the answer to a plain request has not left yet."""
+    """True if the answer to a plain request has not left yet."""
     _early: bytes = b""
-    """What came before it has."""
+    """Bytes that arrived before the response was sent."""
     _around: dict[str, Any]
-    """What the scopes of all requests say."""
+    """Entries of the scope that all requests of the connection share."""
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Turns away one connection too many, and gives the others a while to say what they want."""
@@ -83,7 +83,7 @@ class Connection(H11Protocol):
             self._early += data
             self.flow.pause_reading()
             return
-        request = plain.read(data) if self._is_at_rest() else None
+        request = fast_path.read(data) if self._is_at_rest() else None
         if request is None:
             self._is_in_h11 = True
             super().data_received(data)
@@ -93,23 +93,23 @@ class Connection(H11Protocol):
         self._answer(request)
 
     def _is_at_rest(self) -> bool:
-        """Whether a request may begin here."""
+        """True if a request may begin here."""
         if not self._is_in_h11:
             return True
         conn = self.conn
         return conn.our_state is conn.their_state is h11.IDLE and not conn.trailing_data[0]
 
-    def _answer(self, request: plain.Request) -> None:
+    def _answer(self, request: fast_path.Request) -> None:
         """Has a request answered that came whole."""
         self._is_answering = True
         scope = request.scope(self._around)
         scope["state"] = self.app_state.copy()
-        cycle = self.cycle = plain.Cycle(request, scope, self)
+        cycle = self.cycle = fast_path.Cycle(request, scope, self)
         scope[WAKE] = cycle.message_event.set
         cycle.task = self.loop.create_task(self._run(cycle))
         self.tasks.add(cycle.task)
 
-    async def _run(self, cycle: plain.Cycle) -> None:
+    async def _run(self, cycle: fast_path.Cycle) -> None:
         try:
             await cycle.run_asgi(cast("Any", self).app)
         finally:  # Nobody waits for this task any more when the service ends.
@@ -241,7 +241,7 @@ def serve(service: Service, sockets: list[socket.socket]) -> None:
 
 
 def _settle_memory() -> None:
-    """What is there when the service begins stays, so the collector need not look through it again and again.
+    """Freeze the objects that exist at start-up, so that the collector does not scan them again and again.
 
     It need not look often either: conversations leave next to nothing behind that goes only by being collected.
     """

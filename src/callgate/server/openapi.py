@@ -32,7 +32,7 @@ EVENT: JsonObject = {
     "type": "object",
     "required": ["event", "data"],
     "properties": {
-        "id": {"type": "string", "description": "`run:number`; send the last one as `Last-Event-ID` to go on behind it."},
+        "id": {"type": "string", "description": "`run:number`; send the last one as `Last-Event-ID` to go on after it."},
         "event": {"type": "string", "description": "The type, as in `data`."},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
@@ -58,7 +58,7 @@ class Operation:
     """Status -> JSON Schema of the answer."""
     media_type: str = "application/json"
     streams: bool = False
-    """Whether the answer is, or can be, a stream of events."""
+    """True if the answer is, or can be, a stream of events."""
     fails: tuple[int, ...] = ()
     """Further statuses of errors."""
     problem: JsonObject | None = None

@@ -14,7 +14,7 @@ class ServiceOptions:
     """How the service behaves towards its clients."""
 
     token: str | None = field(default=None, repr=False)
-    """What a client must send as `Authorization: Bearer`; None: whoever reaches the port may use it."""
+    """Token that clients send as `Authorization: Bearer`; None: everybody who reaches the port may use the service."""
     hosts: tuple[str, ...] = ()
     """Names by which the service may be called besides those of this machine."""
     origins: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""Whose models a request may ask for: names in, models out.
+"""Providers of models that a request may name: names in, models out.
 
 A request names a provider and a model, never a file or an address: what the service may reach is decided where it is
 started.
@@ -42,7 +42,7 @@ class Providers:
         self._default = default
 
     def default_provider(self, gate: Gate) -> str:
-        """What the gate's own model is called in answers."""
+        """The name of the provider of the gate's own model."""
         return self._default or str(getattr(gate.model, "provider", "") or "default")
 
     def open(self, provider: str | None, model: str | None) -> Model:

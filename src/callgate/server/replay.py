@@ -1,4 +1,4 @@
-"""What the journal of a session says of one of its runs: a claim and facts in, how far the run came and its events out.
+"""One run as the journal of its session has it: a claim and facts in, the state of the run and its events out.
 
 Pieces that no journal holds (progress, thoughts, the answer bit by bit) are not told again. This file asks nobody anything.
 """
@@ -17,33 +17,33 @@ from callgate.sessions import State, state_of
 from callgate.store import Claim
 from callgate.types import Reply
 
-__all__ = ["Found", "find", "open_since", "outcome", "retold"]
+__all__ = ["JournaledRun", "find", "open_since", "outcome", "replayed_events"]
 
 _ENDS = (words.RunStarted, words.HistoryGiven, words.Rewound)
 """Facts with which something else than the run before them begins."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class JournaledRun:
     """A run as the journal has it."""
 
     state: State
     reply: Reply
     finish: Finish | None
     is_last: bool
-    """Whether it is the newest run of its session, so that it can go on."""
+    """True if it is the newest run of its session, so that it can go on."""
     is_marked: bool
-    """Whether the journal says which request began it; one that was open before the request came was begun by another."""
+    """True if the journal says which request began it; one that was open before the request came was begun by another."""
     took_s: float
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing more will come of it."""
+        """True if nothing more will come of it."""
         return self.state == "idle"
 
     @property
     def came_to_nothing(self) -> bool:
-        """Whether it failed before anything happened, so that it may be tried again from the start."""
+        """True if it failed before anything happened, so that it may be tried again from the start."""
         is_failed = self.finish is not None and (self.finish.error is not None or self.finish.reason == "nothing_to_do")
         return is_failed and not self.reply.turns and not self.reply.calls
 
@@ -53,7 +53,7 @@ class Found:
         return frozenset(record.call.id for record in self.reply.approvals)
 
 
-def find(claim: Claim, journal: Sequence[Fact]) -> Found | None:
+def find(claim: Claim, journal: Sequence[Fact]) -> JournaledRun | None:
     """The run that a claim stands for; None if it has not begun."""
     starts = [place for place, fact in enumerate(journal) if isinstance(fact, words.RunStarted)]
     marked = [place for place in starts if getattr(journal[place], "request", None) == claim.run]
@@ -63,7 +63,7 @@ def find(claim: Claim, journal: Sequence[Fact]) -> Found | None:
     start = (marked or before)[-1]
     end = next((place for place in range(start + 1, len(journal)) if isinstance(journal[place], _ENDS)), len(journal))
     loop = RunMachine(journal[:end])
-    return Found(
+    return JournaledRun(
         state=state_of(loop),
         reply=loop.reply(claim.session),
         finish=loop.run.finish,
@@ -78,8 +78,8 @@ def open_since(journal: Sequence[Fact]) -> int:
     return len(journal) if journal and state_of(RunMachine(journal)) != "idle" else 0
 
 
-def outcome(found: Found) -> Reply:
-    """What the run came to.
+def outcome(found: JournaledRun) -> Reply:
+    """The outcome of the run.
 
     Raises:
         ModelError: it failed.
@@ -89,7 +89,7 @@ def outcome(found: Found) -> Reply:
     return found.reply
 
 
-def retold(found: Found) -> Iterator[Event]:
+def replayed_events(found: JournaledRun) -> Iterator[Event]:
     """The events of a run as far as the journal has them: its calls, then its last words, then its end."""
     for record in found.reply.calls:
         yield CallProposed(record.call)

@@ -1,4 +1,4 @@
-"""A live run: its events numbered in a bounded ring, and whoever follows them.
+"""A live run: its events numbered in a bounded ring, and its followers.
 
 The work of a run comes in; numbered events go out to any number of followers, each at its own pace. A slow follower never
 holds up the run: what it has missed for too long is gone for it. When nobody is left, a run that belongs to no session is
@@ -24,7 +24,17 @@ from callgate.permission import Approval
 from callgate.server.errors import Problem, problem_of
 from callgate.types import FunctionCall, Reply
 
-__all__ = ["CURRENT", "EventsGoneError", "Follower", "Numbered", "Run", "RunBegan", "RunEvent", "RunFailed", "Waiting"]
+__all__ = [
+    "CURRENT",
+    "EventsGoneError",
+    "Follower",
+    "Numbered",
+    "PendingApproval",
+    "Run",
+    "RunBegan",
+    "RunEvent",
+    "RunFailed",
+]
 
 EVENTS_MAX = 4096
 """Events of one run that can be read again; a follower that is further behind has lost them."""
@@ -60,7 +70,7 @@ class Numbered:
 
 
 @dataclass(slots=True)
-class Waiting:
+class PendingApproval:
     """A call that somebody is being asked about right now."""
 
     call: FunctionCall
@@ -75,7 +85,7 @@ class Follower:
     after: int
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     is_quiet: bool = False
-    """Whether nothing was sent to it for a while."""
+    """True if nothing was sent to it for a while."""
 
 
 class EventsGoneError(CallgateError):
@@ -96,15 +106,15 @@ class Run:
 
     # How every run begins. It is a run's own where it has changed.
     detached = False
-    """Whether it goes on without anybody."""
+    """True if it goes on without anybody."""
     provider = model = ""
     ended_s: float | None = None
     reply: Reply | None = None
     error: BaseException | None = None
     problem: Problem | None = None
-    """What followers are told of the error."""
+    """The error as followers see it."""
     is_over = False
-    """Whether it has come to its end."""
+    """True if it has come to its end."""
     last = 0
     on_end: Callable[[Run], None] | None = None
     stop: Callable[[str], bool] | None = None
@@ -116,7 +126,7 @@ class Run:
     _leaving: asyncio.TimerHandle | None = None
     _parting: asyncio.Task[None] | None = None
     _is_ending = False
-    """Whether it was stopped, or its end was told: what is left to be done is done in good order."""
+    """True if it was stopped, or its end was told: what is left to be done is done in good order."""
     _task: asyncio.Task[None] | None = None
     _done: asyncio.Event | None = None
 
@@ -126,16 +136,16 @@ class Run:
         self.named = named
         self.waits = waits
         self.began_s = time.time()
-        self.waiting: dict[str, Waiting] = {}
+        self.waiting: dict[str, PendingApproval] = {}
         self.early: dict[str, Approval] = {}
         """Answers to calls that nobody has been asked about yet."""
         self.at_end: set[Callable[[], None]] = set()
-        """What wakes those who wait for the end, and may by then not wait any more."""
+        """Callbacks for the end of the run; their owners may have stopped waiting by then."""
         self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
         self._work = work
         self._linger_s = linger_s
         self._listeners: set[Follower] = set()
-        """Who is woken by events: followers, and those who wait for a sign of life."""
+        """Everybody who is woken by events: followers, and `settled`."""
 
     # The work -------------------------------------------------------------------------------------------------------------
 
@@ -271,20 +281,20 @@ class Run:
     @contextlib.contextmanager
     def attended(self) -> Generator[None]:
         """Somebody is there who wants the outcome."""
-        self.come()
+        self.subscribe()
         try:
             yield
         finally:
-            self.leave()
+            self.unsubscribe()
 
-    def come(self) -> None:
+    def subscribe(self) -> None:
         """One more is there."""
         self._present += 1
         if self._leaving is not None:
             self._leaving.cancel()
             self._leaving = None
 
-    def leave(self) -> None:
+    def unsubscribe(self) -> None:
         """One less is there; the last one may take the run along."""
         self._present -= 1
         if self._present == 0 and not self.is_over and not self.detached:
@@ -337,12 +347,12 @@ class Run:
 
     @property
     def is_ending(self) -> bool:
-        """Whether its end was reported: it is over as soon as its session is released."""
+        """True if its end was reported: it is over as soon as its session is released."""
         return self._is_ending
 
     @property
     def never_began(self) -> bool:
-        """Whether it failed before anything happened."""
+        """True if it failed before anything happened."""
         return self.problem is not None and self.last == 2
 
     async def outcome(self) -> Reply:

@@ -1,4 +1,4 @@
-"""What the service has in hand: the gate and its other models, the runs that go on now, and the ones that just ended.
+"""State of the service: the gate and its other models, the live runs, and the runs that ended last.
 
 Requests to run come in, `Run`s go out. What a run does is the gate's business; how it is told is that of the modules with
 routes.
@@ -28,10 +28,10 @@ from callgate.run.idempotency import IdempotencyKey
 from callgate.run.opening import new_request
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
-from callgate.server.idempotency import Errand, Held, Keys
+from callgate.server.idempotency import ClaimedKey, IdempotencyKeys, PendingRequest
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
-from callgate.server.runs import CURRENT, Run, Waiting
+from callgate.server.runs import CURRENT, PendingApproval, Run
 from callgate.sessions import SessionState, State, Undo, session_state
 from callgate.store import SessionInfo
 from callgate.store.anonymous import new_session_id
@@ -54,29 +54,29 @@ STOPPING = "The service is stopping."
 
 @dataclass(slots=True, kw_only=True)
 class Ask:
-    """What a client wants to be run; nobody changes it."""
+    """A run that a client asks for; read-only."""
 
     prompt: Prompt | None = None
     session: str | None = None
     history: Iterable[Mapping[str, Any]] | None = None
     tool_choice: ToolChoice = "auto"
     system: str | None = None
-    """What the model is told in this run besides the gate's own words."""
+    """System instruction of this run, added to that of the gate."""
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the model is asked with in this run, before the gate's own settings."""
+    """Model settings of this run; they override those of the gate."""
     answers: Mapping[str, Approval] = field(default_factory=dict[str, Approval])
     provider: str | None = None
     model: str | None = None
     mode: Mode | None = None
     waits: bool = False
-    """Whether a call that needs approval is waited for, as in a stream; otherwise the run pauses."""
+    """True if a call that needs approval is waited for, as in a stream; otherwise the run pauses."""
     detached: bool = False
-    """Whether the run goes on when nobody listens."""
+    """True if the run goes on when nobody listens."""
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """What a list shows of a session."""
+    """A session as lists show it."""
 
     facts: int
     state: State
@@ -109,7 +109,7 @@ class Service:
         self.began_s = time.time()
         self.stopping = False
         self.model_trouble: str | None = None
-        """What the model said when it last failed; None if it answered since."""
+        """The error of the model's last request; None if that succeeded."""
         self.passing = 0
         """Requests that are passed on to a model just now; they count as runs."""
         self.runs: dict[str, Run] = {}
@@ -119,15 +119,15 @@ class Service:
         self._of_session: dict[str, Run] = {}
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
-        self.keys = Keys(self.store, wait_s=self.options.repeat_s)
+        self.keys = IdempotencyKeys(self.store, wait_s=self.options.repeat_s)
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
-        """What else is to be entered when the service begins, and left when it ends."""
+        """Context managers that are entered when the service starts and left when it ends."""
         self.leaving = asyncio.Event()
         """Set when the service begins to stop."""
         if gate.approve is None:
-            gate.approve = self.ask_somebody
+            gate.approve = self.ask_client
 
     @functools.cached_property
     def _usual_provider(self) -> str:
@@ -140,7 +140,7 @@ class Service:
         await self._opened.enter_async_context(self.gate)
         for other in self.beside:
             await self._opened.enter_async_context(other())
-        # Nobody waits for a slow server of tools but whoever wants to run something.
+        # A slow tool server delays runs, not the start of the service.
         self._warming = asyncio.create_task(self.gate.start_tools())
         return self
 
@@ -182,7 +182,7 @@ class Service:
 
     # Running --------------------------------------------------------------------------------------------------------------
 
-    async def start(self, ask: Ask, keyed: Held | None = None) -> Run:
+    async def start(self, ask: Ask, keyed: ClaimedKey | None = None) -> Run:
         """Begins a run; one with a key, if the request holds the claim on one.
 
         Raises:
@@ -236,7 +236,7 @@ class Service:
             raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
 
     def _work(
-        self, gate: Gate, ask: Ask, session: str, keyed: Held | None
+        self, gate: Gate, ask: Ask, session: str, keyed: ClaimedKey | None
     ) -> Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]:
         async def work(
             watch: Callable[[Event], Awaitable[None]],
@@ -257,7 +257,9 @@ class Service:
 
         if keyed is None:
             return work
-        return partial(self.keys.carry_out, Errand(held=keyed, play=work, answers=frozenset(ask.answers), waits=ask.waits))
+        return partial(
+            self.keys.carry_out, PendingRequest(held=keyed, runner=work, answers=frozenset(ask.answers), waits=ask.waits)
+        )
 
     def _ended(self, run: Run) -> None:
         self._live.pop(run.id, None)
@@ -332,7 +334,7 @@ class Service:
         return found
 
     async def summary(self, info: SessionInfo) -> Summary:
-        """What a list shows of a session; worked out once for each state of it."""
+        """A session as lists show it; computed once for each state of the session."""
         held = self._summaries.get(info.id)
         if held is None or held.facts != info.facts:
             found = session_state(info.id, await self.store.load(info.id))
@@ -348,7 +350,7 @@ class Service:
 
     # Asking somebody ------------------------------------------------------------------------------------------------------
 
-    async def ask_somebody(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
+    async def ask_client(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
         """Waits for an answer where somebody follows the run; where nobody does, the run pauses."""
         run = CURRENT.get(None)
         if run is None:  # A run of the program's own, beside the service.
@@ -357,7 +359,7 @@ class Service:
             return run.early.pop(call.id)
         if self.stopping or not (run.waits or run.followers):
             return "later"
-        waiting = Waiting(call, reason, asyncio.get_running_loop().create_future())
+        waiting = PendingApproval(call, reason, asyncio.get_running_loop().create_future())
         run.waiting[call.id] = waiting
         try:
             async with asyncio.timeout(self.options.approval_s):

@@ -162,7 +162,7 @@ def _replayed(facts: list[Fact]) -> tuple[RunMachine, list[CallRecord]]:
 
 
 async def traced(service: Service, request: Request) -> Response:
-    """What took how long in the runs of a session."""
+    """Durations of the runs of a session and of their steps."""
     return json_response({"spans": trace_json(await service.facts(request.path_params["id"]))})
 
 

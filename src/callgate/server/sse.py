@@ -13,9 +13,9 @@ from starlette.types import Message, Receive, Scope, Send
 from callgate import strict_json
 from callgate.errors import JsonError
 from callgate.events import RunEnded, to_json
-from callgate.server.guard import WAKE
 from callgate.server.options import ServiceOptions
 from callgate.server.runs import EventsGoneError, Follower, Numbered, Run, RunBegan, RunEvent, RunFailed
+from callgate.server.security import WAKE
 from callgate.types import JsonObject
 
 __all__ = ["EventStream", "event_json", "gone", "left_before_end", "wire_of"]

@@ -57,7 +57,7 @@ async def tools(service: Service, request: Request) -> Response:
 
 
 async def models(service: Service, request: Request) -> Response:
-    """Whose models can be asked for, and which one answers otherwise."""
+    """Providers and models that a request may name, and the default."""
     gate = service.gate
     listed: list[JsonObject] = []
     for provider in service.providers.known.values():

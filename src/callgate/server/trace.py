@@ -1,4 +1,4 @@
-"""What took how long in a session: its journal in, spans for a client out.
+"""Durations in a session: its journal in, spans for a client out.
 
 A client is shown runs and what was done in each: the model at work, somebody being asked, a call being run.
 """

@@ -47,7 +47,7 @@ def tool_json(service: Service, definition: ToolDefinition, losses: list[Loss] |
 
 
 def usage_json(usage: Usage) -> JsonObject:
-    """What a run has used."""
+    """Token usage of a run."""
     return {name: getattr(usage, name) for name in _USAGE}
 
 

@@ -23,8 +23,8 @@ from callgate.content.read import (
     usage_of,
 )
 from callgate.definitions import convert
-from callgate.server.compat.asking import whole
 from callgate.server.compat.chat_request import EXTRA, GOOGLE, SIGNATURE
+from callgate.server.compat.prompts import whole
 from callgate.types import JsonObject, Part, Usage
 
 __all__ = ["Pieces", "WholeCompletion", "finish_reason"]
@@ -63,7 +63,7 @@ def call_json(part: Part) -> JsonObject:
 
 
 class _Completion:
-    """What both forms say around an answer."""
+    """Fields that both forms share."""
 
     def __init__(self, kind: str, model: str, run: str) -> None:
         self._head: JsonObject = {
@@ -127,7 +127,7 @@ class Pieces(_Completion):
         self._usage: Usage | None = None
 
     def feed(self, item: JsonObject) -> bytes:
-        """What a chunk adds."""
+        """Encode one chunk."""
         candidate = candidate_of(item)
         self._usage = usage_of(item) or self._usage
         self._native = finish_of(candidate)[0] or self._native

@@ -13,11 +13,11 @@ from callgate.content.read import is_call, parts_of
 from callgate.definitions import convert, definitions_from
 from callgate.errors import UsageError
 from callgate.gemini.incoming import read_request
-from callgate.server.compat.asking import Wanted
+from callgate.server.compat.prompts import CompatRequest
 from callgate.strict_json import objects_in
 from callgate.types import Content, JsonObject, ToolChoice, ToolDefinition
 
-__all__ = ["EXTRA", "NATIVE_MARK", "SIGNATURE", "wanted_of"]
+__all__ = ["EXTRA", "NATIVE_MARK", "SIGNATURE", "compat_request_of"]
 
 # Google's own server of chat completions hands signatures around here, so clients may know the place.
 EXTRA, GOOGLE, SIGNATURE = "extra_content", "google", "thought_signature"
@@ -37,8 +37,8 @@ _USUAL: Mapping[str, Any] = {"service_tier": "auto", "logprobs": False, "store":
 """Fields that say nothing with these values."""
 
 
-def wanted_of(body: JsonObject, *, session: str | None) -> Wanted:
-    """What a body asks for.
+def compat_request_of(body: JsonObject, *, session: str | None) -> CompatRequest:
+    """Read the body of a chat completion request.
 
     Raises:
         UsageError: a part of it is not what it must be; the message says which.
@@ -51,7 +51,7 @@ def wanted_of(body: JsonObject, *, session: str | None) -> Wanted:
     if allowed:
         definitions = [definition for definition in definitions if definition.name in allowed]
     settings, native = _settings(body)
-    return Wanted(
+    return CompatRequest(
         model=body["model"],
         contents=contents,
         definitions=tuple(definitions),

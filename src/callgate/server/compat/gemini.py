@@ -18,8 +18,8 @@ from callgate.history.conversation import Conversation
 from callgate.machine.machine import TOKENS_PER_BYTE
 from callgate.models import ModelRequest, count_tokens
 from callgate.server.body import read_json
-from callgate.server.compat.asking import Wanted, begin, gate_named, model_names, named_session, whole
-from callgate.server.compat.telling import Encoder, Telling
+from callgate.server.compat.prompts import CompatRequest, begin, gate_named, model_names, named_session, whole
+from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
 from callgate.types import JsonObject
@@ -83,7 +83,7 @@ async def generate(service: Service, request: Request) -> Response:
 
 
 async def stream(service: Service, request: Request) -> Response:
-    """As generateContent, told as it comes: events with `alt=sse`, the elements of a JSON array otherwise."""
+    """Stream generateContent: events with `alt=sse`, otherwise the elements of a JSON array."""
     return await _answer(service, request, Events() if request.query_params.get("alt") == "sse" else Elements())
 
 
@@ -128,13 +128,13 @@ async def _answer(service: Service, request: Request, encoder: Encoder) -> Respo
     incoming = read_request(await read_json(request, REQUEST))
     if not incoming.contents:
         raise HttpError(400, "invalid_request", "contents: there is nothing to answer")
-    begun = await begin(service, _wanted(request, incoming, stream=encoder.streams))
+    begun = await begin(service, _compat_request(request, incoming, stream=encoder.streams))
     chunks = _with_ids(begun.chunks, begun.id)
-    return Telling(chunks, encoder, service.options, begun.headers)
+    return StreamingReply(chunks, encoder, service.options, begun.headers)
 
 
-def _wanted(request: Request, incoming: Incoming, *, stream: bool) -> Wanted:
-    return Wanted(
+def _compat_request(request: Request, incoming: Incoming, *, stream: bool) -> CompatRequest:
+    return CompatRequest(
         model=request.path_params["model"],
         contents=incoming.contents,
         definitions=incoming.definitions,
@@ -236,7 +236,7 @@ _FAILS = (409, 410, 500, 502, 504)
 
 
 def _operations(version: str) -> tuple[Operation, ...]:
-    """What Google's clients do with models, at one of the versions of the API that they choose from."""
+    """Operations on models for Google's clients, under one version of the API."""
     place = f"/{version}/models/{{model:path}}"
     return (
         Operation(

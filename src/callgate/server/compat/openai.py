@@ -10,10 +10,10 @@ from starlette.routing import Route
 
 from callgate.server.body import read_json
 from callgate.server.compat import gemini
-from callgate.server.compat.asking import begin, gate_named, model_names, named_session
 from callgate.server.compat.chat_answer import Pieces, WholeCompletion
-from callgate.server.compat.chat_request import wanted_of
-from callgate.server.compat.telling import Encoder, Telling
+from callgate.server.compat.chat_request import compat_request_of
+from callgate.server.compat.prompts import begin, gate_named, model_names, named_session
+from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import is_googles, json_response
 from callgate.server.openapi import Operation, table
 from callgate.types import JsonObject
@@ -70,13 +70,13 @@ async def complete(service: Service, request: Request) -> Response:
     somebody must approve a call, a sentence says so; the header Callgate-Session names the session to go on with.
     """
     body = await read_json(request, REQUEST)
-    wanted = wanted_of(body, session=named_session(request))
+    wanted = compat_request_of(body, session=named_session(request))
     begun = await begin(service, wanted)
     options = cast("dict[str, Any]", body.get("stream_options") or {})
     encoder: Encoder = WholeCompletion(wanted.model, begun.id)
     if wanted.stream:
         encoder = Pieces(wanted.model, begun.id, counts=bool(options.get("include_usage")))
-    return Telling(begun.chunks, encoder, service.options, begun.headers)
+    return StreamingReply(begun.chunks, encoder, service.options, begun.headers)
 
 
 async def models(service: Service, request: Request) -> Response:

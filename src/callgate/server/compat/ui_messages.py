@@ -23,7 +23,7 @@ DENIED = "The call was not approved."
 
 
 def is_users(message: JsonObject) -> bool:
-    """Whether the user wrote it."""
+    """True if the user wrote it."""
     return message.get("role") == "user"
 
 
@@ -63,7 +63,7 @@ def _turns(message: JsonObject) -> Iterator[Turn]:
 
 
 def _steps(listed: Sequence[JsonObject]) -> Iterator[Turn]:
-    """What the model said and called, step by step, each with the results of its calls."""
+    """Text and calls of the model, step by step, each with the results of its calls."""
     items: list[Item] = []
     results: list[Result] = []
     for part in [*listed, {"type": "step-start"}]:

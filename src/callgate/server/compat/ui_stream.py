@@ -32,9 +32,9 @@ from callgate.events import (
 )
 from callgate.permission import Approval
 from callgate.server.body import read_json
-from callgate.server.compat.asking import SESSION, own_name
 from callgate.server.compat.chat_answer import finish_reason
-from callgate.server.compat.telling import Telling
+from callgate.server.compat.prompts import SESSION, own_name
+from callgate.server.compat.streaming import StreamingReply
 from callgate.server.compat.ui_messages import answers_in, contents_of, is_users
 from callgate.server.errors import HttpError
 from callgate.server.openapi import Operation, table
@@ -50,7 +50,7 @@ __all__ = ["routes"]
 
 HEADER = {"x-vercel-ai-ui-message-stream": "v1"}
 _NAME = re.compile(r"[!-.0-~]{1,150}")
-"""What can stand in a path and in a header as it is."""
+"""Characters that need no escape in a path or in a header."""
 REQUEST: JsonObject = {
     "type": "object",
     "required": ["messages"],
@@ -88,7 +88,7 @@ async def chat(service: Service, request: Request) -> Response:
     newest: JsonObject = body["messages"][-1]
     encoder = UiStream(message=None if is_users(newest) else newest.get("id"), shown=frozenset(ask.answers))
     headers = {**HEADER, SESSION: run.session, "Callgate-Run": run.id}
-    return Telling(_events(run), encoder, service.options, headers)
+    return StreamingReply(_events(run), encoder, service.options, headers)
 
 
 def session_of(chat_id: str | None) -> str | None:

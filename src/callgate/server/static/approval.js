@@ -66,7 +66,7 @@ export class ApprovalForm {
 
   async give(body) {
     if (performance.now() - this.since < GUARD_MS) return;
-    // A button that is switched off loses the focus: whoever pressed it is to find it again.
+    // A button that is switched off loses the focus: the person who pressed it finds it again.
     this.isAnsweredHere = this.node.contains(document.activeElement);
     this.busy(true);
     this.status.textContent = "";

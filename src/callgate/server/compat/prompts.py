@@ -1,4 +1,4 @@
-"""What a client of another API wants -> the chunks of an answer in Gemini's form.
+"""Requests of clients of other APIs -> chunks of a response in Gemini's form.
 
 A request in callgate's words comes in. If it declares no tools, the service runs it with its own ones, and only what was
 said goes out: text, thoughts, tokens and how it ended. If it declares some, it is passed on with these alone, and the
@@ -40,8 +40,17 @@ if TYPE_CHECKING:
     from callgate.server.service import Service
 
 __all__ = [
-    "SESSION", "USUAL", "Begun", "Wanted", "begin", "gate_named", "model_names", "named_session", "own_name",
-    "waits_sentence", "whole",
+    "SESSION",
+    "USUAL",
+    "CompatRequest",
+    "StartedReply",
+    "begin",
+    "gate_named",
+    "model_names",
+    "named_session",
+    "own_name",
+    "waits_sentence",
+    "whole",
 ]  # fmt: skip
 
 logger = logging.getLogger("callgate.server")
@@ -61,8 +70,8 @@ _ENDS = {"approval_needed": "STOP", "token_limit": "MAX_TOKENS"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
-    """What a request asks for."""
+class CompatRequest:
+    """A request of a client of another API."""
 
     model: str
     contents: Sequence[Content]
@@ -81,12 +90,12 @@ class Wanted:
 
     @property
     def is_passed_on(self) -> bool:
-        """Whether it brings tools of its own."""
+        """True if it brings tools of its own."""
         return bool(self.definitions or self.built_in)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Begun:
+class StartedReply:
     """An answer that is on its way."""
 
     chunks: AsyncGenerator[JsonObject]
@@ -94,7 +103,7 @@ class Begun:
     id: str
 
 
-async def begin(service: Service, wanted: Wanted) -> Begun:
+async def begin(service: Service, wanted: CompatRequest) -> StartedReply:
     """Begins to answer.
 
     Raises:
@@ -108,9 +117,9 @@ async def begin(service: Service, wanted: Wanted) -> Begun:
         service.admit()
         request, declaration = _request(wanted, gate, settings)
         chunks = _passed(service, gate, request, declaration)
-        return Begun(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
+        return StartedReply(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
     run = await _started(service, wanted, settings)
-    return Begun(chunks=_said(run), headers={**headers, SESSION: run.session, "Callgate-Run": run.id}, id=run.id)
+    return StartedReply(chunks=_said(run), headers={**headers, SESSION: run.session, "Callgate-Run": run.id}, id=run.id)
 
 
 def named_session(request: Request) -> str | None:
@@ -151,7 +160,7 @@ def own_name(service: Service, model: str) -> str | None:
     return None if model in (USUAL, service.gate.model.name) else model
 
 
-def _fitted(wanted: Wanted, gate: Gate) -> tuple[JsonObject, list[str]]:
+def _fitted(wanted: CompatRequest, gate: Gate) -> tuple[JsonObject, list[str]]:
     """The settings that the model understands, and the names of those that it does not."""
     known = known_settings(gate.model)
     settings = {name: value for name, value in wanted.settings.items() if known is None or name in known}
@@ -182,7 +191,7 @@ def _named(left_out: Sequence[str]) -> str:
 # With the server's tools -------------------------------------------------------------------------------------------------
 
 
-async def _started(service: Service, wanted: Wanted, settings: JsonObject) -> Run:
+async def _started(service: Service, wanted: CompatRequest, settings: JsonObject) -> Run:
     contents, _ = repaired(wanted.contents)
     if not contents or contents[-1]["role"] == "model":
         raise HttpError(400, "invalid_request", "The newest message must be the user's.")
@@ -204,7 +213,7 @@ async def _started(service: Service, wanted: Wanted, settings: JsonObject) -> Ru
 
 
 async def _said(run: Run) -> AsyncGenerator[JsonObject]:
-    """What is said in a run, without the calls, which are no business of the client."""
+    """The text of a run, without its calls, which the client did not declare."""
     has_text = is_next = False
     async for item in run.follow(answers=False):
         event = item.event
@@ -238,7 +247,7 @@ def _end(run: Run, reply: Reply, has_text: bool) -> JsonObject:
 
 
 def waits_sentence(session: str, approvals: Sequence[CallRecord]) -> str:
-    """What a client is told whose run waits for somebody."""
+    """The text for a client whose run waits for an approval."""
     calls = "; ".join(
         f"{record.call.name} {_short(dict(record.call.args))} (POST /api/v1/approvals/{session}/{record.call.id})"
         for record in approvals
@@ -257,7 +266,7 @@ def _short(args: JsonObject) -> str:
 # Passed on ---------------------------------------------------------------------------------------------------------------
 
 
-def _request(wanted: Wanted, gate: Gate, settings: JsonObject) -> tuple[ModelRequest, Declaration]:
+def _request(wanted: CompatRequest, gate: Gate, settings: JsonObject) -> tuple[ModelRequest, Declaration]:
     declaration = declare(wanted.definitions, built_in=wanted.built_in, tool_choice=wanted.tool_choice)
     if declaration.quarantined:
         raise HttpError(400, "invalid_request", next(iter(declaration.quarantined.values())))

@@ -15,12 +15,12 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from callgate.errors import CallgateError
-from callgate.server.errors import error_response, problem_of, told
+from callgate.server.errors import error_body, error_response, problem_of
 from callgate.server.options import ServiceOptions
 from callgate.server.sse import HEADERS, gone
 from callgate.types import JsonObject
 
-__all__ = ["Encoder", "Telling"]
+__all__ = ["Encoder", "StreamingReply"]
 
 logger = logging.getLogger("callgate.server")
 
@@ -34,16 +34,16 @@ class Encoder(Protocol):
 
     media_type: str
     streams: bool
-    """Whether it is sent while it comes."""
+    """True if it is sent while it comes."""
     ping: bytes
-    """What says nothing, and shows that the answer is still on its way."""
+    """Bytes without meaning that keep the stream alive."""
 
     def feed(self, item: Any) -> bytes:
         """The next item; nothing where there is nothing to tell yet."""
         ...
 
     def end(self) -> bytes:
-        """What ends the answer."""
+        """The last bytes of the response."""
         ...
 
     def failed(self, problem: JsonObject) -> bytes:
@@ -51,7 +51,7 @@ class Encoder(Protocol):
         ...
 
 
-class Telling(Response):
+class StreamingReply(Response):
     """An answer that is told as it comes, or when it is whole."""
 
     def __init__(
@@ -117,7 +117,7 @@ class Telling(Response):
         if not self._has_begun:
             await error_response(problem, scope)(scope, receive, send)
             return
-        _, body = told(problem, scope)
+        _, body = error_body(problem, scope)
         await self._send(send, self._encoder.failed(body) + self._encoder.end(), more=False)
 
     async def _send(self, send: Send, body: bytes, *, more: bool = True) -> None:

@@ -1,4 +1,4 @@
-"""The door: who may talk to the service, from where, and how much at a time. Nothing behind it runs before all is checked.
+"""Security checks of every request: host, origin, token, size and framing. No route runs before they passed.
 
 Requests come in; they go on to the application, or are answered here with `{error, message, code}`. What a request wants is
 not looked at.
@@ -27,7 +27,7 @@ from callgate.server.options import ServiceOptions
 if TYPE_CHECKING:
     from callgate.server.service import Service
 
-__all__ = ["Guard", "is_loopback"]
+__all__ = ["SecurityMiddleware", "is_loopback"]
 
 Header = tuple[bytes, bytes]
 _HEADER: Callable[[Any], Header] = cast("Any", tuple)
@@ -63,7 +63,7 @@ SAFE_HEADERS = (
         b"default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     ),
 )
-"""What every answer says that does not say something else there."""
+"""Headers of every response that does not set them itself."""
 EXPOSED = b"Callgate-Run, Callgate-Session, Callgate-Left-Out, Mcp-Session-Id, Retry-After"
 PREFLIGHT = {
     "Access-Control-Allow-Methods": "GET, POST, PATCH, DELETE",
@@ -76,7 +76,7 @@ PREFLIGHT = {
 
 
 class Head:
-    """What the guard looks at of a request."""
+    """The head of a request, as far as it is checked here."""
 
     __slots__ = ("_headers", "_named", "_repeated", "has_fit_body", "method", "origin", "path", "scheme", "size")
 
@@ -111,7 +111,7 @@ class Head:
         return value.decode("latin-1")
 
 
-class Guard:
+class SecurityMiddleware:
     """Lets through what may come in."""
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
@@ -158,7 +158,7 @@ class Guard:
                 await (response or error_response(problem_of(error), scope))(scope, receive, answer.send)
 
     async def _other(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """What is no request: the life of the application, and web sockets."""
+        """Handle scopes other than requests: the lifespan, and web sockets."""
         if scope["type"] == "lifespan":
             await self.app(scope, receive, send)
         else:
@@ -185,7 +185,7 @@ class Guard:
         return head
 
     def _check_size(self, head: Head) -> None:
-        """What came in one piece was never too large for whoever reads pieces."""
+        """Limit the whole head: h11 limits only heads that arrive in pieces."""
         if head.size > self.options.header_bytes:
             raise HttpError(431, "headers_too_large", f"The head may have at most {self.options.header_bytes} bytes.")
 
@@ -211,7 +211,7 @@ class Guard:
         return None
 
     def _is_authorized(self, head: Head, token: bytes) -> bool:
-        """Refuses whoever needs a token and has none; whether the token was there."""
+        """Refuse requests that need a token and have none; True if the token was there."""
         authorized = any(hmac.compare_digest(_digest(given), token) for given in _given_tokens(head))
         if not authorized and head.path not in PUBLIC and not head.path.startswith(PUBLIC_FOLDERS):
             raise HttpError(
@@ -236,7 +236,7 @@ class Guard:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether an address to listen on is this machine's own."""
+    """True if an address to listen on is this machine's own."""
     try:
         return ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
@@ -261,7 +261,7 @@ def _is_visit(head: Head) -> bool:
 
 
 def _given_tokens(head: Head) -> Iterable[str]:
-    """What may be the token: a bearer's, or the key that Google's clients send."""
+    """Tokens of a request: a bearer token, or the API key that Google's clients send."""
     scheme, _, token = (head.one(b"authorization") or "").partition(" ")
     if scheme.lower() == "bearer":
         yield token.strip()

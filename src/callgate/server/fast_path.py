@@ -35,7 +35,7 @@ _LENGTH = re.compile(rb"[0-9]{1,15}")
 _ANSWER_LINE = re.compile(rb"[-!#$%&'*+.^_`|~0-9a-z]+: [\t\x20-\x7e\x80-\xff]*\r\n")
 """Names are in lower case, as ASGI wants them."""
 _NOT_PLAIN = frozenset({b"transfer-encoding", b"expect", b"upgrade", b"te", b"trailer", b"http2-settings"})
-"""What changes how a request is read."""
+"""Headers that change how a request is read."""
 _WITHOUT_BODY = frozenset({204, 304})
 _STATUS_LINES = {
     status.value: b"HTTP/1.1 %d %b\r\n" % (status.value, status.phrase.encode()) for status in HTTPStatus if status >= 200
@@ -51,7 +51,7 @@ class Request:
     """Names in lower case."""
     body: bytes
     is_last: bool
-    """Whether the connection is to be closed behind it."""
+    """True if the connection is to be closed after it."""
 
     def scope(self, around: dict[str, Any]) -> dict[str, Any]:
         """The request as ASGI tells it; `around` is what its connection knows."""
@@ -104,7 +104,7 @@ def _read_head(data: bytes) -> _Head | None:
 
 
 class _Connection(Protocol):
-    """What a cycle uses of its connection."""
+    """The part of a connection that a cycle uses."""
 
     transport: asyncio.Transport
     flow: FlowControl
@@ -112,22 +112,6 @@ class _Connection(Protocol):
     server_state: ServerState
 
     def on_response_complete(self) -> None: ...
-
-
-class _Bell:
-    """Tells that something has happened to a request: an `asyncio.Event` for one who listens, since nobody else does."""
-
-    __slots__ = ("has_rung", "listener")
-
-    def __init__(self) -> None:
-        self.has_rung = False
-        self.listener: asyncio.Future[None] | None = None
-
-    def set(self) -> None:
-        """Rings, by the name that uvicorn knows."""
-        self.has_rung = True
-        if self.listener is not None and not self.listener.done():
-            self.listener.set_result(None)
 
 
 class Cycle(RequestResponseCycle):
@@ -139,7 +123,7 @@ class Cycle(RequestResponseCycle):
     response_started = False
     response_complete = False
     _is_taken = False
-    """Whether the application has the body."""
+    """True if the application has the body."""
     _head: bytes = b""
     """The head, while it waits for the body to leave with it."""
     _left: int | None = None
@@ -157,7 +141,7 @@ class Cycle(RequestResponseCycle):
         self.logger = connection.logger
         self.default_headers = connection.server_state.default_headers
         self.on_response = connection.on_response_complete
-        self.message_event = cast("Any", _Bell())
+        self.message_event = asyncio.Event()
 
     async def receive(self) -> Any:
         """Gives the body, and then waits for the end."""
@@ -166,11 +150,8 @@ class Cycle(RequestResponseCycle):
             return {"type": "http.request", "body": self.body, "more_body": False}
         if not self.disconnected and not self.response_complete:
             self.flow.resume_reading()
-            bell: Any = self.message_event
-            if not bell.has_rung:
-                bell.listener = asyncio.get_running_loop().create_future()
-                await bell.listener
-            bell.has_rung = False
+            await self.message_event.wait()
+            self.message_event.clear()
         if self.disconnected or self.response_complete:
             return {"type": "http.disconnect"}
         return {"type": "http.request", "body": b"", "more_body": False}
@@ -216,7 +197,7 @@ class Cycle(RequestResponseCycle):
             lines += b"transfer-encoding: chunked\r\n"
         self._head = _STATUS_LINES[status] + lines + b"\r\n"
         if self._left is None:
-            # What comes next may take long, and whoever asked wants to know that it will.
+            # The body may take long: the client sees at once that it is coming.
             self.transport.write(self._head)
             self._head = b""
 

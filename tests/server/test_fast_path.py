@@ -14,7 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from callgate import Gate, ScriptedModel
-from callgate.server import Service, plain
+from callgate.server import Service, fast_path
 
 from .conftest import Site, serving
 
@@ -57,31 +57,33 @@ def as_h11_reads(data: bytes) -> tuple[bytes, list[tuple[bytes, bytes]], bytes, 
 @example(b"POST / HTTP/1.1", [b"Host: x", b"Content-Length: 5"], b"hello", b"\r\n")
 def test_what_is_read_as_plain_is_what_h11_reads(start: bytes, head: list[bytes], body: bytes, end: bytes) -> None:
     data = end.join([start, *head, b"", body])
-    found = plain.read(data)
+    found = fast_path.read(data)
     if found is not None:
         assert (found.target, found.headers, found.body, found.is_last) == as_h11_reads(data)
 
 
 def test_a_usual_request_is_plain_and_one_that_came_in_part_or_with_another_is_not() -> None:
     data = b"POST /a%20b?c=d HTTP/1.1\r\nHost: x\r\nX:  y \r\nContent-Length: 2\r\n\r\n{}"
-    request = plain.read(data)
-    assert request == plain.Request(b"/a%20b?c=d", [(b"host", b"x"), (b"x", b"y"), (b"content-length", b"2")], b"{}", False)
+    request = fast_path.read(data)
+    assert request == fast_path.Request(
+        b"/a%20b?c=d", [(b"host", b"x"), (b"x", b"y"), (b"content-length", b"2")], b"{}", False
+    )
     scope = request.scope({"server": ("x", 80)})
     assert (scope["path"], scope["raw_path"], scope["query_string"]) == ("/a b", b"/a%20b", b"c=d")
     assert (scope["method"], scope["server"]) == ("POST", ("x", 80))
-    assert [plain.read(data[:-1]), plain.read(data + b"POST"), plain.read(data[:30])] == [None] * 3
+    assert [fast_path.read(data[:-1]), fast_path.read(data + b"POST"), fast_path.read(data[:30])] == [None] * 3
 
 
 def test_a_head_that_comes_again_is_read_as_before_whatever_became_of_the_first_and_whatever_body_it_has() -> None:
     head = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 2\r\n\r\n"
-    first = plain.read(head + b"{}")
+    first = fast_path.read(head + b"{}")
     assert first is not None
     first.headers.clear()
     headers = [(b"host", b"x"), (b"content-length", b"2")]
-    assert plain.read(head + b"[]") == plain.Request(b"/", headers, b"[]", False)
-    assert plain.read(head + b"[1]") is None
-    long = b"POST / HTTP/1.1\r\nHost: x\r\nX: %b\r\nContent-Length: 2\r\n\r\n{}" % (b"a" * plain.KNOWN_BYTES)
-    assert plain.read(long) == plain.read(long)
+    assert fast_path.read(head + b"[]") == fast_path.Request(b"/", headers, b"[]", False)
+    assert fast_path.read(head + b"[1]") is None
+    long = b"POST / HTTP/1.1\r\nHost: x\r\nX: %b\r\nContent-Length: 2\r\n\r\n{}" % (b"a" * fast_path.KNOWN_BYTES)
+    assert fast_path.read(long) == fast_path.read(long)
 
 
 # Answers -----------------------------------------------------------------------------------------------------------------
@@ -114,12 +116,12 @@ def answered(*messages: dict[str, Any], is_last: bool = False) -> Wire:
     return wire
 
 
-def cycle_on(wire: Wire, *, is_last: bool = False) -> plain.Cycle:
+def cycle_on(wire: Wire, *, is_last: bool = False) -> fast_path.Cycle:
     connection = SimpleNamespace(
         transport=wire, flow=SimpleNamespace(write_paused=False), logger=None,
         server_state=SimpleNamespace(default_headers=[(b"date", b"now")]), on_response_complete=lambda: None,
     )  # fmt: skip
-    return plain.Cycle(plain.Request(b"/", [], b"", is_last), {}, connection)  # pyright: ignore
+    return fast_path.Cycle(fast_path.Request(b"/", [], b"", is_last), {}, connection)  # pyright: ignore
 
 
 def start(status: int = 200, **headers: str) -> dict[str, Any]:

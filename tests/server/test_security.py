@@ -11,7 +11,7 @@ import pytest
 
 from callgate import Gate, ScriptedModel
 from callgate.server import Service, ServiceOptions, create_app
-from callgate.server.guard import is_loopback
+from callgate.server.security import is_loopback
 
 from .conftest import Site, add, parsed, serving
 
