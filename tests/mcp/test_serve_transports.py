@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import re
@@ -30,7 +31,10 @@ from callgate.errors import UsageError
 from callgate.mcp import pipes
 from callgate.mcp.pipes import pipe_streams, serve_streams
 from callgate.mcp.serve import ToolServer
-from callgate.mcp.web import Endpoint, Guard, http_app, is_loopback, listen, serve_http
+from callgate.mcp.web import Endpoint
+from callgate.server import ServiceOptions, mcp_http
+from callgate.server.mcp_http import http_app, listen, serve_http
+from callgate.server.security import is_loopback
 from callgate.types import ToolContext
 from mcp import Client, StdioServerParameters
 
@@ -345,10 +349,11 @@ def test_sessions_are_kept_apart_ended_and_not_invented(address: str):
         ({"origin": "https://evil.example"}, 403),
         ({"origin": "null"}, 403),
         ({"origin": "http://localhost.evil.example"}, 403),
-        ({"origin": "http://localhost:3000"}, 200),
+        ({"origin": "http://localhost:3000"}, 403),
+        ({"origin": "http://127.0.0.1"}, 200),
         ({"host": "localhost"}, 200),
         ({"host": "[::1]:80"}, 200),
-        ({"content-type": "text/plain"}, 400),
+        ({"content-type": "text/plain"}, 415),
     ],
 )
 def test_a_web_page_cannot_reach_a_server_on_this_machine(headers: dict[str, str], status: int):
@@ -377,6 +382,32 @@ def test_a_service_in_a_program_of_ones_own_ends_when_it_is_cancelled():
         return result.structured_content, listening.fileno()
 
     assert run(story()) == ({"result": 8}, -1)
+
+
+def test_a_head_that_does_not_end_is_given_up_and_silent_connections_give_way(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(mcp_http, "ServiceOptions", functools.partial(ServiceOptions, header_s=0.1, connections=5))
+
+    async def story() -> tuple[list[bytes], int]:
+        listening = listen("127.0.0.1", 0, None)
+        address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        service = asyncio.create_task(serve_http(ToolServer.of([double]), listening, ready=address.set_result))
+        url = await address
+        port = listening.getsockname()[1]
+        pairs = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+        for _, writer in pairs:
+            writer.write(b"POST /mcp HTTP/1.1\r\nHost:")
+        async with httpx2.AsyncClient() as http:
+            status = (await http.post(url, json=HELLO, headers=ACCEPT)).status_code
+        answers = [(await reader.read())[9:12] for reader, _ in pairs]
+        for _, writer in pairs:
+            writer.close()
+        service.cancel()
+        await asyncio.wait({service})
+        return answers, status
+
+    answers, status = run(story())
+    assert status == 200
+    assert set(answers) <= {b"408", b"503"}
 
 
 def test_garbage_on_a_pipe_does_not_reach_the_service(monkeypatch: pytest.MonkeyPatch):
@@ -442,7 +473,7 @@ def test_this_machine_is_known_by_its_names():
     assert [is_loopback(host) for host in ("localhost", "LOCALHOST.", "127.9.9.9", "::1", "[::1]")] == [True] * 5
     assert [is_loopback(host) for host in ("0.0.0.0", "example.com", "localhost.example.com", "")] == [False] * 4
     with pytest.raises(UsageError, match="needs a token"):
-        Guard(Starlette(), hosts=None)
+        http_app(ToolServer.of([double]), hosts=None)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The door: hostile requests, each with the answer that it must get."""
+"""Security checks: hostile requests, each with the answer that it must get."""
 
 from __future__ import annotations
 
@@ -237,7 +237,7 @@ def test_a_token_is_taken_from_the_header_and_only_whole(locked: Site, headers: 
     assert locked.chat({"prompt": "a"}, **headers).status == status
 
 
-def test_without_the_token_only_the_doors_are_open(locked: Site) -> None:
+def test_without_the_token_only_public_paths_are_open(locked: Site) -> None:
     assert locked.get("/health").json == {"status": "healthy"}
     assert locked.get("/docs").status == locked.get("/openapi.json").status == 200
     for path in ("/api/v1/health", "/metrics", "/api/v1/tools", "/static", "/health/x", "//health", "/nowhere"):
@@ -259,7 +259,6 @@ def test_hundreds_of_dripping_connections_do_not_keep_others_waiting(serve, scal
     gate = Gate(ScriptedModel(["Hi."], repeat_last=True))
     site = serve(gate, header_s=1.0, connections=250)
     dripping = [site.connect() for _ in range(240)]
-    refused = 0
     try:
         for connection in dripping:
             connection.sendall(b"GET /health HTTP/1.1\r\nHost:")
@@ -268,15 +267,16 @@ def test_hundreds_of_dripping_connections_do_not_keep_others_waiting(serve, scal
         crowd = [site.connect() for _ in range(20)]
         for connection in crowd:
             connection.settimeout(5)
-            refused += connection.recv(12) == b"HTTP/1.1 503" if connection else 0
+            connection.sendall(get("/health"))
+            assert connection.recv(12) == b"HTTP/1.1 200"
             connection.close()
         for connection in dripping:
             connection.settimeout(5)
-            assert connection.recv(12) == b"HTTP/1.1 408"
+            answer = connection.recv(12)
+            assert answer in (b"HTTP/1.1 408", b"HTTP/1.1 503")
     finally:
         for connection in dripping:
             connection.close()
-    assert refused >= 5
     site.until(lambda: not site.server.server_state.connections, "the end of all connections")
 
 

@@ -138,7 +138,7 @@ async def _by_pipes(server: ToolServer) -> None:
 
 
 async def _by_http(server: ToolServer, options: Options) -> None:
-    from callgate.mcp.web import listen, serve_http
+    from callgate.server.mcp_http import listen, serve_http
 
     token = _token(options.token_env)
     listening = listen(options.host, options.port, token)

@@ -35,7 +35,6 @@ __all__ = ["serve"]
 PORT = 8081
 TOKEN_VARIABLE = "CALLGATE_TOKEN"
 TOKEN_CHARS_MIN = 16
-BACKLOG = 2048
 FILES_MAX = 16_384
 SESSION_WAIT_S = 0.5
 """A client waits better than a server: a session that another process holds is answered with 409 soon."""
@@ -105,7 +104,9 @@ def serve(ctx: click.Context, **given: Any) -> None:
     settings = settled(given)
     options = Options(**given, settings=settings)
     token = token_of(options)
-    if token is None and not _is_own(options.host):
+    from callgate.server.security import is_loopback
+
+    if token is None and not is_loopback(options.host):
         raise click.UsageError(
             f"--host {options.host} can be reached by others, so a token is needed: set {TOKEN_VARIABLE} or --token-file",
             ctx,
@@ -223,12 +224,6 @@ def token_of(options: Options) -> str | None:
     return token
 
 
-def _is_own(host: str) -> bool:
-    from callgate.server.security import is_loopback
-
-    return is_loopback(host)
-
-
 def _names(host: str) -> tuple[str, ...]:
     """The names that clients may call an address by."""
     try:
@@ -241,9 +236,10 @@ def _names(host: str) -> tuple[str, ...]:
 
 
 def _listening(host: str, port: int) -> socket.socket:
+    from callgate.server.listen import listening_socket
+
     try:
-        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
-        return socket.create_server(address[:2], family=family, backlog=BACKLOG)
+        return listening_socket(host, port)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
             from callgate.cli.troubles import port_in_use

@@ -16,7 +16,7 @@ from callgate.server.compat import gemini as gemini_clients
 from callgate.server.compat import mcp as mcp_clients
 from callgate.server.compat import openai as openai_clients
 from callgate.server.compat import ui_stream
-from callgate.server.security import METHODS, SecurityMiddleware
+from callgate.server.security import METHODS, PUBLIC, SecurityMiddleware
 from callgate.server.service import Service
 
 __all__ = ["create_app"]
@@ -65,7 +65,7 @@ class Application(Starlette):
 
     def build_middleware_stack(self) -> ASGIApp:
         """The whole application, outermost first."""
-        return SecurityMiddleware(RouteTable(self.router), service=self._service)
+        return SecurityMiddleware(RouteTable(self.router), self._service.options, self._service.metrics, public=PUBLIC)
 
 
 def create_app(service: Service) -> Starlette:

@@ -14,6 +14,7 @@ from callgate import __version__
 from callgate.errors import CallgateError
 from callgate.server.errors import json_response
 from callgate.server.openapi import Operation, table
+from callgate.server.security import AUTHORIZED
 from callgate.server.tools import servers_json
 from callgate.types import JsonObject
 
@@ -92,7 +93,7 @@ async def health(service: Service, request: Request) -> Response:
 async def brief(service: Service, request: Request) -> Response:
     """The same; without the token only the status, for probes."""
     state = await state_of(service)
-    shown = state if request.scope.get("callgate.authorized", True) else {"status": state["status"]}
+    shown = state if request.scope.get(AUTHORIZED, True) else {"status": state["status"]}
     return json_response(shown, 503 if state["status"] == "down" else 200)
 
 

@@ -1,11 +1,15 @@
-"""Every bound and every door of the service in one frozen object. This file decides nothing."""
+"""All limits and settings of the service in one frozen object."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-__all__ = ["ServiceOptions"]
+from callgate.errors import UsageError
 
+__all__ = ["TOKEN_CHARS_MIN", "ServiceOptions"]
+
+TOKEN_CHARS_MIN = 16
+"""A shorter token could be guessed."""
 MIB = 1024 * 1024
 
 
@@ -16,7 +20,7 @@ class ServiceOptions:
     token: str | None = field(default=None, repr=False)
     """Token that clients send as `Authorization: Bearer`; None: everybody who reaches the port may use the service."""
     hosts: tuple[str, ...] = ()
-    """Names by which the service may be called besides those of this machine."""
+    """Names by which the service may be called besides those of this machine; `*`: any name, which needs a token."""
     origins: tuple[str, ...] = ()
     """Web pages of other origins that may call it, such as `https://chat.example`."""
     body_bytes: int = 10 * MIB
@@ -27,8 +31,10 @@ class ServiceOptions:
     """How long a request's head may take to arrive."""
     body_idle_s: float = 30.0
     """How long a request's body may pause."""
+    body_s: float = 120.0
+    """How long a request's body may take altogether."""
     connections: int = 2000
-    """Connections at the same time; further ones are turned away."""
+    """Connections at the same time; a further one takes the place of the one that has waited for its client for longest."""
     runs: int = 1200
     """Runs at the same time; further ones are answered with 503."""
     linger_s: float = 60.0
@@ -43,3 +49,13 @@ class ServiceOptions:
     """How long a client may not read before its stream is closed."""
     stop_s: float = 10.0
     """How long runs may take to end by themselves when the service stops."""
+
+    def __post_init__(self) -> None:
+        """Check what would open the service to every web page.
+
+        Raises:
+            UsageError: any host name is allowed, and there is no token.
+        """
+        if "*" in self.hosts and self.token is None:
+            # A web page could reach it by a name that its owner points here.
+            raise UsageError("a server that may be called by any name needs a token")

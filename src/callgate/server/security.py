@@ -16,18 +16,16 @@ import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError, error_response, problem_of, response_to
 from callgate.server.options import ServiceOptions
 
-if TYPE_CHECKING:
-    from callgate.server.service import Service
-
-__all__ = ["SecurityMiddleware", "is_loopback"]
+__all__ = ["AUTHORIZED", "SecurityMiddleware", "is_loopback"]
 
 Header = tuple[bytes, bytes]
 _HEADER: Callable[[Any], Header] = cast("Any", tuple)
@@ -36,14 +34,15 @@ _HEADER: Callable[[Any], Header] = cast("Any", tuple)
 logger = logging.getLogger("callgate.server")
 
 LOCAL = frozenset({"localhost", "127.0.0.1", "[::1]"})
-PUBLIC = frozenset({"/", "/docs", "/openapi.json", "/health"})
-"""Paths that need no token: they show nothing of any conversation."""
-PUBLIC_FOLDERS = ("/static/",)
+PUBLIC = (frozenset({"/", "/docs", "/openapi.json", "/health"}), ("/static/",))
+"""Paths that need no token, and beginnings of such paths: they show nothing of any conversation."""
 DISCARD_S = 2.0
 DISCARD_BYTES = 64 * 1024 * 1024
 """So long and so much of a body that is too large is still taken in, so that its sender reads the answer."""
 HEADS_MAX = 256
 """Heads that are known again when they come again."""
+AUTHORIZED = "callgate.authorized"
+"""In a scope: True if the request had the token; missing if there is none."""
 WHOLE = "callgate.whole"
 """In a scope: the body came with the head, so that nobody has to wait for it."""
 WAKE = "callgate.wake"
@@ -112,24 +111,35 @@ class Head:
 
 
 class SecurityMiddleware:
-    """Lets through what may come in."""
+    """Pass on requests that may come in, and answer all others.
 
-    def __init__(self, app: ASGIApp, service: Service) -> None:
+    Args:
+        app: The application.
+        options: Token, hosts, origins and limits.
+        metrics: Counts responses.
+        public: Paths that need no token, and beginnings of such paths.
+    """
+
+    def __init__(
+        self, app: ASGIApp, options: ServiceOptions, metrics: Metrics, *, public: tuple[frozenset[str], tuple[str, ...]]
+    ) -> None:
         self.app = app
-        self.service = service
-        self.options: ServiceOptions = service.options
-        self._hosts = LOCAL | {host.lower() for host in self.options.hosts}
-        self._origins = frozenset(origin.lower() for origin in self.options.origins)
-        self._token = _digest(self.options.token) if self.options.token else None
-        # What is said of a head is the same each time that it comes, and most come often.
-        self._known_head = lru_cache(HEADS_MAX)(self._looked_at)
+        self.options = options
+        self._metrics = metrics
+        self._public, self._public_folders = public
+        self._hosts = LOCAL | {host.lower() for host in options.hosts}
+        self._is_any_host = "*" in options.hosts
+        self._origins = frozenset(origin.lower() for origin in options.origins)
+        self._token = _digest(options.token) if options.token else None
+        # The checks of a head have the same outcome each time that it comes, and most come often.
+        self._known_head = lru_cache(HEADS_MAX)(self._checked)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Checks one request."""
         if scope["type"] != "http":
             await self._other(scope, receive, send)
             return
-        answer = _Answer(send, self.service, scope)
+        answer = _Answer(send, self._metrics, scope)
         try:
             target_bytes = len(scope.get("raw_path") or b"") + len(scope["query_string"])
             scheme, headers = scope.get("scheme", "http"), tuple(map(_HEADER, scope["headers"]))
@@ -139,7 +149,7 @@ class SecurityMiddleware:
                 await _preflight(head.origin, send)
                 return
             if self._token is not None:
-                scope["callgate.authorized"] = self._is_authorized(head, self._token)
+                scope[AUTHORIZED] = self._is_authorized(head, self._token)
             if not head.has_fit_body:
                 self._check_body(head)
         except HttpError as error:
@@ -172,7 +182,7 @@ class SecurityMiddleware:
             send = _discarding(receive, send)
         await error_response(problem, scope)(scope, receive, send)
 
-    def _looked_at(self, method: str, path: str, scheme: str, target_bytes: int, headers: tuple[Header, ...]) -> Head:
+    def _checked(self, method: str, path: str, scheme: str, target_bytes: int, headers: tuple[Header, ...]) -> Head:
         """A head that is in order as far as that does not depend on who sent it.
 
         Raises:
@@ -192,7 +202,7 @@ class SecurityMiddleware:
     def _check_host(self, head: Head) -> str:
         hosts = head.all(b"host")
         found = _HOST.fullmatch(hosts[0]) if len(hosts) == 1 else None
-        if found is None or found[1].lower() not in self._hosts:
+        if found is None or not (self._is_any_host or found[1].lower() in self._hosts):
             named = ", ".join(map(repr, hosts))[:100] or "none"
             raise HttpError(
                 421, "wrong_host", f"This service does not answer for the host {named}; --allow-host adds a name."
@@ -213,7 +223,7 @@ class SecurityMiddleware:
     def _is_authorized(self, head: Head, token: bytes) -> bool:
         """Refuse requests that need a token and have none; True if the token was there."""
         authorized = any(hmac.compare_digest(_digest(given), token) for given in _given_tokens(head))
-        if not authorized and head.path not in PUBLIC and not head.path.startswith(PUBLIC_FOLDERS):
+        if not authorized and head.path not in self._public and not head.path.startswith(self._public_folders):
             raise HttpError(
                 401, "unauthorized", "Send the token as 'Authorization: Bearer ...'.", headers={"WWW-Authenticate": "Bearer"}
             )
@@ -236,11 +246,12 @@ class SecurityMiddleware:
 
 
 def is_loopback(host: str) -> bool:
-    """True if an address to listen on is this machine's own."""
+    """True if no other machine can reach the name or address."""
+    name = host.strip("[]").lower().rstrip(".")
     try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
+        return ipaddress.ip_address(name).is_loopback
     except ValueError:
-        return host.lower() == "localhost"
+        return name == "localhost"
 
 
 def _check_framing(head: Head) -> None:
@@ -345,12 +356,12 @@ async def _discard(receive: Receive) -> None:
 class _Answer:
     """Adds what every answer says, and counts it."""
 
-    __slots__ = ("_scope", "_send", "_service", "has_begun", "origin")
+    __slots__ = ("_metrics", "_scope", "_send", "has_begun", "origin")
 
-    def __init__(self, send: Send, service: Service, scope: Scope) -> None:
+    def __init__(self, send: Send, metrics: Metrics, scope: Scope) -> None:
         self._send = send
         self.origin: str | None = None
-        self._service = service
+        self._metrics = metrics
         self._scope = scope
         self.has_begun = False
 
@@ -359,7 +370,7 @@ class _Answer:
             self.has_begun = True
             message = {**message, "headers": self._headers(message["headers"])}
             method, route = self._scope["method"], getattr(self._scope.get("route"), "path", "other")
-            self._service.metrics.requests[method if method in METHODS else "other", route, message["status"]] += 1
+            self._metrics.requests[method if method in METHODS else "other", route, message["status"]] += 1
         return self._send(message)
 
     def _headers(self, own: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
