@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callgate.permission.redact import SHAPES, TEXT_CHARS_MAX, Redactor, is_secret_name
+from callgate.permission.redact import SHAPES, TEXT_CHARS_MAX, Redactor, environment_secrets, is_secret_name
 
 _spec = importlib.util.spec_from_file_location("secrets_made_up", Path(__file__).with_name("secrets_made_up.py"))
 assert _spec is not None
@@ -186,3 +186,9 @@ def test_no_surroundings_bring_a_named_secret_back(before: str, secret: str, aft
 def test_hostile_repetition_is_read_to_its_end(piece: str):
     # Would take hours with an engine that backtracks into itself.
     CLEAN.text(piece * (200_000 // len(piece)))
+
+
+def test_places_among_variables_are_no_secrets_and_passwords_are():
+    places = {"PWD": "/srv/project", "OLDPWD": "/srv/other", "XDG_SESSION_ID": "session-0001", "TOKEN_FILE": "/run/token-1"}
+    secrets = {"DB_PWD": "correct-horse", "MY_TOKEN": "abcdefghijkl", "PASSWORD": "hunter2hunter2"}
+    assert environment_secrets({**places, **secrets}) == list(secrets.values())

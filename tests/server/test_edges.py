@@ -14,7 +14,7 @@ from callgate.events import CallFinished, RunEnded, TextDelta
 from callgate.history.conversation import Conversation
 from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.errors import HttpError, problem_of
-from callgate.server.idempotency import KEYS_MAX, ClaimedKey, IdempotencyKeys
+from callgate.server.idempotency import KEYS_MAX, ClaimedKey, RequestKeys
 from callgate.server.runs import EVENTS_MAX, Numbered, Run, RunBegan, RunFailed
 from callgate.server.service import GATES_MAX, Ask
 from callgate.server.sse import EventStream, wire_of
@@ -157,7 +157,7 @@ def test_a_store_that_does_not_answer_is_down(serve, monkeypatch) -> None:
 
 def test_runs_of_keys_are_forgotten_in_time_and_in_number_and_the_keys_after_a_day(monkeypatch) -> None:
     async def main() -> None:
-        keys = IdempotencyKeys(MemoryStore())
+        keys = RequestKeys(MemoryStore())
         runs = []
 
         async def start(held: ClaimedKey | None) -> Run:

@@ -27,7 +27,7 @@ from callgate.machine.facts import (
 )
 from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
 from callgate.run.opening import new_request
-from callgate.server.idempotency import ClaimedKey, IdempotencyKeys
+from callgate.server.idempotency import ClaimedKey, RequestKeys
 from callgate.server.runs import Run
 from callgate.sessions import exchanges_of
 from callgate.store import Claim, MemoryStore, Store, open_store
@@ -292,7 +292,7 @@ def died(store: Any, body: dict[str, Any], key: str, facts: Sequence[Fact], *, b
 
         if before:
             await write(body["session"], before)
-        await IdempotencyKeys(store).run(key, body, start)
+        await RequestKeys(store).run(key, body, start)
         return sessions[0]
 
     return do(story())
@@ -535,7 +535,7 @@ def test_a_claim_that_cannot_be_given_free_stays_and_its_request_can_be_repeated
     died(store, BODY, "k2", [*journal_of(Till())[:2], ModelFailed(message="down")])
     assert site.chat(BODY, Idempotency_Key="k2").error == (409, "idempotency_in_progress")
     monkeypatch.setattr(store, "claim", broken)
-    assert do(IdempotencyKeys(store).is_asked_for(Claim(key="k", digest="d", session="s", run="r", owner="o"))) is False
+    assert do(RequestKeys(store).is_asked_for(Claim(key="k", digest="d", session="s", run="r", owner="o"))) is False
     assert site.chat(BODY, Idempotency_Key="k2").error == (503, "store_unavailable")
 
 

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 
 from callgate.cli.visible import visible
-from callgate.permission.redact import Redactor, is_secret_name
+from callgate.permission.redact import Redactor, environment_secrets
 
 __all__ = ["log_handler", "start_logging"]
 
@@ -39,7 +39,7 @@ def log_handler(secrets: Iterable[str] = ()) -> logging.Handler:
 class _Formatter(logging.Formatter):
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__("%(levelname)s %(name)s: %(message)s")
-        ours = [value for name, value in os.environ.items() if is_secret_name(name)]
+        ours = environment_secrets(os.environ)
         self._redactor = Redactor([*ours, *secrets])
 
     def format(self, record: logging.LogRecord) -> str:

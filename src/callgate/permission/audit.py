@@ -23,7 +23,7 @@ from typing import IO
 
 from callgate.errors import AuditError
 from callgate.permission.hash_chain import GENESIS, Link, Walk, read_record, seal, truncated_record
-from callgate.permission.redact import Redactor, is_secret_name
+from callgate.permission.redact import Redactor, environment_secrets
 from callgate.types import JsonObject
 
 try:
@@ -60,7 +60,7 @@ class AuditLog:
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path)
-        self.redactor = Redactor(_secrets_of_environment() if secrets is None else secrets)
+        self.redactor = Redactor(environment_secrets(os.environ) if secrets is None else secrets)
         self._file_bytes = file_bytes
         self._sync = sync
         self._clock = clock
@@ -361,7 +361,3 @@ def _reach_disk(descriptor: int) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _secrets_of_environment() -> list[str]:
-    return [value for name, value in os.environ.items() if is_secret_name(name)]

@@ -154,9 +154,7 @@ async def run_before(
         if outcome.blocked is not None:
             return HookOutcome(blocked=outcome.blocked, warnings=tuple(warnings))
         if outcome.args is not None and outcome.args != args:
-            warnings.append(
-                f"The hook {hook.command[0]!r} would change the arguments again; it may only once."
-            )
+            warnings.append(f"The hook {hook.command[0]!r} would change the arguments again; it may only once.")
     changed = dict(args) if dict(args) != dict(call.args) else None
     return HookOutcome(args=changed, warnings=tuple(dict.fromkeys(warnings)))
 

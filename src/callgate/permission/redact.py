@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
-__all__ = ["KEY_WORDS", "SHAPES", "Redactor", "is_secret_name"]
+__all__ = ["KEY_WORDS", "SHAPES", "Redactor", "environment_secrets", "is_secret_name"]
 
 TEXT_CHARS_MAX = 2_000
 """A longer text is logged as its beginning, its length and its hash."""
@@ -138,6 +138,20 @@ def is_secret_name(name: str) -> bool:
     if any(word in plain for word in KEY_WORDS):
         return not _COUNTS.search(plain)
     return plain in _SHORT_NAMES
+
+
+# Variables that say where something is. Taken for secrets, they would hide every path below the working folder.
+_PLACES = frozenset({"PWD", "OLDPWD", "GOOGLE_APPLICATION_CREDENTIALS"})
+_PLACE_ENDS = ("_FILE", "_PATH", "_DIR", "_SOCK", "_HOME")
+
+
+def environment_secrets(environment: Mapping[str, str]) -> list[str]:
+    """The values of variables that are secrets by their names; places of files and folders are none."""
+    return [
+        value
+        for name, value in environment.items()
+        if is_secret_name(name) and name not in _PLACES and not name.startswith("XDG_") and not name.endswith(_PLACE_ENDS)
+    ]
 
 
 class Redactor:

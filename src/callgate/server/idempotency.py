@@ -33,7 +33,7 @@ from callgate.store.idempotency import MemoryIdempotencyKeys, has_idempotency_ke
 from callgate.store.owner import new_owner
 from callgate.types import JsonObject, Reply
 
-__all__ = ["ClaimedKey", "IdempotencyKeys", "PendingRequest"]
+__all__ = ["ClaimedKey", "PendingRequest", "RequestKeys"]
 
 logger = logging.getLogger("callgate.server")
 
@@ -109,7 +109,7 @@ class _KeyState:
         return None if run.never_began or is_paused or isinstance(run.error, (SessionLostError, StoreError)) else run
 
 
-class IdempotencyKeys:
+class RequestKeys:
     """The keys of one process, and those that it shares with others by their store."""
 
     def __init__(self, store: Store, *, wait_s: float = 45.0) -> None:

@@ -28,7 +28,7 @@ from callgate.run.idempotency import IdempotencyKey
 from callgate.run.opening import new_request
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
-from callgate.server.idempotency import ClaimedKey, IdempotencyKeys, PendingRequest
+from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
 from callgate.server.runs import CURRENT, PendingApproval, Run
@@ -119,7 +119,7 @@ class Service:
         self._of_session: dict[str, Run] = {}
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
-        self.keys = IdempotencyKeys(self.store, wait_s=self.options.repeat_s)
+        self.keys = RequestKeys(self.store, wait_s=self.options.repeat_s)
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
