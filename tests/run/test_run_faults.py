@@ -9,7 +9,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -32,7 +32,7 @@ from callgate import (
     tool,
 )
 from callgate.content.sound import sound_result
-from callgate.errors import CallgateError, MalformedAnswerError, OutputError
+from callgate.errors import CallgateError, MalformedAnswerError, OutputError, ProtocolError
 from callgate.events import CallFinished, Notice, RunEnded
 from callgate.history.repair import validate
 from callgate.machine import facts
@@ -871,3 +871,18 @@ def test_generators_that_never_end_are_cut() -> None:
     assert [(result.status, len(result.value) > 900_000, bool(result.notes)) for result in results] == [
         ("finished", True, True)
     ] * 2
+
+
+@pytest.mark.parametrize("item", [None, "x", 5, ["a"]], ids=repr)
+def test_a_model_that_yields_what_is_no_chunk_ends_the_run_with_an_error_that_names_it(item: Any) -> None:
+    class Odd:
+        name = "odd"
+
+        async def generate(self, request: Any) -> AsyncGenerator[Any]:
+            yield item
+
+    async def story() -> list[Any]:
+        return [event async for event in Gate(Odd()).stream("Go.")]
+
+    with pytest.raises(ProtocolError, match=f"model 'odd' yielded a '{type(item).__name__}'"):
+        asyncio.run(story())
