@@ -100,9 +100,7 @@ def life_of_a_call() -> Picture:
         y = places[state][1] + 21
         picture.arrow((690, 141), (714, 141), (714, y), (738, y))
     picture.arrow((75, 162), (75, 300), (700, 300), (700, 118), (738, 108), dashed=True)
-    picture.words(
-        380, 293, "arguments that do not fit, a name that does not exist: an error for the model, nothing runs", small=True
-    )
+    picture.words(380, 293, "invalid arguments or an unknown tool: an error for the model, nothing runs", small=True)
     return picture
 
 
@@ -111,12 +109,12 @@ def the_loop() -> Picture:
     named = ("AskModel", "ModelAnswered", "CallChecked", "CallDecided", "CallStarted", "CallEnded")
     known = [name for name in named if hasattr(facts, name)]
     picture = Picture(880, 330, "The loop: facts in, commands out")
-    picture.box(330, 110, 220, 100, "machine/", "a state machine:", "no I/O, no clock, no dice", tone="dark")
-    picture.box(330, 20, 220, 46, "journal", "each fact, before what follows")
-    picture.box(20, 110, 180, 100, "run/run.py", "carries commands out,", "tells what came of them")
+    picture.box(330, 110, 220, 100, "machine/", "a state machine:", "no I/O, no clock, no randomness", tone="dark")
+    picture.box(330, 20, 220, 46, "journal", "each fact, before it is acted on")
+    picture.box(20, 110, 180, 100, "run/run.py", "executes commands,", "returns facts")
     picture.box(680, 30, 180, 46, "model")
     picture.box(680, 100, 180, 46, "check and policy")
-    picture.box(680, 170, 180, 46, "somebody to ask")
+    picture.box(680, 170, 180, 46, "approval")
     picture.box(680, 240, 180, 46, "tools")
     picture.arrow((200, 140), (328, 140), label="facts")
     picture.arrow((330, 180), (202, 180), label="commands")
@@ -124,7 +122,7 @@ def the_loop() -> Picture:
     picture.arrow((110, 210), (110, 300), (620, 300), (620, 263), (678, 263))
     for y in (53, 123, 193):
         picture.arrow((620, 263), (620, y), (678, y))
-    picture.words(365, 292, "asks, checks, decides, runs: the only place where anything happens", small=True)
+    picture.words(365, 292, "all side effects happen here: requests, checks, decisions, calls", small=True)
     picture.words(440, 235, "facts: " + ", ".join(known[1:4]), small=True)
     picture.words(440, 253, ", ".join(known[4:]) + ", ...", small=True)
     return picture
@@ -132,10 +130,10 @@ def the_loop() -> Picture:
 
 def the_twins() -> Picture:
     """Native and prompted calling meet in the same events."""
-    picture = Picture(880, 300, "The twins: native and prompt-based calling")
+    picture = Picture(880, 300, "Native and prompted calling")
     picture.box(20, 115, 150, 70, "your tools", "ToolDefinition")
     picture.box(230, 30, 190, 80, "declaration", "functionDeclarations", "for models with tools")
-    picture.box(230, 190, 190, 80, "words in the prompt", "TOOL_CALL: name({...})", "for models without")
+    picture.box(230, 190, 190, 80, "text in the prompt", "TOOL_CALL: name({...})", "for models without")
     picture.box(470, 30, 150, 80, "response reader", "byte by byte")
     picture.box(470, 190, 150, 80, "call parser", "piece by piece")
     picture.box(680, 115, 180, 70, "the same events", "calls, results, history", tone="good")
@@ -176,7 +174,7 @@ def the_journal() -> Picture:
     picture.words(
         20,
         70 + 74 * rows,
-        "kill -9 behind a start: the call is run again if that is harmless, and its outcome is told as unknown if not",
+        "kill -9 after a start: a read-only or idempotent call is run again, any other is reported as unknown",
         small=True,
         anchor="start",
     )
@@ -198,7 +196,7 @@ def the_sandbox() -> Picture:
             (path, files.call_sync("read_file", {"path": path}).is_error)
             for path in ("notes.txt", "../secret.txt", "/etc/hostname", "~/secret.txt", "link.txt", "sub/../../secret.txt")
         ]
-    picture = Picture(880, 80 + 46 * len(tried), "The sandbox: what is asked for, and what happens")
+    picture = Picture(880, 80 + 46 * len(tried), "The file sandbox: requested paths and outcomes")
     picture.box(20, 50, 190, 46 * len(tried), "root", "opened once,", "as a descriptor", tone="dark")
     picture.words(350, 32, "read_file(path=...)", bold=True)
     for number, (path, refused) in enumerate(tried):
@@ -208,7 +206,7 @@ def the_sandbox() -> Picture:
         picture.box(
             540, y, 320, 36, "refused before anything is opened" if refused else "read", tone="bad" if refused else "good"
         )
-    picture.words(440, 66 + 46 * len(tried), "every name is resolved beneath the descriptor: no race leads out", small=True)
+    picture.words(440, 66 + 46 * len(tried), "every name is resolved beneath the descriptor: there is no race", small=True)
     return picture
 
 
