@@ -80,7 +80,7 @@ def test_a_write_is_approved_with_its_diff_and_undone(person: Any, served: Any) 
     assert person.cards == [("write_file", "Done")]
     person.page.click("[data-do=undo]")
     person.page.click("#confirm >> text=Undo >> nth=-1")
-    expect(person.page.locator("#banner")).to_contain_text("Taken back.")
+    expect(person.page.locator("#banner")).to_contain_text("Undone.")
     assert notes.read_text("utf-8") == NOTES
     assert person.page.locator(".turn").count() == 0
     assert person.page.input_value("#prompt") == "write that down"
@@ -132,7 +132,7 @@ def test_a_press_that_comes_too_early_decides_nothing(person: Any) -> None:
     person.say("write that down")
     person.page.wait_for_function("() => window.pressed")
     expect(person.page.locator(".ask")).to_be_visible()
-    assert person.cards == [("write_file", "Needs your answer")]
+    assert person.cards == [("write_file", "Needs approval")]
     person.decide("no")
     person.rest()
 
@@ -187,7 +187,7 @@ def test_a_reload_in_the_middle_goes_on_where_it_was(person: Any, served: Any) -
     notes.write_text(NOTES, "utf-8")
 
 
-def test_a_lost_connection_is_shown_and_mended_without_losing_a_word(
+def test_a_lost_connection_is_shown_and_restored_without_losing_a_word(
     visitor: Callable[..., Any], served: Any, cable: Any
 ) -> None:
     served.hold("slow")
@@ -196,7 +196,7 @@ def test_a_lost_connection_is_shown_and_mended_without_losing_a_word(
     person.say("slow answer, please")
     expect(person.page.locator(".answer")).to_contain_text("One two three")
     cable.unplug()
-    expect(person.page.locator("#banner")).to_contain_text("The connection is lost")
+    expect(person.page.locator("#banner")).to_contain_text("Connection lost")
     served.let("slow")
     cable.plug_in()
     person.rest()
@@ -210,12 +210,12 @@ def test_a_conversation_goes_on_after_the_service_was_killed(person: Any, served
     person.say("count the lines of everything")
     expect(person.page.locator(".call .statebox")).to_contain_text("Running")
     served.kill()
-    expect(person.page.locator("#banner")).to_contain_text("The connection is lost")
+    expect(person.page.locator("#banner")).to_contain_text("Connection lost")
     expect(person.page.locator("#link")).to_contain_text("No connection")
     person.shot("1280-light-lost")
     served.let("count")
     served.start()
-    person.page.click("#banner >> text=Go on")
+    person.page.click("#banner >> text=Continue")
     person.rest()
     expect(person.page.locator(".answer").last).to_have_text("There are 1,234 lines.")
     assert person.cards == [("count_lines", "Done")]
@@ -228,7 +228,7 @@ def test_a_call_that_waits_can_be_answered_after_the_service_was_killed(person: 
     person.say("write that down")
     person.page.wait_for_selector(".ask")
     served.kill()
-    expect(person.page.locator("#banner")).to_contain_text("The connection is lost")
+    expect(person.page.locator("#banner")).to_contain_text("Connection lost")
     served.start()
     expect(person.page.locator("#banner")).to_be_hidden()
     expect(person.page.locator(".ask .diff")).to_contain_text("book the train to Graz")
@@ -315,7 +315,7 @@ def test_a_run_in_another_process_is_watched_too(person: Any, served: Any, visit
         there.say("count the lines elsewhere")
         expect(there.page.locator(".call .statebox")).to_contain_text("Running")
         person.open(there.session)
-        expect(person.page.locator("#banner")).to_contain_text("Another process is at work")
+        expect(person.page.locator("#banner")).to_contain_text("Another process is running")
         served.let("count")
         there.rest()
         expect(person.page.locator(".answer").last).to_have_text("There are 1,234 lines.")
@@ -333,7 +333,7 @@ def test_tools_say_where_they_come_from_what_they_lost_and_who_is_asked(person: 
     assert shown["weather"] == shown["read_file"] == "runs"
     write = tools.filter(has_text="write_file").first
     write.locator("summary").click()
-    expect(write).to_contain_text("It may change something.")
+    expect(write).to_contain_text("May have side effects.")
     expect(person.page.locator(".servers")).to_contain_text("unavailable")
 
 
@@ -358,7 +358,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(person: Any, served: Any
     expect(person.page.locator("#confirm")).to_be_visible()
     keys.press("Tab")
     keys.press("Enter")
-    expect(person.page.locator("#banner")).to_contain_text("Taken back.")
+    expect(person.page.locator("#banner")).to_contain_text("Undone.")
     assert notes.read_text("utf-8") == NOTES
     keys.press("Escape")
     keys.press("f")
@@ -366,7 +366,7 @@ def test_everything_can_be_done_with_the_keyboard_alone(person: Any, served: Any
     assert person.page.evaluate("document.activeElement.closest('.sessions') !== null")
     keys.press("Escape")
     keys.press("?")
-    expect(person.page.locator("#help")).to_contain_text("to the next call that needs your answer")
+    expect(person.page.locator("#help")).to_contain_text("to the next call that needs approval")
     keys.press("Escape")
     keys.press("c")
     expect(person.page.locator("#prompt")).to_be_focused()
@@ -388,7 +388,7 @@ def test_a_service_with_a_token_asks_for_it_once_a_tab(visitor: Callable[..., An
         person.page.goto(locked.url)
         person.page.fill("#token-input", "wrong")
         person.page.press("#token-input", "Enter")
-        expect(person.page.locator("#token-why")).to_contain_text("was not the right one")
+        expect(person.page.locator("#token-why")).to_contain_text("is wrong")
         person.page.fill("#token-input", "open sesame")
         person.page.press("#token-input", "Enter")
         person.page.wait_for_selector("html[data-ready]")
@@ -474,7 +474,7 @@ def test_what_happens_is_said_to_those_who_cannot_see_it(person: Any) -> None:
     assert person.page.locator("#say").inner_text().startswith("Answer: ")
     person.say("write that down")
     person.page.wait_for_selector(".ask")
-    expect(person.page.locator("#say-now")).to_contain_text("write_file needs your answer")
+    expect(person.page.locator("#say-now")).to_contain_text("write_file needs approval")
     names = person.page.locator(".turn h2").all_inner_texts()
     assert [name.strip() for name in names] == ["You asked: hello", "You asked: write that down"]
     person.decide("no")

@@ -1,4 +1,4 @@
-// The service, as functions: requests with the token if there is one, errors as sentences, and streams that reconnect by themselves.
+// The HTTP API as functions: requests with the token if there is one, errors as sentences, and streams that reconnect.
 
 const TOKEN = "callgate.token";
 const BACKOFF_S = [0.5, 1, 2, 4, 8, 15];

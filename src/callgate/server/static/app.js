@@ -21,7 +21,7 @@ let tools = { tools: [], servers: [] };
 function failed(error) {
   if (error instanceof Unreachable) return;
   if (!(error instanceof Refused)) throw error;
-  if (error.status === 401) banner("This service wants a token.", button("Enter it", { class: "link", onclick: () => location.reload() }));
+  if (error.status === 401) banner("This service requires a token.", button("Enter token", { class: "link", onclick: () => location.reload() }));
   else remark(error.message);
 }
 
@@ -57,10 +57,10 @@ const page = {
   pinned: (isPinned) => (byId("latest").hidden = isPinned || !talk.views.length),
   standing(state) {
     const act = (words) => button(words, { class: "primary", onclick: deed(() => goOn()) });
-    if (state === "interrupted") banner("This conversation stopped in the middle of a run.", act("Go on"));
-    else if (state === "running" && !talk.isLive) banner("Another process is at work on this conversation.");
+    if (state === "interrupted") banner("The last run of this conversation was interrupted.", act("Continue"));
+    else if (state === "running" && !talk.isLive) banner("Another process is running this conversation.");
     else if (!link.isLost) banner("");
-    if (talk.asking.length) sayNow(`Waiting for your answer: ${many(talk.asking.length, "call")}.`);
+    if (talk.asking.length) sayNow(`Waiting for approval: ${many(talk.asking.length, "call")}.`);
   },
   answered: deed(async (wasLive) => {
     list.load();
@@ -79,7 +79,7 @@ const page = {
     const { session } = await api.fork(id, turns - after);
     list.load();
     await go(session);
-    say("This is a new conversation that begins as the other one did.");
+    say("This is a fork of the previous conversation.");
   }),
   undo: deed(() => undo()),
   look: (view) => panel.look(view),
@@ -91,7 +91,7 @@ const HEARD = {
     list.load();
     drawTitle();
     // Events that are read again tell of calls that were answered long ago.
-    setTimeout(() => view.asking.some((card) => card.call.id === call.id) && sayNow(`${plain(call.name)} needs your answer. Press n to go there.`), 100);
+    setTimeout(() => view.asking.some((card) => card.call.id === call.id) && sayNow(`${plain(call.name)} needs approval. Press n to go there.`), 100);
   },
   call_finished: ({ call, result }) => say(`${plain(call.name)}: ${result.status.replace("_", " ")}.`),
   run_ended: ({ reply }, view) => {
@@ -107,7 +107,7 @@ const HEARD = {
 const list = new SessionList(byId("sessions"), byId("sessions-status"), byId("find"), {
   failed,
   rename: deed(async (session) => {
-    const title = await askText("Rename this conversation", "Its new title", { value: session.title || "", most: 80, yes: "Rename" });
+    const title = await askText("Rename this conversation", "New title", { value: session.title || "", most: 80, yes: "Rename" });
     if (!title || title === session.title) return;
     await api.rename(session.id, title);
     if (session.id === talk.id && talk.session) {
@@ -117,7 +117,7 @@ const list = new SessionList(byId("sessions"), byId("sessions-status"), byId("fi
     await list.load();
   }),
   remove: deed(async (session) => {
-    if (!(await confirm("Delete this conversation?", [`“${oneLine(session.title || "Untitled", 80)}” is gone for good then.`], "Delete"))) return;
+    if (!(await confirm("Delete this conversation?", [`“${oneLine(session.title || "Untitled", 80)}” will be deleted permanently.`], "Delete"))) return;
     await api.remove(session.id);
     if (session.id === talk.id) fresh();
     await list.load();
@@ -132,7 +132,7 @@ const panel = new Panel(talk, NARROW, {
     welcome();
   },
 });
-const choice = new Choice(byId("provider"), byId("model"), byId("mode"), () => askText("Another model", "Its name, as the provider calls it"));
+const choice = new Choice(byId("provider"), byId("model"), byId("mode"), () => askText("Another model", "Name, as the provider spells it"));
 
 function drawTitle() {
   byId("title").textContent = plain(talk.title);
@@ -170,7 +170,7 @@ const go = deed(async (id) => {
   } catch (error) {
     if (error.status !== 404) throw error;
     fresh();
-    remark("That conversation is not there any more.");
+    remark("That conversation no longer exists.");
   }
 });
 
@@ -205,7 +205,7 @@ const stop = deed(async () => {
 async function undo() {
   if (talk.isLive || !talk.id || !talk.views.length) return;
   const said = talk.last.said;
-  const text = [`“${oneLine(said ?? "", 120)}” and all that came of it is taken back.`, "Files that its calls wrote are put back as they were before."];
+  const text = [`“${oneLine(said ?? "", 120)}” and everything after it will be removed.`, "Files written by its calls will be restored."];
   if (!(await confirm("Undo the last exchange?", text, "Undo"))) return;
   const { files = [], notes = [] } = await api.undo(talk.id);
   await talk.again();
@@ -213,7 +213,7 @@ async function undo() {
   grow();
   prompt.focus();
   const done = [...files, ...notes].map((each) => oneLine(typeof each === "string" ? each : (each.message ?? each.path ?? ""), 200));
-  remark(done.length ? `Taken back. ${done.join(" ")}` : "Taken back; no file had been changed.");
+  remark(done.length ? `Undone. ${done.join(" ")}` : "Undone; no file was changed.");
   list.load();
 }
 
@@ -381,7 +381,7 @@ async function health() {
     const { status } = await api.health();
     drawLink(status === "healthy" ? "ok" : "degraded", status === "healthy" ? "" : `The service is ${plain(status)}`);
   } catch (error) {
-    if (error.status) drawLink("degraded", error.status === 503 ? "The service is down" : "The service is not well");
+    if (error.status) drawLink("degraded", error.status === 503 ? "The service is down" : "The service has a problem");
     else link.lost(HEALTH_MS / 3000, () => health());
     return;
   }

@@ -29,12 +29,12 @@ export class ApprovalForm {
     this.node = el(
       "div",
       { class: "ask", role: "group", tabindex: "-1", "aria-label": `Approval of ${asked.call.name}` },
-      el("p", { class: "why" }, icon("awaiting"), el("span", {}, el("strong", {}, "This call needs your answer. "), shown(asked.reason || ""))),
+      el("p", { class: "why" }, icon("awaiting"), el("span", {}, el("strong", {}, "This call needs approval. "), shown(asked.reason || ""))),
       this.preview(asked.preview),
       this.exact(),
       this.editor,
       el("div", { class: "answers" }, this.buttons),
-      el("div", { class: "why-not" }, el("label", { for: this.note.id }, "Note to the model, if you deny (optional)"), this.note),
+      el("div", { class: "why-not" }, el("label", { for: this.note.id }, "Message to the model if you deny (optional)"), this.note),
       this.status,
     );
   }
@@ -46,7 +46,7 @@ export class ApprovalForm {
 
   preview(preview) {
     if (!preview) return null;
-    return isDiff(preview) ? diffView(preview) : el("div", { class: "preview" }, textView(preview, "What would change"));
+    return isDiff(preview) ? diffView(preview) : el("div", { class: "preview" }, textView(preview, "Preview of the change"));
   }
 
   exact() {
@@ -58,15 +58,15 @@ export class ApprovalForm {
     return el(
       "details",
       { class: "exact", open: isOdd },
-      el("summary", {}, "The exact arguments, in ASCII (", print, ")"),
-      isOdd && el("p", { class: "quiet" }, "They hold characters outside ASCII, which are escaped here."),
+      el("summary", {}, "Exact arguments in ASCII (", print, ")"),
+      isOdd && el("p", { class: "quiet" }, "They contain non-ASCII characters, which are escaped here."),
       textView(`${asciiJson(this.call.name)} ${text}`, "Exact arguments"),
     );
   }
 
   async give(body) {
     if (performance.now() - this.since < GUARD_MS) return;
-    // A button that is switched off loses the focus: the person who pressed it finds it again.
+    // A disabled button loses the focus: give it back afterwards.
     this.isAnsweredHere = this.node.contains(document.activeElement);
     this.busy(true);
     this.status.textContent = "";
@@ -95,7 +95,7 @@ export class ApprovalForm {
     this.editor.hidden = !isOpen;
     const [yes, always, edit] = this.buttons;
     edit.setAttribute("aria-expanded", String(isOpen));
-    edit.lastChild.textContent = isOpen ? "Leave as it was" : "Edit";
+    edit.lastChild.textContent = isOpen ? "Discard changes" : "Edit";
     // One way to say yes at a time: with the changes, or without any.
     yes.hidden = always.hidden = isOpen;
     if (!isOpen) return;
@@ -103,7 +103,7 @@ export class ApprovalForm {
     const send = button("Approve with changes", { class: "primary", onclick: () => this.giveEdited() }, "finished");
     refill(
       this.editor,
-      el("h4", {}, "Change the arguments"),
+      el("h4", {}, "Edit the arguments"),
       this.fields.length ? this.fields.map((field) => field.node) : el("p", { class: "quiet" }, "This call has no arguments."),
       el("div", { class: "answers" }, send),
     );

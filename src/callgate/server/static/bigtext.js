@@ -70,7 +70,7 @@ export function mediaView(part) {
   try {
     bytes = Uint8Array.from(atob(String(data.data || "").replaceAll("-", "+").replaceAll("_", "/")), (char) => char.charCodeAt(0));
   } catch {
-    return el("p", { class: "quiet" }, "A medium that is not valid base64.");
+    return el("p", { class: "quiet" }, "Media that is not valid base64.");
   }
   const isPicture = PICTURES.has(kind);
   // A type that a browser could run in this page's name is never given to it.
@@ -78,5 +78,5 @@ export function mediaView(part) {
   const words = `${name}, ${size(bytes.length)}`;
   const save = el("a", { href: url, download: name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "file", class: "link" }, `Save ${words}`);
   if (!isPicture) return el("p", { class: "medium" }, save);
-  return el("figure", { class: "medium" }, el("img", { src: url, alt: `Picture from the tool: ${name}` }), el("figcaption", {}, save));
+  return el("figure", { class: "medium" }, el("img", { src: url, alt: `Image from the tool: ${name}` }), el("figcaption", {}, save));
 }

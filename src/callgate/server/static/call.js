@@ -9,7 +9,7 @@ export const STATES = {
   proposed: "Proposed",
   checked: "Checked",
   allowed: "Queued",
-  awaiting: "Needs your answer",
+  awaiting: "Needs approval",
   started: "Running",
   finished: "Done",
   failed: "Failed",

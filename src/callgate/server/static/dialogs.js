@@ -3,14 +3,14 @@
 import { button, byId, el, refill } from "./dom.js";
 
 export const KEYS = [
-  ["Enter", "send the message (Shift+Enter: a new line)"],
+  ["Enter", "send the message (Shift+Enter: line break)"],
   ["Esc", "leave the message field; close what is open"],
-  ["i or /", "to the message field"],
-  ["n", "to the next call that needs your answer"],
-  ["y a e d", "approve, always, edit, deny: on the call that has the focus"],
+  ["i or /", "go to the message field"],
+  ["n", "go to the next call that needs approval"],
+  ["y a e d", "approve, always, edit, deny the focused call"],
   ["s", "stop the run"],
-  ["j k", "to the next and the previous exchange"],
-  ["o", "open or close the calls of the exchange that has the focus"],
+  ["j k", "go to the next and the previous exchange"],
+  ["o", "expand or collapse the calls of the focused exchange"],
   ["u", "undo the last exchange"],
   ["t", "timeline, or tools"],
   ["c", "new conversation"],
@@ -50,7 +50,7 @@ export async function confirm(title, text, yes) {
 }
 
 /** Asks for a line of text, with one to begin with; nothing if there is none. */
-export async function askText(title, label, { value = "", most = 200, yes = "Use it" } = {}) {
+export async function askText(title, label, { value = "", most = 200, yes = "OK" } = {}) {
   const dialog = byId("confirm");
   dialog.returnValue = "";
   const input = el("input", { type: "text", id: "text-input", autocomplete: "off", spellcheck: "false", maxlength: String(most), autofocus: true });
@@ -90,11 +90,11 @@ async function askOnce(wasWrong) {
         dialog.close("given");
       },
     },
-    el("h2", { id: "token-title" }, "This service wants a token"),
-    el("p", { id: "token-why" }, wasWrong ? "That token was not the right one. " : "", "It was shown when the service started. It is kept in this tab only, until you close it."),
+    el("h2", { id: "token-title" }, "This service requires a token"),
+    el("p", { id: "token-why" }, wasWrong ? "That token is wrong. " : "", "Enter the token that the service was started with. It is kept in this tab until you close it."),
     el("label", { for: "token-input" }, "Token"),
     input,
-    el("div", { class: "answers" }, el("button", { type: "submit", class: "primary" }, "Go on")),
+    el("div", { class: "answers" }, el("button", { type: "submit", class: "primary" }, "Continue")),
   );
   const answer = await show(dialog, form);
   return answer === "given" ? input.value.trim() : "";
@@ -110,7 +110,7 @@ export function help(settings) {
     dialog,
     el("h2", { id: "help-title" }, "Keys"),
     el("dl", { class: "keys" }, KEYS.map(([keys, words]) => [el("dt", {}, keys.split(" ").map((key) => (key === "or" ? " or " : el("kbd", {}, key)))), el("dd", {}, words)])),
-    el("p", { class: "check" }, box, el("label", { for: "keys-on" }, "Single keys work when no field has the focus")),
+    el("p", { class: "check" }, box, el("label", { for: "keys-on" }, "Enable single-key shortcuts when no field is focused")),
     el("div", { class: "answers" }, button("Close", { autofocus: true, onclick: () => dialog.close() })),
   );
 }

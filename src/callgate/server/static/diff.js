@@ -32,7 +32,7 @@ export function rowsOf(text) {
 export const isDiff = (text) => /^@@ -\d/m.test(text) && /^\+\+\+ /m.test(text);
 
 /** The diff as an element. */
-export function diffView(text, label = "What would change") {
+export function diffView(text, label = "Preview of the change") {
   return rowsView(rowsOf(text), label);
 }
 

@@ -37,7 +37,7 @@ export const link = {
     const draw = () => {
       const left = Math.max(0, Math.ceil((until - Date.now()) / 1000));
       drawLink("lost", "No connection");
-      banner(`The connection is lost. Trying again${left ? ` in ${left} s` : ""}.`, button("Try now", { class: "link", onclick: retry }));
+      banner(`Connection lost. Reconnecting${left ? ` in ${left} s` : ""}.`, button("Try now", { class: "link", onclick: retry }));
     };
     draw();
     countdown = setInterval(draw, 1000);
@@ -48,6 +48,6 @@ export const link = {
     clearInterval(countdown);
     drawLink("ok");
     banner("");
-    say("Connected again.");
+    say("Reconnected.");
   },
 };

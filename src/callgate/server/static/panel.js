@@ -12,11 +12,11 @@ const PICTURE_MS = 250;
 const TABS = ["run", "tools"];
 const USAGE = [
   ["input_tokens", "Input"],
-  ["cached_tokens", "of these cached"],
+  ["cached_tokens", "of which cached"],
   ["output_tokens", "Answer"],
   ["thought_tokens", "Thoughts"],
   ["tool_tokens", "Tools"],
-  ["total_tokens", "In all"],
+  ["total_tokens", "Total"],
 ];
 
 export class Panel {
@@ -110,7 +110,7 @@ export class Panel {
     const { view } = this;
     const title = el("h3", {}, view?.said ? oneLine(view.said, 80) : "Timeline");
     if (!view) {
-      refill(this.pane, title, el("p", { class: "quiet" }, "What ran when, and what waited, shows here once something has."));
+      refill(this.pane, title, el("p", { class: "quiet" }, "The timeline appears here once something has run."));
       return;
     }
     const picture = view.clock ? view.clock.picture() : await this.past(view);
@@ -119,7 +119,7 @@ export class Panel {
     // Calls of the same tool are told apart by what they were called with.
     for (const row of picture?.rows || []) row.label = view.cards.get(row.id)?.label ?? row.label;
     const isTable = this.pane.querySelector(".astable")?.open;
-    const drawn = picture ? timelineView(picture, width) : el("p", { class: "quiet" }, "No times are kept of this exchange.");
+    const drawn = picture ? timelineView(picture, width) : el("p", { class: "quiet" }, "No times were recorded for this exchange.");
     refill(this.pane, title, drawn, this.usage());
     if (isTable && picture) this.pane.querySelector(".astable").open = true;
   }

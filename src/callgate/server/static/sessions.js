@@ -6,7 +6,7 @@ import { ago, dateOf, many, oneLine, plain, shown } from "./text.js";
 
 const STATES = {
   running: ["started", "running"],
-  waiting: ["awaiting", "needs your answer"],
+  waiting: ["awaiting", "needs approval"],
   interrupted: ["warning", "interrupted"],
 };
 const SEARCH_MS = 200;

@@ -4,7 +4,7 @@ import { el, icon, refill } from "./dom.js";
 
 const KEPT = "callgate.settings";
 const OTHER = " other"; // no model is called so
-const THEMES = { auto: ["auto", "As the system says"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
+const THEMES = { auto: ["auto", "System theme"], light: ["sun", "Light"], dark: ["moon", "Dark"] };
 
 function read() {
   try {
@@ -104,7 +104,7 @@ export class Choice {
     const first = this.first?.provider === found.name && this.first?.model ? this.first.model : found.default;
     for (const name of [wanted, first]) if (name && !names.includes(name)) names.unshift(name);
     if (!names.length) names.push("");
-    refill(this.model, names.map((name) => el("option", { value: name }, name || "its usual model")), el("option", { value: OTHER }, "another…"));
+    refill(this.model, names.map((name) => el("option", { value: name }, name || "default model")), el("option", { value: OTHER }, "another…"));
     this.model.value = wanted || first || names[0];
   }
 

@@ -308,9 +308,9 @@ export class Talk {
       el(
         "div",
         { class: "welcome" },
-        el("h2", {}, "What should be done?"),
-        el("p", {}, "The model may call ", el("strong", {}, tools), ". Calls that change something wait here for your answer, with what they would change."),
-        el("p", { class: "quiet" }, "Press ", el("kbd", {}, "?"), " for the keys."),
+        el("h2", {}, "What can I do for you?"),
+        el("p", {}, "The model may call ", el("strong", {}, tools), ". Calls with side effects wait here for your approval, with a preview of the change."),
+        el("p", { class: "quiet" }, "Press ", el("kbd", {}, "?"), " for the keyboard shortcuts."),
       ),
     );
   }

@@ -9,9 +9,9 @@ const WIDE = { row: 26, bar: 12, label: "label" };
 const TIGHT = { row: 15, bar: 8, label: "label tight" };
 const MANY = 24; // rows from which on they are drawn tight
 const KINDS = {
-  model: { words: "model", label: "the model worked" },
-  queued: { words: "queued", label: "waited for its turn" },
-  approval: { words: "waiting for you", label: "waited for an answer" },
+  model: { words: "model", label: "model" },
+  queued: { words: "queued", label: "queued" },
+  approval: { words: "waiting for approval", label: "waited for approval" },
   running: { words: "running", label: "ran" },
 };
 
@@ -125,10 +125,10 @@ export function sentence({ rows, end }) {
   const parts = [
     [busy(rows, ["model"]), "model"],
     [busy(rows, ["running"]), "tools"],
-    [busy(rows, ["approval"]), "waiting for you"],
+    [busy(rows, ["approval"]), "waiting for approval"],
   ].filter(([seconds]) => seconds >= 0.0005);
   const side = abreast(rows);
-  return `${duration(end)} in all: ${parts.map(([seconds, words]) => `${words} ${duration(seconds)}`).join(", ") || "nothing yet"}${
+  return `${duration(end)} in total: ${parts.map(([seconds, words]) => `${words} ${duration(seconds)}`).join(", ") || "nothing yet"}${
     calls > 1 ? `; ${side > 1 ? `up to ${side} calls ran at the same time` : "the calls ran one after another"}` : ""
   }.`;
 }
@@ -209,11 +209,11 @@ function table(rows) {
   return el(
     "details",
     { class: "astable" },
-    el("summary", {}, "The same as a table"),
+    el("summary", {}, "Show as a table"),
     el(
       "table",
       {},
-      el("thead", {}, el("tr", {}, ["What", "From", "Waited", "For you", "Worked"].map((words) => el("th", { scope: "col" }, words)))),
+      el("thead", {}, el("tr", {}, ["Item", "Start", "Queued", "Approval", "Running"].map((words) => el("th", { scope: "col" }, words)))),
       el(
         "tbody",
         {},

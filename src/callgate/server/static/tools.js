@@ -27,7 +27,7 @@ export function drawTools(place, { tools = [], servers = [] }) {
     el("p", { class: "sum" }, `${many(tools.length, "tool")}${servers.length ? `, ${many(servers.length, "server")}` : ""}${losses ? `, ${many(losses, "loss", "losses")}` : ""}.`),
     servers.length ? [el("h3", {}, "Servers"), el("ul", { class: "servers" }, servers.map(serverView))] : null,
     [...groups].map(([source, found]) => [el("h3", {}, shown(oneLine(source, 80))), el("ul", { class: "toollist" }, found.map(toolView))]),
-    !tools.length && el("p", { class: "quiet" }, "No tools are declared: the model can only talk."),
+    !tools.length && el("p", { class: "quiet" }, "No tools are declared: the model can only answer in text."),
   );
 }
 
@@ -59,7 +59,7 @@ function toolView(tool) {
         badge(PERMISSIONS[verdict] || ["unknown", plain(verdict)], verdict),
       ),
       el("p", {}, shown(tool.description || "No description.")),
-      el("p", { class: "quiet" }, tool.read_only ? "Read-only: it changes nothing." : "It may change something.", " ", shown(tool.permission_reason || "")),
+      el("p", { class: "quiet" }, tool.read_only ? "Read-only." : "May have side effects.", " ", shown(tool.permission_reason || "")),
       losses.length ? [el("h4", {}, "Lost in the declaration"), el("ul", { class: "losses" }, losses.map(lossView))] : null,
       el("h4", {}, "Arguments"),
       textView(JSON.stringify(tool.schema ?? {}, null, 2), `Schema of ${plain(tool.name)}`),

@@ -13,15 +13,15 @@ const LONG_BLOCK = 20_000;
 const LONG_BLOCK_MS = 150;
 
 const ENDS = {
-  turn_limit: "Stopped: the limit of turns is reached.",
-  call_limit: "Stopped: the limit of calls is reached.",
-  token_limit: "Stopped: the limit of tokens is reached.",
-  cost_limit: "Stopped: the limit of cost is reached.",
-  loop: "Stopped: the model made the same call again and again.",
+  turn_limit: "Stopped: the turn limit was reached.",
+  call_limit: "Stopped: the call limit was reached.",
+  token_limit: "Stopped: the token limit was reached.",
+  cost_limit: "Stopped: the cost limit was reached.",
+  loop: "Stopped: the model kept repeating the same call.",
   cancelled: "Cancelled.",
-  approval_needed: "Paused: a call needs an answer.",
-  MAX_TOKENS: "The answer was cut off: it reached its longest length.",
-  SAFETY: "The answer was stopped by the model's safety rules.",
+  approval_needed: "Paused: a call needs approval.",
+  MAX_TOKENS: "The answer was truncated at its maximum length.",
+  SAFETY: "The answer was blocked by the model's safety filter.",
 };
 
 export class TurnView {
@@ -35,9 +35,9 @@ export class TurnView {
     this.thought = null;
     this.text = "";
     this.usage = null;
-    this.heading = el("h2", { class: "unseen" }, said === null ? "Going on" : `You asked: ${oneLine(said, 120)}`);
+    this.heading = el("h2", { class: "unseen" }, said === null ? "Continued" : `You asked: ${oneLine(said, 120)}`);
     const media = parts.filter((part) => part.inlineData).map(mediaView);
-    this.prompt = said === null ? null : el("div", { class: "said" }, said.length > 4000 ? textView(said, "What you said") : el("p", { dir: "auto" }, shown(said)), media);
+    this.prompt = said === null ? null : el("div", { class: "said" }, said.length > 4000 ? textView(said, "Your message") : el("p", { dir: "auto" }, shown(said)), media);
     this.work = el("div", { class: "work" });
     this.foot = el("footer", { class: "foot", hidden: true });
     this.node = el("article", { class: "turn" }, this.heading, this.prompt, this.work, this.foot);
@@ -66,7 +66,7 @@ export class TurnView {
   /** What goes on, in a few words. */
   activity() {
     const running = [...this.cards.values()].filter((card) => card.state === "started").length;
-    if (this.asking.length) return "Waiting for your answer";
+    if (this.asking.length) return "Waiting for approval";
     return running ? `Running ${many(running, "call")}` : "Thinking";
   }
 
@@ -131,8 +131,8 @@ export class TurnView {
         { class: "tools" },
         button("Timeline", { class: "link", "data-do": "look", onclick: () => this.does.look(this) }, "clock"),
         this.text && button("Copy", { class: "link", "data-do": "copy", onclick: (event) => copy(event.currentTarget.lastChild, this.text) }, "copy"),
-        button("Fork", { class: "link", "data-do": "fork", title: "A new conversation that begins as this one did, up to here", onclick: () => this.does.fork(this) }, "fork"),
-        isLast && button("Undo", { class: "link", "data-do": "undo", title: "Take this exchange back, and what it did to files", onclick: () => this.does.undo(this) }, "undo"),
+        button("Fork", { class: "link", "data-do": "fork", title: "Start a new conversation with everything up to here", onclick: () => this.does.fork(this) }, "fork"),
+        isLast && button("Undo", { class: "link", "data-do": "undo", title: "Remove this exchange and restore the files it changed", onclick: () => this.does.undo(this) }, "undo"),
       ),
     );
     this.foot.hidden = false;
