@@ -1,11 +1,11 @@
-"""A function is a tool: its signature and docstring are what the model is told."""
+"""A function as a tool: its signature and docstring become the declaration."""
 
 from callgate import Gate, ScriptedModel
 from callgate.testing import call, text
 
 
 def add(a: int, b: int) -> int:
-    """Adds two numbers."""
+    """Add two numbers."""
     return a + b
 
 

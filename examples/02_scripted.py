@@ -1,11 +1,11 @@
-"""A test without a model: the script says what the model says, and the requests show what it was told."""
+"""A test without a model: the script plays the model, and the recorded requests show what it received."""
 
 from callgate import Gate, ScriptedModel, ToolError
 from callgate.testing import call, text
 
 
 def stock(item: str) -> int:
-    """Says how many of an item there are."""
+    """Return how many of an item there are."""
     if item != "tea":
         raise ToolError(f"There is no item {item!r}; there is 'tea'.")
     return 12

@@ -1,4 +1,4 @@
-"""A rule asks before a call runs; a program, or a person, answers."""
+"""Approval: a rule asks before a call runs, and a program or a person answers."""
 
 import asyncio
 
@@ -7,12 +7,12 @@ from callgate.testing import call, text
 
 
 def delete(name: str) -> str:
-    """Deletes a draft."""
+    """Delete a draft."""
     return f"{name} is gone"
 
 
 async def approve(call, definition, reason):
-    """Only old drafts may go."""
+    """Approve the deletion of old drafts only."""
     return "yes" if call.args["name"].startswith("old-") else "no"
 
 

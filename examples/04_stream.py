@@ -1,4 +1,4 @@
-"""A run can be watched as it happens."""
+"""Streaming: the events of a run as they happen."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from callgate.testing import call, text
 
 
 async def weather(city: str) -> str:
-    """Says what the weather is like."""
+    """Return the weather in a city."""
     return {"Oslo": "snow", "Rome": "sun"}[city]
 
 

@@ -1,4 +1,4 @@
-"""A loop of your own: one request at a time, with an executor that runs the calls and answers them in order."""
+"""A loop of your own: one request at a time, and an executor that runs the calls with deadlines."""
 
 import asyncio
 import time
@@ -8,13 +8,13 @@ from callgate.testing import call, text
 
 
 def double(number: int) -> int:
-    """Doubles a number."""
+    """Double a number."""
     return 2 * number
 
 
 @tool(timeout_s=0.2)
 def sleep(seconds: float) -> None:
-    """Takes its time."""
+    """Sleep for some seconds."""
     time.sleep(seconds)
 
 

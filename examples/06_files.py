@@ -1,4 +1,4 @@
-# Files in one folder and nowhere else; every write can be taken back.
+# File tools: access to one folder only, and undo of every write.
 import tempfile
 from pathlib import Path
 

@@ -1,11 +1,11 @@
-# Rules decide what runs: the strictest one that fits a call wins, and a reason goes to the model.
+# A policy: the strictest matching rule wins, and its reason is sent to the model.
 from callgate import Gate, Policy, ScriptedModel
 from callgate.permission import Rule
 from callgate.testing import call, text
 
 
 def send(to: str, subject: str) -> str:
-    """Sends a letter."""
+    """Send a letter."""
     return f"sent to {to}"
 
 

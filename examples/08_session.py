@@ -1,4 +1,4 @@
-# A conversation outlives its process: every step is in a journal before it is taken.
+# A session: the conversation continues in another process, from a journal written before each step.
 import tempfile
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from callgate.testing import call, text
 
 
 def remember(fact: str) -> str:
-    """Keeps a fact."""
+    """Store a fact."""
     return "kept"
 
 

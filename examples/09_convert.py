@@ -1,10 +1,10 @@
-# Tools of another system become Gemini's, and what cannot be said is reported, never dropped in silence.
+# Conversion: tools of another system become Gemini declarations, and every loss is reported.
 from callgate import convert, definition_from
 
 amazon_q = {
     "toolSpecification": {
         "name": "fs_read",
-        "description": "Reads a file.",
+        "description": "Read a file.",
         "inputSchema": {"json": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}},
     }
 }

@@ -1,4 +1,4 @@
-# A LangChain tool behind the gate, and a tool of ours in LangChain (pip install langchain-core): checks hold both ways.
+# A LangChain tool in a gate, and a callgate tool in LangChain (pip install langchain-core): both are validated.
 from langchain_core.tools import tool as langchain_tool
 
 from callgate import Gate, Policy, ScriptedModel
@@ -8,7 +8,7 @@ from callgate.testing import call, text
 
 @langchain_tool
 def multiply(a: int, b: int) -> int:
-    """Multiplies two numbers."""
+    """Multiply two numbers."""
     return a * b
 
 
@@ -17,7 +17,7 @@ with Gate(ScriptedModel([call("multiply", a=6, b="7"), text("42.")]), tools=[mul
 
 
 def add(a: int, b: int) -> int:
-    """Adds two numbers."""
+    """Add two numbers."""
     return a + b
 
 

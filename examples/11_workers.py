@@ -1,4 +1,4 @@
-"""Tools of remote Python workers, as in gemini_ex and snakepit: the whole flow, one step after another, driven by hand."""
+"""Tools in Python worker processes, as in gemini_ex and snakepit: the whole flow step by step."""
 
 import asyncio
 import json
@@ -10,7 +10,7 @@ from callgate.testing import call, text
 # 1. A function in a Python worker. This file is what the workers import.
 @tool(read_only=True)
 def get_current_weather(location: str, unit: str = "celsius") -> dict[str, str]:
-    """Gets the current weather for a given location."""
+    """Get the current weather for a given location."""
     return {"temperature": "22", "unit": unit, "forecast": "windy", "location": location}
 
 

@@ -1,4 +1,4 @@
-"""CloudGenie's catalogue: blueprints that resources are made from, and the resources themselves, in memory.
+"""CloudGenie's catalogue in memory: blueprints, and the resources created from them.
 
 Its eight tools are served to any MCP client by
 
@@ -19,7 +19,7 @@ Status = Literal["provisioning", "running", "stopped", "failed"]
 
 @dataclass(frozen=True)
 class Blueprint:
-    """What a resource can be made from."""
+    """A template for resources."""
 
     id: str
     name: str
@@ -30,7 +30,7 @@ class Blueprint:
 
 @dataclass
 class Resource:
-    """Something that was made from a blueprint."""
+    """A resource created from a blueprint."""
 
     id: str
     name: str
@@ -51,25 +51,25 @@ BLUEPRINTS = {
 }
 RESOURCES = {"res-1": Resource("res-1", "web-cache", "cache", "redis-blueprint", "running", {"memory_mb": 512})}
 
-lock = threading.Lock()  # Calls of several clients run at the same time.
+lock = threading.Lock()  # Calls of several clients run concurrently.
 
 
 @tool(read_only=True)
 def cloudgenie_health_check() -> dict[str, Any]:
-    """Says whether CloudGenie works."""
+    """Check whether CloudGenie works."""
     with lock:
         return {"status": "healthy", "blueprints": len(BLUEPRINTS), "resources": len(RESOURCES)}
 
 
 @tool(read_only=True)
 def cloudgenie_get_blueprints() -> list[dict[str, Any]]:
-    """Retrieves all available blueprints."""
+    """Retrieve all available blueprints."""
     return [asdict(blueprint) for blueprint in BLUEPRINTS.values()]
 
 
 @tool(read_only=True)
 def cloudgenie_get_blueprint(id: str) -> dict[str, Any]:
-    """Retrieves one blueprint.
+    """Retrieve one blueprint.
 
     Args:
         id: ID of the blueprint.
@@ -79,14 +79,14 @@ def cloudgenie_get_blueprint(id: str) -> dict[str, Any]:
 
 @tool(read_only=True)
 def cloudgenie_get_resources() -> list[dict[str, Any]]:
-    """Retrieves all resources with their status."""
+    """Retrieve all resources with their status."""
     with lock:
         return [asdict(resource) for resource in RESOURCES.values()]
 
 
 @tool(read_only=True)
 def cloudgenie_get_resource(id: str) -> dict[str, Any]:
-    """Retrieves one resource with its status.
+    """Retrieve one resource with its status.
 
     Args:
         id: ID of the resource.
@@ -99,7 +99,7 @@ def cloudgenie_get_resource(id: str) -> dict[str, Any]:
 def cloudgenie_create_resource(
     name: str, type: str, blueprint_id: str, properties: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Creates a new resource.
+    """Create a new resource.
 
     Args:
         name: Name of the resource.
@@ -124,7 +124,7 @@ def cloudgenie_create_resource(
 
 @tool(idempotent=True)
 def cloudgenie_update_resource_status(id: str, status: Status) -> dict[str, Any]:
-    """Sets the status of a resource.
+    """Set the status of a resource.
 
     Args:
         id: ID of the resource.
@@ -137,7 +137,7 @@ def cloudgenie_update_resource_status(id: str, status: Status) -> dict[str, Any]
 
 @tool
 def cloudgenie_delete_resource(id: str) -> dict[str, Any]:
-    """Deletes a resource. This cannot be undone.
+    """Delete a resource. This cannot be undone.
 
     Args:
         id: ID of the resource.

@@ -1,4 +1,4 @@
-"""Three conversations with CloudGenie, whose tools live on an MCP server in a process of its own.
+"""Three conversations with CloudGenie, whose tools are on an MCP server in a separate process.
 
     python examples/cloudgenie/talk.py                          # a scripted model: no key, no network
     python examples/cloudgenie/talk.py --model embedded:        # the model that runs on this machine
@@ -33,7 +33,7 @@ NATIVE = [
     call("cloudgenie_get_resources"),
     "web-cache is running, and test-db is provisioning.",
 ]
-"""What the scripted model says, conversation after conversation."""
+"""Responses of the scripted model for each conversation."""
 
 PROMPTED = [
     "TOOL_CALL: cloudgenie_get_blueprints({})\nI'm fetching all available infrastructure blueprints for you.",
@@ -45,17 +45,17 @@ PROMPTED = [
     "TOOL_CALL: cloudgenie_get_resources({})",
     NATIVE[6],
 ]
-"""The same, said in text: how a model calls that has no API for it."""
+"""The same as text, as a model without function calling writes its calls."""
 
 
 async def approve(call, definition, reason):
-    """Whoever sits there would be asked; this program shows what is asked, and says yes."""
+    """Print the approval request and answer yes."""
     print(f"  may {call.name} be called with {dict(call.args)}? yes")
     return "yes"
 
 
 async def talk(model, mode: str, server: McpServer, prompts: Sequence[str] = PROMPTS) -> None:
-    """Has a conversation for each prompt and prints what happens."""
+    """Run a conversation for each prompt and print what happens."""
     async with Gate(model, tools=[server], mode=mode, approve=approve) as gate:
         for prompt in prompts:
             print(f"> {prompt}")
@@ -73,7 +73,7 @@ def main() -> None:
     parser.add_argument("prompts", nargs="*", metavar="PROMPT", help="what to say instead of the three prompts")
     options = parser.parse_args()
     model = options.model or ScriptedModel(PROMPTED if options.mode == "prompted" else NATIVE)
-    # The server is ours, so what it says of its tools is believed: those that only read are not asked about.
+    # The server is ours, so its hints are trusted: read-only tools need no approval.
     way = {"url": options.url} if options.url else {"command": SERVE}
     asyncio.run(
         talk(model, options.mode, McpServer("cloudgenie", trust=True, start_s=60, **way), options.prompts or PROMPTS)
