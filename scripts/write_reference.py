@@ -1,6 +1,6 @@
 """Writes docs/reference/ from docstrings: python scripts/write_reference.py [--check]
 
-Modules are imported, and their public names written down with signature and docstring. `--check` writes nothing, and ends
+Modules are imported, and their public names are listed with signature and docstring. `--check` writes nothing, and exits
 with 1 if a page is out of date.
 """
 
@@ -11,29 +11,83 @@ import importlib
 import inspect
 import re
 import sys
+import typing
 from pathlib import Path
 from typing import Any
 
 FOLDER = Path(__file__).resolve().parent.parent / "docs" / "reference"
 
-PAGES: dict[str, tuple[str, str]] = {
-    "callgate": ("callgate", "what most programs import"),
-    "events": ("callgate.events", "what a run reports"),
-    "errors": ("callgate.errors", "what can be raised"),
-    "permission": ("callgate.permission", "policies, rules, limits, audit"),
-    "adapters": ("callgate.adapters", "other frameworks, both ways"),
-    "testing": ("callgate.testing", "models and servers for your tests"),
+PAGES: dict[str, tuple[tuple[str, ...], str]] = {
+    "callgate": (("callgate",), "what most programs import"),
+    "events": (("callgate.events",), "the events of a run"),
+    "errors": (("callgate.errors",), "the exceptions"),
+    "types": (("callgate.types",), "further types in the signatures of `callgate`"),
+    "permission": (
+        ("callgate.permission", "callgate.permission.audit: records_of verify"),
+        "policies and the audit log",
+    ),
+    "sessions": (("callgate.sessions",), "stored sessions: state, fork, rewind, export"),
+    "store": (("callgate.store",), "stores, and the protocol for your own"),
+    "files": (
+        (
+            "callgate.files",
+            "callgate.files.command: CommandTool CommandBounds",
+            "callgate.files.landlock: restrict",
+        ),
+        "file tools and commands",
+    ),
+    "workers": (("callgate.workers",), "tools in worker processes"),
+    "host": (("callgate.host: call call_sync",), "calls of other tools, from inside a tool"),
+    "mcp": (
+        ("callgate.mcp", "callgate.mcp.serve", "callgate.server.mcp_http: Endpoint http_app"),
+        "MCP servers and clients",
+    ),
+    "models": (
+        ("callgate.models: Model ModelRequest Item Mode", "callgate.models.prompted", "callgate.models.embedded"),
+        "the protocol of models, prompted calling, the embedded model",
+    ),
+    "gemini": (("callgate.gemini", "callgate.gemini.surface: Surface GoogleTokens"), "Gemini: response reader, endpoints"),
+    "prompted": (("callgate.prompted",), "the parser and the prompts of prompted calling"),
+    "transport": (
+        ("callgate.wire.transport: CustomTransport TransportResponse",),
+        "protocols of a custom HTTP client",
+    ),
+    "server": (("callgate.server",), "the HTTP service as an ASGI application"),
+    "config": (
+        ("callgate.config: load_settings Settings Value Setting ConfigError",),
+        "the settings of the command",
+    ),
+    "timeline": (("callgate.timeline: spans_of svg_of Span", "callgate.telemetry: record_content"), "timelines and traces"),
+    "adapters": (("callgate.adapters",), "other frameworks, in both directions"),
+    "testing": (("callgate.testing", "callgate.testing.fake_gemini: fault"), "models and servers for your tests"),
 }
-"""Page -> its module, and what it is for."""
+"""Page -> its modules, each with the names that are shown unless it is `__all__`, and its purpose."""
 
 
-def page_of(module_name: str) -> str:
-    """The page of one module."""
-    module = importlib.import_module(module_name)
-    names = sorted(getattr(module, "__all__", None) or public_of(module), key=str.lower)
-    parts = [f"# {module_name}\n", prose(module.__doc__)]
-    parts += [entry(name, getattr(module, name), docs_of_fields(module)) for name in names]
+def page_of(specs: tuple[str, ...]) -> str:
+    """The page of one module, followed by modules that belong to it."""
+    parts: list[str] = []
+    for number, spec in enumerate(specs):
+        module_name, _, chosen = spec.partition(":")
+        module = importlib.import_module(module_name)
+        parts += [f"# {module_name}\n", prose(module.__doc__)] if number == 0 else [f"From `{module_name}`:\n"]
+        names = chosen.split() or getattr(module, "__all__", None) or public_of(module)
+        documented = docs_of_fields(module)
+        for name in sorted(names, key=str.lower):
+            pointed = module_name != "callgate" and is_on_front_page(module, name)
+            parts.append(pointer(name) if pointed else entry(name, getattr(module, name), documented))
     return "\n".join(part for part in parts if part).rstrip() + "\n"
+
+
+def is_on_front_page(module: Any, name: str) -> bool:
+    """True if the page of `callgate` describes the name."""
+    front = importlib.import_module("callgate")
+    return name in front.__all__ and getattr(front, name) is getattr(module, name)
+
+
+def pointer(name: str) -> str:
+    """The entry of a name that the page of `callgate` describes: no two pages say the same."""
+    return f"## {name}\n\nSee [`callgate.{name}`](callgate.md#{name.lower()}).\n"
 
 
 def public_of(module: Any) -> list[str]:
@@ -43,15 +97,23 @@ def public_of(module: Any) -> list[str]:
 
 def entry(name: str, item: Any, documented: dict[str, str]) -> str:
     """One name: heading, signature, docstring, and for a class its fields and methods."""
+    if inspect.ismodule(item):
+        return "\n".join([f"## {name}\n", prose(item.__doc__)])
     if inspect.isclass(item):
-        shown = signature_of(item).removesuffix(" -> None")
+        shown = "" if is_protocol(item) else signature_of(item).removesuffix(" -> None")
         lines = [f"## {name}\n", code(f"class {name}{shown}"), prose(item.__doc__)]
         members = [*fields_of(item), *methods_of(item)]
         return "\n".join([*lines, *members])
-    if callable(item):
-        return "\n".join([f"## {name}\n", code(f"{name}{signature_of(item)}"), prose(inspect.getdoc(item))])
-    shown = re.sub(r"\s+", " ", repr(item))
+    if callable(item) and hasattr(item, "__qualname__"):
+        word = "async " if is_async(item) else ""
+        return "\n".join([f"## {name}\n", code(f"{word}{name}{signature_of(item)}"), prose(inspect.getdoc(item))])
+    shown = value_of(item)
     return "\n".join([f"## {name}\n", code(f"{name} = {shown[:300]}"), prose(documented.get(name))])
+
+
+def is_protocol(item: Any) -> bool:
+    """True for a protocol, which nobody constructs."""
+    return bool(getattr(item, "_is_protocol", False))
 
 
 def docs_of_fields(source: Any) -> dict[str, str]:
@@ -82,7 +144,9 @@ def methods_of(item: Any) -> list[str]:
     found: list[str] = []
     for name, member in vars(item).items():
         inner = member.__func__ if isinstance(member, (classmethod, staticmethod)) else member
-        if name.startswith("_") or not (inspect.isfunction(inner) or isinstance(inner, property)):
+        if not (inspect.isfunction(inner) or isinstance(inner, property)):
+            continue
+        if name.startswith("_") and not (name == "__call__" and is_protocol(item)):
             continue
         words = inspect.getdoc(inner)
         if not words:
@@ -99,19 +163,68 @@ def is_async(function: Any) -> bool:
 
 
 def signature_of(item: Any) -> str:
-    """The signature without `self`, and without types that are no help."""
+    """The signature without `self`, with the options that an overload names one by one."""
     try:
         signature = inspect.signature(item)
     except (TypeError, ValueError):
         return ""
+    shown: list[str] = []
+    star = False  # Whether what follows can be passed by name only.
     kept = [parameter for name, parameter in signature.parameters.items() if name not in ("self", "cls")]
-    shown = str(signature.replace(parameters=kept, return_annotation=signature.return_annotation))
-    shown = re.sub(r"<factory>|<(?:[^<>]|<lambda>)* at 0x[0-9a-f]+>", "...", shown)
-    shown = re.sub(r"'([\w\[\], .|]+)'(?=[,)=\s]|$)", r"\1", shown) if "Literal" not in shown else shown
-    if len(shown) <= 100:
-        return shown
-    inner = ",\n    ".join(re.split(r", (?=[\w*/]+(?::|=|,|\)|$))", shown[1 : shown.rindex(")")]))
-    return f"(\n    {inner},\n{shown[shown.rindex(')') :]}"
+    for number, parameter in enumerate(kept):
+        if parameter.kind is parameter.KEYWORD_ONLY and not star:
+            shown.append("*")
+        star = star or parameter.kind in (parameter.KEYWORD_ONLY, parameter.VAR_POSITIONAL)
+        if parameter.kind is parameter.VAR_KEYWORD and (options := options_of(item)):
+            shown += ["*", *(f"{name}: {annotation_of(hint)} = ..." for name, hint in options.items())]
+        else:
+            shown.append(parameter_of(parameter))
+        last = number + 1 == len(kept) or kept[number + 1].kind is not parameter.POSITIONAL_ONLY
+        if parameter.kind is parameter.POSITIONAL_ONLY and last:
+            shown.append("/")
+    returned = signature.return_annotation
+    end = "" if returned is signature.empty else f" -> {annotation_of(returned)}"
+    line = f"({', '.join(shown)}){end}"
+    return line if len(line) <= 100 else "(\n    " + ",\n    ".join(shown) + f",\n){end}"
+
+
+def parameter_of(parameter: inspect.Parameter) -> str:
+    """A parameter as it is written."""
+    stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+    hint = "" if parameter.annotation is parameter.empty else f": {annotation_of(parameter.annotation)}"
+    if parameter.default is parameter.empty:
+        return f"{stars}{parameter.name}{hint}"
+    default = value_of(parameter.default)
+    return f"{parameter.name}{hint}{' = ' if hint else '='}{default if len(default) <= 80 else '...'}"
+
+
+def annotation_of(given: Any) -> str:
+    """An annotation as it is written."""
+    if isinstance(given, typing.ForwardRef):
+        return given.__forward_arg__
+    return given if isinstance(given, str) else inspect.formatannotation(given).replace("typing.", "")
+
+
+def value_of(given: Any) -> str:
+    """A default or a constant as it is written, as far as that is known."""
+    if inspect.isclass(given) or inspect.isfunction(given):
+        return "..." if given.__name__ == "<lambda>" else given.__name__
+    if isinstance(given, tuple) and given and all(inspect.isclass(each) for each in typing.cast("tuple[Any, ...]", given)):
+        return f"({', '.join(each.__name__ for each in typing.cast('tuple[Any, ...]', given))})"
+    if isinstance(given, frozenset):  # In an order of its own in each process.
+        return f"frozenset({sorted(typing.cast('frozenset[Any]', given))})"
+    shown = re.sub(r"\s+", " ", repr(given)).replace(str(Path.home()), "~")
+    return "..." if " at 0x" in shown or shown == "<factory>" else re.sub(r"^<(\S+): .*>$", r"\1", shown)
+
+
+def options_of(item: Any) -> dict[str, Any]:
+    """The keyword options that an overload of the function takes from a `TypedDict`."""
+    for overload in typing.get_overloads(item) if inspect.isfunction(item) else ():
+        hints = typing.get_type_hints(overload, include_extras=True)
+        for hint in hints.values():
+            if typing.get_origin(hint) is typing.Unpack:
+                return dict(typing.get_args(hint)[0].__annotations__)
+    return {}
 
 
 def type_of(given: Any) -> str:
@@ -144,10 +257,10 @@ def prose(text: str | None) -> str:
 
 def index() -> str:
     """The page that leads to the others."""
-    rows = [f"| [{module}]({page}.md) | {purpose} |" for page, (module, purpose) in PAGES.items()]
+    rows = [f"| [{modules[0].partition(':')[0]}]({page}.md) | {purpose} |" for page, (modules, purpose) in PAGES.items()]
     return "\n".join([
         "# Reference\n",
-        "Written from the docstrings by `scripts/write_reference.py`. For the command line, see `callgate --help`.\n",
+        "Generated from the docstrings by `scripts/write_reference.py`. For the command line, see `callgate --help`.\n",
         "| module | for |",
         "|---|---|",
         *rows,
@@ -157,7 +270,7 @@ def index() -> str:
 def main(arguments: list[str]) -> int:
     """Writes all pages, or says which are out of date."""
     FOLDER.mkdir(exist_ok=True)
-    pages = {"index.md": index(), **{f"{page}.md": page_of(module) for page, (module, _) in PAGES.items()}}
+    pages = {"index.md": index(), **{f"{page}.md": page_of(modules) for page, (modules, _) in PAGES.items()}}
     stale = [n for n, t in pages.items() if not (FOLDER / n).is_file() or (FOLDER / n).read_text("utf-8") != t]
     if "--check" in arguments:
         if stale:

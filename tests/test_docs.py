@@ -75,6 +75,23 @@ def test_a_block_that_is_not_run_says_why():
     assert blocks_of(good + "```python\nb\n```\n<!-- not run: -->\n```python\nc\n```") == ["b", "c"]
 
 
+def imported_names(text: str) -> set[str]:
+    """Names that the blocks of a page import from callgate."""
+    lines = re.findall(r"^from (callgate[\w.]*) import ([\w, ]+)$", "\n".join(blocks_of(text)), re.MULTILINE)
+    names = {name.strip() for _, listed in lines for name in listed.split(",")}
+    return names - {"host", "events"}  # modules
+
+
+def test_every_name_that_a_block_imports_is_in_the_reference():
+    headings = {
+        name
+        for page in (DOCS / "reference").glob("*.md")
+        for name in re.findall(r"^## (\w+)$", page.read_text("utf-8"), re.MULTILINE)
+    }
+    missing = {page.name: imported_names(page.read_text("utf-8")) - headings for page in PAGES}
+    assert {name: found for name, found in missing.items() if found} == {}
+
+
 def command_lines() -> list[tuple[str, list[str]]]:
     """Every line of a shell block that calls callgate."""
     lines: list[tuple[str, list[str]]] = []
