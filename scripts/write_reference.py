@@ -39,7 +39,7 @@ PAGES: dict[str, tuple[tuple[str, ...], str]] = {
     "workers": (("callgate.workers",), "tools in worker processes"),
     "host": (("callgate.host: call call_sync",), "calls of other tools, from inside a tool"),
     "mcp": (
-        ("callgate.mcp", "callgate.mcp.serve", "callgate.server.mcp_http: Endpoint http_app"),
+        ("callgate.mcp", "callgate.mcp.serve", "callgate.mcp.web: Endpoint", "callgate.server.mcp_http: http_app"),
         "MCP servers and clients",
     ),
     "models": (
