@@ -146,6 +146,14 @@ def test_the_page_on_running_lists_every_option_of_a_tool():
     }  # fmt: skip
 
 
+def test_every_code_of_a_notice_is_on_the_page_on_notices():
+    sources = "".join(path.read_text("utf-8") for path in Path(callgate.__file__).parent.rglob("*.py"))
+    codes = set(re.findall(r'\bNotice\(\s*"([a-z_]+)"', sources))
+    listed = re.findall(r"^\| `([a-z_]+)` ", (DOCS / "notices.md").read_text("utf-8"), re.MULTILINE)
+    assert codes - {*listed} == set()
+    assert listed == sorted(listed)
+
+
 def test_the_page_on_gemini_lists_every_setting():
     with pytest.raises(UsageError) as raised:
         request.settings_of({"zzzzzz": 1}, "developer")
