@@ -17,6 +17,7 @@ from callgate.adapters.gated import GatedTools
 from callgate.calls.nested import DEPTH_MAX
 from callgate.errors import ToolError
 from callgate.machine import facts
+from callgate.permission import Rate, RateLimits
 from callgate.store import MemoryStore
 from callgate.testing import call
 
@@ -580,3 +581,30 @@ def test_more_calls_at_once_than_may_run_wait_for_their_turn() -> None:
     gate = gate_of(call("many"), "Done.", tools=[many, busy], limits=Limits(parallel=3))
     assert said(run(gate.run("Go."))) == [list(range(12))]
     assert max(most) == 3
+
+
+@pytest.mark.parametrize("rates", [RateLimits(total=Rate(concurrent=2)), RateLimits(tools={"*": Rate(concurrent=1)})])
+def test_calls_made_by_tools_that_hold_all_places_run_in_the_places_of_their_callers(rates: RateLimits) -> None:
+    @tool
+    async def leaf(n: int) -> int:
+        """Return a number."""
+        return n
+
+    @tool
+    async def branch(n: int) -> int:
+        """Call another tool."""
+        return await host.call("leaf", {"n": n})
+
+    @tool
+    async def again(n: int) -> int:
+        """Call itself."""
+        return n if n == 0 else await host.call("again", {"n": n - 1})
+
+    async def story() -> list[Any]:
+        model = ScriptedModel([[call("branch", n=1), call("branch", n=2), call("again", n=2)], "ok"])
+        gate = Gate(model, [leaf, branch, again], rates=rates, limits=Limits(call_timeout_s=60))
+        reply = await gate.run("Go.")
+        assert {name: left.inside for name, left in gate.budget().items()} == dict.fromkeys(gate.budget(), 0)
+        return [record.result.value for record in reply.calls if record.result is not None]
+
+    assert run(story()) == [1, 2, 0]

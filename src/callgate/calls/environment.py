@@ -20,7 +20,7 @@ from callgate.telemetry import NO_SPANS, NoSpans, RunSpans
 from callgate.tools.executor import Executor
 from callgate.types import FunctionCall, Limits, SessionRule, ToolDefinition, ToolResult
 
-__all__ = ["Ask", "CallEnvironment", "CallOwner", "CallScope", "Pause", "Question", "ScopeOf"]
+__all__ = ["Ask", "CallEnvironment", "CallOwner", "CallScope", "ParentCall", "Pause", "Question", "ScopeOf"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,8 +86,20 @@ class CallScope(Protocol):
 Pause: TypeAlias = Callable[[], AbstractContextManager[None]]
 """Stops the clocks of a call and of the calls around it, while somebody is asked."""
 
-ScopeOf: TypeAlias = "Callable[[CallEnvironment, FunctionCall, bool, Pause], CallScope]"
-"""Makes the scope of a call that starts. The flag says whether the call holds the lane."""
+
+@dataclass(frozen=True, slots=True)
+class ParentCall:
+    """A call that starts, for the scope of what it calls."""
+
+    call: FunctionCall
+    holds_lane: bool
+    held: frozenset[str]
+    """Rate limits in which it, or a call around it, has a place."""
+    paused: Pause
+
+
+ScopeOf: TypeAlias = "Callable[[CallEnvironment, ParentCall], CallScope]"
+"""Makes the scope of a call that starts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +120,8 @@ class CallEnvironment:
     scope_of: ScopeOf
     """Makes the scope of a call that starts."""
     paused: Pause = contextlib.nullcontext
+    held: frozenset[str] = frozenset()
+    """Rate limits in which the calls around this one have a place."""
     person: Person | None = None
     """Who answers what tools want to know."""
     spans: RunSpans | NoSpans = NO_SPANS

@@ -7,12 +7,12 @@ at the latest: once that is over, further calls are refused and have no effect.
 from __future__ import annotations
 
 import asyncio
-import functools
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from typing import Any
 
-from callgate.calls.environment import CallEnvironment, Pause, ScopeOf
+from callgate.calls.environment import CallEnvironment, ParentCall
 from callgate.calls.single import SingleCall
 from callgate.calls.slots import Slots
 from callgate.events import ApprovalNeeded, Event, Notice
@@ -40,30 +40,20 @@ class NestedCalls:
     made: int = 0
     """Calls that were made so far."""
 
-    def scope_of(
-        self, around: CallEnvironment, parent: FunctionCall, holds_lane: bool, paused: Pause, depth: int = 1
-    ) -> NestedScope:
-        """What the running call `parent` may call through."""
-
-        def inside(scope_of: ScopeOf) -> CallEnvironment:
-            # A call that keeps its order holds the lane while it runs: what it calls is ordered among itself.
-            lane = Slots(1) if holds_lane else around.lane
-            places = Slots(around.limits.parallel)
-            return replace(around, lane=lane, places=places, paused=paused, scope_of=scope_of)
-
-        return NestedScope(self, inside, parent, depth)
+    def scope_of(self, around: CallEnvironment, parent: ParentCall, depth: int = 1) -> NestedScope:
+        """Make the scope of a call that starts."""
+        return NestedScope(self, around, parent, depth)
 
 
 class NestedScope:
     """What one running call may call through."""
 
-    def __init__(
-        self, run: NestedCalls, inside: Callable[[ScopeOf], CallEnvironment], parent: FunctionCall, depth: int
-    ) -> None:
+    def __init__(self, run: NestedCalls, outside: CallEnvironment, parent: ParentCall, depth: int) -> None:
         self._run = run
-        self._parent = parent
+        self._parent = parent.call
         self._depth = depth
-        self._inside = inside
+        self._outside = outside
+        self._made_by = parent
         self._is_open = True
         self._open: dict[SingleCall, asyncio.Task[ToolResult]] = {}
 
@@ -76,7 +66,7 @@ class NestedScope:
             return _refused(call, "cancelled", f"Not run: the call of {self._parent.name!r} that made it is over.")
         if self._depth > DEPTH_MAX:
             return _refused(call, "failed", f"Not run: tools have called one another {DEPTH_MAX} deep already.")
-        if run.made > self._around.limits.calls:
+        if run.made > self._outside.limits.calls:
             return _refused(call, "failed", f"Not run: the tools of this run have made {run.made - 1} calls already.")
         single = self._single(call)
         task = asyncio.get_running_loop().create_task(self._carry_out(single))
@@ -88,14 +78,19 @@ class NestedScope:
             await asyncio.wait({task})
             raise
 
-    @functools.cached_property
+    @cached_property
     def _around(self) -> CallEnvironment:
-        """Where the calls are made; most tools make none."""
-
-        def deeper(around: CallEnvironment, parent: FunctionCall, holds_lane: bool, paused: Pause) -> NestedScope:
-            return self._run.scope_of(around, parent, holds_lane, paused, self._depth + 1)
-
-        return self._inside(deeper)
+        """The environment of the calls; most tools make none."""
+        parent, outside = self._made_by, self._outside
+        return replace(
+            outside,
+            # A call that keeps its order holds the lane while it runs: what it calls is ordered among itself.
+            lane=Slots(1) if parent.holds_lane else outside.lane,
+            places=Slots(outside.limits.parallel),
+            paused=parent.paused,
+            held=parent.held,
+            scope_of=partial(self._run.scope_of, depth=self._depth + 1),
+        )
 
     def close(self) -> None:
         """The call is over, and with it all that it has called."""

@@ -25,7 +25,7 @@ from typing import TypeAlias, cast
 
 from callgate import user_code
 from callgate.calls.cancellation import Cancellation
-from callgate.calls.environment import CallEnvironment, CallOwner, CallScope, Question
+from callgate.calls.environment import CallEnvironment, CallOwner, CallScope, ParentCall, Question
 from callgate.calls.tasks import TaskOwner
 from callgate.events import ApprovalNeeded, CallProgress, CallStarted, Notice
 from callgate.host import run_for
@@ -60,7 +60,7 @@ class CallPipeline:
         self._cancellation = cancellation
         self._tasks = tasks
         self._inbox: asyncio.Queue[_Happening] = asyncio.Queue()
-        self._guard = CallGuard(around.guard, around.session, self._wake)
+        self._guard = CallGuard(around.guard, around.session, self._wake, around.held)
         self._running: dict[str, RunningCall | CachedCall] = {}
         self._scopes: dict[str, CallScope] = {}
         self._waiting: set[str] = set()
@@ -237,7 +237,8 @@ class CallPipeline:
     def _run(self, call: FunctionCall) -> None:
         around = self._around
         cached = self._guard.cached(call)
-        scope = around.scope_of(around, call, self._is_ordered(call), partial(self._paused, call.id))
+        parent = ParentCall(call, self._is_ordered(call), self._guard.held_by(call.id), partial(self._paused, call.id))
+        scope = around.scope_of(around, parent)
         observer = CallObserver(
             session=around.session,
             progress=self._progress_of(call.id),

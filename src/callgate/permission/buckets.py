@@ -57,17 +57,17 @@ class Bucket:
             self._at = now
         return self._tokens
 
-    def wait_s(self, now: float) -> float:
+    def wait_s(self, now: float, *, is_inside: bool = False) -> float:
         """How long until one more may come in: 0 for now, infinity if that depends on somebody leaving."""
-        if self.rate.concurrent is not None and self.inside >= self.rate.concurrent:
+        if not is_inside and self.rate.concurrent is not None and self.inside >= self.rate.concurrent:
             return math.inf
         left = self.left(now)
         return 0.0 if self.rate.per_s is None or left >= 1 else (1 - left) / self.rate.per_s
 
-    def enter(self, now: float) -> None:
+    def enter(self, now: float, *, is_inside: bool = False) -> None:
         """Let one in. Ask `wait_s` before."""
         self.left(now)
-        self.inside += 1
+        self.inside += not is_inside
         if self.rate.per_s is not None:
             self._tokens -= 1
 
@@ -131,6 +131,8 @@ class Ticket:
 
     needs: tuple[str, ...]
     since: float
+    borrows: frozenset[str] = frozenset()
+    """Buckets in which the caller of this one is inside: its place serves both, or they would wait for each other."""
     state: Literal["waiting", "inside", "expired", "left"] = "waiting"
 
 
@@ -149,7 +151,7 @@ class Line:
         for name, rate in rates.items():
             self.buckets.setdefault(name, Bucket(rate, now))
 
-    def join(self, needs: Iterable[str], now: float) -> Ticket:
+    def join(self, needs: Iterable[str], now: float, borrows: frozenset[str] = frozenset()) -> Ticket:
         """Join to the end of the line; `settle` lets in who may.
 
         Raises:
@@ -157,7 +159,7 @@ class Line:
         """
         if len(self.waiting) >= self.waiting_max:
             raise QueueFullError
-        ticket = Ticket(tuple(needs), now)
+        ticket = Ticket(tuple(needs), now, borrows)
         self.waiting[ticket] = None
         return ticket
 
@@ -165,32 +167,39 @@ class Line:
         """Let in who may come in now, sends away who has waited too long, and gives out both."""
         settled: list[Ticket] = []
         taken: set[str] = set()
+        anybody_borrows = any(ticket.borrows for ticket in self.waiting)
         for ticket in self.waiting:
             if now - ticket.since >= self.patience_s:
                 ticket.state = "expired"
                 settled.append(ticket)
                 continue
-            empty = {name for name in ticket.needs if name in taken or self.buckets[name].wait_s(now) > 0}
+            empty = {name for name in ticket.needs if self._is_empty(name, ticket, taken, now)}
             if empty:
                 # Nobody behind may have what this one waits for; what it need not wait for stays free.
                 taken |= empty
-                if len(taken) == len(self.buckets):
+                if len(taken) == len(self.buckets) and not anybody_borrows:
                     break
                 continue
             for name in ticket.needs:
-                self.buckets[name].enter(now)
+                self.buckets[name].enter(now, is_inside=name in ticket.borrows)
             ticket.state = "inside"
             settled.append(ticket)
         for ticket in settled:
             del self.waiting[ticket]
         return settled
 
+    def _is_empty(self, name: str, ticket: Ticket, taken: set[str], now: float) -> bool:
+        is_inside = name in ticket.borrows
+        return (name in taken and not is_inside) or self.buckets[name].wait_s(now, is_inside=is_inside) > 0
+
     def wait_s(self, now: float) -> float | None:
         """When `settle` should be called next; None if nobody waits, infinity if somebody must leave first."""
         if not self.waiting:
             return None
-        kinds = {ticket.needs for ticket in self.waiting}
-        times = [max(self.buckets[name].wait_s(now) for name in needs) for needs in kinds]
+        kinds = {(ticket.needs, ticket.borrows) for ticket in self.waiting}
+        times = [
+            max(self.buckets[name].wait_s(now, is_inside=name in borrows) for name in needs) for needs, borrows in kinds
+        ]
         first = next(iter(self.waiting))
         return min(*times, max(0.0, first.since + self.patience_s - now))
 
@@ -199,7 +208,7 @@ class Line:
         if ticket.state == "waiting":
             del self.waiting[ticket]
         elif ticket.state == "inside":
-            for name in ticket.needs:
+            for name in set(ticket.needs) - ticket.borrows:
                 self.buckets[name].leave()
         ticket.state = "left"
 

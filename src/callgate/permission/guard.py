@@ -113,8 +113,10 @@ class Guard:
 class CallGuard:
     """The guard of the calls in one run. `wake` is called when a call that had to wait may have got its turn."""
 
-    def __init__(self, guard: Guard, session: str, wake: Callable[[], None]) -> None:
+    def __init__(self, guard: Guard, session: str, wake: Callable[[], None], held: frozenset[str] = frozenset()) -> None:
         self.guard = guard
+        self._held = held
+        """Rate limits in which the calls around these have a place."""
         self._session = session
         self._wake = wake
         self._places: dict[str, Place] = {}
@@ -210,8 +212,13 @@ class CallGuard:
             if cache is not None and slot is not None and cache.get(slot, call) is not None:
                 self._places[call.id] = Place(limiter, None)  # What is not run uses nothing up.
             else:
-                self._places[call.id] = limiter.admit(self.guard.tools.definition(call.name), self._wake)
+                self._places[call.id] = limiter.admit(self.guard.tools.definition(call.name), self._wake, self._held)
         return self._places[call.id]
+
+    def held_by(self, call_id: str) -> frozenset[str]:
+        """The rate limits in which a call, or one around it, has a place."""
+        place = self._places.get(call_id)
+        return self._held if place is None else self._held | place.held
 
     def _leave(self, call_id: str) -> None:
         place = self._places.pop(call_id, None)

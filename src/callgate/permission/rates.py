@@ -107,6 +107,11 @@ class Place:
             return f"Not run: its turn did not come within {self._limiter.rates.patience_s:g} s. Make fewer calls."
         return self._refused
 
+    @property
+    def held(self) -> frozenset[str]:
+        """The limits that the call is counted under now, itself or by the calls around it."""
+        return frozenset(self.ticket.needs) | self.ticket.borrows if self.ticket is not None else frozenset()
+
     def leave(self) -> None:
         """Give the place up, whether the call ran or not."""
         if self.ticket is not None:
@@ -123,8 +128,11 @@ class Limiter:
         self._lock = threading.Lock()
         self._wakers: dict[Ticket, tuple[asyncio.AbstractEventLoop, Callable[[], None]]] = {}
 
-    def admit(self, definition: ToolDefinition, wake: Callable[[], None]) -> Place:
-        """A place for a call. If it must wait, `wake` is called on this event loop as soon as something came of it."""
+    def admit(self, definition: ToolDefinition, wake: Callable[[], None], borrows: frozenset[str] = frozenset()) -> Place:
+        """A place for a call. If it must wait, `wake` is called on this event loop as soon as something came of it.
+
+        A nested call borrows the places that the calls around it hold.
+        """
         needed = self.rates.rates_for(definition)
         if not needed:
             return Place(self, None)
@@ -132,7 +140,7 @@ class Limiter:
             now = self._clock()
             self._line.add(needed, now)
             try:
-                ticket = self._line.join(needed, now)
+                ticket = self._line.join(needed, now, borrows)
             except QueueFullError:
                 return Place(self, None, f"Not run: {self._line.waiting_max} calls wait for their turn already.")
             self._wakers[ticket] = (asyncio.get_running_loop(), wake)
@@ -140,7 +148,8 @@ class Limiter:
             if ticket.state == "waiting" and self.rates.when_used_up == "refuse":
                 self._line.leave(ticket)
                 del self._wakers[ticket]
-                used_up = " and ".join(name for name in needed if self._line.buckets[name].wait_s(now) > 0)
+                waits = {name: self._line.buckets[name].wait_s(now, is_inside=name in borrows) for name in needed}
+                used_up = " and ".join(name for name, wait_s in waits.items() if wait_s > 0)
                 return Place(self, None, f"Not run: too many calls in a short time ({used_up}). Call again later.")
         self._arm()
         return Place(self, ticket)
