@@ -17,12 +17,15 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel, ToolContext, ToolDefinition, tool
+from callgate.adapters.gated import GatedTools
 from callgate.errors import AuditError
+from callgate.mcp.serve import ToolServer
 from callgate.permission import AuditLog, Rule
 from callgate.permission import audit as audit_module
 from callgate.permission.audit import files_of, records_of, verify
 from callgate.permission.hash_chain import Chain, Link, Walk, read_record, seal
 from callgate.testing import call
+from mcp import Client
 
 posix = pytest.mark.skipif(os.name != "posix", reason="kills processes")
 
@@ -490,3 +493,41 @@ def test_each_started_call_has_its_record_through_random_kills(tmp_path: Path, s
     assert len(ran) >= wanted
     assert set(ran) - started == set(), "an effect without a record before it"
     assert len(ran) == len(set(ran))
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts what /proc shows")
+@pytest.mark.parametrize(
+    "way", ["a gate that is closed", "a run of its own", "a framework", "an MCP server", "a log that is dropped"]
+)
+def test_no_descriptor_of_a_log_outlives_its_user(tmp_path: Path, way: str) -> None:
+    path = tmp_path / "audit.jsonl"
+
+    async def main() -> None:
+        model = ScriptedModel([call("it"), "Done."])
+        if way == "a gate that is closed":
+            async with Gate(model, [it], audit=path) as gate:
+                await gate.run("Go.")
+        elif way == "a run of its own":
+            await Gate(model, [it], audit=path).run("Go.")
+        elif way == "a framework":
+            async with GatedTools([it], audit=path) as gated:
+                await gated.call("it", {})
+        elif way == "an MCP server":
+            async with Client(ToolServer.of([it], audit=path).sdk) as client:
+                await client.call_tool("it", {})
+        else:
+            AuditLog(path).write([{"kind": "start"}])
+
+    @tool
+    async def it() -> str:
+        """Works."""
+        return "worked"
+
+    asyncio.run(main())
+    assert path.stat().st_size > 0
+    open_files = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if _is_open(name)]
+    assert [name for name in open_files if name.startswith(str(tmp_path))] == []
+
+
+def _is_open(name: str) -> bool:
+    return os.path.lexists(f"/proc/self/fd/{name}")

@@ -125,6 +125,8 @@ class GatedTools:
     async def _stop(self) -> None:
         await self._dispatcher().aclose()
         await self._executor.stop_tools(self)
+        if self._guard.audit is not None:
+            self._guard.audit.close()
 
     def _dispatcher(self) -> CallDispatcher:
         """Where calls of the running event loop are taken in."""

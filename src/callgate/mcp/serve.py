@@ -92,6 +92,7 @@ class ToolServer:
     ) -> None:
         self.executor = executor
         self.policy = guard.policy
+        self._audit = guard.audit
         said = nobody or (NOBODY_IN_YOLO if guard.policy.mode == "yolo" else NOBODY)
         self._new_dispatcher = lambda: CallDispatcher(executor, guard, nobody=said)
         self._dispatcher: CallDispatcher | None = None
@@ -164,6 +165,8 @@ class ToolServer:
         if self._users == 0:
             self._dispatcher = None
             await dispatcher.aclose()
+            if self._audit is not None:
+                self._audit.close()
         await self.executor.stop_tools(owner)
 
     # What clients ask for -------------------------------------------------------------------------------------------------

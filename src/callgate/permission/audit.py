@@ -100,6 +100,11 @@ class AuditLog:
         with self._lock:
             self._close()
 
+    def __del__(self) -> None:
+        # Descriptors are plain numbers here, so nobody else closes them for a log that is dropped.
+        if getattr(self, "_process", None) == os.getpid():
+            self._close()
+
     # Internals ------------------------------------------------------------------------------------------------------------
 
     @contextlib.contextmanager

@@ -94,8 +94,10 @@ class GateConfig:
         )
 
     async def aclose(self, *, keep_model: bool = False) -> None:
-        """Close a store of the gate's own, and what the model holds open unless it is kept."""
+        """Close a store of the gate's own, the files of its audit log, and what the model holds open unless it is kept."""
         if not keep_model:
             await close_model(self.model)
         if self.owns_store:
             await self.store.aclose()
+        if self.guard.audit is not None:
+            self.guard.audit.close()  # The next record opens it again, so it may be somebody else's too.
