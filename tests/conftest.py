@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
-import gc
 import glob
 import importlib.util
 import ipaddress
@@ -308,15 +307,3 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
     if os.environ.get("CALLGATE_REQUIRE_ALL") == "1" and "not installed" in reason:
         report.outcome, report.longrepr = "failed", f"{reason} (CALLGATE_REQUIRE_ALL=1)"
     return report
-
-
-DESCRIPTORS_MANY = 300
-"""select() takes no descriptor above 1,023; what nobody holds any more is collected long before."""
-
-
-@pytest.fixture(autouse=True)
-def _few_descriptors() -> Iterator[None]:
-    """Collect what tests have left to the garbage collector before its descriptors become too many."""
-    yield
-    if sys.platform == "linux" and len(os.listdir("/proc/self/fd")) > DESCRIPTORS_MANY:
-        gc.collect()
