@@ -275,8 +275,8 @@ REFUSALS: dict[str, Callable[..., None]] = {
 }
 
 
-def _guard(event: str, args: tuple[Any, ...]) -> None:
-    refuse = REFUSALS.get(event)
+def _guard(event: str, args: tuple[Any, ...], refusals: Mapping[str, Callable[..., None]] = REFUSALS) -> None:
+    refuse = refusals.get(event)  # An argument of its own: at the end of the interpreter the names of modules are gone.
     if refuse is not None:
         refuse(*args)
 
