@@ -100,7 +100,7 @@ def test_asyncio_is_refused_too(home: ModuleType) -> None:
 def test_this_machine_can_be_reached() -> None:
     with (
         socket.create_server(("127.0.0.1", 0)) as server,
-        socket.create_connection(server.getsockname(), timeout=5) as client,
+        socket.create_connection(server.getsockname(), timeout=60) as client,
     ):
         assert client.getpeername() == server.getsockname()
 

@@ -343,7 +343,7 @@ def test_a_function_is_called_on_a_loop_from_any_thread_or_not_at_all() -> None:
         assert await asyncio.to_thread(call_in_loop, loop, lambda: note("there"), False, wait_s=WAIT_S)
         blocked = in_thread(lambda: call_in_loop(loop, lambda: note("late"), False, wait_s=0.01))
         assert blocked.result(WAIT_S) is False  # This loop does nothing meanwhile.
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # clock: that nothing comes late has no event
 
     asyncio.run(story())
     assert ran == ["here MainThread", "there MainThread"]

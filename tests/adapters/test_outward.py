@@ -156,7 +156,7 @@ def test_a_cancelled_caller_stops_the_tool():
         with pytest.raises(asyncio.CancelledError):
             await task
 
-    asyncio.run(asyncio.wait_for(story(), 20))
+    asyncio.run(asyncio.wait_for(story(), 60))
     assert ended == ["stopped"]
 
 

@@ -34,7 +34,7 @@ from callgate.tools import own_code
 from callgate.types import FunctionCall, ToolResult
 from mcp import Client
 
-NET_S = 20.0
+NET_S = 60.0
 """A door that is not back by then never comes back."""
 SHORT_S = 0.05
 """The deadline of what hangs."""

@@ -416,7 +416,7 @@ def interrupted(word: str, tools: Path) -> tuple[int, str]:
         for _ in range(PATIENCE_S):
             running.send_signal(signal.SIGINT)
             try:
-                running.wait(timeout=1)
+                running.wait(timeout=1)  # clock: it is asked again until it ends
                 break
             except subprocess.TimeoutExpired:
                 continue
@@ -477,7 +477,7 @@ class Screen:
         deadline = time.monotonic() + PATIENCE_S
         while words not in self.seen[self.read_to :] and time.monotonic() < deadline:
             self.type("\x03")
-            again = time.monotonic() + 5
+            again = time.monotonic() + 60
             while words not in self.seen[self.read_to :] and self._more(again):
                 pass
         self.wait_for(words)
@@ -487,7 +487,7 @@ class Screen:
         deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None and time.monotonic() < deadline:
             self.type(key)
-            while self._more(time.monotonic() + 5):
+            while self._more(time.monotonic() + 60):
                 pass
         return self.process.wait(timeout=PATIENCE_S)
 

@@ -273,7 +273,7 @@ def test_everything_of_the_prompt_and_the_spinner_goes_to_stderr(tmp_path: Path)
     deadline = time.monotonic() + PATIENCE_S
     while "You said hello" not in (tmp_path / "out.txt").read_text():
         assert time.monotonic() < deadline
-        child.expect([pexpect.TIMEOUT, "\x1b"], timeout=0.1)
+        child.expect([pexpect.TIMEOUT, "\x1b"], timeout=0.1)  # clock: it is asked again until the words are there
     child.send("/exit\r")
     child.expect(pexpect.EOF)
     child.close()
@@ -545,7 +545,7 @@ def test_a_tool_that_holds_up_everything_is_left_by_a_second_ctrl_c(screen: Call
     show.type("work\r")
     show.wait_for("work({})")
     show.type("\x03")
-    again = time.monotonic() + 3  # Two that come at the same time are one signal.
+    again = time.monotonic() + 3  # clock: two keys at the same time are one signal, later is as good
     while show.read() and time.monotonic() < again:
         pass
     show.type("\x03")

@@ -256,10 +256,10 @@ def test_whatever_bytes_come_the_outcome_is_an_answer_or_a_typed_error() -> None
         except BaseException as error:
             error.add_note(f"This was seed {seed}; CALLGATE_SEED={seed} repeats it. The bytes: {b''.join(pieces)[:2_000]!r}")
             raise
-        if (took := time.process_time() - began) > SLOW_S:
+        if (took := time.process_time() - began) > SLOW_S:  # clock: processor time, and only printed
             slow.append((took, seed))
     print(f"{len(SEEDS)} answers: {dict(endings)}; slower than {SLOW_S} s: {slow}")
-    assert not [seed for took, seed in slow if took > FAR_TOO_SLOW_S], slow
+    assert not [seed for took, seed in slow if took > FAR_TOO_SLOW_S], slow  # clock: processor time
     if len(SEEDS) >= 1_000:
         assert endings["answer"] > len(SEEDS) / 10
         assert endings["ProtocolError"] > len(SEEDS) / 10
@@ -356,7 +356,7 @@ def test_whatever_bytes_come_a_run_ends_and_its_history_is_valid(surface_of: Cal
         endings: Counter[str] = Counter()
         for seed in [int(ONE_SEED)] if ONE_SEED else range(200 * SCALE):
             try:
-                async with asyncio.timeout(20):
+                async with asyncio.timeout(60):
                     endings[await one(seed)] += 1
             except BaseException as error:
                 error.add_note(

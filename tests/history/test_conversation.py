@@ -321,7 +321,7 @@ def test_repair_takes_time_in_proportion_to_the_history() -> None:
     talkative = [model(text("x")) for _ in range(50_000)]
     began = time.process_time()
     result, _ = repaired([HI, calls, *answers, *talkative, HI, calls])
-    assert time.process_time() - began < 10  # quadratic work would take minutes
+    assert time.process_time() - began < 10  # clock: processor time; quadratic work takes minutes
     assert [part["functionResponse"]["id"] for part in result[2]["parts"]] == [f"c{n}" for n in range(count)]
     assert validate(result) == []
 

@@ -216,7 +216,7 @@ def test_nobody_is_asked_while_it_cannot_be_known_whose_call_it_is_about():
 
 def test_the_clock_of_a_call_stands_still_while_a_person_thinks():
     async def elicit(question: Question) -> Answer:
-        await asyncio.sleep(0.6)
+        await asyncio.sleep(0.6)  # clock: longer than the limit of the call; more is as good
         return Answer("accept", {"word": "blue"})
 
     model = ScriptedModel([call("ask", **form()), call("hang"), "Done."])
@@ -242,7 +242,7 @@ def test_a_deadline_goes_on_where_it_stood_still():
         with clock.stopped():
             tasks.append(asyncio.create_task(bounded("within", 0.01)))
             with clock.stopped():
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.2)  # clock: longer than the limits of both; more is as good
             assert seen == []
         await asyncio.gather(*tasks)
         return seen

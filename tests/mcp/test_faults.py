@@ -7,7 +7,6 @@ import json
 import os
 import resource
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +36,7 @@ async def without_rest(work: Any) -> Any:
     """Runs it, and sees that no task is left."""
     async with asyncio.timeout(SECONDS_MAX):
         value = await work
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)  # clock: tasks that end by themselves may; the rest is found by the next line
     assert [str(task.get_coro()) for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
     return value
 
@@ -72,9 +71,7 @@ def test_ten_faults_in_one_turn_cost_one_error_each():
 
     open_before, others = left_behind()
     memory_before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.monotonic()
     asyncio.run(without_rest(story()))
-    assert time.monotonic() - began < SECONDS_MAX
     open_after, children = left_behind()
     assert (set(children) <= set(others), open_after <= open_before) == (True, True)
     # Two messages of 100 MiB came, and neither was ever held.

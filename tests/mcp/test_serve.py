@@ -33,7 +33,7 @@ def run(work: Coroutine[Any, Any, Any]) -> Any:
     async def bounded() -> Any:
         async with asyncio.timeout(60):
             value = await work
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # clock: tasks that end by themselves may; the rest is found by the next line
         assert [str(task.get_coro()) for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
         return value
 
@@ -311,7 +311,7 @@ def test_a_flood_of_progress_costs_reports_and_not_the_call():
 
     async def story() -> str:
         async def slowly(*_: Any) -> None:
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # clock: a slow reader
 
         async with client(ToolServer.of([flood]), "legacy") as it:
             return texts(await it.call_tool("flood", progress_callback=slowly))[0]
@@ -578,7 +578,7 @@ def test_calls_that_keep_their_order_run_one_after_another_and_others_at_once():
     async def busy(name: str) -> None:
         running.append(1)
         most[name] = max(most.get(name, 0), len(running))
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # clock: a tool that gives the others a chance to overlap
         running.pop()
 
     @tool(sequential=True)
@@ -606,12 +606,17 @@ def test_too_many_calls_at_once_are_refused(monkeypatch: pytest.MonkeyPatch):
     @tool
     async def pause() -> str:
         """Pauses."""
-        await asyncio.sleep(0.05)
+        await over.wait()
         return "ok"
+
+    over = asyncio.Event()
 
     async def story() -> list[str]:
         async with client(ToolServer.of([pause]), "legacy") as it:
-            return sorted(texts(result)[0] for result in await asyncio.gather(*(it.call_tool("pause") for _ in range(3))))
+            calls = [asyncio.create_task(it.call_tool("pause")) for _ in range(3)]
+            await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            over.set()
+            return sorted([texts(await call)[0] for call in calls])
 
     assert run(story())[0].startswith("Not run: 2 calls are under way already")
 

@@ -74,7 +74,7 @@ def is_alive(pid: int) -> bool:
 
 def until(condition: Callable[[], bool]) -> None:
     """Waits for what another process does, for so long at most."""
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)

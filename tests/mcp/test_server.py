@@ -31,7 +31,7 @@ def run(work: Coroutine[Any, Any, Any], seconds: float = 60) -> Any:
     async def bounded() -> Any:
         async with asyncio.timeout(seconds):
             value = await work
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # clock: tasks that end by themselves may; the rest is found by the next line
         assert [str(task.get_coro()) for task in asyncio.all_tasks() - {asyncio.current_task()}] == []
         return value
 

@@ -52,7 +52,7 @@ async def _until_up(port: int) -> None:
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port)
             except OSError:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # clock: between two looks at a port
             else:
                 writer.close()
                 await writer.wait_closed()

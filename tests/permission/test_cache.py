@@ -33,7 +33,7 @@ class Tool:
 
     async def run(self, args: Any, context: ToolContext) -> object:
         self.ran += 1
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # clock: a tool that gives the others a chance to overlap
         if args.get("fail"):
             raise ValueError("no")
         return self.ran

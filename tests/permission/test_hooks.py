@@ -175,7 +175,7 @@ def test_a_hook_that_hangs_is_ended_with_its_children(tmp_path: Path):
     assert note.ran == []
     assert "did not end within 3 s" in response["error"]
     size = mark.stat().st_size
-    time.sleep(0.3)  # What is dead stays silent; there is nothing to wait for that would show it sooner.
+    time.sleep(0.3)  # clock: what is dead stays silent; no event shows that
     assert mark.stat().st_size == size
 
 

@@ -407,12 +407,16 @@ class Slow:
     def __init__(self) -> None:
         self.begun = asyncio.Event()
         self.is_clean = False
+        self.scope: anyio.CancelScope | None = None
+        """Its time is up when the tool has begun."""
 
     def tool(self) -> Any:
         @tool(name="save")
         async def save(name: str) -> None:
             """Takes its time."""
             self.begun.set()
+            if self.scope is not None:
+                self.scope.deadline = 0
             try:
                 await asyncio.Event().wait()
             finally:
@@ -457,12 +461,12 @@ def test_a_caller_that_is_cancelled_waits_until_the_run_is_over(way: Callable[[G
         slow = Slow()
         gate = Gate(ScriptedModel([call("save", name="a"), "Still here."]), [slow.tool()], policy=ALLOW)
         if scope == "fail_after":
-            with pytest.raises(TimeoutError), anyio.fail_after(0.2):
+            with pytest.raises(TimeoutError), anyio.fail_after(60) as slow.scope:
                 await way(gate)
         elif scope == "move_on_after":
-            with anyio.move_on_after(0.2) as entered:
+            with anyio.move_on_after(60) as slow.scope:
                 await way(gate)
-            assert entered.cancelled_caught
+            assert slow.scope.cancelled_caught
         elif scope == "cancel":
             async with anyio.create_task_group() as group:
                 group.start_soon(way, gate)
@@ -494,7 +498,7 @@ def test_a_stream_that_is_left_in_a_cancelled_scope_waits_until_the_run_is_over(
         for _ in range(100):  # The stream is closed by the garbage collector's hook, in a task of its own.
             if slow.is_clean and len(asyncio.all_tasks()) == 1:
                 break
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # clock: between two looks
         await ended_in_order(gate, slow)
 
     run(story())

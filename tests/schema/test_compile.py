@@ -338,7 +338,7 @@ def test_hostile_schemas_end_in_a_small_result_or_a_typed_error(wire, name, fiel
     else:
         assert wire.faults(compiled, field, surface) == []
         assert len(strict_json.dump(compiled.schema)) < 200_000
-    assert time.process_time() - start < 20  # some seconds on a slow machine; without bounds it would be years
+    assert time.process_time() - start < 20  # clock: processor time; without bounds it is years
 
 
 def test_a_remote_reference_is_never_fetched_and_the_rest_is_still_checked() -> None:

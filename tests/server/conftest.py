@@ -19,7 +19,7 @@ from callgate import Gate, ScriptedModel, tool
 from callgate.server import Service, ServiceOptions
 from callgate.server.listen import Server, server_for
 
-WAIT_S = 20
+WAIT_S = 60
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
 

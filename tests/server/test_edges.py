@@ -110,7 +110,7 @@ def test_a_client_that_does_not_read_loses_its_stream_and_the_run_goes_on() -> N
                 await asyncio.Event().wait()
 
         stream = EventStream(run, ServiceOptions(stalled_s=0.01))
-        await asyncio.wait_for(stream({"type": "http"}, asyncio.Event().wait, send), 10)
+        await asyncio.wait_for(stream({"type": "http"}, asyncio.Event().wait, send), 60)
         assert not run.is_over
         assert run.cancel("enough")
         await run.done.wait()

@@ -57,6 +57,6 @@ def _check(operation, mode) -> None:
     @settings(max_examples=5 * SCALE, deadline=None, suppress_health_check=list(HealthCheck), database=None)
     def answered(case) -> None:
         # What a document cannot say, such as which providers there are, may be refused with a sentence.
-        case.call_and_validate(timeout=20, excluded_checks=[positive_data_acceptance])
+        case.call_and_validate(timeout=60, excluded_checks=[positive_data_acceptance])
 
     answered()

@@ -288,7 +288,7 @@ def test_a_connection_that_rests_between_requests_is_closed_by_the_server_and_no
             while not answer.endswith(b"}}"):
                 answer += connection.recv(65536)
             assert answer.startswith(b"HTTP/1.1 200")
-            time.sleep(0.5)  # Longer than a head may take.
+            time.sleep(0.5)  # clock: longer than a head may take; more is as good
 
 
 def test_one_connection_has_its_own_time_for_each_thing_that_it_waits_for(monkeypatch) -> None:

@@ -73,7 +73,7 @@ def test_an_owner_who_was_replaced_cannot_write_any_more(open_it: Open) -> None:
         store = open_it()
         await write(store, "x", A)
         old = await store.acquire("x", owner="me", lease_s=0.001)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # clock: longer than the lease; more is as good
         new = await open_it().acquire("x", owner="me" if type(store).__name__ == "MemoryStore" else "you")
         assert new.fence == old.fence + 1
         with pytest.raises(SessionLostError, match="taken over"):
@@ -213,7 +213,7 @@ def test_a_run_waits_for_another_owner_and_gives_up_with_a_sentence(open_it: Ope
             await gate.run("Hi.", session="s")
         patient = Gate(ScriptedModel(["Hi."]), store=open_it())
         running = asyncio.create_task(patient.run("Hi.", session="s"))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # clock: that it still waits has no event; less time would only show less
         assert not running.done()
         await store.release(lease)
         assert (await running).text == "Hi."

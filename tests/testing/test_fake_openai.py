@@ -283,7 +283,7 @@ def test_the_command_serves_until_it_is_ended() -> None:
             assert process.stdout is not None
             url = process.stdout.readline().strip()
             body = json.dumps({"model": "m", "messages": [USER]}).encode()
-            with urllib.request.urlopen(urllib.request.Request(f"{url}/chat/completions", body), timeout=20) as response:
+            with urllib.request.urlopen(urllib.request.Request(f"{url}/chat/completions", body), timeout=60) as response:
                 assert json.load(response)["choices"][0]["message"]["content"] == "Hi."
         finally:
             process.terminate()

@@ -342,7 +342,7 @@ def test_an_async_tool_that_swallows_its_cancellation_is_left_behind(monkeypatch
 
         result = await Executor([stubborn]).execute(call_of("stubborn"))
         release.set()
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # clock: that nothing comes late has no event
         return result
 
     result = run(story())
@@ -629,18 +629,18 @@ def test_toolsets_and_runnables_are_tools_too():
 def test_the_clock_of_a_call_stands_still_while_a_tool_asks_somebody():
     async def asks(context: ToolContext) -> str:
         with context.paused(), context.paused():
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(1.5)  # clock: longer than the limit of the call; more is as good
         return "asked"
 
     async def asks_and_dawdles(context: ToolContext) -> str:
         with context.paused():
-            await asyncio.sleep(1.5)
+            await asyncio.sleep(1.5)  # clock: longer than the limit of the call; more is as good
         await asyncio.sleep(60)
         return "never"
 
     def asks_in_a_thread(context: ToolContext) -> str:
         with context.paused():
-            time.sleep(1.5)
+            time.sleep(1.5)  # clock: longer than the limit of the call; more is as good
         return "asked"
 
     async def story() -> list[ToolResult]:

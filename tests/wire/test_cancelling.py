@@ -64,7 +64,7 @@ def test_cancelled_callers_cost_nobody_else_anything(way: str, monkeypatch: pyte
                     task: Any = dice.choice(running[-20:])
                     asyncio.get_running_loop().call_later(dice.choice((0, 0.001, 0.003)), task.cancel)
                 if number % 10 == 9:
-                    await asyncio.sleep(0.002)
+                    await asyncio.sleep(0.002)  # clock: lets some of them get on; any time will do
             results = await asyncio.gather(*running, return_exceptions=True)
             wrong = [result for result in results if result is not None and not isinstance(result, asyncio.CancelledError)]
             assert wrong == []

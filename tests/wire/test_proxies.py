@@ -30,7 +30,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def run(story: Callable[[], Awaitable[Any]]) -> Any:
     async def bounded() -> Any:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             return await story()
 
     return asyncio.run(bounded())

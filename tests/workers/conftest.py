@@ -30,7 +30,7 @@ def is_alive(pid: int) -> bool:
 def all_gone(pids: Iterable[int]) -> bool:
     """Whether the processes end; a kill takes a moment."""
     pids = list(pids)
-    until = time.monotonic() + 20
+    until = time.monotonic() + 60
     while any(map(is_alive, pids)):
         if time.monotonic() > until:
             return False

@@ -42,7 +42,7 @@ def test_a_waiting_call_that_is_cancelled_as_it_is_answered_ends_at_once(use_poo
         # Nobody runs in between: the answer comes when the wait is over and the end of the wait is not yet known.
         waiting.cancel()
         pool.close(0.0)
-        done, _ = await asyncio.wait({waiting}, timeout=10)
+        done, _ = await asyncio.wait({waiting}, timeout=60)
         running.cancel()
         return waiting in done and waiting.cancelled()
 
@@ -115,7 +115,7 @@ def test_a_deadline_is_kept_while_the_event_loop_is_blocked(use_pool, gone, tmp_
 
     async def story(pool):
         task = asyncio.create_task(pool.execute(None, "spin", {"note": str(note)}, timeout_s=0.3))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # clock: lets it begin; both orders must end the same
         blocked = gone(pool.pids)  # Blocks this thread, and with it the loop.
         return blocked, (await task).status
 
@@ -127,7 +127,7 @@ def test_cancelling_the_wait_kills_what_runs(use_pool, gone):
     async def story(pool):
         old = pool.pids
         task = asyncio.create_task(pool.execute(None, "spin", {}))
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # clock: lets it begin; both orders must end the same
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -203,7 +203,7 @@ def test_a_session_that_waits_too_long_for_a_worker_is_told_so():
 def test_a_session_that_is_not_used_gives_its_worker_back():
     async def story(pool):
         await pool.execute("a", "remember", {"word": "x"})
-        await asyncio.sleep(0.1)
+        await asyncio.sleep(0.1)  # clock: longer than the session lives; more is as good
         return (await pool.execute("b", "remember", {"word": "y"})).value
 
     assert own(story, size=1, session_ttl_s=0.05) == ["y"]

@@ -71,7 +71,7 @@ class Served:
             time.sleep(0.05)
 
     def _answers(self) -> bool:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         try:
             connection.request("GET", "/health")
             return connection.getresponse().status == 200

@@ -75,7 +75,7 @@ async for event in gate.stream("Which files changed?"):
 async def signal(name: str) -> None:
     """Waits until the test says so."""
     while not (SIGNALS / name).exists():  # noqa: ASYNC110 - the test is another process
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # clock: a tool that takes a little
 
 
 # Tools -------------------------------------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ async def count_lines(folder: str, context: ToolContext) -> dict[str, int]:
     """Counts the lines of every file in a folder, and says how far it is."""
     for step in range(1, 4):
         context.progress(f"{folder}: file {step} of 4", step / 4)
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # clock: a tool that takes a little
     await signal("count")
     return {"files": 4, "lines": 1234}
 
