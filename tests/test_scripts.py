@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import json
 import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -259,3 +260,57 @@ def test_servers_of_the_first_sdk_that_cannot_be_had_are_told(tmp_path: Path, re
     assert done.returncode == code
     assert done.stderr.splitlines()[-1] == "old-mcp-packages: no network; what needs them is not tested"
     assert not (tmp_path / "old" / ".callgate-installed").exists()
+
+
+# What runs the tests -----------------------------------------------------------------------------------------------------
+
+
+def script(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_time_that_is_left_follows_from_what_files_took_the_last_time() -> None:
+    progress = script("progress")
+    estimate = progress.Estimate(["quick.py"] * 100 + ["slow.py"] * 10, {"quick.py": 0.1, "slow.py": 9.0})
+    assert progress.line_of(estimate, 1, 0) == "0 of 110 tests in 1 s"
+    for _ in range(100):
+        estimate.finish("quick.py")
+    assert progress.line_of(estimate, 20, 2) == "100 of 110 tests in 20 s, about 3:00 min left, 2 failed"
+    for _ in range(10):
+        estimate.finish("slow.py")
+    assert progress.line_of(estimate, 200, 2) == "110 of 110 tests in 3:20 min, 2 failed"
+
+
+def test_a_random_order_keeps_the_tests_of_a_file_together_and_can_be_repeated(monkeypatch: pytest.MonkeyPatch) -> None:
+    shuffled = script("shuffled")
+    names = [f"{file}::test_{number}" for file in "abcdef" for number in range(6)]
+
+    def order(seed: str) -> list[str]:
+        monkeypatch.setenv("CALLGATE_ORDER", seed)
+        items = [SimpleNamespace(nodeid=name) for name in names]
+        shuffled.pytest_collection_modifyitems(items)
+        return [item.nodeid for item in items]
+
+    assert order("1") == order("1") != order("2")
+    assert sorted(order("1")) == names
+    assert len([file for file, _ in itertools.groupby(order("1"), key=lambda name: name[0])]) == 6
+
+
+def test_stress_tells_of_each_test_that_failed_and_how_to_repeat_it(tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("def test_good(): pass\ndef test_bad(): assert False\n")
+    command = [sys.executable, str(ROOT / "scripts" / "stress.py"), "--rounds", "1", "--load", "1", "--jobs", "1"]
+    done = subprocess.run(
+        [*command, "-p", "no:cacheprovider", "-c", "/dev/null", "--rootdir", str(tmp_path), str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=os.environ | {"CALLGATE_ORDER": "7"},
+    )
+    assert done.returncode == 1
+    assert "test_it.py::test_bad\n" in done.stdout
+    assert "round 1 of 1, CALLGATE_ORDER=7: 1 failed" in done.stdout
