@@ -421,7 +421,7 @@ garbage_chunk = (
 )
 
 
-@settings(max_examples=1_000 * SCALE, deadline=None)
+@settings(max_examples=300 * SCALE, deadline=None)
 @given(st.lists(garbage_chunk, max_size=4))
 def test_any_json_is_a_typed_error_or_an_answer_that_the_history_takes(chunks: list[Any]) -> None:
     try:

@@ -182,7 +182,7 @@ def test_the_work_grows_with_the_length_of_the_text_and_not_faster(unit, opening
         return parser.scanned
 
     for piece in (1, 100_000):
-        short, long = work(2_000, piece=piece), work(16_000 * scale, piece=piece)
+        short, long = work(1_000, piece=piece), work(8_000 * scale, piece=piece)
         assert long <= 8.5 * scale * short + 4 * HEAD_MAX, f"pieces of {piece}"
 
 

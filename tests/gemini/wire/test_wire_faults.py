@@ -534,8 +534,9 @@ def test_w27_an_event_without_an_end_is_stopped_at_the_limit_of_an_event(play: P
 def test_w29_an_answer_cut_at_any_byte_is_an_error_or_right_and_never_a_wrong_call(
     play: Play, transport: str, unjudged: None
 ) -> None:
-    wanted = {"path": "f" * 700 + " ü🦊", "n": 12345}
-    answer = calls(("look", wanted), ("look", {"path": "b" * 400, "n": 7}), apart=True)
+    wanted = {"path": "f" * 70 + " ü🦊", "n": 12345}
+    other = {"path": "b" * 40, "n": 7}
+    answer = calls(("look", wanted), ("look", other), apart=True)
 
     async def story(scene: Any) -> None:
         right = errors = 0
@@ -548,7 +549,7 @@ def test_w29_an_answer_cut_at_any_byte_is_an_error_or_right_and_never_a_wrong_ca
             ran = [args for _, args in scene.ran[before:]]
             if outcome.error is None:
                 assert outcome.text == "Done."
-                assert sorted(ran, key=str) == sorted([wanted, {"path": "b" * 400, "n": 7}], key=str)
+                assert sorted(ran, key=str) == sorted([wanted, other], key=str)
                 right += 1
                 if right > 3:
                     break
@@ -557,7 +558,7 @@ def test_w29_an_answer_cut_at_any_byte_is_an_error_or_right_and_never_a_wrong_ca
                 assert ran == []
                 errors += 1
             scene.outcomes.clear()
-        assert errors > 1_500
+        assert errors > 400
         assert right
 
     play(story, [], transport, limits=once(), keep=True, goes_on=False, log_level=30, within_s=60)
