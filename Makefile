@@ -15,6 +15,8 @@ JOBS ?= 2
 # How often `make stress` runs the tests, and beside how many busy processes.
 ROUNDS ?= 10
 LOAD ?= 8
+# How many changes `make mutants` makes, one at a time.
+COUNT ?= 50
 
 PY := .venv/bin/python
 # A file of tests at a time on each of JOBS processes.
@@ -32,7 +34,7 @@ endif
 .DEFAULT_GOAL := help
 # The tasks share one .venv and one set of coverage data.
 .NOTPARALLEL:
-.PHONY: help chat test test-slow fetched check check-static stress coverage-gate bench bench-all docs soak live build clean ready
+.PHONY: help chat test test-slow fetched check check-static stress mutants coverage-gate bench bench-all docs soak live build clean ready
 
 help:
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' Makefile | \
@@ -81,6 +83,9 @@ soak: fetched ## run the tests with 20 times the work: more seeds, more crashes,
 
 stress: fetched ## run the quick tests in random order beside busy processes: make stress ROUNDS=3
 	@$(PY) scripts/stress.py --rounds $(ROUNDS) --load $(LOAD) --jobs $(JOBS) $(ARGS)
+
+mutants: ready ## change the code at random and see whether the quick tests notice: make mutants COUNT=500
+	@$(PY) scripts/mutants.py --count $(COUNT) --jobs $(JOBS) $(ARGS)
 
 live: ready ## run the tests that talk to the real Gemini API (needs a key)
 	@test -n "$$GOOGLE_API_KEY$$GEMINI_API_KEY" || \

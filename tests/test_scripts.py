@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
 import json
@@ -270,6 +271,7 @@ def script(name: str) -> ModuleType:
     assert spec
     assert spec.loader
     module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module  # Dataclasses look up the module that they are in.
     spec.loader.exec_module(module)
     return module
 
@@ -314,3 +316,29 @@ def test_stress_tells_of_each_test_that_failed_and_how_to_repeat_it(tmp_path: Pa
     assert done.returncode == 1
     assert "test_it.py::test_bad\n" in done.stdout
     assert "round 1 of 1, CALLGATE_ORDER=7: 1 failed" in done.stdout
+
+
+def test_a_mutant_is_the_same_code_but_for_one_place() -> None:
+    mutants = script("mutants")
+    source = "def f(a: int=1) -> bool:\n    assert a\n    if a < 2 and a:\n        raise ValueError\n    return True\n"
+    told = [told for _, told, _, _ in mutants.places_in(ast.parse(source))]
+    made = {name: mutants.mutated(source, place) for place, name in enumerate(told)}
+    assert made["a < 2: Lt flipped"] == source.replace("<", "<=").rstrip()
+    assert made["a < 2 and a: `and` and `or` swapped"] == source.replace("and", "or").rstrip()
+    assert made["constant 2 changed"] == source.replace("2", "3").rstrip()
+    assert made["constant True changed"] == source.replace("True", "False").rstrip()
+    assert made["dropped: raise ValueError"] == source.replace("raise ValueError", "pass").rstrip()
+    assert made["constant 1 changed"] == source.replace("1", "2").rstrip()
+    assert len(made) == 6
+
+
+def test_the_tests_of_a_module_are_its_mirror_and_those_of_its_folder() -> None:
+    mutants = script("mutants")
+    assert mutants.tests_for(mutants.SOURCE / "permission" / "policy.py") == [
+        "tests/permission/test_policy.py",
+        "tests/permission",
+    ]
+    assert mutants.tests_for(mutants.SOURCE / "strict_json.py") == ["tests/test_strict_json.py", "tests/content"]
+    for folder, tests in mutants.TESTS.items():
+        assert (mutants.SOURCE / folder).exists()
+        assert all((ROOT / test).exists() for test in tests)
