@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import faulthandler
+import gc
 import glob
 import importlib.util
 import ipaddress
@@ -286,6 +287,12 @@ def pytest_configure() -> None:
     # An audit hook sees asyncio, httpx2 and everything else that opens a socket in this process. It can never be removed.
     if not LIVE:
         sys.addaudithook(_guard)
+
+
+def pytest_collection_finish() -> None:
+    """Modules and the tests themselves stay to the end, so that no collection of garbage need look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -7,6 +7,7 @@ that breaks the rule, because a check that cannot fail holds nothing.
 from __future__ import annotations
 
 import ast
+import functools
 import json
 import subprocess
 import sys
@@ -138,6 +139,7 @@ HEAVY = [
 # --- reading a tree ------------------------------------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=1)
 def modules_of(root: Path) -> dict[str, ast.Module]:
     """Every module below `root`, by its dotted name; the package itself is ''."""
     modules: dict[str, ast.Module] = {}
