@@ -131,6 +131,18 @@ def test_whoever_waits_is_woken_when_time_has_passed():
     run(story())
 
 
+def test_all_who_wait_are_woken_one_after_the_other_though_nobody_leaves():
+    async def main() -> list[bool]:
+        limiter = Limiter(RateLimits(kinds={"file": Rate(per_s=200)}))
+        woken = [asyncio.Event() for _ in range(4)]
+        places = [limiter.admit(FILE, event.set) for event in woken]
+        async with asyncio.timeout(60):
+            await asyncio.gather(*(event.wait() for event in woken[1:]))
+        return [place.granted for place in places]
+
+    assert run(main()) == [True] * 4
+
+
 def test_whoever_has_waited_too_long_is_refused():
     async def story() -> None:
         clock = Clock()
