@@ -7,6 +7,7 @@ import gc
 import logging
 import os
 import random
+import traceback
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
@@ -566,8 +567,38 @@ def test_a_server_elsewhere_needs_a_key() -> None:
 
 @pytest.mark.parametrize("url", ["ftp://x/v1", "api.openai.com/v1", "https://x/v1?a=b"])
 def test_what_is_no_base_url_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="is not one"):
+    with pytest.raises(UsageError, match="is not valid"):
         OpenAIModel(MODEL, base_url=url, api_key="k", env={})
+
+
+def test_a_login_in_the_base_url_becomes_a_header_and_stands_in_no_error() -> None:
+    async def story() -> None:
+        async with FakeOpenAI(["Hello."]) as fake:
+            url = fake.base_url.replace("//", "//ada:s3cret-word%21@")
+            model = OpenAIModel("m", base_url=url)
+            assert (await Gate(model).run("Go.")).text == "Hello."
+            (seen,) = [request for request in fake.requests if request.method == "POST"]
+            assert seen.headers["authorization"] == "Basic YWRhOnMzY3JldC13b3JkIQ=="
+            assert "@" not in seen.headers["host"]
+            assert "s3cret" not in repr(model)
+        with pytest.raises(ModelError) as caught:  # Nothing listens there any more.
+            await Gate(OpenAIModel("m", base_url=url, limits=Limits(attempts=1))).run("Go.")
+        shown = "".join(traceback.format_exception(caught.value)) + repr(caught.value.__dict__)
+        assert "s3cret" not in shown
+        assert "YWRhOnMzY3JldC13b3JkIQ" not in shown
+
+    run(story)
+
+
+@pytest.mark.parametrize("url", [
+    "https://ada:s3cret@host/v1?x", "ftp://ada:s3cret@host/v1", "https://ada:s3cret@/v1", "https://ada:s3cret@:80/v1",
+    "https://ada:s3cret@host:port/v1", "https://ada:s3cret@host:99999/v1", "https://ada:s3cret/word@host/v1?x",
+    "https://ada:s3cret@[::1/v1", "ada:s3cret@host/v1",
+])  # fmt: skip
+def test_a_base_url_that_is_refused_does_not_show_its_password(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        OpenAIModel("m", base_url=url)
+    assert "s3cret" not in str(caught.value)
 
 
 def test_a_key_that_can_be_none_is_refused_without_being_shown() -> None:

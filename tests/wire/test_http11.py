@@ -343,3 +343,18 @@ def test_whoever_stops_waiting_leaves_no_connection_behind() -> None:
                     await asking
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("between", [b"XX", b"\rX", b"\r\nZ\r\n"], ids=["no_end", "half_an_end", "no_size"])
+def test_no_byte_after_a_framing_error_is_given_out(between: bytes) -> None:
+    data = b"5\r\nhello" + between + b"5\r\nworld\r\n0\r\n\r\n"
+
+    async def story() -> None:
+        for first, second in itertools.combinations_with_replacement(range(len(data) + 1), 2):
+            pieces = [piece for piece in (CHUNKED, data[:first], data[first:second], data[second:]) if piece]
+            connection, got, error = await body_of(pieces)
+            assert b"hello".startswith(b"".join(got)), pieces
+            assert isinstance(error, httpx2.RemoteProtocolError)
+            assert not connection.can_be_kept
+
+    asyncio.run(story())

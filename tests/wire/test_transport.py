@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -196,6 +198,56 @@ def test_a_context_of_the_program_says_whom_to_trust(tls_server: tuple[ssl.SSLCo
                 await Gate(GeminiModel("m", surface=surface)).run("Go.")
             context = ssl.create_default_context(cafile=trusted)
             assert await texts(GeminiModel("m", surface=surface, ssl=context)) == ["Hello."] * 2
+
+    run(story)
+
+
+@pytest.mark.parametrize("library", ["own", "httpx2", "httpx"])
+def test_a_certificate_of_the_client_is_shown_to_a_server_that_wants_one(
+    library: str, mutual_tls: tuple[ssl.SSLContext, ssl.SSLContext]
+) -> None:
+    async def story() -> None:
+        server, context = mutual_tls
+        async with FakeGemini(["Hello."] * 2, tls=server) as fake, contextlib.AsyncExitStack() as stack:
+            surface = surface_of(fake.base_url)
+            if library == "own":
+                model = GeminiModel("m", surface=surface, ssl=context)
+            else:
+                module = pytest.importorskip(library)
+                http = await stack.enter_async_context(module.AsyncClient(verify=context, trust_env=False))
+                model = GeminiModel("m", surface=surface, http=http)
+            assert await texts(model) == ["Hello."] * 2
+
+    run(story)
+
+
+@pytest.mark.parametrize("library", ["httpx2", "httpx"])
+@pytest.mark.usefixtures("no_own_connections")
+def test_a_server_at_a_unix_socket_is_reached_through_a_client_of_the_program(library: str, tmp_path: Path) -> None:
+    module = pytest.importorskip(library)
+    place = str(tmp_path / "gemini.sock")
+
+    async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
+        """Joins a connection of the socket with one to the fake server."""
+        there, back = await asyncio.open_connection("127.0.0.1", port)
+
+        async def copy(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+            with contextlib.suppress(ConnectionError):
+                while data := await source.read(65536):
+                    target.write(data)
+                    await target.drain()
+            target.close()
+
+        await asyncio.gather(copy(reader, back), copy(there, writer))
+
+    async def story() -> None:
+        async with FakeGemini(["Hello."] * 2) as fake:
+            port = int(fake.base_url.rpartition(":")[2].partition("/")[0])
+            server = await asyncio.start_unix_server(lambda reader, writer: forward(reader, writer, port), place)
+            async with server, module.AsyncClient(transport=module.AsyncHTTPTransport(uds=place)) as http:
+                model = GeminiModel("m", surface=surface_of("http://gemini.internal"), http=http)
+                assert await texts(model) == ["Hello."] * 2
+            assert {seen.headers["host"] for seen in fake.requests} == {"gemini.internal"}
 
     run(story)
 

@@ -55,7 +55,7 @@ def test_a_base_url_may_have_a_port_and_a_path(url: str) -> None:
     "url", ["", "example.org", "ftp://example.org", "https://", "https://a b", "https://a?key=1", "https://a#b"]
 )
 def test_what_is_no_base_url_is_refused(url: str) -> None:
-    with pytest.raises(UsageError, match="is not one"):
+    with pytest.raises(UsageError, match="is not valid"):
         checked_base_url(url)
 
 

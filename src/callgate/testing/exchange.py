@@ -186,6 +186,9 @@ class Exchange:
     async def send(self, data: bytes) -> None:
         """Puts bytes on the connection and waits until the system has taken them."""
         self.has_sent = True
+        if self.writer.transport.is_closing():
+            # asyncio says so when the next write is waited for, uvloop by a RuntimeError.
+            raise ConnectionResetError("the client is gone")
         self.writer.write(data)
         await self.writer.drain()
 

@@ -15,6 +15,7 @@ from callgate.errors import UsageError
 __all__ = ["checked_base_url", "checked_headers", "checked_key", "redact", "secrets_of", "split_login"]
 
 _BASE_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
+_LOGIN = re.compile(r"^([a-z]+://)?.*@", re.IGNORECASE | re.DOTALL)
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-z]+")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?")
@@ -30,9 +31,14 @@ def checked_base_url(url: str) -> str:
     Raises:
         UsageError: it is no base URL.
     """
-    if not _BASE_URL.fullmatch(url):
-        shown = re.sub(r"//[^/@]*@", "//", url)  # It may hold a password.
-        raise UsageError(f"the base URL {shown!r} is not one: it begins with https:// and has no query")
+    try:
+        parts = urlsplit(url)
+        is_one = _BASE_URL.fullmatch(url) is not None and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:  # A port that is no number, half of a bracket.
+        is_one = False
+    if not is_one:
+        shown = _LOGIN.sub(r"\1", url)  # It may hold a password.
+        raise UsageError(f"the base URL {shown!r} is not valid: use https://host or https://host:port/path, without a query")
     return url
 
 

@@ -9,7 +9,7 @@ import shutil
 import ssl
 import subprocess
 from collections.abc import AsyncGenerator, Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -26,13 +26,13 @@ from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.faults import refused_url
 
 MODEL = "gemini-3.8-flash"
-QUICK = Limits(connect_s=0.3, first_byte_s=5, idle_s=5, total_s=20)
+PATIENT = Limits(connect_s=30, first_byte_s=30, idle_s=30, total_s=60)
 
 
-def gate_to(base_url: str, clock: Any, key: str) -> Gate:
+def gate_to(base_url: str, clock: Any, key: str, limits: Limits = PATIENT) -> Gate:
     surface = Surface(kind="developer", base_url=base_url, version="v1beta", api_key=key)
-    client = GeminiClient(surface, limits=QUICK, clock=clock, dice=random.Random(7))
-    return Gate(GeminiModel(MODEL, client=client), limits=QUICK)
+    client = GeminiClient(surface, limits=limits, clock=clock, dice=random.Random(7))
+    return Gate(GeminiModel(MODEL, client=client), limits=limits)
 
 
 async def ask(gate: Gate, transport: str, **options: Any) -> str:
@@ -44,7 +44,7 @@ async def ask(gate: Gate, transport: str, **options: Any) -> str:
 
 def run(story: Callable[[], Any]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(100):
             await story()
             while asyncio.all_tasks() != {asyncio.current_task()}:  # noqa: ASYNC110 - servers notice late that TLS failed
                 await asyncio.sleep(0.001)
@@ -84,7 +84,7 @@ def test_w15_a_connection_that_is_never_made_times_out_and_is_tried_again(clock:
 
         async with await asyncio.start_server(mute, "127.0.0.1", 0) as server:
             port = server.sockets[0].getsockname()[1]
-            gate = gate_to(f"https://127.0.0.1:{port}", clock, key)
+            gate = gate_to(f"https://127.0.0.1:{port}", clock, key, replace(PATIENT, connect_s=0.3))
             with pytest.raises(RequestTimeoutError, match="no connection could be made in time"):
                 await gate.run("Go.")
             assert len(clock.sleeps) == 4
