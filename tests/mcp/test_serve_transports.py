@@ -410,6 +410,25 @@ def test_a_head_that_does_not_end_is_given_up_and_silent_connections_give_way(mo
     assert set(answers) <= {b"408", b"503"}
 
 
+def test_a_client_that_opens_many_sessions_locks_nobody_out(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("callgate.mcp.web.SESSIONS_MAX", 3)
+    app = http_app(ToolServer.of([double]))
+
+    async def story() -> list[int]:
+        transport = httpx2.ASGITransport(app)
+        async with (
+            app.router.lifespan_context(app),
+            httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as http,
+        ):
+            opened = [await http.post("/mcp", json=HELLO, headers=ACCEPT) for _ in range(8)]
+            lists = {"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}}
+            ids = [opened[number].headers["mcp-session-id"] for number in (0, -1)]
+            used = [await http.post("/mcp", json=lists, headers=ACCEPT | {"mcp-session-id": name}) for name in ids]
+            return [answer.status_code for answer in [*opened, *used]]
+
+    assert run(story()) == [200] * 8 + [404, 200]
+
+
 def test_garbage_on_a_pipe_does_not_reach_the_service(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(pipes, "LINE_BYTES_MAX", 1_000)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import pickle
 import socket
 import time
 
@@ -140,7 +141,8 @@ def test_a_run_whose_end_was_told_is_not_cancelled_any_more() -> None:
         return run
 
     run = asyncio.run(main())
-    assert (run.reply, run.problem) == (reply, None)
+    assert run.reply is not None
+    assert (run.reply.text, run.problem) == ("Done.", None)
     assert [type(item.event) for item in run.ring] == [RunBegan, RunEnded]
 
 
@@ -263,3 +265,48 @@ def test_a_gate_that_has_somebody_to_ask_goes_on_asking_them(serve) -> None:
 
     gate = Gate(ScriptedModel([call("add", a=1, b=2), "Done."]), [add], policy=Policy(default="ask"), approve=approve)
     assert serve(gate).chat({"prompt": "Add."}).json["response"] == "Done."
+
+
+def test_a_run_that_is_over_keeps_neither_its_request_nor_the_conversation(serve) -> None:
+    site = serve(Gate(ScriptedModel(["Hi."], repeat_last=True)))
+    assert site.chat({"prompt": "x" * 1_000_000, "session": "s"}).status == 200
+    run = site.service.run_of("s")
+    assert run is not None
+    kept = pickle.dumps([run.reply, [item.event for item in run.ring]])
+    assert len(kept) < 10_000
+    assert len(site.get("/api/v1/sessions/s").json["contents"]) == 2
+
+
+def test_runs_that_are_over_are_forgotten_by_their_bytes(serve, monkeypatch) -> None:
+    monkeypatch.setattr("callgate.server.service.ENDED_BYTES", 50_000)
+    site = serve(Gate(ScriptedModel(["y" * 20_000], repeat_last=True)))
+    for number in range(6):
+        assert site.chat({"prompt": "a", "session": f"s{number}"}).status == 200
+    assert [name for name in range(6) if site.service.run_of(f"s{name}")] == [5]
+
+
+def test_events_are_kept_by_their_bytes(monkeypatch) -> None:
+    monkeypatch.setattr("callgate.server.runs.EVENTS_BYTES", 1_000)
+    run = run_of()
+    for _ in range(10):
+        run.add(TextDelta("x" * 300))
+    assert (len(run.ring), run.first, run.last) == (2, 9, 10)
+
+
+def test_a_session_of_any_name_and_size_does_not_slow_the_health_down(serve, monkeypatch) -> None:
+    site = serve(Gate(ScriptedModel(["Hi."], repeat_last=True)), token="a-token-of-some-length-1234")
+    mine = {"Authorization": "Bearer a-token-of-some-length-1234"}
+    assert site.chat({"prompt": "x" * 1_000_000, "session": "health-probe"}, **mine).status == 200
+    read: list[int] = []
+    load = site.service.store.load
+
+    async def counting(session: str, *, start: int = 0):
+        found = await load(session, start=start)
+        read.append(len(found))
+        return found
+
+    monkeypatch.setattr(site.service.store, "load", counting)
+    for _ in range(5):
+        assert site.get("/health").json == {"status": "healthy"}
+    assert sum(read) == 0
+    assert len(read) < 5

@@ -13,6 +13,7 @@ from callgate.errors import SessionBusyError, SessionLostError, UsageError
 from callgate.machine.facts import CallStarted, Fact, RunStarted
 from callgate.sessions import load
 from callgate.store import Lease, SessionInfo, Store
+from callgate.store.listing import place_of, session_info, session_page
 from callgate.testing import call
 
 A, B, C = (CallStarted(id=name) for name in "abc")
@@ -240,6 +241,26 @@ def test_an_impossible_id_is_refused_everywhere_and_the_store_goes_on(open_it: O
             with pytest.raises(UsageError, match="cannot be the id of a session"):
                 await operation()
         assert await store.load("x") == [A]
+        await store.aclose()
+
+    run(story)
+
+
+def test_sessions_come_in_pages_and_one_by_one(open_it: Open) -> None:
+    async def story() -> None:
+        store = open_it()
+        for number in range(7):
+            await write(store, f"s{number}", A)
+        whole = sorted(await store.sessions(), key=place_of, reverse=True)
+        pages: list[SessionInfo] = []
+        while page := await session_page(store, limit=3, before=place_of(pages[-1]) if pages else None):
+            pages += page
+        assert pages == whole
+        assert await session_page(store, limit=9, matches=lambda info: info.id in ("s1", "s5")) == [
+            info for info in whole if info.id in ("s1", "s5")
+        ]
+        assert await session_info(store, "s3") == next(info for info in whole if info.id == "s3")
+        assert await session_info(store, "nobody") is None
         await store.aclose()
 
     run(story)

@@ -7,7 +7,9 @@ application, with security checks, and the listening service.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import AsyncGenerator
+from typing import Any
 
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from starlette.responses import JSONResponse
@@ -17,8 +19,12 @@ from callgate.mcp.serve import ToolServer
 
 __all__ = ["Endpoint"]
 
+SESSION_HEADER = b"mcp-session-id"
 BODY_BYTES_MAX = 16 * 1024 * 1024
 SESSIONS_MAX = 100
+"""Sessions at the same time; a further one takes the place of the one that was idle for longest."""
+SESSIONS_BUSY_MAX = 400
+"""Sessions at the same time if none of them is idle."""
 SESSION_IDLE_S = 1800.0
 
 
@@ -44,7 +50,7 @@ class Endpoint:
             self._server.sdk,
             session_idle_timeout=SESSION_IDLE_S,
             max_request_body_size=BODY_BYTES_MAX,
-            max_sessions=SESSIONS_MAX,
+            max_sessions=SESSIONS_BUSY_MAX,
         )
         async with manager.run():
             self._manager = manager
@@ -59,4 +65,19 @@ class Endpoint:
             body = {"error": "not_running", "message": "The MCP endpoint is not running.", "code": 503}
             await JSONResponse(body, 503)(scope, receive, send)
             return
+        if all(name != SESSION_HEADER for name, _ in scope["headers"]):
+            _make_room(self._manager)
         await self._manager.asgi_app(scope, receive, send)
+
+
+def _make_room(manager: StreamableHTTPSessionManager) -> None:
+    """End the session that was idle for longest, if there are too many: a client that opens many locks nobody out."""
+    sessions = dict[str, Any](getattr(manager, "_server_instances", {}))
+    if len(sessions) < SESSIONS_MAX:
+        return
+    # The deadline of an idle session is finite; one that has just been told to end counts no more.
+    scopes = [session.idle_scope for session in sessions.values() if session.idle_scope is not None]
+    idle = [scope for scope in scopes if math.isfinite(scope.deadline) and not scope.cancel_called]
+    ending = sum(scope.cancel_called for scope in scopes)
+    if idle and len(sessions) - ending >= SESSIONS_MAX:
+        min(idle, key=lambda scope: scope.deadline).cancel()

@@ -5,6 +5,7 @@ Everything that may be refused is refused here, before any of it is a fact.
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
@@ -20,12 +21,14 @@ from callgate.run.arguments import usable_history
 from callgate.run.context import RunContext
 from callgate.run.idempotency import IdempotencyKey
 from callgate.run.output import Output, output_of
-from callgate.types import CallRecord, ToolChoice
+from callgate.types import CallRecord, Content, ToolChoice
 
 __all__ = ["NOTHING_TO_DO", "RunRequest", "new_request", "open_run"]
 
 NOTES_MAX = 20
 """Repairs of a history that are reported one by one."""
+LONG_HISTORY = 200
+"""Contents of a history that are repaired in a thread."""
 NOTHING_TO_DO = "there is nothing to go on with: the conversation waits for the user, so pass a prompt"
 
 
@@ -85,7 +88,7 @@ async def open_run(run: RunContext, request: RunRequest) -> None:
         run.session.is_reported = True
         notices += [Notice("journal_damaged", problem, "warning") for problem in machine.quarantined[:NOTES_MAX]]
     if request.history is not None:
-        contents, notes = repaired(request.history)
+        contents, notes = await _repaired(list(request.history))
         first.append(facts.HistoryGiven(contents=contents))
         notices += [Notice("history_repaired", note, "warning") for note in notes[:NOTES_MAX]]
     first += _beginning(run, request)
@@ -97,6 +100,11 @@ async def open_run(run: RunContext, request: RunRequest) -> None:
     for notice in _recovery_notices(started, [*settled, *machine.open_calls]):
         await run.emit(notice)
     await run.note(*answers)
+
+
+async def _repaired(history: list[Mapping[str, Any]]) -> tuple[list[Content], list[str]]:
+    """Repair a history: a long one in a thread, so that other runs of the loop do not wait."""
+    return await asyncio.to_thread(repaired, history) if len(history) > LONG_HISTORY else repaired(history)
 
 
 def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:

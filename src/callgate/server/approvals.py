@@ -15,6 +15,7 @@ from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
 from callgate.server.service import Ask
 from callgate.server.views import APPROVAL, approval_json, asked_json
+from callgate.store.listing import session_page
 from callgate.types import JsonObject
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ async def approvals(service: Service, request: Request) -> Response:
     for run in service.live:
         found += [await asked_json(service, run.session, held.call, held.reason) for held in run.waiting.values()]
     live = {run.session for run in service.live}
-    for info in (await service.store.sessions())[:SESSIONS_MAX]:
+    for info in await session_page(service.store, limit=SESSIONS_MAX):
         if info.id not in live and info.owner is None:
             summary = await service.summary(info)
             found += [await approval_json(service, info.id, record) for record in summary.approvals]

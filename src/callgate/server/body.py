@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+import re
+from collections.abc import Callable
+from functools import partial
+from typing import Any, TypeVar
 
 from starlette.requests import ClientDisconnect, Request
 
@@ -11,14 +14,23 @@ from callgate import strict_json
 from callgate.server.errors import HttpError
 from callgate.types import JsonObject
 
-__all__ = ["header_of", "int_of", "read_json"]
+__all__ = ["MESSAGES_MAX", "header_of", "int_of", "off_loop", "read_json"]
 
-OFF_LOOP_BYTES = 1024 * 1024
-"""Larger bodies are parsed in a thread, so that nobody else waits for them."""
+OFF_LOOP_BYTES = 32 * 1024
+"""Larger bodies are parsed and converted in a thread, so that other clients do not wait."""
+VALUES_MAX = 100_000
+"""Commas and colons between the values of one body: what has more is refused before anybody parses it."""
+MESSAGES_MAX = 4_000
+"""Messages in one conversation that a client sends."""
+SIZE = "callgate.body_bytes"
+"""In a scope: the size of the body."""
 SHOWN_CHARS = 300
 SENTENCE = "x-otherwise"
 """In a schema: what to say of a value that fits none of its alternatives."""
 
+
+T = TypeVar("T")
+_SEPARATORS = re.compile(rb'\\.|[",:]', re.DOTALL)
 
 _VALIDATORS: dict[int, tuple[JsonObject, Any]] = {}
 """Schemas are constants of their modules, so what they are is who they are: kept with them, their ids stay theirs."""
@@ -44,8 +56,14 @@ async def read_json(request: Request, schema: JsonObject, *, required: bool = Tr
         if not required:
             return {}
         raise HttpError(400, "invalid_json", "The body is empty: send a JSON object.")
-    is_large = len(data) > OFF_LOOP_BYTES
-    value = await asyncio.to_thread(strict_json.parse, data) if is_large else strict_json.parse(data)
+    request.scope[SIZE] = len(data)
+    return await off_loop(request, partial(_parse, data, schema))
+
+
+def _parse(data: bytes, schema: JsonObject) -> JsonObject:
+    if len(data) > VALUES_MAX and _has_too_many(data):
+        raise HttpError(413, "too_large", f"The body has too many values: at most {VALUES_MAX} commas and colons are read.")
+    value = strict_json.parse(data)
     validator = _validator(schema)
     if not validator.is_valid(value):
         error = next(iter(validator.iter_errors(value)))
@@ -53,6 +71,27 @@ async def read_json(request: Request, schema: JsonObject, *, required: bool = Tr
         sentence = _own_sentence(schema, error.schema_path) or str(error.message)
         raise HttpError(422, "invalid_request", f"{where}: {_short(sentence)}")
     return value
+
+
+def _has_too_many(data: bytes) -> bool:
+    """True if a body has more values than a parser should be given: it could not be interrupted."""
+    count, is_in_string = 0, False
+    for found in _SEPARATORS.finditer(data):
+        mark = found[0]
+        if mark == b'"':
+            is_in_string = not is_in_string
+        elif not is_in_string:
+            count += 1
+            if count > VALUES_MAX:
+                return True
+    return False
+
+
+async def off_loop(request: Request, work: Callable[[], T]) -> T:
+    """Do the work for a request whose body was read: in a thread if it is large, so that other clients do not wait."""
+    if request.scope.get(SIZE, 0) > OFF_LOOP_BYTES:
+        return await asyncio.to_thread(work)
+    return work()
 
 
 async def _whole(request: Request) -> bytes:

@@ -14,7 +14,7 @@ from callgate import strict_json
 from callgate.content.prompt import PROMPT_ITEMS
 from callgate.content.response import whole_text
 from callgate.permission import Answered, Approval
-from callgate.server.body import header_of, read_json
+from callgate.server.body import MESSAGES_MAX, header_of, off_loop, read_json
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
 from callgate.server.runs import Run
@@ -52,7 +52,7 @@ CHAT: JsonObject = {
     "type": "object",
     "properties": {
         "prompt": {
-            "anyOf": [{"type": "string", "minLength": 1, "pattern": "\\S"}, PROMPT_ITEMS],
+            "anyOf": [{"type": "string", "minLength": 1, "pattern": "\\S"}, {**PROMPT_ITEMS, "maxItems": MESSAGES_MAX}],
             "x-otherwise": "say something: a text, or a list of texts and parts (images for example)",
             "description": "What the user says: text, or a list of texts and of parts as Gemini has them, such as images.",
         },
@@ -153,7 +153,7 @@ async def chat(service: Service, request: Request) -> Response:
     """
     body = await read_json(request, CHAT)
     streams = wants_stream(request, body)
-    ask = asked(body, waits=streams)
+    ask = await off_loop(request, partial(asked, body, waits=streams))
     body.pop("stream", None)
     key, was_there = header_of(request, b"idempotency-key"), False
     if key is None:

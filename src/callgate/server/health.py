@@ -25,8 +25,10 @@ __all__ = ["routes", "state_of"]
 
 STORE_S = 2.0
 """How long the store may take to answer before it counts as down."""
-PROBE = "health-probe"
-"""A session that nobody has: reading it tells whether the store can be read."""
+PROBE, PROBE_START = "health-probe", 2**31 - 1
+"""A read that no session has facts for, however it is called: it shows that the store answers."""
+FRESH_S = 1.0
+"""How long clients without the token are given the same answer."""
 HEALTH: JsonObject = {
     "type": "object",
     "required": ["status"],
@@ -37,7 +39,7 @@ HEALTH: JsonObject = {
 async def _store_state(service: Service) -> JsonObject:
     try:
         async with asyncio.timeout(STORE_S):
-            await service.store.load(PROBE)
+            await service.store.load(PROBE, start=PROBE_START)
     except TimeoutError:
         return {"state": "down", "error": f"no answer within {STORE_S:g} s"}
     except CallgateError as error:
@@ -92,9 +94,19 @@ async def health(service: Service, request: Request) -> Response:
 
 async def brief(service: Service, request: Request) -> Response:
     """The same; without the token only the status, for probes."""
-    state = await state_of(service)
-    shown = state if request.scope.get(AUTHORIZED, True) else {"status": state["status"]}
-    return json_response(shown, 503 if state["status"] == "down" else 200)
+    if request.scope.get(AUTHORIZED, True):
+        return await health(service, request)
+    status = await _brief_status(service)
+    return json_response({"status": status}, 503 if status == "down" else 200)
+
+
+async def _brief_status(service: Service) -> str:
+    """The status; strangers cannot make it be computed more than once in a while."""
+    if service.probe is None or service.probe[0] + FRESH_S < time.monotonic():
+        task = asyncio.ensure_future(state_of(service))
+        service.probe = (time.monotonic(), task)
+    state = await asyncio.shield(service.probe[1])
+    return "down" if service.stopping else str(state["status"])
 
 
 OPERATIONS = (

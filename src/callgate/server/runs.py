@@ -12,17 +12,17 @@ import contextlib
 import os
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import islice
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 from callgate.errors import CallgateError
 from callgate.events import Event, RunEnded
 from callgate.permission import Approval
 from callgate.server.errors import Problem, problem_of
-from callgate.types import FunctionCall, Reply
+from callgate.types import Content, FunctionCall, Reply
 
 __all__ = [
     "CURRENT",
@@ -38,6 +38,8 @@ __all__ = [
 
 EVENTS_MAX = 4096
 """Events of one run that can be read again; a follower that is further behind has lost them."""
+EVENTS_BYTES = 8 * 1024 * 1024
+"""About how many bytes these may have."""
 CANCEL_REASON = "Nobody was listening any more."
 
 
@@ -65,6 +67,8 @@ class Numbered:
 
     number: int
     event: RunEvent
+    size: int = 0
+    """About how many bytes it has."""
     wire: bytes | None = None
     """The event as it is sent, once somebody has needed it."""
 
@@ -141,7 +145,9 @@ class Run:
         """Answers to calls that nobody has been asked about yet."""
         self.at_end: set[Callable[[], None]] = set()
         """Callbacks for the end of the run; their owners may have stopped waiting by then."""
-        self.ring: deque[Numbered] = deque(maxlen=EVENTS_MAX)
+        self.ring: deque[Numbered] = deque()
+        self.size = 0
+        """About how many bytes its events have."""
         self._work = work
         self._linger_s = linger_s
         self._listeners: set[Follower] = set()
@@ -157,7 +163,7 @@ class Run:
         CURRENT.set(self)
         self.add(RunBegan(self.id, self.session))
         try:
-            self.reply = await self._work(self._heard)
+            self.reply = _slim(await self._work(self._heard))
         except asyncio.CancelledError as error:
             self.error = error
             self._fail(Problem(499, "cancelled", CANCEL_REASON))
@@ -170,6 +176,7 @@ class Run:
     async def _heard(self, event: Event) -> None:
         if isinstance(event, RunEnded):
             self._is_ending = True
+            event = RunEnded(_slim(event.reply))
         self.add(event)
 
     def _fail(self, problem: Problem) -> None:
@@ -180,6 +187,7 @@ class Run:
         self.ended_s = time.time()
         # The task holds its context, and that holds this run: without a word they would hold one another for long.
         self._task = None
+        self._work = _nothing  # It holds the request.
         if self._leaving is not None:
             self._leaving.cancel()
         for waiting in self.waiting.values():
@@ -217,7 +225,13 @@ class Run:
     def add(self, event: RunEvent) -> None:
         """Notes an event for everybody who follows."""
         self.last += 1
-        self.ring.append(Numbered(self.last, event))
+        size = size_of(event)
+        if len(self.ring) == EVENTS_MAX:
+            self.size -= self.ring.popleft().size
+        self.ring.append(Numbered(self.last, event, size))
+        self.size += size
+        while self.size > EVENTS_BYTES and len(self.ring) > 1:
+            self.size -= self.ring.popleft().size
         for follower in self._listeners:
             follower.wake.set()
 
@@ -375,3 +389,41 @@ class Run:
         if self.reply is None:
             raise self.error or AssertionError("a run ends with a reply or an error")
         return self.reply
+
+
+class _NoHistory:
+    """Stands for the history of a run that is over: its session has it."""
+
+    @property
+    def contents(self) -> list[Content]:
+        return []
+
+
+_NO_HISTORY = _NoHistory()
+
+
+def _slim(reply: Reply) -> Reply:
+    """The reply without the whole conversation, which can be large and is in the session."""
+    return replace(reply, history=_NO_HISTORY)
+
+
+async def _nothing(watch: Callable[[Event], Awaitable[None]]) -> Reply:
+    raise AssertionError("a run that is over does not begin again")
+
+
+def size_of(event: object) -> int:
+    """About how many bytes an event keeps in memory: its texts, and a little for everything else."""
+    size, left = 0, [event]
+    while left:
+        item: Any = left.pop()
+        size += 64
+        if isinstance(item, (str, bytes)):
+            size += len(item)
+        elif isinstance(item, Mapping):
+            pairs = cast("Mapping[Any, Any]", item)
+            left += [*pairs.keys(), *pairs.values()]
+        elif isinstance(item, (list, tuple)):
+            left += cast("list[Any]", item)
+        elif is_dataclass(item):
+            left += [getattr(item, field.name) for field in fields(item)]
+    return size

@@ -36,7 +36,7 @@ from callgate.sessions import SessionState, State, Undo, session_state
 from callgate.store import SessionInfo
 from callgate.store.anonymous import new_session_id
 from callgate.store.protocol import check_id
-from callgate.types import CallRecord, FunctionCall, Reply, ToolChoice, ToolDefinition
+from callgate.types import CallRecord, FunctionCall, JsonObject, Reply, ToolChoice, ToolDefinition
 
 __all__ = ["Ask", "Service"]
 
@@ -46,6 +46,8 @@ GATES_MAX = 32
 """Models other than the usual one that are kept ready."""
 ENDED_MAX = 128
 """Runs whose events can still be read after their end."""
+ENDED_BYTES = 64 * 1024 * 1024
+"""About how many bytes they may have altogether."""
 SUMMARIES_MAX = 2000
 CANCEL_S = 5.0
 """How long a run that was cancelled may take to leave its session in order."""
@@ -110,11 +112,14 @@ class Service:
         self.stopping = False
         self.model_trouble: str | None = None
         """The error of the model's last request; None if that succeeded."""
+        self.probe: tuple[float, asyncio.Future[JsonObject]] | None = None
+        """When the health was last computed for clients without the token, and what it was."""
         self.passing = 0
         """Requests that are passed on to a model just now; they count as runs."""
         self.runs: dict[str, Run] = {}
         """Runs that go on, and those that ended last."""
         self._over: deque[Run] = deque()
+        self._over_bytes = 0
         self._live: dict[str, Run] = {}
         self._of_session: dict[str, Run] = {}
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
@@ -272,8 +277,11 @@ class Service:
             self._forget(run)
             return
         self._over.append(run)
-        if len(self._over) > ENDED_MAX:
-            self._forget(self._over.popleft())
+        self._over_bytes += run.size
+        while len(self._over) > ENDED_MAX or (self._over_bytes > ENDED_BYTES and len(self._over) > 1):
+            oldest = self._over.popleft()
+            self._over_bytes -= oldest.size
+            self._forget(oldest)
 
     def _forget(self, run: Run) -> None:
         del self.runs[run.id]

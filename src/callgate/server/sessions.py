@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -24,6 +25,7 @@ from callgate.server.sse import EventStream
 from callgate.server.trace import trace_json
 from callgate.server.views import APPROVAL, approval_json, record_json
 from callgate.store import SessionInfo
+from callgate.store.listing import session_info, session_page
 from callgate.store.protocol import TITLE_CHARS_MAX
 from callgate.types import CallRecord, JsonObject
 
@@ -82,14 +84,17 @@ async def listed(service: Service, request: Request) -> Response:
     """The sessions, the one that was written to last first."""
     limit = int_of(request, "limit", default=50, lowest=1, highest=200)
     query = request.query_params.get("query", "").casefold()
-    known = [info for info in await service.store.sessions() if query in f"{info.title} {info.id}".casefold()]
-    known.sort(key=_place, reverse=True)
-    if (cursor := request.query_params.get("cursor")) is not None:
-        after = _read_cursor(cursor)
-        known = [info for info in known if _place(info) < after]
-    page = known[:limit]
+    cursor = request.query_params.get("cursor")
+    before = None if cursor is None else _read_cursor(cursor)
+    matches = partial(_matches, query) if query else None
+    found = await session_page(service.store, limit=limit + 1, before=before, matches=matches)
+    page = found[:limit]
     rows = [await _row(service, info) for info in page]
-    return json_response({"sessions": rows, "next": _cursor(page[-1]) if len(known) > limit else None})
+    return json_response({"sessions": rows, "next": _cursor(page[-1]) if len(found) > limit else None})
+
+
+def _matches(query: str, info: SessionInfo) -> bool:
+    return query in f"{info.title} {info.id}".casefold()
 
 
 async def _row(service: Service, info: SessionInfo) -> JsonObject:
@@ -104,10 +109,6 @@ async def _row(service: Service, info: SessionInfo) -> JsonObject:
         "state": "running" if running else summary.state,
         "running": running,
     }
-
-
-def _place(info: SessionInfo) -> tuple[float, str]:
-    return info.updated_s, info.id
 
 
 def _cursor(info: SessionInfo) -> str:
@@ -134,7 +135,7 @@ async def shown(service: Service, request: Request) -> Response:
     loop, calls = _replayed(facts)
     standing = whole.session_state(session, facts)
     run = _live_run(service, session)
-    info = next((info for info in await service.store.sessions() if info.id == session), None)
+    info = await session_info(service.store, session)
     return json_response({
         "id": session,
         "title": info.title if info else "",
@@ -202,7 +203,7 @@ async def cancelled(service: Service, request: Request) -> Response:
     run = _live_run(service, session)
     if run is None:
         await service.facts(session)
-        info = next((info for info in await service.store.sessions() if info.id == session), None)
+        info = await session_info(service.store, session)
         if info is not None and info.owner is not None:
             raise SessionBusyError(f"session {session!r} has a run in another process; cancel it there")
         return json_response({"cancelled": False, "run": None})

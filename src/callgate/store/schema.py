@@ -19,6 +19,7 @@ SCHEMA = (
     "CREATE TABLE IF NOT EXISTS callgate_meta (key TEXT PRIMARY KEY, value TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS callgate_sessions (id TEXT PRIMARY KEY, title TEXT NOT NULL, facts INTEGER NOT NULL, "
     "fence INTEGER NOT NULL, owner TEXT, expires_s {real} NOT NULL, created_s {real} NOT NULL, updated_s {real} NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS callgate_sessions_updated ON callgate_sessions (updated_s, id)",
     "CREATE TABLE IF NOT EXISTS callgate_facts (session TEXT NOT NULL, position INTEGER NOT NULL, body {blob} NOT NULL, "
     "PRIMARY KEY (session, position))",
     "CREATE TABLE IF NOT EXISTS callgate_claims (key TEXT PRIMARY KEY, digest TEXT NOT NULL, session TEXT NOT NULL, "

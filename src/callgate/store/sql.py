@@ -174,23 +174,27 @@ class SqlStore:
             StoreError: the database cannot be used.
         """
 
-        def work(tx: Transaction) -> list[SessionInfo]:
-            now = tx.now_s()
-            columns = "id, title, facts, created_s, updated_s, owner, expires_s"
-            sql = f"SELECT {columns} FROM callgate_sessions WHERE facts > 0 ORDER BY updated_s DESC, id"
-            return [
-                SessionInfo(
-                    id=without_surrogates(session),
-                    title=without_surrogates(title),
-                    facts=count,
-                    created_s=created_s,
-                    updated_s=updated_s,
-                    owner=owner if owner and expires_s > now and not owners.is_gone(owner) else None,
-                )
-                for session, title, count, created_s, updated_s, owner, expires_s in tx.rows(sql)
-            ]
+        return await self._database.do(lambda tx: _infos(tx, "WHERE facts > 0 ORDER BY updated_s DESC, id DESC"), reads=True)
 
-        return await self._database.do(work, reads=True)
+    async def session_page(self, *, limit: int, before: tuple[float, str] | None = None) -> list[SessionInfo]:
+        """The sessions before a place, the one that was written to last first; at most `limit` of them.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        since = "" if before is None else " AND (updated_s, id) < (?, ?)"
+        sql = f"WHERE facts > 0{since} ORDER BY updated_s DESC, id DESC LIMIT ?"
+        return await self._database.do(lambda tx: _infos(tx, sql, *(before or ()), limit), reads=True)
+
+    async def session_info(self, session: str) -> SessionInfo | None:
+        """One session; None if there is none.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        check_id(session)
+        found = await self._database.do(lambda tx: _infos(tx, "WHERE facts > 0 AND id = ?", session), reads=True)
+        return found[0] if found else None
 
     async def copy(self, session: str, target: str, *, facts: int | None = None) -> None:
         """Make `target` a new session with the same facts, or the first so many of them.
@@ -299,6 +303,25 @@ class SqlStore:
 def _row(tx: Transaction, session: str, columns: str) -> list[tuple[Any, ...]]:
     """Return the row of a session, which nobody else can change before the transaction is over."""
     return tx.locked_rows(columns, "callgate_sessions", "id", session)
+
+
+def _infos(tx: Transaction, condition: str, *values: Any) -> list[SessionInfo]:
+    """The sessions that a condition chooses, in its order."""
+    now = tx.now_s()
+    columns = "id, title, facts, created_s, updated_s, owner, expires_s"
+    return [
+        SessionInfo(
+            id=without_surrogates(session),
+            title=without_surrogates(title),
+            facts=count,
+            created_s=created_s,
+            updated_s=updated_s,
+            owner=owner if owner and expires_s > now and not owners.is_gone(owner) else None,
+        )
+        for session, title, count, created_s, updated_s, owner, expires_s in tx.rows(
+            f"SELECT {columns} FROM callgate_sessions {condition}", *values
+        )
+    ]
 
 
 def line_of(body: Any) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncGenerator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
@@ -17,7 +18,7 @@ from callgate.gemini.incoming import Incoming, blocked, read_request
 from callgate.history.conversation import Conversation
 from callgate.machine.machine import TOKENS_PER_BYTE
 from callgate.models import ModelRequest, count_tokens
-from callgate.server.body import read_json
+from callgate.server.body import MESSAGES_MAX, off_loop, read_json
 from callgate.server.compat.prompts import CompatRequest, begin, gate_named, model_names, named_session, whole
 from callgate.server.compat.streaming import Encoder, StreamingReply
 from callgate.server.errors import HttpError, json_response
@@ -34,7 +35,7 @@ CONTENT: JsonObject = {
     "type": "object",
     "properties": {
         "role": {"type": "string"},
-        "parts": {"anyOf": [{"type": "array", "items": {"type": "object"}}, {"type": "object"}]},
+        "parts": {"anyOf": [{"type": "array", "items": {"type": "object"}, "maxItems": MESSAGES_MAX}, {"type": "object"}]},
     },
 }
 REQUEST: JsonObject = {
@@ -42,8 +43,8 @@ REQUEST: JsonObject = {
     "description": "As Google's GenerateContentRequest.",
     "required": ["contents"],
     "properties": {
-        "contents": {"anyOf": [{"type": "array", "items": CONTENT, "minItems": 1}, CONTENT]},
-        "tools": {"type": "array", "items": {"type": "object"}},
+        "contents": {"anyOf": [{"type": "array", "items": CONTENT, "minItems": 1, "maxItems": MESSAGES_MAX}, CONTENT]},
+        "tools": {"type": "array", "items": {"type": "object"}, "maxItems": 1_000},
         "toolConfig": {"type": "object"},
         "systemInstruction": {"anyOf": [CONTENT, {"type": "string"}]},
         "generationConfig": {"type": "object"},
@@ -92,19 +93,23 @@ async def count(service: Service, request: Request) -> Response:
     body = await read_json(request, COUNT)
     inner = body.get("generateContentRequest") or body.get("generate_content_request") or body
     gate = await gate_named(service, request.path_params["model"])
-    incoming = read_request(inner)
-    asked = ModelRequest(
+    asked = await off_loop(request, partial(_counted_request, inner))
+    counted = await count_tokens(gate.model, asked)
+    if counted is None:
+        size = asked.conversation.size_bytes + len(strict_json.dump([asked.declaration.tools, asked.system or ""]))
+        counted = round(size * TOKENS_PER_BYTE)
+    return json_response({"totalTokens": counted})
+
+
+def _counted_request(body: JsonObject) -> ModelRequest:
+    incoming = read_request(body)
+    return ModelRequest(
         conversation=Conversation(incoming.contents),
         definitions=incoming.definitions,
         declaration=declare(incoming.definitions, built_in=incoming.built_in),
         system=incoming.system,
         stream=False,
     )
-    counted = await count_tokens(gate.model, asked)
-    if counted is None:
-        size = asked.conversation.size_bytes + len(strict_json.dump([asked.declaration.tools, asked.system or ""]))
-        counted = round(size * TOKENS_PER_BYTE)
-    return json_response({"totalTokens": counted})
 
 
 async def models(service: Service, request: Request) -> Response:
@@ -125,10 +130,11 @@ def _model(name: str) -> JsonObject:
 
 
 async def _answer(service: Service, request: Request, encoder: Encoder) -> Response:
-    incoming = read_request(await read_json(request, REQUEST))
+    body = await read_json(request, REQUEST)
+    incoming = await off_loop(request, partial(read_request, body))
     if not incoming.contents:
         raise HttpError(400, "invalid_request", "contents: there is nothing to answer")
-    begun = await begin(service, _compat_request(request, incoming, stream=encoder.streams))
+    begun = await begin(service, _compat_request(request, incoming, stream=encoder.streams), request)
     chunks = _with_ids(begun.chunks, begun.id)
     return StreamingReply(chunks, encoder, service.options, begun.headers)
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callgate.server.body import read_json
+from callgate.server.body import MESSAGES_MAX, off_loop, read_json
 from callgate.server.compat import gemini
 from callgate.server.compat.chat_answer import Pieces, WholeCompletion
 from callgate.server.compat.chat_request import compat_request_of
@@ -23,7 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["routes"]
 
-OBJECTS: JsonObject = {"type": ["array", "null"], "items": {"type": "object"}}
+TOOLS_MAX = 1_000
+OBJECTS: JsonObject = {"type": ["array", "null"], "items": {"type": "object"}, "maxItems": TOOLS_MAX}
 REQUEST: JsonObject = {
     "type": "object",
     "description": "As OpenAI's chat completion.",
@@ -33,6 +35,7 @@ REQUEST: JsonObject = {
         "messages": {
             "type": "array",
             "minItems": 1,
+            "maxItems": MESSAGES_MAX,
             "items": {"type": "object", "required": ["role"], "properties": {"role": {"type": "string"}}},
         },
         "tools": OBJECTS,
@@ -70,8 +73,8 @@ async def complete(service: Service, request: Request) -> Response:
     somebody must approve a call, a sentence says so; the header Callgate-Session names the session to go on with.
     """
     body = await read_json(request, REQUEST)
-    wanted = compat_request_of(body, session=named_session(request))
-    begun = await begin(service, wanted)
+    wanted = await off_loop(request, partial(compat_request_of, body, session=named_session(request)))
+    begun = await begin(service, wanted, request)
     options = cast("dict[str, Any]", body.get("stream_options") or {})
     encoder: Encoder = WholeCompletion(wanted.model, begun.id)
     if wanted.stream:

@@ -14,6 +14,7 @@ import re
 import uuid
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from callgate import strict_json
@@ -29,6 +30,7 @@ from callgate.history.conversation import Conversation
 from callgate.history.repair import is_user_turn, repaired
 from callgate.models import ModelRequest, answering, known_settings
 from callgate.run.gate import Gate, guard_of
+from callgate.server.body import off_loop
 from callgate.server.errors import HttpError
 from callgate.server.runs import Run, RunFailed
 from callgate.server.service import Ask
@@ -103,7 +105,7 @@ class StartedReply:
     id: str
 
 
-async def begin(service: Service, wanted: CompatRequest) -> StartedReply:
+async def begin(service: Service, wanted: CompatRequest, incoming: Request) -> StartedReply:
     """Begins to answer.
 
     Raises:
@@ -115,10 +117,10 @@ async def begin(service: Service, wanted: CompatRequest) -> StartedReply:
     headers = {LEFT_OUT: _named(left_out)} if left_out else {}
     if wanted.is_passed_on:
         service.admit()
-        request, declaration = _request(wanted, gate, settings)
+        request, declaration = await off_loop(incoming, partial(_request, wanted, gate, settings))
         chunks = _passed(service, gate, request, declaration)
         return StartedReply(chunks=chunks, headers=headers, id=uuid.uuid4().hex[:16])
-    run = await _started(service, wanted, settings)
+    run = await _started(service, wanted, settings, incoming)
     return StartedReply(chunks=_said(run), headers={**headers, SESSION: run.session, "Callgate-Run": run.id}, id=run.id)
 
 
@@ -191,8 +193,8 @@ def _named(left_out: Sequence[str]) -> str:
 # With the server's tools -------------------------------------------------------------------------------------------------
 
 
-async def _started(service: Service, wanted: CompatRequest, settings: JsonObject) -> Run:
-    contents, _ = repaired(wanted.contents)
+async def _started(service: Service, wanted: CompatRequest, settings: JsonObject, incoming: Request) -> Run:
+    contents, _ = await off_loop(incoming, partial(repaired, wanted.contents))
     if not contents or contents[-1]["role"] == "model":
         raise HttpError(400, "invalid_request", "The newest message must be the user's.")
     said = contents.pop()["parts"] if is_user_turn(contents[-1]) else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import AsyncGenerator, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
@@ -31,7 +32,7 @@ from callgate.events import (
     plain,
 )
 from callgate.permission import Approval
-from callgate.server.body import read_json
+from callgate.server.body import MESSAGES_MAX, off_loop, read_json
 from callgate.server.compat.chat_answer import finish_reason
 from callgate.server.compat.prompts import SESSION, own_name
 from callgate.server.compat.streaming import StreamingReply
@@ -59,6 +60,7 @@ REQUEST: JsonObject = {
         "messages": {
             "type": "array",
             "minItems": 1,
+            "maxItems": MESSAGES_MAX,
             "items": {
                 "type": "object",
                 "required": ["role", "parts"],
@@ -83,7 +85,7 @@ async def chat(service: Service, request: Request) -> Response:
     """
     body = await read_json(request, REQUEST)
     session = session_of(body.get("id"))
-    ask = await _asked(service, body, session)
+    ask = await _asked(service, request, body, session)
     run = await service.start(ask)
     newest: JsonObject = body["messages"][-1]
     encoder = UiStream(message=None if is_users(newest) else newest.get("id"), shown=frozenset(ask.answers))
@@ -100,19 +102,19 @@ def session_of(chat_id: str | None) -> str | None:
     )
 
 
-async def _asked(service: Service, body: JsonObject, session: str | None) -> Ask:
+async def _asked(service: Service, request: Request, body: JsonObject, session: str | None) -> Ask:
     messages: list[JsonObject] = body["messages"]
     model = own_name(service, body["model"]) if "model" in body else None
     known = await service.store.load(session) if session is not None else []
     if is_users(messages[-1]):
-        said = contents_of(messages[-1:])
+        said = await off_loop(request, partial(contents_of, messages[-1:]))
         if not said:
             raise HttpError(422, "invalid_request", "messages: the newest one says nothing")
         turns = session_state(str(session), known).exchanges if known else 0
         # A session that has as many turns knows more of them than the messages do; another number says that some were
         # edited, taken back or asked again.
         goes_on = not messages[:-1] if not known else turns == sum(map(is_users, messages[:-1]))
-        history = None if goes_on else contents_of(messages[:-1])
+        history = None if goes_on else await off_loop(request, partial(contents_of, messages[:-1]))
         return Ask(prompt=said[0]["parts"], session=session, history=history, model=model)
     waits = {record.call.id for record in session_state(str(session), known).reply.approvals} if known else set[str]()
     answers: dict[str, Approval] = {

@@ -1,0 +1,73 @@
+"""Large bodies: refused by the number of their values, and converted where other clients do not wait for it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from callgate import Gate, ScriptedModel
+from callgate.server import Service
+from callgate.server.body import MESSAGES_MAX, OFF_LOOP_BYTES, VALUES_MAX
+from callgate.server.compat import openai
+
+from .conftest import Site, serving
+
+USER: dict[str, Any] = {"role": "user", "content": "a"}
+
+
+@pytest.fixture(scope="module")
+def site() -> Iterator[Site]:
+    with serving(Service(Gate(ScriptedModel(["Hi."], repeat_last=True)))) as running:
+        yield running
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/v1/chat", {"prompt": "a", "context": {"k": [1] * VALUES_MAX}}),
+        ("/api/v1/chat", {"prompt": "a", "context": {str(number): 1 for number in range(VALUES_MAX // 2)}}),
+        ("/v1/chat/completions", {"model": "callgate", "messages": [USER] * (VALUES_MAX // 3)}),
+        ("/v1beta/models/callgate:generateContent", {"contents": [{"parts": [{"text": "a"}] * (VALUES_MAX // 2)}]}),
+        ("/api/v1/ui/chat", {"messages": [{"role": "user", "parts": []}] * (VALUES_MAX // 3)}),
+    ],
+)
+def test_a_body_with_too_many_values_is_refused_before_it_is_parsed(site: Site, path: str, body: Any) -> None:
+    answer = site.post(path, body)
+    assert answer.status == 413
+    assert b"too many values" in answer.body
+
+
+def test_separators_inside_of_texts_are_text(site: Site) -> None:
+    assert site.chat({"prompt": '\\",:"' * VALUES_MAX}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/v1/chat/completions", {"model": "callgate", "messages": [USER] * (MESSAGES_MAX + 1)}),
+        ("/v1beta/models/callgate:generateContent", {"contents": [{"parts": [{"text": "a"}]}] * (MESSAGES_MAX + 1)}),
+        ("/v1beta/models/callgate:generateContent", {"contents": [{"parts": [{"text": "a"}] * (MESSAGES_MAX + 1)}]}),
+        ("/api/v1/ui/chat", {"messages": [{"role": "user", "parts": []}] * (MESSAGES_MAX + 1)}),
+        ("/api/v1/chat", {"prompt": ["a"] * (MESSAGES_MAX + 1)}),
+    ],
+)
+def test_a_conversation_of_too_many_messages_is_refused(site: Site, path: str, body: Any) -> None:
+    assert site.post(path, body).status in (400, 422)
+
+
+@pytest.mark.parametrize(("chars", "is_on_loop"), [(10, True), (OFF_LOOP_BYTES, False)])
+def test_a_large_body_is_converted_in_a_thread_of_its_own(site: Site, monkeypatch, chars: int, is_on_loop: bool) -> None:
+    names: list[str] = []
+    convert = openai.compat_request_of
+
+    def noting(*args: Any, **given: Any) -> Any:
+        names.append(threading.current_thread().name)
+        return convert(*args, **given)
+
+    monkeypatch.setattr(openai, "compat_request_of", noting)
+    messages = [{"role": "user", "content": "a" * chars}]
+    assert site.post("/v1/chat/completions", {"model": "callgate", "messages": messages}).status == 200
+    assert (names == ["service"]) is is_on_loop
