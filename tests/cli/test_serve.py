@@ -31,9 +31,9 @@ def served(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, tuple[str, int]]]
 @pytest.mark.parametrize(
     ("words", "environment", "code", "sentence"),
     [
-        (["--host", "0.0.0.0"], {}, 2, "a token is needed"),
-        (["--host", "::"], {}, 2, "a token is needed"),
-        (["--host", "example.com"], {}, 2, "a token is needed"),
+        (["--host", "0.0.0.0", "--no-token"], {}, 2, "a token is needed"),
+        (["--host", "::", "--no-token"], {}, 2, "a token is needed"),
+        (["--host", "example.com", "--no-token"], {"CALLGATE_TOKEN": "a-token-that-is-long"}, 2, "a token is needed"),
         (["--host", "0.0.0.0"], {"CALLGATE_TOKEN": "short"}, 42, "at least 16"),
         (["--token-file", "/no/such/file"], {}, 42, "cannot be read"),
         (["--ephemeral", "--store", "x"], {}, 2, "--ephemeral"),
@@ -111,3 +111,15 @@ def test_file_tools_are_there_only_when_a_folder_is_named(served) -> None:
     assert main(["serve", "--ephemeral", "--port", "0"]) == 0
     names = {definition.name for definition in served[0][0].gate.tools.definitions}
     assert names == {"get_current_weather", "calculate", "current_time"}
+
+
+def test_a_token_is_made_up_and_printed_as_a_link_unless_there_is_one(served, capsys) -> None:
+    for _ in range(2):
+        assert main(["serve", "--ephemeral", "--port", "0"]) == 0
+    first, second = (service.options.token for service, _ in served)
+    assert first != second
+    assert len(first) >= 32
+    assert f"/#token={second}" in capsys.readouterr().err
+    assert main(["serve", "--ephemeral", "--port", "0", "--no-token"]) == 0
+    assert served[-1][0].options.token is None
+    assert "#token" not in capsys.readouterr().err

@@ -115,7 +115,8 @@ def launch(tmp_path: Path) -> Iterator[Callable[..., Served]]:
     numbers = itertools.count()
 
     def start(*words: str, **environment: str) -> Served:
-        command = [sys.executable, "-m", "callgate", "serve", "--port", "0", *words]
+        has_token = "--token-file" in words or "CALLGATE_TOKEN" in environment
+        command = [sys.executable, "-m", "callgate", "serve", "--port", "0", *(() if has_token else ("--no-token",)), *words]
         log = tmp_path / f"log-{next(numbers)}"
         with log.open("w") as file:
             process = subprocess.Popen(command, stderr=file, cwd=tmp_path, env={**os.environ, **environment})

@@ -11,6 +11,7 @@ import errno
 import ipaddress
 import logging
 import os
+import secrets
 import socket
 import stat
 from dataclasses import dataclass, replace
@@ -59,6 +60,7 @@ class Options:
     store: str | None
     ephemeral: bool
     token_file: str | None
+    no_token: bool
     allow_host: tuple[str, ...]
     allow_origin: tuple[str, ...]
     runs: int
@@ -86,6 +88,7 @@ class Options:
 @click.option(
     "--token-file", metavar="FILE", help=f"A file (mode 600) with the token that clients must send; or set {TOKEN_VARIABLE}."
 )
+@click.option("--no-token", is_flag=True, help="Let every program on this machine use the service; loopback only.")
 @click.option("--allow-host", multiple=True, metavar="NAME", help="Another name that the service is called by; repeatable.")
 @click.option("--allow-origin", multiple=True, metavar="URL", help="A web page's origin that may call it; repeatable.")
 @click.option("--runs", type=click.IntRange(1), default=1200, show_default=True, help="Runs at the same time.")
@@ -103,20 +106,23 @@ def serve(ctx: click.Context, **given: Any) -> None:
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with --store", ctx)
     settings = settled(given)
     options = Options(**given, settings=settings)
-    token = token_of(options)
-    from callgate.server.security import is_loopback
-
-    if token is None and not is_loopback(options.host):
-        raise click.UsageError(
-            f"--host {options.host} can be reached by others, so a token is needed: set {TOKEN_VARIABLE} or --token-file",
-            ctx,
-        )
+    token = None if options.no_token else token_of(options) or secrets.token_urlsafe(24)
+    if token is None:
+        _check_no_token(ctx, options.host)
     start_logging(settings["log_level"], secrets=secrets_of(settings))
     if options.debug:
         logging.getLogger("uvicorn").addHandler(log_handler(secrets_of(settings)))
         logging.getLogger("uvicorn").setLevel(logging.INFO)
     with opened(None if options.ephemeral else store_place(options.store)) as store:
         _serve(options, token, store)
+
+
+def _check_no_token(ctx: click.Context, host: str) -> None:
+    """Refuse to serve without a token where others could reach the service."""
+    from callgate.server.security import is_loopback
+
+    if not is_loopback(host):
+        raise click.UsageError(f"--host {host} can be reached by others, so a token is needed: leave out --no-token", ctx)
 
 
 def _serve(options: Options, token: str | None, store: Store) -> None:
@@ -149,6 +155,9 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         host, port = listener.getsockname()[:2]
         shown = f"[{host}]" if ":" in host else host
         click.echo(f"callgate serves at http://{shown}:{port} (documentation: /docs); Ctrl-C stops it", err=True)
+        if token is not None and token_of(options) is None:
+            # Behind the '#' it reaches no server log; it is new each time.
+            click.echo(f"open http://{shown}:{port}/#token={token} or send the token as 'Authorization: Bearer'", err=True)
         chosen.warm()
         _allow_many_connections()
         listen(service, [listener])

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callgate.errors import SessionBusyError, UsageError
 from callgate.permission import Approval
 from callgate.server.body import read_json
 from callgate.server.chat import ANSWER, answer_from
+from callgate.server.edited_args import check_edit
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
+from callgate.server.remote_answers import answer_at
+from callgate.server.runs import Run
 from callgate.server.service import Ask
 from callgate.server.views import APPROVAL, approval_json, asked_json
-from callgate.store.listing import session_page
-from callgate.types import JsonObject
+from callgate.store.listing import session_info, session_page
+from callgate.types import CallRecord, FunctionCall, JsonObject
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
@@ -26,6 +31,9 @@ __all__ = ["answer_call", "routes"]
 GIVEN: JsonObject = ANSWER["anyOf"][1]
 SESSIONS_MAX = 200
 """Sessions, the newest first, that are looked through for calls that wait."""
+TRIES = 5
+START_S = 15.0
+"""How long a session may take to go on, with the wait for its lease."""
 
 
 async def approvals(service: Service, request: Request) -> Response:
@@ -35,7 +43,7 @@ async def approvals(service: Service, request: Request) -> Response:
         found += [await asked_json(service, run.session, held.call, held.reason) for held in run.waiting.values()]
     live = {run.session for run in service.live}
     for info in await session_page(service.store, limit=SESSIONS_MAX):
-        if info.id not in live and info.owner is None:
+        if info.id not in live:
             summary = await service.summary(info)
             found += [await approval_json(service, info.id, record) for record in summary.approvals]
     return json_response({"approvals": found})
@@ -49,31 +57,58 @@ async def answer(service: Service, request: Request) -> Response:
     return json_response({"session": session, "call_id": call_id, "answer": body["answer"], "run": run})
 
 
-async def answer_call(service: Service, session: str, call_id: str, approval: Approval) -> str:
-    """Hands an answer to the run that waits for it, or goes on with the session that paused; gives the run's id.
+async def answer_call(service: Service, session: str, call_id: str, approval: Approval) -> str | None:
+    """Hand an answer to the run that waits for it, here or in another process, or go on with a session that paused.
+
+    Returns the id of the run; None if it is in another process. The answer counts when this returns, and not at all when it
+    raises.
 
     Raises:
-        HttpError: nothing waits for this answer.
-        SessionBusyError: another process is at work on the session.
+        HttpError: nothing waits for this answer, another one was given before, or its arguments do not fit the tool.
+        SessionBusyError: another process holds the session and does not take the answer.
     """
-    run = service.run_of(session)
-    if run is not None and not run.is_over:
-        held = run.waiting.get(call_id)
-        if held is not None and not held.answer.done():
-            held.answer.set_result(approval)
-        elif call_id in service.awaiting(session):
-            run.early[call_id] = approval
-        else:
-            raise HttpError(404, "not_waiting", f"no call {call_id!r} of session {session!r} waits for an answer")
-        return run.id
-    standing = await service.standing(session)
-    if call_id not in {record.call.id for record in standing.reply.approvals}:
-        raise HttpError(404, "not_waiting", f"no call {call_id!r} of session {session!r} waits for an answer")
-    begun = await service.start(Ask(session=session, answers={call_id: approval}, detached=True))
-    await begun.settled(0.2)
-    if begun.never_began and begun.error is not None:
-        raise begun.error
-    return begun.id
+    for _ in range(TRIES):
+        run = service.run_of(session)
+        if run is not None and not run.is_over:
+            return _answer_here(service, run, call_id, approval)
+        standing = await service.standing(session)
+        check_edit(service, _call_of(session, call_id, standing.reply.approvals), approval)
+        info = await session_info(service.store, session)
+        if info is not None and info.owner is not None and service.remote_answers.is_shared:
+            taken = await service.remote_answers.leave(session, call_id, approval)
+            if taken:
+                return None
+            if taken is None:
+                break
+            continue
+        begun = await service.start(Ask(session=session, answers={call_id: approval}, detached=True))
+        await begun.settled(START_S)
+        if not begun.never_began:
+            return begun.id
+        if not isinstance(begun.error, (SessionBusyError, UsageError)):
+            raise begun.error or AssertionError("a run that failed has an error")
+        if not service.remote_answers.is_shared:
+            raise begun.error
+    raise SessionBusyError(f"session {session!r} is in use, and its process did not take the answer: nothing was answered")
+
+
+def _answer_here(service: Service, run: Run, call_id: str, approval: Approval) -> str:
+    waiting = run.waiting.get(call_id)
+    records = [record for record in service.gate.open_calls(run.session) if record.state == "awaiting"]
+    call = waiting.call if waiting is not None else _call_of(run.session, call_id, records)
+    check_edit(service, call, approval)
+    if waiting is None and call_id not in run.early:
+        run.early[call_id] = approval
+    elif not answer_at(run, call_id, approval):
+        raise HttpError(409, "already_answered", f"call {call_id!r} of session {run.session!r} was answered before")
+    return run.id
+
+
+def _call_of(session: str, call_id: str, records: Sequence[CallRecord]) -> FunctionCall:
+    for record in records:
+        if record.call.id == call_id:
+            return record.call
+    raise HttpError(404, "not_waiting", f"no call {call_id!r} of session {session!r} waits for an answer")
 
 
 OPERATIONS = (
@@ -88,7 +123,13 @@ OPERATIONS = (
         "/api/v1/approvals/{session}/{call_id}",
         answer,
         takes=GIVEN,
-        gives={200: {"type": "object", "required": ["session", "call_id", "answer", "run"]}},
+        gives={
+            200: {
+                "type": "object",
+                "required": ["session", "call_id", "answer", "run"],
+                "properties": {"run": {"type": ["string", "null"]}},
+            }
+        },
         fails=(409, 500, 502, 504),
     ),
 )

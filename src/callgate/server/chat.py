@@ -15,6 +15,7 @@ from callgate.content.prompt import PROMPT_ITEMS
 from callgate.content.response import whole_text
 from callgate.permission import Answered, Approval
 from callgate.server.body import MESSAGES_MAX, header_of, off_loop, read_json
+from callgate.server.edited_args import check_answers
 from callgate.server.errors import HttpError, json_response
 from callgate.server.openapi import Operation, table
 from callgate.server.runs import Run
@@ -154,6 +155,8 @@ async def chat(service: Service, request: Request) -> Response:
     body = await read_json(request, CHAT)
     streams = wants_stream(request, body)
     ask = await off_loop(request, partial(asked, body, waits=streams))
+    if ask.answers and ask.session is not None:
+        await check_answers(service, ask.session, ask.answers)
     body.pop("stream", None)
     key, was_there = header_of(request, b"idempotency-key"), False
     if key is None:

@@ -80,6 +80,13 @@ class PendingApproval:
     call: FunctionCall
     reason: str
     answer: asyncio.Future[Approval]
+    claim: asyncio.Task[None] | None = None
+    """Takes the answer of another process just now: until it is done, nobody else can answer."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if it can be answered now."""
+        return not self.answer.done() and self.claim is None
 
 
 @dataclass(slots=True, eq=False)
@@ -338,7 +345,7 @@ class Run:
     def pause(self) -> bool:
         """Lets calls that wait for an answer be answered later; whether there were any."""
         self.waits = False
-        asked = [waiting for waiting in self.waiting.values() if not waiting.answer.done()]
+        asked = [waiting for waiting in self.waiting.values() if waiting.is_open]
         for waiting in asked:
             waiting.answer.set_result("later")
         return bool(asked)

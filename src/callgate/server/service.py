@@ -31,6 +31,7 @@ from callgate.server.errors import HttpError
 from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
 from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
+from callgate.server.remote_answers import RemoteAnswers
 from callgate.server.runs import CURRENT, PendingApproval, Run
 from callgate.sessions import SessionState, State, Undo, session_state
 from callgate.store import SessionInfo
@@ -125,6 +126,7 @@ class Service:
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
         self.keys = RequestKeys(self.store, wait_s=self.options.repeat_s)
+        self.remote_answers = RemoteAnswers(self)
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
@@ -151,6 +153,7 @@ class Service:
 
     async def __aexit__(self, *exc: object) -> None:
         await self.stop()
+        await self.remote_answers.stop()
         if self._warming is not None:
             self._warming.cancel()
             await asyncio.wait({self._warming})
@@ -369,10 +372,11 @@ class Service:
             return "later"
         waiting = PendingApproval(call, reason, asyncio.get_running_loop().create_future())
         run.waiting[call.id] = waiting
+        self.remote_answers.listen()
         try:
-            async with asyncio.timeout(self.options.approval_s):
-                return await waiting.answer
-        except TimeoutError:
-            return "later"
+            await asyncio.wait({waiting.answer}, timeout=self.options.approval_s)
+            if waiting.claim is not None:
+                await asyncio.wait({waiting.claim})
+            return waiting.answer.result() if waiting.answer.done() else "later"
         finally:
             run.waiting.pop(call.id, None)

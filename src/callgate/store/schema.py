@@ -24,8 +24,10 @@ SCHEMA = (
     "PRIMARY KEY (session, position))",
     "CREATE TABLE IF NOT EXISTS callgate_claims (key TEXT PRIMARY KEY, digest TEXT NOT NULL, session TEXT NOT NULL, "
     "run TEXT NOT NULL, owner TEXT NOT NULL, position INTEGER NOT NULL, at_s {real} NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS callgate_answers (session TEXT NOT NULL, call_id TEXT NOT NULL, body TEXT NOT NULL, "
+    "at_s {real} NOT NULL, PRIMARY KEY (session, call_id))",
 )
-TABLES = ("callgate_meta", "callgate_sessions", "callgate_facts", "callgate_claims")
+TABLES = ("callgate_meta", "callgate_sessions", "callgate_facts", "callgate_claims", "callgate_answers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from callgate.errors import SessionBusyError, SessionLostError, StoreError, Usag
 from callgate.machine import codec
 from callgate.machine.facts import Fact, Unreadable
 from callgate.store import owner as owners
+from callgate.store.answers import SqlAnswers
 from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.idempotency import KEPT_S, Claim
@@ -32,7 +33,7 @@ MISSING = b'{"kind": "missing"}'
 """Stands for facts that are not there, though they were counted; read as an `Unreadable`."""
 
 
-class SqlStore:
+class SqlStore(SqlAnswers):
     """Keeps facts in tables."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -245,6 +246,7 @@ class SqlStore:
             tx.run("DELETE FROM callgate_facts WHERE session = ?", session)
             tx.run("DELETE FROM callgate_sessions WHERE id = ?", session)
             tx.run("UPDATE callgate_claims SET run = '' WHERE session = ?", session)
+            tx.run("DELETE FROM callgate_answers WHERE session = ?", session)
             return True
 
         return await self._database.do(work, durable=True)

@@ -250,12 +250,9 @@ def _end(run: Run, reply: Reply, has_text: bool) -> JsonObject:
 
 def waits_sentence(session: str, approvals: Sequence[CallRecord]) -> str:
     """The text for a client whose run waits for an approval."""
-    calls = "; ".join(
-        f"{record.call.name} {_short(dict(record.call.args))} (POST /api/v1/approvals/{session}/{record.call.id})"
-        for record in approvals
-    )
+    calls = "; ".join(f"{record.call.name} {_short(dict(record.call.args))}" for record in approvals)
     return (
-        f"(This needs approval before it can go on: {calls}. It can be answered there or on the service's page; then go on "
+        f"(This needs approval before it can go on: {calls}. It is answered on the service's page or by its API; then go on "
         f"in the session {session} by sending its name in the header {SESSION}.)"
     )
 

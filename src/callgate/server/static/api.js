@@ -21,6 +21,13 @@ export const token = {
   set: (value) => (value ? sessionStorage.setItem(TOKEN, value) : sessionStorage.removeItem(TOKEN)),
 };
 
+// The link that `callgate serve` prints has the token behind the '#', which no server or log sees. It does not stay there.
+const linked = new URLSearchParams(location.hash.slice(1)).get("token");
+if (linked) {
+  token.set(linked);
+  history.replaceState(null, "", location.pathname + location.search);
+}
+
 /** Set by the page: asks a person for the token, and gives it, or nothing if there is none to give. */
 export const ask = { token: async () => "" };
 

@@ -20,6 +20,9 @@ export class ApprovalForm {
     this.note = el("input", { type: "text", id: freshId("why"), maxlength: "2000", autocomplete: "off" });
     this.status = el("p", { class: "failed-line", role: "alert" });
     this.editor = el("div", { class: "editor", hidden: true });
+    // The end of the exact arguments: nothing is approved before it was on the screen.
+    this.end = el("span", { class: "end", "aria-hidden": "true" }, "\u00a0");
+    this.isSeen = false;
     this.buttons = [
       this.answer("Approve", "yes", "y", "primary", "finished"),
       this.answer("Always in this session", "always", "a", "", "finished"),
@@ -32,6 +35,7 @@ export class ApprovalForm {
       el("p", { class: "why" }, icon("awaiting"), el("span", {}, el("strong", {}, "This call needs approval. "), shown(asked.reason || ""))),
       this.preview(asked.preview),
       this.exact(),
+      this.end,
       this.editor,
       el("div", { class: "answers" }, this.buttons),
       el("div", { class: "why-not" }, el("label", { for: this.note.id }, "Message to the model if you deny (optional)"), this.note),
@@ -55,17 +59,32 @@ export class ApprovalForm {
     const print = el("span", {}, `${count(text.length)} characters`);
     digest(text).then((hash) => hash && print.append(`, SHA-256 ${hash}`));
     const isOdd = isForeign(readable(this.call.args ?? {})) || isForeign(this.call.name);
+    const view = textView(`${asciiJson(this.call.name)} ${text}`, "Exact arguments");
+    this.more = view.querySelector("button.more");
     return el(
       "details",
-      { class: "exact", open: isOdd },
+      { class: "exact", open: true },
       el("summary", {}, "Exact arguments in ASCII (", print, ")"),
       isOdd && el("p", { class: "quiet" }, "They contain non-ASCII characters, which are escaped here."),
-      textView(`${asciiJson(this.call.name)} ${text}`, "Exact arguments"),
+      view,
     );
+  }
+
+  /** True once the exact arguments are open, whole, and on the screen up to their end. */
+  areArgumentsInView() {
+    const isWhole = this.node.querySelector("details.exact").open && !this.more?.isConnected;
+    const { top, bottom, height } = this.end.getBoundingClientRect();
+    this.isSeen ||= isWhole && height > 0 && top >= 0 && bottom <= innerHeight;
+    return this.isSeen;
   }
 
   async give(body) {
     if (performance.now() - this.since < GUARD_MS) return;
+    if (body.answer !== "no" && !this.areArgumentsInView()) {
+      this.status.textContent = "Read the exact arguments to their end first: open them, show all of them, and scroll down.";
+      this.end.scrollIntoView({ block: "end" });
+      return;
+    }
     // A disabled button loses the focus: give it back afterwards.
     this.isAnsweredHere = this.node.contains(document.activeElement);
     this.busy(true);
@@ -111,7 +130,7 @@ export class ApprovalForm {
   }
 
   giveEdited() {
-    const args = {};
+    const args = Object.create(null); // An argument may be called __proto__.
     for (const field of this.fields) {
       try {
         args[field.name] = field.value();

@@ -1,0 +1,135 @@
+"""Approvals across processes: answers for calls that wait here are heard of, and those for calls elsewhere are left there.
+
+The store decides which answer counts. An answer is reported as given only when the process that waits for it has taken it;
+what it did not take is taken back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import TYPE_CHECKING, Any, cast
+
+from callgate import strict_json
+from callgate.errors import StoreError
+from callgate.permission import Answered, Approval
+from callgate.server.runs import PendingApproval, Run
+from callgate.store.answers import Answers, keeps_answers
+from callgate.store.listing import session_info
+
+if TYPE_CHECKING:
+    from callgate.server.service import Service
+
+__all__ = ["RemoteAnswers", "answer_at"]
+
+logger = logging.getLogger("callgate.server")
+
+POLL_S = 0.2
+"""Between two looks for answers, while calls wait here."""
+GIVE_UP_S = 10.0
+"""How long another process may take to take an answer."""
+
+
+class RemoteAnswers:
+    """Exchanges answers with the other processes of a store."""
+
+    def __init__(self, service: Service) -> None:
+        self._service = service
+        self._store: Answers | None = service.store if keeps_answers(service.store) else None
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_shared(self) -> bool:
+        """True if other processes can be reached by the store."""
+        return self._store is not None
+
+    # Hearing --------------------------------------------------------------------------------------------------------------
+
+    def listen(self) -> None:
+        """A call waits here: look for answers until none does any more."""
+        if self._store is not None and (self._task is None or self._task.done()):
+            self._task = asyncio.create_task(self._listen(self._store))
+
+    async def stop(self) -> None:
+        """Look for no more answers."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.wait({self._task})
+
+    async def _listen(self, store: Answers) -> None:
+        while any(run.waiting for run in self._service.live):
+            try:
+                for session, call_id in await store.waiting_answers():
+                    self._claim(store, session, call_id)
+            except StoreError as error:
+                logger.warning("answers of other processes cannot be read: %s", error)
+            await asyncio.sleep(POLL_S)
+
+    def _claim(self, store: Answers, session: str, call_id: str) -> None:
+        """Begin to take an answer for a call that waits here. Meanwhile nobody else can answer the call."""
+        run = self._service.run_of(session)
+        waiting = run.waiting.get(call_id) if run is not None else None
+        if waiting is not None and waiting.is_open:
+            waiting.claim = asyncio.create_task(self._take(store, session, waiting))
+
+    async def _take(self, store: Answers, session: str, waiting: PendingApproval) -> None:
+        try:
+            body = await store.take_answer(session, waiting.call.id)
+            if body is not None and not waiting.answer.done():
+                waiting.answer.set_result(_read(body))
+        except StoreError as error:
+            logger.warning("the answer of another process cannot be read: %s", error)
+        finally:
+            waiting.claim = None
+
+    # Leaving --------------------------------------------------------------------------------------------------------------
+
+    async def leave(self, session: str, call_id: str, approval: Approval) -> bool | None:
+        """Leave an answer for the process that holds the session.
+
+        Returns True when it was taken, False when it was taken back because the session is free or the call does not wait
+        any more, and None when another answer was there first, or the other process does not take it.
+        """
+        assert self._store is not None
+        store, until_s, pause_s = self._store, time.monotonic() + GIVE_UP_S, 0.02
+        if not await store.put_answer(session, call_id, _written(approval)):
+            return None
+        try:
+            while (session, call_id) in await store.waiting_answers():
+                is_late = time.monotonic() >= until_s
+                if is_late or not await self._waits_elsewhere(session, call_id):
+                    is_mine = await store.take_answer(session, call_id) is not None
+                    return True if not is_mine else None if is_late else False
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, POLL_S)
+        except BaseException:
+            await store.take_answer(session, call_id)
+            raise
+        return True
+
+    async def _waits_elsewhere(self, session: str, call_id: str) -> bool:
+        info = await session_info(self._service.store, session)
+        if info is None or info.owner is None:
+            return False
+        summary = await self._service.summary(info)
+        return call_id in {record.call.id for record in summary.approvals}
+
+
+def answer_at(run: Run, call_id: str, approval: Approval) -> bool:
+    """Answer a call that waits here; False if it does not, or another answer is on its way."""
+    waiting = run.waiting.get(call_id)
+    if waiting is None or not waiting.is_open:
+        return False
+    waiting.answer.set_result(approval)
+    return True
+
+
+def _written(approval: Approval) -> str:
+    answered = approval if isinstance(approval, Answered) else Answered(answer=cast("Any", approval))
+    fields = {"answer": answered.answer, "args": answered.args, "message": answered.message}
+    return strict_json.dump(fields).decode()
+
+
+def _read(body: str) -> Approval:
+    return Answered(**strict_json.parse(body))
