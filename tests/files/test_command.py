@@ -7,6 +7,7 @@ import os
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -377,3 +378,84 @@ def test_without_landlock_nothing_is_enforced_and_that_is_said(monkeypatch: pyte
     monkeypatch.setattr(landlock, "abi", lambda: 0)
     done = landlock.restrict(writable=["/tmp"])
     assert (done.ok, done.writable, len(done.missing)) == (False, (), 1)
+
+
+PYTHON = "import os, signal, socket, sys\n"
+
+
+def python(root: Path, code: str, **options) -> ToolResult:
+    (root / "attack.py").write_text(PYTHON + code)
+    # The system's own, because a sandbox does not reach one in somebody's home folder.
+    tool = CommandTool(root, allow=[["/usr/bin/python3"]], timeout_s=30, **options)
+    return tool.call_sync({"argv": ["/usr/bin/python3", "attack.py"]})
+
+
+has_python = pytest.mark.skipif(not os.path.exists("/usr/bin/python3"), reason="the attacks are programs in Python")
+
+
+@linux
+@has_python
+@pytest.mark.parametrize("sandbox", [False, True])
+def test_a_command_that_kills_its_parent_leaves_nothing_running(root: Path, sandbox: bool) -> None:
+    if sandbox and landlock.abi() < 1:
+        pytest.skip("this kernel has no Landlock")
+    mark = f"daemon-{os.urandom(6).hex()}"
+    result = python(
+        root,
+        f"""
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        os.execvp("sh", ["sh", "-c", "sleep 300; :", "{mark}"])
+    os._exit(0)
+os.wait()
+for target in (os.getppid(), -1):
+    try:
+        os.kill(target, signal.SIGKILL)
+    except OSError:
+        pass
+print("alive")
+""",
+        sandbox=sandbox,
+    )
+    assert running(mark) == []
+    assert result.status in ("finished", "failed")
+    assert "supervisor died" not in (result.error or "")
+
+
+@linux
+@has_python
+@pytest.mark.skipif(landlock.abi() < 6, reason="this kernel cannot hold signals and sockets")
+def test_the_sandbox_holds_tcp_signals_and_abstract_sockets(root: Path) -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as listener,
+        socket.socket(socket.AF_UNIX) as abstract,
+        subprocess.Popen(["sleep", "300"]) as victim,
+    ):
+        name = f"callgate-{os.urandom(6).hex()}"
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        try:
+            result = python(
+                root,
+                f"""
+def tried(work):
+    try:
+        work()
+    except OSError:
+        return
+    print("got through:", work)
+
+tried(lambda: socket.create_connection(("127.0.0.1", {listener.getsockname()[1]}), 5))
+tried(lambda: socket.socket(socket.AF_UNIX).connect("\\0{name}"))
+tried(lambda: os.kill({victim.pid}, signal.SIGKILL))
+tried(lambda: open("/proc/{os.getpid()}/environ", "rb").read(1))
+tried(lambda: open("/etc/shadow", "rb").read(1))
+print("done")
+""",
+                sandbox=True,
+            )
+            assert result.value == {"exit_code": 0, "stdout": "done\n", "stderr": ""}, result
+            assert victim.poll() is None
+        finally:
+            victim.kill()

@@ -1,8 +1,8 @@
-"""Landlock: file access rules that the kernel enforces on a process for as long as it lives.
+"""Landlock: access rules that the kernel enforces on a process for as long as it lives.
 
 Folders come in; from then on this process and its children can write below some of them, read below others, and reach no
-other file, whatever their code does. What was enforced is told, because an older kernel enforces less. Nothing but the
-standard library is imported: worker processes load this file by itself.
+other file, connect to no TCP port and signal no other process, whatever their code does. `Enforced` says what holds, because
+an older kernel enforces less. Nothing but the standard library is imported: worker processes load this file by itself.
 """
 
 from __future__ import annotations
@@ -15,10 +15,18 @@ from dataclasses import dataclass
 
 __all__ = ["SYSTEM_PATHS", "Enforced", "abi", "restrict"]
 
-SYSTEM_PATHS = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/proc", "/sys", "/nix")
-"""Folders that programs read in order to run."""
+SYSTEM_PATHS = (
+    "/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/opt", "/sys", "/nix", "/proc/self", "/proc/cpuinfo",
+    "/proc/meminfo", "/proc/stat", "/proc/filesystems", "/proc/sys", "/proc/version", "/proc/loadavg", "/proc/uptime",
+)  # fmt: skip
+"""Folders and files that programs read in order to run. Of `/proc` a command sees itself and no other process."""
+SECRET_NAMES = frozenset({"shadow", "shadow-", "gshadow", "gshadow-", "sudoers", "sudoers.d", "ssh", "krb5.keytab"})
+"""Entries of `/etc` that no command needs."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/random", "/dev/urandom", "/dev/tty", "/dev/full")
 """Devices that programs also write to."""
+
+NEVER_HELD = ("UDP is not held", "unix sockets with a path are not held", "modes, owners and times of files are not held")
+"""Access that no version of Landlock restricts."""
 
 _SYS_CREATE, _SYS_ADD, _SYS_RESTRICT = 444, 445, 446
 _CREATE_VERSION = 1
@@ -33,8 +41,15 @@ _OF_FILES = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _IOCTL
 """Rights that a single file can have; all others belong to folders."""
 
 
+_NET = 0b11  # Binding and connecting of TCP.
+_SCOPES = 0b11  # Abstract unix sockets, and signals.
+_NET_SINCE, _SCOPES_SINCE = 4, 6
+
+
 class _RulesetAttr(ctypes.Structure):
-    _fields_ = (("handled_access_fs", ctypes.c_uint64),)
+    _fields_ = (
+        ("handled_access_fs", ctypes.c_uint64), ("handled_access_net", ctypes.c_uint64), ("scoped", ctypes.c_uint64),
+    )  # fmt: skip
 
 
 class _PathBeneathAttr(ctypes.Structure):
@@ -86,11 +101,13 @@ def restrict(*, writable: Iterable[str | int] = (), readable: Iterable[str | int
         return Enforced(abi=0, missing=("everything: this kernel has no Landlock",))
     handled = _READ | _WRITE_FILE | _CHANGES
     handled |= (_REFER if version >= 2 else 0) | (_TRUNCATE if version >= 3 else 0) | (_IOCTL if version >= 5 else 0)
-    attr = _RulesetAttr(handled)
-    ruleset = _checked(_syscall(_SYS_CREATE, ctypes.byref(attr), ctypes.c_size_t(ctypes.sizeof(attr)), ctypes.c_uint32(0)))
+    attr = _RulesetAttr(handled, _NET if version >= _NET_SINCE else 0, _SCOPES if version >= _SCOPES_SINCE else 0)
+    # An older kernel knows a shorter structure.
+    size = 8 * (1 + (version >= _NET_SINCE) + (version >= _SCOPES_SINCE))
+    ruleset = _checked(_syscall(_SYS_CREATE, ctypes.byref(attr), ctypes.c_size_t(size), ctypes.c_uint32(0)))
     try:
         wrote = [str(place) for place in writable if _allow(ruleset, place, handled)]
-        read = [str(place) for place in readable if _allow(ruleset, place, handled & _READ)]
+        read = [str(place) for place in _without_secrets(readable) if _allow(ruleset, place, handled & _READ)]
         for device in DEVICES:
             _allow(ruleset, device, handled & (_READ_FILE | _WRITE_FILE | _TRUNCATE | _IOCTL))
         prctl = ctypes.CDLL(None, use_errno=True).prctl
@@ -98,9 +115,26 @@ def restrict(*, writable: Iterable[str | int] = (), readable: Iterable[str | int
         _checked(_syscall(_SYS_RESTRICT, ctypes.c_int(ruleset), ctypes.c_uint32(0)))
     finally:
         os.close(ruleset)
-    late = ((2, "moving files between folders is refused altogether"), (3, "truncating is not held"))
-    missing = [words for since, words in late if version < since]
+    late = (
+        (2, "moving files between folders is refused altogether"),
+        (3, "truncating is not held"),
+        (_NET_SINCE, "TCP is not held"),
+        (_SCOPES_SINCE, "signals and abstract unix sockets are not held"),
+    )
+    missing = [*(words for since, words in late if version < since), *NEVER_HELD]
     return Enforced(abi=version, writable=tuple(wrote), readable=tuple(read), missing=tuple(missing))
+
+
+def _without_secrets(places: Iterable[str | int]) -> Iterable[str | int]:
+    """The places, with the entries of `/etc` instead of it where there are secrets among them."""
+    for place in places:
+        if place != "/etc":
+            yield place
+            continue
+        try:
+            yield from (f"/etc/{name}" for name in os.listdir(place) if name not in SECRET_NAMES)
+        except OSError:
+            continue
 
 
 def _allow(ruleset: int, place: str | int, rights: int) -> bool:
