@@ -137,6 +137,14 @@ class RunContext:
         self.session.is_stopping = True
         return self.cancellation.request(reason)
 
+    def interrupt(self, error: Exception) -> bool:
+        """End the run with this error where it stands: nothing more is written, so that it can be resumed elsewhere."""
+        if not self.cancellation.is_possible:
+            return False
+        self.session.interruption = error
+        self.cancellation.fail(error)
+        return True
+
     def renew_lease(self) -> None:
         """Renew the lease, unless that is being done or the run is over."""
         if self.cancellation.is_possible and not self._is_renewing:

@@ -357,6 +357,14 @@ class Gate:
         """
         return (known := self._resources.sessions.get(session)) is not None and known.cancel(reason)
 
+    def interrupt(self, session: str, error: Exception) -> bool:
+        """End the run of a session with this error where it stands; return whether there was one to interrupt.
+
+        Its journal is left as a process that dies leaves it, and the session is released: the run can be resumed, here or in
+        another process. Calls that run are stopped, and count as interrupted. Call it from any thread, as `cancel`.
+        """
+        return (known := self._resources.sessions.get(session)) is not None and known.interrupt(error)
+
     def open_calls(self, session: str) -> list[CallRecord]:
         """The calls of a session's run that are not over yet; none if no run of it goes on here."""
         known = self._resources.sessions.get(session)

@@ -58,6 +58,10 @@ class ActiveRun(Protocol):
         """Ask the run to stop; return whether it will because of this. On its event loop."""
         ...
 
+    def interrupt(self, error: Exception) -> bool:
+        """End the run with this error and write nothing more; return whether it will. On its event loop."""
+        ...
+
     def renew_lease(self) -> None:
         """Renew the lease in the background. On its event loop."""
         ...
@@ -84,6 +88,8 @@ class Session:
     """The journal could not be written, so the state in memory is not to be trusted."""
     is_stopping: bool = False
     """Whether its run was asked to stop: the end of that does not wait long for a store that does not answer."""
+    interruption: Exception | None = None
+    """The error with which its run was interrupted: nothing more is written, as if the process had ended."""
     writing: CrossLoopLock = field(default_factory=CrossLoopLock)
     """Held while the journal is written."""
 
@@ -92,6 +98,9 @@ class Session:
     ) -> list[CallRecord]:
         """Append facts to the journal, then apply them; return the calls that they settled."""
         async with self.writing:
+            if self.interruption is not None:
+                self.broken = True
+                raise self.interruption
             now_s = time.time()
             new_facts = [fact if fact.at_s is not None else facts.dated(fact, now_s) for fact in new_facts]
             try:
@@ -110,6 +119,13 @@ class Session:
             return False
         return call_in_loop(run.event_loop, lambda: run.request_cancel(reason), False, wait_s=CANCEL_WAIT_S)
 
+    def interrupt(self, error: Exception) -> bool:
+        """End the run of the session with this error, from any thread; return whether it will. It can be resumed."""
+        run = self.run
+        if run is None:
+            return False
+        return call_in_loop(run.event_loop, lambda: run.interrupt(error), False, wait_s=CANCEL_WAIT_S)
+
 
 class running:
     """While it is entered, this is the run of the session, and what it calls can be told from others."""
@@ -120,7 +136,7 @@ class running:
         self._session, self._run = session, run
 
     def __enter__(self) -> None:
-        self._session.run, self._session.is_stopping = self._run, False
+        self._session.run, self._session.is_stopping, self._session.interruption = self._run, False, None
         self._token = _LEASES.set((*_LEASES.get(), self._run.lease))
 
     def __exit__(self, *exc: object) -> None:

@@ -210,6 +210,8 @@ class RequestKeys:
         except (AlreadyStartedError, SessionBusyError, SessionLostError, StoreError):
             # Somebody else has it, or nobody knows whether the fact by which it begins is in the store: the claim stays.
             raise
+        except HttpError:  # The service stops, and the run can be resumed.
+            raise
         except BaseException:
             if found is None and not has_happened:  # It may be asked for again, in other words too.
                 await self._drop(claim)

@@ -55,8 +55,10 @@ class Server(uvicorn.Server):
         self.should_exit = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """Stop: no new work, and that in progress is brought to its end."""
+        """End. While runs come to their end new connections are accepted, and learn that the service stops."""
         stopping = asyncio.ensure_future(self._on_stop())
+        while not stopping.done() and not self.force_exit:
+            await asyncio.wait({stopping}, timeout=0.1)
         await super().shutdown(sockets)
         await stopping
 

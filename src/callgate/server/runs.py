@@ -130,6 +130,10 @@ class Run:
     on_end: Callable[[Run], None] | None = None
     stop: Callable[[str], bool] | None = None
     """Stops the work in good order."""
+    halt: Callable[[Exception], bool] | None = None
+    """Ends the work where it stands, so that it can be resumed elsewhere."""
+    interruption: Exception | None = None
+    """Why it was interrupted, if it was."""
     is_asked_for: Callable[[], Awaitable[bool]] | None = None
     """Says whether somebody who is not here has asked for it lately."""
     _followers = 0
@@ -172,8 +176,8 @@ class Run:
         try:
             self.reply = _slim(await self._work(self._heard))
         except asyncio.CancelledError as error:
-            self.error = error
-            self._fail(Problem(499, "cancelled", CANCEL_REASON))
+            self.error = self.interruption or error
+            self._fail(problem_of(self.error) if self.interruption else Problem(499, "cancelled", CANCEL_REASON))
         except Exception as error:
             self.error = error
             self._fail(problem_of(error))
@@ -226,6 +230,14 @@ class Run:
             self._task.cancel()
         self._is_ending = True
         return True
+
+    def interrupt(self, error: Exception) -> None:
+        """End it with this error where it stands; its journal says how far it came."""
+        if self.is_over or self._task is None or self._is_ending:
+            return
+        self.interruption, self._is_ending = error, True
+        if self.halt is None or not self.halt(error):
+            self._task.cancel()
 
     # Its events -----------------------------------------------------------------------------------------------------------
 

@@ -53,6 +53,10 @@ SUMMARIES_MAX = 2000
 CANCEL_S = 5.0
 """How long a run that was cancelled may take to leave its session in order."""
 STOPPING = "The service is stopping."
+GOES_ON = (
+    "The service stopped before the run was over. It can be resumed: repeat the request with its Idempotency-Key, or go on "
+    "with the session."
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -75,6 +79,10 @@ class Ask:
     """True if a call that needs approval is waited for, as in a stream; otherwise the run pauses."""
     detached: bool = False
     """True if the run goes on when nobody listens."""
+
+
+def _stopping(message: str) -> HttpError:
+    return HttpError(503, "stopping", message, headers={"Retry-After": "5", "Connection": "close"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,12 +178,12 @@ class Service:
             run.pause()
 
     async def stop(self, within_s: float | None = None) -> None:
-        """Lets the runs end by themselves for a while, then stops them in good order: their calls are journalled."""
+        """Let the runs end by themselves for a while, then leave them as they stand, to be resumed elsewhere."""
         self.begin_stop()
         within_s = self.options.stop_s if within_s is None else within_s
         left = await self._ended_within(within_s)
         for run in left:
-            run.cancel(STOPPING)
+            run.interrupt(_stopping(GOES_ON))
         for run in await self._ended_within(CANCEL_S) if left else ():
             logger.error("run %s of session %r did not end; its journal says how far it came", run.id, run.session)
 
@@ -223,6 +231,7 @@ class Service:
         run.provider = ask.provider or self._usual_provider
         run.model = gate.model.name
         run.stop = lambda reason: gate.cancel(session, reason)
+        run.halt = partial(gate.interrupt, session)
         run.on_end = self._ended
         if keyed is not None:
             run.is_asked_for = partial(self.keys.is_asked_for, keyed.claim)
@@ -238,7 +247,7 @@ class Service:
             HttpError: the service stops, or has too much to do.
         """
         if self.stopping:
-            raise HttpError(503, "stopping", STOPPING, headers={"Retry-After": "5", "Connection": "close"})
+            raise _stopping(STOPPING)
         if (busy := len(self._live) + self.passing) >= self.options.runs:
             message = f"{busy} runs are under way, which is as many as are allowed: try again soon"
             raise HttpError(503, "overloaded", message, headers={"Retry-After": "1"})
