@@ -10,16 +10,40 @@ import os
 import shutil
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 from callgate.workers.frames import pack
 from callgate.workers.process import WorkerProcess
 
-__all__ = ["Keeper"]
+__all__ = ["GROUPS", "Keeper"]
 
 TURN_S = 1.0
 """How long a question for messages is kept open before it is answered with none."""
+ORPHAN_S = 5.0
+"""How long nobody has asked for messages before the program counts as dead, and the worker is ended."""
+
+
+GROUPS = ("in", "past", "out")
+"""Groups of the actor's methods; each has a thread of its own, so that none waits for one of another group."""
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _in_group(name: str) -> Callable[[Method], Method]:
+    """Mark a method as one of a group, as `ray.method` does.
+
+    The mark is made here, and not by the program: a class that is sent by its name, as over ray://, is imported again on the
+    other side, and comes without what the program has added to it.
+    """
+
+    def mark(method: Method) -> Method:
+        method.__ray_concurrency_group__ = name  # pyright: ignore[reportFunctionMemberAccess]
+        return method
+
+    return mark
 
 
 class Keeper:
@@ -28,7 +52,11 @@ class Keeper:
     def __init__(self) -> None:
         self._process = WorkerProcess()
         self._folder: str | None = None
+        self._asked_s: float | None = None
+        """When messages were last asked for."""
+        self._ended = threading.Event()
 
+    @_in_group("in")
     def begin(self, modules: Sequence[tuple[str, str | None, str | None]], path: Sequence[str], memory: int | None) -> int:
         """Tell the worker what to import; `path` is the program's own, for what is not found otherwise."""
         known = {os.path.abspath(entry) for entry in sys.path}
@@ -50,10 +78,12 @@ class Keeper:
             out.write(text)
         return copy
 
+    @_in_group("in")
     def send(self, frame: bytes) -> None:
         """A frame for the worker."""
         self._process.send(frame)
 
+    @_in_group("past")
     def control(self, number: int, message: dict[str, object] | None) -> None:
         """A message past the call that runs; None: the call is not wanted any more."""
         if message is None:
@@ -61,8 +91,12 @@ class Keeper:
         else:
             self._process.control(message)
 
+    @_in_group("out")
     def receive(self) -> bytes:
         """The frames that have come, after a while none; at the end how the worker ended."""
+        is_first, self._asked_s = self._asked_s is None, time.monotonic()
+        if is_first:
+            threading.Thread(target=self._watch, name="callgate-orphan", daemon=True).start()
         until = time.monotonic() + TURN_S
         while True:
             frames = b"".join(map(pack, self._process.messages()))
@@ -73,12 +107,26 @@ class Keeper:
                 return frames
             self._process.wait(until, listen=True)
 
+    def _watch(self) -> None:
+        """End the worker when its program is gone. Ray waits longer for a client that may come back."""
+        while not self._process.gone:
+            left_s = (self._asked_s or 0.0) + TURN_S + ORPHAN_S - time.monotonic()
+            if left_s <= 0:
+                self._process.kill()
+                return
+            self._ended.wait(left_s)
+            if self._ended.is_set():
+                return
+
+    @_in_group("past")
     def has_children(self) -> bool:
         """Return whether something that a tool started is still running."""
         return self._process.has_children
 
+    @_in_group("past")
     def end(self, grace_s: float) -> None:
         """End the worker and everything that it started."""
+        self._ended.set()
         if grace_s:
             self._process.close(grace_s=grace_s)
         else:

@@ -6,35 +6,38 @@ thread. Ray's own errors become the sentence on how the worker ended.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
+import logging
 import os
 import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from queue import SimpleQueue
-from typing import Any
+from queue import Empty, SimpleQueue
+from typing import Any, TypeVar
 
 import ray as untyped_ray
 from ray.exceptions import RayActorError, RayError, RayTaskError
 
-from callgate.errors import JsonError, UsageError
+from callgate.errors import UsageError
 from callgate.workers.cluster import RayCluster
 from callgate.workers.frames import Frames
 from callgate.workers.job import Needs
 from callgate.workers.protocol import WorkerDiedError
-from callgate.workers.ray_actor import Keeper
+from callgate.workers.ray_actor import GROUPS, Keeper
 
 __all__ = ["RayWorker"]
+
+logger = logging.getLogger("callgate.workers")
+
+T = TypeVar("T")
 
 ray: Any = untyped_ray
 """Its types say less than they promise."""
 END_S = 2.0
 """How long an actor may take to end its worker before it is killed itself."""
-_GROUPS = {"begin": "in", "send": "in", "control": "past", "end": "past", "has_children": "past", "receive": "out"}
 _NUMBERS = itertools.count(1)
 _LOCK = threading.Lock()
 
@@ -98,43 +101,42 @@ class RayWorker:
         self._messages: list[dict[str, Any]] = []
         self._died: WorkerDiedError | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._listen, name="callgate-ray", daemon=True)
+        self._outbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
+        """Requests to the actor. Ray's client waits where its head does not answer, and nobody else is to wait with it."""
 
     def begin(self, modules: Sequence[tuple[str, str | None]], *, memory_bytes: int | None) -> None:
         """Tell the worker what to import. Files go along, for machines that do not have them."""
         found = [(name, file, Path(file).read_text("utf-8", "replace") if file else None) for name, file in modules]
-        self._actor.begin.remote(found, [os.path.abspath(entry) for entry in sys.path], memory_bytes)
-        self._thread.start()
+        path = [os.path.abspath(entry) for entry in sys.path]
+        self._outbox.put(lambda: self._actor.begin.remote(found, path, memory_bytes))
+        for target, name in ((self._send_all, "callgate-ray-send"), (self._listen, "callgate-ray")):
+            threading.Thread(target=target, name=name, daemon=True).start()
 
     def send(self, frame: bytes) -> None:
-        """Send a frame."""
-        with contextlib.suppress(RayError):  # The thread that listens finds out what is the matter.
-            self._actor.send.remote(frame)
+        """Send a frame. Never waits."""
+        self._outbox.put(lambda: self._actor.send.remote(frame))
 
     def control(self, message: Mapping[str, Any]) -> None:
         """Send a message past the call that runs."""
-        with contextlib.suppress(RayError):
-            self._actor.control.remote(0, dict(message))
+        words = dict(message)
+        self._outbox.put(lambda: self._actor.control.remote(0, words))
 
     def cancel(self, number: int) -> None:
-        """Tell the call that runs that nobody wants it any more."""
-        with contextlib.suppress(RayError):
-            self._actor.control.remote(number, None)
+        """Ask the running call to stop. Never waits."""
+        self._outbox.put(lambda: self._actor.control.remote(number, None))
+
+    def _send_all(self) -> None:
+        while (request := self._outbox.get()) is not None:
+            try:
+                request()
+            except Exception as error:  # The thread that listens finds out what is the matter.
+                logger.debug("a request to %s failed: %s", self.name, error)
 
     # Its answers ---------------------------------------------------------------------------------------------------------
 
     def _listen(self) -> None:
         while not self._closed and self._died is None:
-            try:
-                data: bytes = ray.get(self._actor.receive.remote())
-                messages = self._frames.feed(data)
-                died = None
-            except RayTaskError as error:
-                messages, died = [], WorkerDiedError(f"its actor failed: {_first_line(error)}.")
-            except RayActorError as error:
-                messages, died = [], WorkerDiedError(f"its Ray actor is gone: {_first_line(error)}.")
-            except (RayError, JsonError, RuntimeError) as error:
-                messages, died = [], WorkerDiedError(f"Ray cannot reach it: {_first_line(error)}.")
+            messages, died = self._received()
             with self._lock:
                 for message in messages:
                     if message.get("op") == "died":
@@ -144,6 +146,17 @@ class RayWorker:
                 self._died = died
             if messages or died:
                 self._news.set()
+
+    def _received(self) -> tuple[list[dict[str, Any]], WorkerDiedError | None]:
+        """Ask the actor for messages; return those that came, and how the worker died if it did."""
+        try:
+            return self._frames.feed(_fetched(self._actor.receive.remote())), None
+        except RayTaskError as error:
+            return [], WorkerDiedError(f"its actor failed: {_first_line(error)}.")
+        except RayActorError as error:
+            return [], WorkerDiedError(f"its Ray actor is gone: {_first_line(error)}.")
+        except Exception as error:  # Ray's client raises errors of every kind when its head is gone, bare ones too.
+            return [], WorkerDiedError(f"Ray cannot reach it: {_first_line(error)}.")
 
     def wake(self) -> None:
         """End a wait."""
@@ -173,10 +186,7 @@ class RayWorker:
     @property
     def has_children(self) -> bool:
         """Return whether something that a tool started is still running. If that cannot be found out: yes."""
-        try:
-            return bool(ray.get(self._actor.has_children.remote(), timeout=END_S))
-        except (RayError, RuntimeError):
-            return True
+        return _within(END_S, lambda: bool(_fetched(self._actor.has_children.remote())), True)
 
     def log_output(self) -> str:
         """What a worker printed stays on its machine; the end of it comes with the news of its death."""
@@ -200,12 +210,41 @@ class RayWorker:
         if self._closed:
             return
         self._closed = self.gone = True
-        # The actor does it best, since it knows all that the worker started; but it may be gone, or out of reach.
-        with contextlib.suppress(RayError, RuntimeError):
-            ray.get(self._actor.end.remote(grace_s), timeout=END_S + grace_s)
-        with contextlib.suppress(RayError, RuntimeError, ValueError):
-            ray.kill(self._actor, no_restart=True)
+        self._outbox.put(None)
+        _within(2 * END_S + grace_s, lambda: self._end_actor(grace_s), None)
         self._news.set()
+
+    def _end_actor(self, grace_s: float) -> None:
+        # The actor does it best, since it knows all that the worker started; but it may be gone, or out of reach.
+        _within(END_S + grace_s, lambda: _fetched(self._actor.end.remote(grace_s)), None)
+        ray.kill(self._actor, no_restart=True)
+
+
+def _fetched(ref: Any) -> Any:
+    """Return the value of a reference.
+
+    By an address that begins with ray:// everything goes through one channel, in which a `get` of a value that is not there
+    yet holds up all requests after it; the answer to a future comes by itself.
+    """
+    return ref.future().result() if ray.util.client.ray.is_connected() else ray.get(ref)
+
+
+def _within(wait_s: float, work: Callable[[], T], otherwise: T) -> T:
+    """Return the value of the work, or the other one if it fails or takes longer; it then goes on in its thread."""
+    answers: SimpleQueue[T] = SimpleQueue()
+
+    def run() -> None:
+        try:
+            answers.put(work())
+        except Exception as error:
+            logger.debug("a request to Ray failed: %s", error)
+            answers.put(otherwise)
+
+    threading.Thread(target=run, name="callgate-ray-end", daemon=True).start()
+    try:
+        return answers.get(timeout=wait_s)
+    except Empty:
+        return otherwise
 
 
 def _first_line(error: BaseException) -> str:
@@ -216,6 +255,4 @@ def _first_line(error: BaseException) -> str:
 @functools.cache
 def _actor_class() -> Any:
     """The keeper as an actor, with a thread for each group of its methods."""
-    for name, group in _GROUPS.items():
-        ray.method(concurrency_group=group)(getattr(Keeper, name))
-    return ray.remote(concurrency_groups=dict.fromkeys(_GROUPS.values(), 1))(Keeper)
+    return ray.remote(concurrency_groups=dict.fromkeys(GROUPS, 1))(Keeper)
