@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel, tool
@@ -181,3 +183,18 @@ def test_a_service_that_stops_pauses_what_waits_and_takes_nothing_new(serve, del
     (approval,) = other.get("/api/v1/approvals").json["approvals"]
     assert other.chat({"session": "s", "answers": {approval["call_id"]: "yes"}}).status == 200
     assert ran == ["a"]
+
+
+def test_a_call_that_waits_is_listed_however_many_sessions_came_after_it(serve, delete, monkeypatch) -> None:
+    monkeypatch.setattr("callgate.server.approvals.LOOKED_AT_ONCE", 7)
+    model = ScriptedModel([[call("delete", name="a")], *(["Hello."] * 250)])
+    site = serve(Gate(model, [delete], policy=ASK, store=MemoryStore()))
+    assert site.chat({"prompt": "Delete a.", "session": "first"}).json["approvals"]
+
+    async def others() -> None:
+        for number in range(250):
+            await site.service.gate.run("Hi.", session=f"later-{number}")
+
+    asyncio.run_coroutine_threadsafe(others(), site.loop).result(60)
+    for _ in range(2):
+        assert [one["session"] for one in site.get("/api/v1/approvals").json["approvals"]] == ["first"]

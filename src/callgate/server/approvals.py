@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate.errors import SessionBusyError, UsageError
+from callgate.machine import facts
 from callgate.permission import Approval
 from callgate.server.body import read_json
 from callgate.server.chat import ANSWER, answer_from
@@ -20,7 +22,8 @@ from callgate.server.remote_answers import answer_at
 from callgate.server.runs import Run
 from callgate.server.service import Ask
 from callgate.server.views import APPROVAL, approval_json, asked_json
-from callgate.store.listing import session_info, session_page
+from callgate.store import SessionInfo
+from callgate.store.listing import session_info
 from callgate.types import CallRecord, FunctionCall, JsonObject
 
 if TYPE_CHECKING:
@@ -29,8 +32,10 @@ if TYPE_CHECKING:
 __all__ = ["answer_call", "routes"]
 
 GIVEN: JsonObject = ANSWER["anyOf"][1]
-SESSIONS_MAX = 200
-"""Sessions, the newest first, that are looked through for calls that wait."""
+LOOKED_AT_ONCE = 200
+"""Sessions whose last facts are read at the same time."""
+_NOT_WAITING = (facts.ModelAnswered, facts.Cancelled, facts.ModelFailed, facts.OutputChecked, facts.RunStarted)
+"""Facts after which no call waits: an answer about a call is asked for after it was checked and decided about."""
 TRIES = 5
 START_S = 15.0
 """How long a session may take to go on, with the wait for its lease."""
@@ -42,11 +47,28 @@ async def approvals(service: Service, request: Request) -> Response:
     for run in service.live:
         found += [await asked_json(service, run.session, held.call, held.reason) for held in run.waiting.values()]
     live = {run.session for run in service.live}
-    for info in await session_page(service.store, limit=SESSIONS_MAX):
-        if info.id not in live:
+    paused = [info for info in await service.store.sessions() if info.id not in live]
+    for start in range(0, len(paused), LOOKED_AT_ONCE):
+        some = paused[start : start + LOOKED_AT_ONCE]
+        for info in (info for info, waits in zip(some, await _may_wait(service, some), strict=True) if waits):
             summary = await service.summary(info)
             found += [await approval_json(service, info.id, record) for record in summary.approvals]
     return json_response({"approvals": found})
+
+
+async def _may_wait(service: Service, infos: Sequence[SessionInfo]) -> list[bool]:
+    """Return of each session whether a call of it may wait, by its last fact alone; one that was read before is known."""
+
+    async def look(info: SessionInfo) -> bool:
+        if service.not_waiting.get(info.id) == info.facts:
+            return False
+        last = await service.store.load(info.id, start=info.facts - 1)
+        waits = not (len(last) == 1 and isinstance(last[0], _NOT_WAITING))
+        if not waits:
+            service.not_waiting[info.id] = info.facts
+        return waits
+
+    return await asyncio.gather(*map(look, infos))
 
 
 async def answer(service: Service, request: Request) -> Response:

@@ -135,6 +135,8 @@ class Service:
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
         self.keys = RequestKeys(self.store, wait_s=self.options.repeat_s)
         self.remote_answers = RemoteAnswers(self)
+        self.not_waiting: dict[str, int] = {}
+        """Sessions in which no call waits, with how many facts they had when that was seen."""
         self._warming: asyncio.Task[None] | None = None
         self._opened = contextlib.AsyncExitStack()
         self.beside: list[Callable[[], contextlib.AbstractAsyncContextManager[object]]] = []
