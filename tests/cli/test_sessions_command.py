@@ -301,3 +301,23 @@ def test_a_rewind_puts_back_the_files_that_were_written_in_those_turns(shell: Sh
     code, out, _ = shell("sessions", "rewind", "talk")
     assert code == 0, out
     assert ((root / "a.txt").read_text(), (root / "b.txt").exists()) == ("old", False)
+
+
+def test_sessions_are_deleted_by_their_age_and_newer_ones_stay(shell: Shell, state: Path) -> None:
+    for session in ("old", "older", "new"):
+        kept(state, session, text("Hi."))
+    with contextlib.closing(sqlite3.connect(state / "sessions.db")) as connection, connection:
+        connection.execute("UPDATE callgate_sessions SET updated_s = updated_s - 31 * 86400 WHERE id <> 'new'")
+    assert shell("sessions", "delete", "--older-than", "40d", "--yes")[0] == 0
+    assert len(listed(shell)) == 3
+    assert shell("sessions", "delete", "--older-than", "30d", "--yes")[0] == 0
+    assert [row["id"] for row in listed(shell)] == ["new"]
+    for wrong in (
+        ["--older-than", "30"],
+        ["--older-than", "30d", "new"],
+        [],
+        ["--older-than", "-1d"],
+        ["--older-than", "d"],
+    ):
+        assert shell("sessions", "delete", *wrong, "--yes")[0] == 2
+    assert len(listed(shell)) == 1

@@ -25,7 +25,7 @@ from callgate.cli.options import store_option
 from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.state import opened, store_place
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
-from callgate.errors import JsonError, StoreError, UsageError
+from callgate.errors import JsonError, SessionBusyError, StoreError, UsageError
 from callgate.history.repair import is_user_turn, repaired
 from callgate.machine.facts import Fact, HistoryGiven, Unreadable
 from callgate.sessions import SessionState, document, facts_of, find, fork, import_session, load, rewind, session_state
@@ -42,6 +42,7 @@ TITLE_CHARS_MAX = 60
 LINE_CHARS_MAX = 400
 HISTORY_FORMATS = tuple(name for name in FORMAT_NAMES if name not in ("json_schema", "mcp", "snakepit"))
 
+_UNITS_S = {"d": 86_400, "h": 3_600, "m": 60}
 _STATES = {"idle": "idle", "waiting": "waits for approval", "interrupted": "interrupted"}
 
 
@@ -305,16 +306,22 @@ def _named(document: Any) -> tuple[str | None, list[Fact]]:
 
 
 @sessions.command("delete", short_help="Forget sessions.")
-@click.argument("ids", metavar="ID...", nargs=-1, required=True)
+@click.argument("ids", metavar="[ID...]", nargs=-1)
+@click.option("--older-than", metavar="AGE", help="Sessions that were last written to so long ago: 30d, 12h, 90m.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @store_option
-def delete_sessions(ids: tuple[str, ...], *, yes: bool, store: str | None) -> None:
+def delete_sessions(ids: tuple[str, ...], *, older_than: str | None, yes: bool, store: str | None) -> None:
     """Delete the sessions; what is gone is gone."""
+    if bool(ids) == (older_than is not None):
+        raise click.UsageError("name the sessions to delete, or say how old they are with --older-than")
     if not yes and not is_terminal(sys.stdin):
         raise click.UsageError("nobody can be asked here: use --yes")
+    before_s = time.time() - _age_s(older_than) if older_than is not None else 0.0
 
     async def found(store: Store) -> list[SessionInfo]:
-        return [await find(store, id) for id in ids]
+        if ids:
+            return [await find(store, id) for id in ids]
+        return [info for info in await store.sessions() if info.updated_s < before_s and info.owner is None]
 
     infos = _with_store(store, found)
     for line in _table([[info.id, _when(info.updated_s), info.title] for info in infos]):
@@ -322,11 +329,29 @@ def delete_sessions(ids: tuple[str, ...], *, yes: bool, store: str | None) -> No
     if not yes:
         click.confirm(f"Delete {len(infos)} session{'s' if len(infos) > 1 else ''}?", abort=True, err=True)
 
-    async def work(store: Store) -> None:
-        for info in infos:
-            await store.delete(info.id)
+    async def work(store: Store) -> list[str]:
+        return [info.id for info in infos if not await _deleted(store, info, before_s)]
 
-    _with_store(store, work)
+    for session in _with_store(store, work):
+        click.echo(escape(f"session {session} is in use again, and was kept"), err=True)
+
+
+async def _deleted(store: Store, info: SessionInfo, before_s: float) -> bool:
+    """Delete a session; return False for one that was found by its age and is in use since."""
+    try:
+        await store.delete(info.id)
+    except SessionBusyError:
+        if not before_s:
+            raise
+        return False
+    return True
+
+
+def _age_s(age: str) -> float:
+    unit_s = _UNITS_S.get(age[-1:], 0)
+    if not unit_s or not age[:-1].isdecimal() or not age.isascii():
+        raise click.UsageError(f"--older-than {age!r}: give a whole number and a unit, as in 30d, 12h or 90m")
+    return float(age[:-1]) * unit_s
 
 
 @sessions.command("fork", short_help="A copy of a session that goes its own way.")
