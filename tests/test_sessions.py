@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from callgate.machine.machine import RunMachine
 from callgate.sessions import document, exchanges_of, facts_of, find, fork, import_session, load, rewind, session_state
 from callgate.store import MemoryStore, Store, open_store
 from callgate.testing import answer, call, text
-from callgate.types import FunctionCall, ToolResult
+from callgate.types import FunctionCall, ToolDefinition, ToolResult
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
@@ -494,3 +495,40 @@ def test_the_blocks_of_the_page_on_sessions_run_one_after_another(tmp_path: Path
 def test_an_unreadable_fact_without_its_bytes_is_no_fact(fact: dict[str, Any]) -> None:
     with pytest.raises(JsonError, match="the document holds an unreadable fact"):
         facts_of({"callgate": 1, "facts": [{"v": 1, **fact}]})
+
+
+def test_a_lasting_answer_does_not_outlive_the_exchange_that_is_taken_back():
+    store = MemoryStore()
+    asked: list[str] = []
+
+    def pay(n: int) -> str:
+        return "paid"
+
+    async def approve(call: FunctionCall, definition: ToolDefinition, reason: str) -> Any:
+        asked.append(call.id)
+        return "always"
+
+    async def story() -> None:
+        script = [call("pay", n=1), "one", call("pay", n=2), "two"]
+        gate = Gate(ScriptedModel(script), [pay], store=store, approve=approve, policy=Policy(rules=["ask pay"]))
+        async with gate:
+            await gate.run("first", session="s")
+            await rewind(store, "s", turns=1)
+            assert not await gate.session_rules("s")
+            await gate.run("second", session="s")
+
+    asyncio.run(story())
+    assert len(asked) == 2
+
+
+def test_facts_of_the_wrong_type_are_refused_in_plain_words():
+    async def story() -> None:
+        store = MemoryStore()
+        gate = Gate(ScriptedModel(["x"]), store=store)
+        await gate.run("x", session="s")
+        known = await store.load("s")
+        broken = [dataclasses.replace(fact, content=5) if hasattr(fact, "content") else fact for fact in known]
+        with pytest.raises(UsageError, match="wrong type"):
+            await import_session(MemoryStore(), "t", broken)
+
+    asyncio.run(story())

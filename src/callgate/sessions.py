@@ -218,7 +218,10 @@ async def rewind(store: Store, session: str, *, exchanges: int = 1, undo: Undo |
         taken = known[-exchanges:]
         calls = [call_id for exchange in taken for call_id in exchange.calls]
         notes = list(undo(session, calls)) if undo is not None and calls else []
-        await store.append(lease, [_cut_before(taken[0], facts)], position=lease.position, durable=True)
+        # A lasting answer belongs to its exchange: it does not outlive one that is taken back.
+        later = [fact for fact in facts[taken[0].position :] if isinstance(fact, words.ApprovalAnswered) and fact.rule]
+        revoked = [words.AlwaysRevoked(rule=fact.rule.id) for fact in later if fact.rule is not None]
+        await store.append(lease, [_cut_before(taken[0], facts), *revoked], position=lease.position, durable=True)
     return RewindResult(exchanges=taken, notes=notes)
 
 
@@ -262,7 +265,8 @@ async def import_session(store: Store, session: str, facts: Sequence[Fact]) -> N
     try:
         session_state(session, facts)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, CallgateError) as error:
-        raise UsageError(f"these facts make no conversation: {error!r}") from error
+        why = str(error) if isinstance(error, CallgateError) else "one of them holds a value of the wrong type"
+        raise UsageError(f"these facts make no conversation: {why}") from error
     async with _held(store, session) as lease:
         if lease.position:
             raise UsageError(f"there is a session {session!r} already")

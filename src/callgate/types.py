@@ -438,6 +438,8 @@ class ToolContext:
     """`with context.paused():` stops the clock of the call while a person is asked. May be entered from any thread."""
     paused_s: Callable[[], float] = field(default=lambda: 0.0, repr=False)
     """For how many seconds the clock of the call has stood still so far."""
+    hides: Callable[[str, str], bool] | None = field(default=None, repr=False)
+    """(file, named path) -> true if the policy keeps the file out of a list or search that only named a path above it."""
     call_tool: CallTool = field(default=no_tools, repr=False)
     """Calls another tool of the gate, under the same permission (see `callgate.host`)."""
 

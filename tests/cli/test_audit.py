@@ -95,3 +95,14 @@ def test_following_shows_what_is_written_meanwhile(log: Path) -> None:
         AuditLog(log).write([{"kind": "end", "call": "c3", "tool": "u"}])
         assert json.loads(process.stdout.readline())["call"] == "c3"
         process.kill()
+
+
+def test_a_sealed_and_anchored_log_is_verified_with_its_key_and_anchor(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
+    log = AuditLog(tmp_path / "a.jsonl", key=tmp_path / "key", anchor=tmp_path / "anchor", clock=lambda: 1_700_000_000.0)
+    log.write([{"kind": "start"}])
+    options = ["--key", str(tmp_path / "key"), "--anchor", str(tmp_path / "anchor")]
+    assert main(["audit", "verify", str(log.path), *options, "-o", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["since"] == {"key": 1_700_000_000.0, "anchor": 1_700_000_000.0}
+    assert main(["audit", "verify", str(log.path), *options]) == 0
+    assert "Sealed with the key since 2023-11-14" in capsys.readouterr().err
+    assert main(["audit", "verify", str(log.path)]) == 1

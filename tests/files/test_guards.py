@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from callgate.files import FileTools, backups, beneath, bounds, paths, root, search, tree, writer
+from callgate.files import FileTools, backups, beneath, bounds, paths, root, tools, tree, writer
 
 MonkeyPatch = pytest.MonkeyPatch
 
@@ -55,7 +55,7 @@ def forget_the_first_root(patch: MonkeyPatch) -> None:
 
 
 def search_everywhere(patch: MonkeyPatch) -> None:
-    patch.setattr(search, "is_sensitive", lambda path: False)
+    patch.setattr(tools, "_default_hides", lambda: lambda path, named: False)
 
 
 def list_without_a_cap(patch: MonkeyPatch) -> None:

@@ -2,15 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import base64
+import codecs
+import html
 import importlib.util
+import json
+import random
+import string
+import textwrap
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from callgate.permission.redact import SHAPES, TEXT_CHARS_MAX, Redactor, environment_secrets, is_secret_name
+from callgate import Gate, GeminiModel, ScriptedModel
+from callgate.config.known_secrets import remember_secrets, remember_secrets_in
+from callgate.permission.redact import SHAPES, TEXT_CHARS_MAX, Redactor, is_secret_name
+from callgate.testing import call
 
 _spec = importlib.util.spec_from_file_location("secrets_made_up", Path(__file__).with_name("secrets_made_up.py"))
 assert _spec is not None
@@ -188,7 +201,132 @@ def test_hostile_repetition_is_read_to_its_end(piece: str):
     CLEAN.text(piece * (200_000 // len(piece)))
 
 
-def test_places_among_variables_are_no_secrets_and_passwords_are():
-    places = {"PWD": "/srv/project", "OLDPWD": "/srv/other", "XDG_SESSION_ID": "session-0001", "TOKEN_FILE": "/run/token-1"}
-    secrets = {"DB_PWD": "correct-horse", "MY_TOKEN": "abcdefghijkl", "PASSWORD": "hunter2hunter2"}
-    assert environment_secrets({**places, **secrets}) == list(secrets.values())
+# --- names, pairs and encodings ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "db_pass", "smtp_pass", "github_pat", "GH_PAT", "DB_PASS", "auth_header", "ssh_key", "master_key", "access_tokens",
+        "refresh_tokens", "authTokens", "dbPass", "api-keys", "encryptionKey", "MY_CREDS",
+    ],
+)  # fmt: skip
+def test_more_names_of_secrets_are_known(name: str):
+    assert is_secret_name(name)
+    assert Redactor().value({name: ["s3cr3t-of-mine"]}) == {name: "[redacted]"}
+
+
+def test_tokens_are_shown_as_a_number_and_hidden_as_texts():
+    shown = Redactor().value({"tokens": 512, "max_tokens": 5, "access_tokens": 7})
+    assert shown == {"tokens": 512, "max_tokens": 5, "access_tokens": 7}
+    assert Redactor().value({"tokens": ["s3cr3t-of-mine"]}) == {"tokens": "[redacted]"}
+
+
+def test_a_value_beside_its_name_is_hidden():
+    redactor = Redactor()
+    assert redactor.value({"name": "Authorization", "value": "Zm9vYmFy"}) == {"name": "Authorization", "value": "[redacted]"}
+    assert redactor.value(["--password", "s3cretpw", "-v"]) == ["--password", "[redacted]", "-v"]
+    assert redactor.value([["X-Api-Key", "s3cretpw"]]) == [["X-Api-Key", "[redacted]"]]
+    assert redactor.value({"name": "color", "value": "red"}) == {"name": "color", "value": "red"}
+    assert redactor.value([]) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"arguments": "{\\"password\\": \\"hunter42x\\"}"}',
+        '{"a": "{\\"b\\": \\"{\\\\\\"password\\\\\\": \\\\\\"hunter42x\\\\\\"}\\"}"}',
+        '{"password": "p\\"hunter42x"}',
+        "https://x.test/v1?key=hunter42x",
+        "master_key = hunter42x",
+    ],
+)
+def test_a_named_secret_is_found_however_its_quotes_are_escaped(text: str):
+    assert "hunter42x" not in Redactor().text(text)
+
+
+def test_new_keys_of_google_have_a_shape():
+    key = "AQ.Ab8RN6" + "x" * 40
+    assert key not in Redactor().text(f"the key {key} is mine")
+
+
+def test_the_folder_that_a_program_is_in_is_no_secret(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.setenv("PWD", str(tmp_path))
+    monkeypatch.setenv("MY_TOKEN_FILE_TOKEN", str(tmp_path))
+    monkeypatch.setenv("OTHER_TOKEN", "/not/a/path/that/is/there")
+    assert Redactor().text(f"{tmp_path}/a.txt") == f"{tmp_path}/a.txt"
+    assert "not/a/path" not in Redactor().text("see /not/a/path/that/is/there")
+
+
+ENCODINGS: dict[str, Callable[[str], str]] = {
+    "as it is": str,
+    "base64": lambda s: base64.b64encode(s.encode()).decode(),
+    "base64 after one byte": lambda s: base64.b64encode(b"a" + s.encode()).decode(),
+    "base64 after two bytes": lambda s: base64.b64encode(b"ab" + s.encode() + b"c").decode(),
+    "base64 for URLs": lambda s: base64.urlsafe_b64encode(s.encode()).decode().rstrip("="),
+    "basic authentication": lambda s: "Basic " + base64.b64encode(f"user:{s}".encode()).decode(),
+    "base64 over lines": lambda s: "\n".join(textwrap.wrap(base64.b64encode(s.encode()).decode(), 10)),
+    "base32": lambda s: base64.b32encode(s.encode()).decode(),
+    "hexadecimal": lambda s: s.encode().hex(),
+    "hexadecimal in capitals": lambda s: s.encode().hex().upper(),
+    "percent": lambda s: quote(s, safe=""),
+    "percent, every character": lambda s: "".join(f"%{byte:02X}" for byte in s.encode()),
+    "percent twice": lambda s: quote(quote(s, safe=""), safe=""),
+    "JSON": json.dumps,
+    "JSON in JSON": lambda s: json.dumps(json.dumps({"a": s})),
+    "JSON in JSON in JSON": lambda s: json.dumps(json.dumps(json.dumps([s]))),
+    "unicode escapes": lambda s: "".join(f"\\u{ord(c):04x}" for c in s),
+    "hexadecimal escapes": lambda s: "".join(f"\\x{ord(c):02x}" for c in s),
+    "HTML": html.escape,
+    "HTML numbers": lambda s: "".join(f"&#{ord(c)};" for c in s),
+    "two lines": lambda s: f"{s[:9]}\n{s[9:]}",
+    "joined texts": lambda s: f'"{s[:9]}" "{s[9:]}"',
+    "capitals": str.upper,
+    "reversed": lambda s: s[::-1],
+    "rot13": lambda s: codecs.encode(s, "rot13"),
+    "a mixture": lambda s: "".join(f"%{ord(c):02x}" if n % 2 else f"&#x{ord(c):x};" for n, c in enumerate(s)),
+}
+
+
+@pytest.mark.parametrize("count", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_secrets_in_twenty_encodings_are_found_in_none(count: int):
+    dice = random.Random(7)
+    letters = string.ascii_letters + string.digits + "+/=&<\"'\\% _-.:~"
+    secrets = ["k" + "".join(dice.choices(letters, k=dice.randint(14, 40))) + "z" for _ in range(count)]
+    left: set[tuple[str, str]] = set()
+    for start in range(0, count, 10):
+        redactor = Redactor(secrets[start : start + 10])
+        for secret in secrets[start : start + 10]:
+            encoded = {name: encode(secret) for name, encode in ENCODINGS.items()}
+            left |= {(name, secret) for name, text in encoded.items() if text in redactor.text(f"before {text} after")}
+    assert len(ENCODINGS) >= 20
+    assert left == set()
+
+
+def test_a_secret_that_the_program_learns_later_is_known_from_then_on(tmp_path: Path):
+    redactor = Redactor()
+    assert redactor.text("see made-up-and-known-later") == "see made-up-and-known-later"
+    remember_secrets("made-up-and-known-later", None, "short")
+    assert redactor.text("see made-up-and-known-later") == "see [redacted: known secret]"
+    remember_secrets_in({"s": {"headers": {"authorization": "Bearer made-up-header-token"}, "env": {"A": 5}}, "env": "x"})
+    remember_secrets_in("postgresql://me:made-up-password@host/db")
+    remember_secrets_in("http://[")
+    assert "made-up-header-token" not in redactor.text("x made-up-header-token")
+    assert "made-up-password" not in redactor.text("x made-up-password")
+
+
+def test_a_mixture_of_forms_that_cannot_be_cut_out_takes_the_whole_text_with_it():
+    redactor = Redactor(["made-up-secret-abc"])
+    thrice = quote(quote("".join(f"&#{ord(c)};" for c in "made-up-secret-abc"), safe=""), safe="")
+    assert redactor.text(f"see {thrice}") == "[redacted: a text with a known secret]"
+
+
+def test_the_key_of_a_model_is_not_in_the_audit_log_although_only_the_model_was_given_it(tmp_path: Path):
+    GeminiModel("gemini-x", api_key="mylocalkey-0123456789abcdef")
+
+    def note(text: str) -> str:
+        return "noted"
+
+    gate = Gate(ScriptedModel([call("note", text="key mylocalkey-0123456789abcdef end"), "x"]), [note], audit=tmp_path / "a")
+    asyncio.run(gate.run("x"))
+    assert "mylocalkey" not in (tmp_path / "a").read_text()

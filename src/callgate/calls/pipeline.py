@@ -245,6 +245,7 @@ class CallPipeline:
             call_tool=scope.call,
             on_give_up=scope.close,
             on_end=partial(self._ended, call),
+            hides=self._guard.hides(call),
         )
         self._scopes[call.id] = scope
         if self._cancellation.pending is not None:

@@ -18,7 +18,7 @@ from callgate.cli.json_input import InputError
 from callgate.cli.options import Options
 from callgate.cli.provider import Chosen
 from callgate.cli.render import Terminal, is_terminal, one_line
-from callgate.cli.settings import limits_of, policy_from, prices_of, settings_here
+from callgate.cli.settings import audit_log, limits_of, policy_from, prices_of, settings_here
 from callgate.cli.state import Kept
 from callgate.cli.talk import Talk
 from callgate.cli.tools import mcp_tools
@@ -108,7 +108,7 @@ def _gate(
         system=options.system,
         policy=policy,
         approve=approve,
-        audit=options.audit,
+        audit=audit_log(options.audit, settings),
         store=session.store,
         limits=limits_of(settings),
         settings=settings["settings"],

@@ -44,20 +44,26 @@ def audit() -> None:
 @audit.command(name="verify")
 @click.argument("file")
 @click.option("--head", metavar="HASH", help="A hash of the log's end that was kept elsewhere.")
+@click.option("--key", metavar="FILE", help="The file with the key that the log is sealed with.")
+@click.option("--anchor", metavar="FILE", help="The file elsewhere that holds the ends of the log.")
 @Output
 @click.pass_context
-def verify_command(ctx: click.Context, file: str, head: str | None, output: str) -> None:
+def verify_command(
+    ctx: click.Context, file: str, head: str | None, key: str | None, anchor: str | None, output: str
+) -> None:
     """Finds every record of FILE and its rotated files that was edited, deleted, moved or put in, and a cut-off end."""
     from callgate.permission.audit import verify
 
     try:
-        found = verify(file, head=head)
+        found = verify(file, head=head, key=key, anchor=anchor)
     except AuditError as error:
         raise LogError(str(error)) from error
+    since = {"key": found.keyed_since, "anchor": found.anchored_since} if key or anchor else None
     if output == "json":
         print(json.dumps({
             "ok": not found.problems, "records": found.link.count, "head": found.link.hash,
             "problems": found.problems, "notes": found.notes, "files": [str(path) for path in found.files],
+            **({"since": since, "guarantee": found.guarantee} if since else {}),
         }))  # fmt: skip
     else:
         for problem in found.problems:
@@ -66,6 +72,7 @@ def verify_command(ctx: click.Context, file: str, head: str | None, output: str)
             click.echo(f"note     {visible(note)}")
         verdict = f"{len(found.problems)} problems" if found.problems else "whole"
         click.echo(f"{found.link.count} records, {verdict}; head {found.link.hash}")
+        click.echo(found.guarantee, err=True)
     ctx.exit(TAMPERED if found.problems else 0)
 
 

@@ -203,9 +203,12 @@ def _known(key: str) -> Any:
 def _change(in_project: bool, change: Callable[[str], str]) -> None:
     of_project = project_file(Path.cwd()) or Path.cwd() / PROJECT_NAMES[0]
     file = of_project if in_project else config_file(os.environ)
+    was_trusted = in_project and is_trusted(file.parent, os.environ)
     try:
         text = file.read_text("utf-8") if file.exists() else ""
         write_atomically(file, change(text))
+        if was_trusted:
+            trust(file.parent, os.environ)  # It is the user who changed it.
         load_settings(os.environ)
     except ConfigError as error:
         click.echo(f"callgate: {escape(str(error))}", err=True)

@@ -7,11 +7,10 @@ audit log, which also knows the keys of this environment by heart.
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Iterable
 
 from callgate.cli.visible import visible
-from callgate.permission.redact import Redactor, environment_secrets
+from callgate.permission.redact import Redactor
 
 __all__ = ["log_handler", "start_logging"]
 
@@ -39,8 +38,7 @@ def log_handler(secrets: Iterable[str] = ()) -> logging.Handler:
 class _Formatter(logging.Formatter):
     def __init__(self, secrets: Iterable[str]) -> None:
         super().__init__("%(levelname)s %(name)s: %(message)s")
-        ours = environment_secrets(os.environ)
-        self._redactor = Redactor([*ours, *secrets])
+        self._redactor = Redactor(secrets)
 
     def format(self, record: logging.LogRecord) -> str:
         text = super().format(record)

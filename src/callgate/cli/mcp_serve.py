@@ -107,6 +107,7 @@ def _served(options: Options) -> int:
 
 def _server(options: Options) -> tuple[ToolServer, Sequence[Any]]:
     from callgate.cli.assemble import policy_of
+    from callgate.cli.settings import audit_log
     from callgate.cli.tools import file_tools, load_tools, mcp_tools
     from callgate.mcp.serve import ToolServer
 
@@ -118,7 +119,7 @@ def _server(options: Options) -> tuple[ToolServer, Sequence[Any]]:
     policy = policy_of(options.policy, options.approval_mode, options.settings)
     for problem in policy.problems:
         _say(problem)
-    server = ToolServer.of(tools, policy=policy, audit=options.audit, spelled=visible)
+    server = ToolServer.of(tools, policy=policy, audit=audit_log(options.audit, options.settings), spelled=visible)
     return server, [item for item in tools if hasattr(item, "close")]
 
 

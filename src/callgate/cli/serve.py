@@ -22,6 +22,7 @@ import click
 from callgate.cli.json_input import InputError
 from callgate.cli.options import APPROVAL_MODES, CALL_MODES, PROVIDER_NAMES, set_option, store_option
 from callgate.cli.visible import one_line
+from callgate.config.known_secrets import remember_secrets
 
 if TYPE_CHECKING:
     from callgate.cli.provider import Chosen
@@ -165,7 +166,7 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
 
 def _gate(options: Options, chosen: Chosen, store: Store) -> Gate:
     from callgate.cli.assemble import policy_of
-    from callgate.cli.settings import limits_of, prices_of
+    from callgate.cli.settings import audit_log, limits_of, prices_of
     from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools
     from callgate.errors import UsageError
     from callgate.run.gate import Gate
@@ -187,7 +188,7 @@ def _gate(options: Options, chosen: Chosen, store: Store) -> Gate:
             mode=options.mode,
             system=options.system,
             policy=policy,
-            audit=options.audit,
+            audit=audit_log(options.audit, settings),
             store=store,
             limits=limits,
             settings=settings["settings"],
@@ -230,6 +231,7 @@ def token_of(options: Options) -> str | None:
             raise InputError(f"the token cannot be read from {where}: {error}") from error
     if token is not None and (len(token) < TOKEN_CHARS_MIN or not token.isascii() or not token.isprintable()):
         raise InputError(f"the token in {where} must have at least {TOKEN_CHARS_MIN} printable ASCII characters")
+    remember_secrets(token)
     return token
 
 

@@ -22,9 +22,9 @@ from callgate.errors import UsageError
 from callgate.types import JsonObject, Limits, Price
 
 if TYPE_CHECKING:
-    from callgate.permission import Mode, Policy
+    from callgate.permission import AuditLog, Mode, Policy
 
-__all__ = ["limits_of", "policy_from", "prices_of", "secrets_of", "settings_here", "settled"]
+__all__ = ["audit_log", "limits_of", "policy_from", "prices_of", "secrets_of", "settings_here", "settled"]
 
 # Option of a command -> the setting that it gives.
 _OPTIONS = {
@@ -98,6 +98,13 @@ def secrets_of(settings: Settings) -> list[str]:
     return [str(found.value) for key, found in settings.values.items() if SETTINGS[key].secret and found.value]
 
 
+def audit_log(path: str | None, settings: Settings) -> AuditLog | None:
+    """The audit log, sealed and anchored as the settings say."""
+    from callgate.permission import AuditLog
+
+    return AuditLog(path, key=settings["audit_key"], anchor=settings["audit_anchor"]) if path is not None else None
+
+
 def limits_of(settings: Settings) -> Limits:
     """The limits of a run."""
     return Limits(**settings.under("limits"))
@@ -115,24 +122,40 @@ def policy_from(settings: Settings, file: str | None, mode: Mode | None) -> Poli
         InputError: the file cannot be read.
     """
     from callgate.permission import Policy
+    from callgate.permission.rules import VERDICTS
 
     told: JsonObject = {
         key: list(cast("Sequence[Any]", value)) if isinstance(value, tuple) else value
         for key, value in settings.under("policy").items()
     }
     told.pop("file", None)
-    policy = Policy.from_table(told)
+    theirs = list(settings.project_rules)
+    told["rules"] = [rule for rule in told.get("rules", []) if not any(rule is one for one in theirs)]
+    policy = own = _placed(Policy.from_table(told), settings)
     if file is not None:
         try:
             other = Policy.from_file(file)
         except UsageError as error:
             raise InputError(str(error)) from error
+        defaults = [one.default for one in (policy, other) if one.default is not None]
         policy = replace(
             other,
-            default=other.default or policy.default,
+            default=max(defaults, key=VERDICTS.index, default=None),
             rules=(*policy.rules, *other.rules),
             hooks=(*policy.hooks, *other.hooks),
             sensitive=tuple(dict.fromkeys((*other.sensitive, *policy.sensitive))),
             problems=(*policy.problems, *other.problems),
         )
+        # A policy with a default says something about every call, which rules of another one cannot lift.
+        policy = policy.strictest(*(replace(one, hooks=(), problems=()) for one in (own, other) if one.default is not None))
+    if theirs:
+        # What a project's file says counts beside the user's own rules, never instead of them.
+        project = _placed(Policy.from_table({"default": "allow", "rules": theirs}), settings)
+        policy = policy.strictest(project)
     return replace(policy, mode=mode or policy.mode)
+
+
+def _placed(policy: Policy, settings: Settings) -> Policy:
+    """The policy with the place of its rules in what is wrong with them."""
+    where = settings.values["policy.rules"].where
+    return replace(policy, problems=tuple(f"{where}: {problem}" if where else problem for problem in policy.problems))

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, TypeAlias, cast
 
+from callgate.config.known_secrets import remember_secrets, remember_secrets_in
 from callgate.config.lines import KeyLines, toml_of
 from callgate.config.places import config_file, project_file
 from callgate.config.table import SETTINGS, Setting, closest, nearest
-from callgate.config.trust import is_trusted
+from callgate.config.trust import is_trusted, trusted_folders
 from callgate.config.values import fitting, masked, parsed_text, placed
 from callgate.errors import UsageError
 from callgate.types import JsonObject
@@ -60,6 +61,8 @@ class Settings:
     project_file: Path | None = None
     is_trusted: bool = False
     """True if the project's file was read."""
+    project_rules: tuple[Any, ...] = ()
+    """The rules among `policy.rules` that the project's file adds; they may only make decisions stricter."""
     notices: tuple[str, ...] = ()
     """Notices for people: a file that was not read, a value in it that has no effect."""
 
@@ -106,9 +109,9 @@ def load_settings(
     trusted = project is not None and is_trusted(project.parent, env)
     theirs = reader.file(project, "project") if project is not None and trusted else {}
     if project is not None and not trusted:
-        reader.notices.append(
-            f"{project} was not read, because its folder is not trusted: look at it, then run `callgate config trust`"
-        )
+        was = os.path.realpath(project.parent) in trusted_folders(env)
+        why = "it, or a file that it names, was changed since you trusted it" if was else "its folder is not trusted"
+        reader.notices.append(f"{project} was not read, because {why}: look at it, then run `callgate config trust`")
     given = {"user": user, "project": theirs, "environment": reader.environment(env), "flag": reader.flags(flags or {})}
     values = {
         key: _settled(setting, [(source, given[source][key]) for source in reversed(SOURCES[:-1]) if key in given[source]],
@@ -118,7 +121,24 @@ def load_settings(
     if reader.problems:
         raise ConfigError(reader.problems)
     _warn_of_open_secrets(own, user, reader.notices)
-    return Settings(values=values, user_file=own, project_file=project, is_trusted=trusted, notices=tuple(reader.notices))
+    _remember_secrets(values)
+    return Settings(
+        values=values,
+        user_file=own,
+        project_file=project,
+        is_trusted=trusted,
+        project_rules=tuple(theirs["policy.rules"].value) if "policy.rules" in theirs else (),
+        notices=tuple(reader.notices),
+    )
+
+
+def _remember_secrets(values: Mapping[str, Value]) -> None:
+    """Make the secrets of the settings known to everything that redacts."""
+    for key, found in values.items():
+        if SETTINGS[key].secret and isinstance(found.value, str):
+            remember_secrets(found.value)
+        else:
+            remember_secrets_in(found.value)
 
 
 def _warn_of_open_secrets(path: Path, user: Mapping[str, Value], notices: list[str]) -> None:

@@ -72,6 +72,8 @@ _PLAIN = (
     ),
     _setting("store", "Where sessions are kept: a SQLite file or postgresql://...", flag="--store", project="no"),
     _setting("audit", "The log that every call is written down in.", flag="--audit", project="no", is_path=True),
+    _setting("audit_key", "A file with the key that the audit log is sealed with.", project="no", is_path=True),
+    _setting("audit_anchor", "A file elsewhere that every end of the audit log is appended to.", project="no", is_path=True),
     _setting(
         "log_level", "What is logged to stderr; nothing unless it is set.", flag="--debug",
         choices=("debug", "info", "warning", "error"),

@@ -1,43 +1,49 @@
-"""The folders whose project files are read: a list of absolute paths, which the user adds to by a command."""
+"""Trusted projects: folders, each with a hash of its project file and of the files that it names.
+
+The user adds to the list with a command, after looking at the files. Trust is in their content: one that was changed since,
+by a model or anybody else, is not trusted any more. Files that those import in turn are not looked at.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
-from collections.abc import Mapping
+import tomllib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, cast
 
-from callgate.config.places import state_dir
+from callgate.config.lines import toml_of
+from callgate.config.places import PROJECT_NAMES, state_dir
 
 __all__ = ["is_trusted", "trust", "trusted_folders", "untrust", "write_atomically"]
 
 FILE = "trusted.json"
+BYTES_MAX = 16 * 1024 * 1024
+"""Larger files are trusted by their size and time alone."""
 
 
 def trusted_folders(env: Mapping[str, str]) -> list[str]:
     """The folders on the list. One that cannot be read trusts nobody."""
-    try:
-        known: Any = json.loads((Path(state_dir(env)) / FILE).read_text("utf-8"))
-    except (OSError, ValueError):
-        return []
-    folders: Any = cast("dict[str, Any]", known).get("folders") if isinstance(known, dict) else None
-    return [one for one in cast("list[Any]", folders) if isinstance(one, str)] if isinstance(folders, list) else []
+    return list(_read(env))
 
 
 def is_trusted(folder: Path, env: Mapping[str, str]) -> bool:
-    """True if the folder itself is on the list; the one above it says nothing of it."""
-    return os.path.realpath(folder) in trusted_folders(env)
+    """True if the folder itself is on the list, and its files are as they were then; the one above it says nothing of it."""
+    path = os.path.realpath(folder)
+    known = _read(env)
+    return path in known and known[path] == _digest(Path(path))
 
 
 def trust(folder: Path, env: Mapping[str, str]) -> str:
-    """Put the folder on the list; returns its path.
+    """Put the folder on the list with its files as they are now; returns its path.
 
     Raises:
         OSError: the list cannot be written.
     """
     path = os.path.realpath(folder)
-    _write([*(one for one in trusted_folders(env) if one != path), path], env)
+    _write({**{one: seen for one, seen in _read(env).items() if one != path}, path: _digest(Path(path))}, env)
     return path
 
 
@@ -47,15 +53,68 @@ def untrust(folder: Path, env: Mapping[str, str]) -> bool:
     Raises:
         OSError: the list cannot be written.
     """
-    path, known = os.path.realpath(folder), trusted_folders(env)
+    path, known = os.path.realpath(folder), _read(env)
     if path not in known:
         return False
-    _write([one for one in known if one != path], env)
+    _write({one: seen for one, seen in known.items() if one != path}, env)
     return True
 
 
-def _write(folders: list[str], env: Mapping[str, str]) -> None:
+def _read(env: Mapping[str, str]) -> dict[str, str]:
+    """Folder -> the hash of its files when it was trusted."""
+    try:
+        known: Any = json.loads((Path(state_dir(env)) / FILE).read_text("utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    folders: Any = cast("dict[str, Any]", known).get("folders") if isinstance(known, dict) else None
+    if not isinstance(folders, dict):
+        return {}
+    return {one: seen for one, seen in cast("dict[str, Any]", folders).items() if isinstance(seen, str)}
+
+
+def _write(folders: dict[str, str], env: Mapping[str, str]) -> None:
     write_atomically(Path(state_dir(env)) / FILE, json.dumps({"folders": folders}, indent=1) + "\n")
+
+
+def _digest(folder: Path) -> str:
+    """A hash of the project file and of the files in the project that it names: tools, programs, lists of servers."""
+    digest = hashlib.sha256()
+    for name in PROJECT_NAMES:
+        data = _content(folder / name)
+        digest.update(f"{name} {len(data)}\n".encode() + data)
+        for named in sorted(set(_named_files(folder, data))):
+            content = _content(named)
+            digest.update(f"{named} {len(content)}\n".encode("utf-8", "surrogateescape") + content)
+    return digest.hexdigest()
+
+
+def _content(path: Path) -> bytes:
+    try:
+        known = path.stat()
+        return path.read_bytes() if known.st_size <= BYTES_MAX else f"{known.st_size} {known.st_mtime_ns}".encode()
+    except OSError:
+        return b""
+
+
+def _named_files(folder: Path, data: bytes) -> Iterator[Path]:
+    """The files that a text in a project file names: `tools.py`, `tools.py:add`, `./server.sh`, or a module."""
+    try:
+        waiting: list[Any] = [toml_of(data.decode("utf-8"))]
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError):
+        return
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            waiting += cast("dict[str, Any]", item).values()
+        elif isinstance(item, list):
+            waiting += cast("list[Any]", item)
+        elif isinstance(item, str) and item and len(item) < 1_000 and "\0" not in item:
+            module = item.partition(":")[0]
+            parts = module.replace(".", "/")
+            for name in (item, module, f"{parts}.py", f"{parts}/__init__.py", *item.split()):
+                path = folder / os.path.expanduser(name)
+                if path.is_file():
+                    yield path
 
 
 def write_atomically(path: Path, text: str) -> None:

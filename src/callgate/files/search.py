@@ -11,7 +11,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from callgate.files.bounds import Bounds
 from callgate.files.paths import shown
 from callgate.files.text import NotTextError, text_of
 from callgate.files.tree import Found, Walk, read_at_most
-from callgate.permission.sensitive import is_sensitive
 
 __all__ = ["Query", "Search", "expression"]
 
@@ -101,8 +100,8 @@ class Query:
 
     expression: Expression
     context: int = 0
-    sensitive_ok: bool = False
-    """True if files with secrets are looked into: only where the path that was asked for names one."""
+    is_hidden: Callable[[str], bool] = bool
+    """True for files that are not looked into."""
     hard_links: bool = False
 
 
@@ -133,8 +132,8 @@ class Search:
                 raise ToolError("The call was given up while it searched.")
 
     def _text(self, found: Found) -> str | None:
-        if not self._query.sensitive_ok and is_sensitive(found.path):
-            self._walk.leave_out("Files that may hold secrets, not looked into (name one as path to search it)", found.path)
+        if self._query.is_hidden(found.path):
+            self._walk.hide("not looked into")
             return None
         try:
             descriptor = os.open(found.name, os.O_RDONLY | NOFOLLOW | ALWAYS, dir_fd=found.folder)

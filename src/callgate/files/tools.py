@@ -29,7 +29,7 @@ from callgate.files.search import Query, Search, expression
 from callgate.files.tree import Found, Walk
 from callgate.files.undo import difference, restore
 from callgate.files.writer import Writer, Written
-from callgate.permission.sensitive import is_sensitive
+from callgate.permission.policy import Policy
 from callgate.schema import check_arguments
 from callgate.threads import THREADS, error_sentence
 from callgate.types import Limits, ToolContext, ToolDefinition, ToolResult
@@ -160,6 +160,9 @@ class FileTools:
         cut: str | None = None
         with self._folder(names) as folder:
             for found in walk.files(names.names, folder):
+                if context.hides is not None and context.hides(found.path, names.text):
+                    walk.hide("left out")
+                    continue
                 chars += len(found.path) + 4
                 if len(paths) >= self._bounds.entries or (page_chars is not None and chars > page_chars):
                     cut = found.path
@@ -212,8 +215,13 @@ class FileTools:
             args["pattern"], ignore_case=args.get("ignore_case", False), chars_max=self._bounds.pattern_chars
         )
         walk = self._walk(context, args.get("include") or "")
-        named = is_sensitive(f"{names.text}/x") or is_sensitive(names.text)
-        query = Query(expression=tested, context=args.get("context", 0), sensitive_ok=named, hard_links=self._hard_links)
+        hides = context.hides or _default_hides()
+        query = Query(
+            expression=tested,
+            context=args.get("context", 0),
+            is_hidden=lambda path: hides(path, names.text),
+            hard_links=self._hard_links,
+        )
         search = Search(query, walk, self._bounds, chars_max=page_chars)
         with self._searched(names, walk) as files:
             search.run(files)
@@ -338,6 +346,12 @@ class _FileTool:
 
 
 # Internals ---------------------------------------------------------------------------------------------------------------
+
+
+@functools.cache
+def _default_hides() -> Callable[[str, str], bool]:
+    """The test for a program's own calls, which no policy decides about."""
+    return Policy().hides(DEFINITIONS["search_files"])
 
 
 def _confirmation(names: Names, written: Written, *, append: bool) -> str:

@@ -68,6 +68,8 @@ class Walk:
     is_cancelled: Callable[[], bool] = bool
     _left: dict[str, _Left] = field(default_factory=dict[str, _Left])
     _visits: int = 0
+    _hidden: int = 0
+    _hidden_as: str = ""
 
     def files(self, names: Sequence[str], folder: int) -> Iterator[Found]:
         """The files in the folder that is open as `folder`, in the order of their paths.
@@ -87,7 +89,15 @@ class Walk:
             named = ", ".join(shown(example) for example in left.examples)
             more = f" and {left.count - len(left.examples)} more" if left.count > len(left.examples) else ""
             found.append(f"{why}: {named}{more}.")
+        if self._hidden:
+            count = "1 file was" if self._hidden == 1 else f"{self._hidden} files were"
+            found.append(f"{count} {self._hidden_as}: secrets, or against a rule. Give the path of one to ask for it.")
         return found
+
+    def hide(self, what: str) -> None:
+        """Count a file that the policy keeps out of sight; its name is not told."""
+        self._hidden += 1
+        self._hidden_as = what
 
     def leave_out(self, why: str, path: str) -> None:
         """Count something that is not given."""

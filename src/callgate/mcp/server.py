@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
+from callgate.config.known_secrets import remember_secrets_in
 from callgate.content.tool_names import is_reserved_server
 from callgate.definitions.mcp import MCP
 from callgate.definitions.reading import Node, ShapeError
@@ -114,6 +115,7 @@ class McpServer:
         self.trust = trust
         self.host = host or NOBODY
         self._env, self._headers = env, headers
+        remember_secrets_in({"env": env, "headers": headers})
         self._cwd = None if cwd is None else str(cwd)
         self._timeout_s, self._start_s = timeout_s, start_s
         self._include = None if include is None else frozenset(include)

@@ -1,29 +1,42 @@
-"""The audit log: what was called, by whose leave, and what came of it, in a file that shows when it was tampered with.
+"""The audit log: calls, decisions and outcomes, in a file that shows when it was tampered with.
 
 Records come in, sealed lines go to the disk: one before the effect of a call, one after. Several processes may write to one
-log. A line that a crash cut off is kept and told; a log whose end is missing is told too. What a record means is not known
-here, but for secrets: they are taken out on the way.
+log. A line that a crash cut off is kept and reported; a log whose end is missing is reported too. The meaning of a record is
+not known here, but for secrets: they are redacted on the way.
 
     audit.jsonl            the records, newest last; a full file becomes audit.jsonl.000001 and so on
     audit.jsonl.head       how many records there are and the hash of the last one, so that a cut-off end is seen
+
+A program that can write both files can write the log anew, unless the log is anchored outside of itself: with a key, records
+are sealed by a MAC, and with an anchor, each end of the log is also appended to a file in another place.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-import re
 import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from os import PathLike
 from pathlib import Path
 from typing import IO
 
 from callgate.errors import AuditError
-from callgate.permission.hash_chain import GENESIS, Link, Walk, read_record, seal, truncated_record
-from callgate.permission.redact import Redactor, environment_secrets
+from callgate.permission.audit_files import (
+    anchors_of,
+    files_of,
+    head_path,
+    open_private,
+    read_key,
+    reading,
+    rotated,
+    write_all,
+)
+from callgate.permission.hash_chain import GENESIS, HEAD_BYTES, Head, Link, Walk, read_record, seal, truncated_record
+from callgate.permission.redact import Redactor
 from callgate.types import JsonObject
 
 try:
@@ -36,8 +49,6 @@ __all__ = ["AuditLog", "Verified", "files_of", "records_of", "verify"]
 FILE_BYTES = 64 * 1024 * 1024
 """How large a file gets before the next one is begun."""
 TAIL_BYTES = 1024 * 1024
-_HEAD = re.compile(rb"(?P<count>[0-9]{1,15}) (?P<hash>[0-9a-f]{64}) (?P<size>[0-9]{1,15}) *\n")
-_HEAD_BYTES = 112
 
 
 class AuditLog:
@@ -48,19 +59,33 @@ class AuditLog:
     ```
 
     Opening does nothing; the first record does. Safe to be shared by threads, and the file by processes.
+
+    Args:
+        path: The log.
+        key: A key, or the file that holds it (made if it is missing), which records are sealed with.
+        anchor: A file elsewhere to which every new end of the log is appended.
+        file_bytes: How large a file gets before the next one is begun.
+        sync: Whether durable records wait for the disk.
+        secrets: Texts that are redacted besides the known secrets of the program.
+        clock: Seconds since 1970.
     """
 
     def __init__(
         self,
         path: str | PathLike[str],
         *,
+        key: str | PathLike[str] | bytes | None = None,
+        anchor: str | PathLike[str] | None = None,
         file_bytes: int = FILE_BYTES,
         sync: bool = True,
-        secrets: Iterable[str] | None = None,
+        secrets: Iterable[str] = (),
         clock: Callable[[], float] = time.time,
     ) -> None:
         self.path = Path(path)
-        self.redactor = Redactor(environment_secrets(os.environ) if secrets is None else secrets)
+        self.redactor = Redactor(secrets)
+        self.key = key if isinstance(key, bytes) or key is None else Path(key)
+        self.anchor = Path(anchor) if anchor is not None else None
+        self._key: bytes | None = None
         self._file_bytes = file_bytes
         self._sync = sync
         self._clock = clock
@@ -89,6 +114,7 @@ class AuditLog:
         try:
             with self._lock, self._alone():
                 self._append(clean)
+                self._anchor(at)
                 descriptor = os.dup(self._log) if durable and self._sync else -1
             if descriptor >= 0:
                 _reach_disk(descriptor)  # Outside of the lock: others may write while this one waits for the disk.
@@ -114,8 +140,9 @@ class AuditLog:
             self._close()  # A child would share its parent's lock, and so be kept out by nobody.
             self._process = os.getpid()
         if self._head < 0:
+            self._key = read_key(self.key, create=True)
             self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            self._head = _open(_head_path(self.path))
+            self._head = open_private(head_path(self.path))
         if fcntl is None:  # pragma: no cover - Windows
             yield
             return
@@ -133,12 +160,23 @@ class AuditLog:
         lines = [b"\n"] if self._is_torn else []
         link, self._is_torn = self._link, False
         for record in (*pending, *records):
-            line, link = seal(record, link)
+            line, link = seal(record, link, self._key)
             lines.append(line)
         data = b"".join(lines)
-        _write_all(self._log, data)
-        self._link, self._size = link, self._size + len(data)
-        self._write_head()
+        # The end to come is recorded first, so that records which nobody announced are found.
+        head = Head(link, self._size + len(data), before=self._link, is_pending=True)
+        self._write_head(head)
+        write_all(self._log, data)
+        self._link, self._size = link, head.size
+        self._write_head(replace(head, is_pending=False))
+
+    def _anchor(self, at: float) -> None:
+        if self.anchor is not None:
+            descriptor = open_private(self.anchor, os.O_APPEND)
+            try:
+                write_all(descriptor, f"{self._link.count} {self._link.hash} {at:.6f}\n".encode("ascii"))
+            finally:
+                os.close(descriptor)
 
     def _catch_up(self) -> list[JsonObject]:
         """Find the end of the log again if it may have moved, and gives out what has to be said about it first."""
@@ -148,12 +186,22 @@ class AuditLog:
             os.close(self._log)
             self._log = -1
         self._open_log()
+        found = self._find_end()
+        if self.anchor is not None and self.anchor.exists() and (anchors := anchors_of(self.anchor)[0]):
+            # The anchor knows every end but one that a crash kept from it.
+            last = anchors[-1][0]
+            kind = "appended" if last.count < self._link.count else "lost" if last.count > self._link.count else None
+            found += [{"kind": kind, "had": last.count, "has": self._link.count, "head": last.hash}] if kind else []
+        return found
+
+    def _find_end(self) -> list[JsonObject]:
         size = os.fstat(self._log).st_size
         head = _read_head(self._head)
-        if head is not None and head[1] == size and (head[0].count == 0) == (size == 0):
-            self._link, self._size = head[0], size
+        is_settled = head is not None and not head.is_pending and not head.is_forged(self._key)
+        if head is not None and is_settled and head.size == size and (head.link.count == 0) == (size == 0):
+            self._link, self._size = head.link, size
             return []
-        return self._recover(head[0] if head else None, size)
+        return self._recover(head, size)
 
     def _is_current(self) -> bool:
         """True if the path leads to the file that is open, as this process left it; another one may have rotated it."""
@@ -164,11 +212,11 @@ class AuditLog:
         return (there.st_size, there.st_ino, there.st_dev) == (self._size, *self._file)
 
     def _open_log(self, flags: int = 0) -> None:
-        self._log = _open(self.path, os.O_APPEND | flags)
+        self._log = open_private(self.path, os.O_APPEND | flags)
         opened = os.fstat(self._log)
         self._file = (opened.st_ino, opened.st_dev)
 
-    def _recover(self, head: Link | None, size: int) -> list[JsonObject]:
+    def _recover(self, head: Head | None, size: int) -> list[JsonObject]:
         """After a crash, or after somebody changed the files: the chain goes on, and what was found is written down."""
         found, torn = _end_of(self._log, size)
         self._size = size
@@ -183,26 +231,30 @@ class AuditLog:
             if before is not None and not torn:
                 pending.insert(0, {"kind": "continued", "after": before.hash})
         self._link = found
-        if head is not None and head.count > found.count:
-            pending.append({"kind": "lost", "had": head.count, "has": found.count, "head": head.hash})
-        elif head is None and found.count:
+        if head is None and found.count:
             pending.append({"kind": "headless"})
+        elif head is not None:
+            wanted = {head.link.hash, head.before.hash}
+            finding = head.compare(found, {GENESIS, *_hashes_in(self.path, wanted)})
+            if finding is None and head.is_forged(self._key):
+                finding = "rewritten"
+            if finding is not None:
+                pending.append({"kind": finding, "had": head.link.count, "has": found.count, "head": head.link.hash})
         return pending
 
     def _rotate(self) -> None:
         os.fsync(self._log)
         os.close(self._log)
         self._log = -1
-        numbers = [number for number, _ in _rotated(self.path)]
+        numbers = [number for number, _ in rotated(self.path)]
         os.rename(self.path, f"{self.path}.{max(numbers, default=0) + 1:06d}")
         self._open_log(os.O_EXCL)
         self._size = 0
         _sync_folder(self.path.parent)
 
-    def _write_head(self) -> None:
-        text = f"{self._link.count} {self._link.hash} {self._size}"
+    def _write_head(self, head: Head) -> None:
         os.lseek(self._head, 0, os.SEEK_SET)
-        _write_all(self._head, f"{text:<{_HEAD_BYTES - 1}}\n".encode("ascii"))
+        write_all(self._head, head.line(self._key))
 
     def _close(self) -> None:
         for descriptor in (self._log, self._head):
@@ -225,27 +277,85 @@ class Verified:
     notes: tuple[str, ...] = ()
     """Traces of crashes."""
     files: tuple[Path, ...] = ()
+    keyed_since: float | None = None
+    """The time of the first record that is sealed with the key; only its holder can have made what came since."""
+    anchored_since: float | None = None
+    """The time of the first end that the anchor holds; what came before its last one can only be as it was."""
+
+    @property
+    def guarantee(self) -> str:
+        """A sentence on how far the log is anchored outside of itself, and what cannot be found."""
+        if self.keyed_since is not None and self.anchored_since is not None:
+            return (
+                f"Sealed with the key since {_day(self.keyed_since)} and anchored since {_day(self.anchored_since)}: not"
+                " found would be changes by a program with the key that can also rewrite the anchor."
+            )
+        if self.keyed_since is not None:
+            return (
+                f"Sealed with the key since {_day(self.keyed_since)}: not found would be changes by a program with the key,"
+                " and an older copy of the log put back together with its .head file."
+            )
+        if self.anchored_since is not None:
+            return (
+                f"Anchored since {_day(self.anchored_since)}: not found would be changes to records after the last anchor,"
+                " or by a program that can also rewrite the anchor."
+            )
+        return (
+            "Neither a key nor an anchor was used: not found would be a log written anew by a program that can write both it"
+            " and its .head file."
+        )
 
 
-def verify(path: str | PathLike[str], *, head: str | None = None) -> Verified:
-    """Go through a log, its rotated files included; `head` is a hash of its end that was kept elsewhere.
+def verify(
+    path: str | PathLike[str],
+    *,
+    head: str | None = None,
+    key: str | PathLike[str] | bytes | None = None,
+    anchor: str | PathLike[str] | None = None,
+) -> Verified:
+    """Go through a log, its rotated files included.
+
+    Args:
+        path: The log.
+        head: A hash of its end that was kept elsewhere.
+        key: The key that its records are sealed with, or the file that holds it.
+        anchor: The file elsewhere that holds its ends.
 
     Raises:
         AuditError: there is no such log, or it cannot be read.
     """
-    path, walk = Path(path), Walk()
-    files, stored = files_of(path), _stored_head(path)
-    wanted = {GENESIS, head, stored.hash if stored else None}
-    seen = {GENESIS}
-    for file in files:
-        with _reading(file) as stream:
-            seen.update(walk.link.hash for _ in walk.lines(stream, file.name) if walk.link.hash in wanted)
-    walk.end(stored)
-    if stored is not None and stored.hash not in seen and stored.count <= walk.link.count:
-        walk.problems.append("the log does not hold the record that was its end once: it was written anew")
+    path, walk = Path(path), Walk(key=read_key(key))
+    anchors, complaints = anchors_of(Path(anchor)) if anchor is not None else ([], [])
+    with contextlib.ExitStack() as stack:
+        with _shared(path):  # Nobody writes until the end and the size of the log are known.
+            files, stored = files_of(path), _stored_head(path)
+            streams = [(file, stack.enter_context(reading(file))) for file in files]
+            sizes = [os.fstat(stream.fileno()).st_size for _, stream in streams]
+        wanted = {head, *(link.hash for link, _ in anchors)}
+        wanted |= {stored.link.hash, stored.before.hash} if stored else set()
+        seen = {GENESIS: 0}
+        for (file, stream), size in zip(streams, sizes, strict=True):
+            for _ in walk.lines(_lines(stream, size), file.name):
+                if walk.link.hash in wanted:
+                    seen[walk.link.hash] = walk.link.count
+    walk.end(stored, seen)
+    walk.problems += complaints
+    missing = [link for link, _ in anchors if seen.get(link.hash) != link.count]
+    if missing:
+        where = f"record {missing[0].count}, as the anchor has it, and {len(missing) - 1} others"
+        walk.problems.append(f"the log does not hold {where}: it was cut off or written anew")
+    if anchors and anchors[-1][0].count < walk.link.count and walk.key is None:
+        walk.problems.append(f"{walk.link.count - anchors[-1][0].count} records after the last anchor are not anchored")
     if head is not None and head not in seen:
         walk.problems.append(f"the log does not hold the record with the hash {head!r}")
-    return Verified(link=walk.link, problems=tuple(walk.problems), notes=tuple(walk.notes), files=tuple(files))
+    return Verified(
+        link=walk.link,
+        problems=tuple(walk.problems),
+        notes=tuple(walk.notes),
+        files=tuple(files),
+        keyed_since=walk.keyed_since if walk.key is not None else None,
+        anchored_since=anchors[0][1] if anchors else None,
+    )
 
 
 def records_of(path: str | PathLike[str]) -> Iterator[JsonObject]:
@@ -256,64 +366,55 @@ def records_of(path: str | PathLike[str]) -> Iterator[JsonObject]:
     """
     walk = Walk()
     for file in files_of(Path(path)):
-        with _reading(file) as stream:
+        with reading(file) as stream:
             yield from walk.lines(stream, file.name)
 
 
-def files_of(path: Path) -> list[Path]:
-    """The files of a log from the oldest on.
-
-    Raises:
-        AuditError: there is none.
-    """
-    files = [file for _, file in _rotated(path)] + ([path] if path.is_file() else [])
-    if not files:
-        raise AuditError(f"there is no audit log {str(path)!r}")
-    return files
-
-
 @contextlib.contextmanager
-def _reading(path: Path) -> Generator[IO[bytes]]:
+def _shared(path: Path) -> Generator[None]:
+    """Keep writers out for a moment, where the head can be locked."""
     try:
-        with path.open("rb") as stream:
-            yield stream
-    except OSError as error:
-        raise AuditError(f"the audit log {str(path)!r} cannot be read: {error.strerror or error}") from error
-
-
-def _rotated(path: Path) -> list[tuple[int, Path]]:
-    names = re.compile(re.escape(path.name) + r"\.([0-9]{6,})")
-    found = [(names.fullmatch(file.name), file) for file in path.parent.glob("*") if path.parent.is_dir()]
-    return sorted((int(match[1]), file) for match, file in found if match)
-
-
-def _stored_head(path: Path) -> Link | None:
+        descriptor = os.open(head_path(path), os.O_RDONLY)
+    except OSError:
+        yield
+        return
     try:
-        found = _HEAD.fullmatch(_head_path(path).read_bytes())
+        if fcntl is not None:
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lines(stream: IO[bytes], size: int) -> Iterator[bytes]:
+    """The lines of the first bytes of a file."""
+    while size > 0 and (line := stream.readline(size)):
+        size -= len(line)
+        yield line
+
+
+def _hashes_in(path: Path, wanted: set[str]) -> set[str]:
+    """Which of the hashes are those of records of the log."""
+    found: set[str] = set()
+    for file in files_of(path):
+        with reading(file) as stream:
+            links = (record[0].hash for line in stream if (record := read_record(line.rstrip(b"\n"))))
+            found |= wanted.intersection(links)
+    return found
+
+
+def _stored_head(path: Path) -> Head | None:
+    try:
+        return Head.read(head_path(path).read_bytes())
     except OSError:
         return None
-    return Link(int(found["count"]), found["hash"].decode("ascii")) if found else None
+
+
+def _day(at: float) -> str:
+    return datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
 # Files -------------------------------------------------------------------------------------------------------------------
-
-
-def _head_path(path: Path) -> Path:
-    return path.with_name(f"{path.name}.head")
-
-
-def _open(path: Path, flags: int = 0) -> int:
-    safe = sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_CLOEXEC", "O_BINARY"))
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | safe | flags, 0o600)
-    with contextlib.suppress(OSError, AttributeError):
-        os.fchmod(descriptor, 0o600)  # It may have been there before, with other rights.
-    return descriptor
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
 
 
 def _read_all(descriptor: int, count: int) -> bytes:
@@ -324,12 +425,9 @@ def _read_all(descriptor: int, count: int) -> bytes:
     return b"".join(pieces)
 
 
-def _read_head(descriptor: int) -> tuple[Link, int] | None:
+def _read_head(descriptor: int) -> Head | None:
     os.lseek(descriptor, 0, os.SEEK_SET)
-    found = _HEAD.fullmatch(os.read(descriptor, _HEAD_BYTES))
-    if found is None:
-        return None
-    return Link(int(found["count"]), found["hash"].decode("ascii")), int(found["size"])
+    return Head.read(os.read(descriptor, HEAD_BYTES + 1))
 
 
 def _end_of(descriptor: int, size: int) -> tuple[Link | None, bytes]:
@@ -349,10 +447,10 @@ def _end_of(descriptor: int, size: int) -> tuple[Link | None, bytes]:
 
 
 def _last_link_of_rotated(path: Path) -> Link | None:
-    rotated = _rotated(path)
-    if not rotated:
+    full = rotated(path)
+    if not full:
         return None
-    with rotated[-1][1].open("rb") as stream:
+    with full[-1][1].open("rb") as stream:
         return _end_of(stream.fileno(), os.fstat(stream.fileno()).st_size)[0]
 
 

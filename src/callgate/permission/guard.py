@@ -58,17 +58,27 @@ class Guard:
     cache: ResultCache | None = None
     limiter: Limiter = field(init=False)
     model: ModelLimiter = field(init=False)
+    _enforced: tuple[Mapping[str, str], Policy, Policy] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.limiter = Limiter(self.rates)
         self.model = ModelLimiter(self.rates)
+
+    @property
+    def enforced(self) -> Policy:
+        """The policy for the tools as they are now; `problems` has the rules that can never be tested."""
+        digests = self.tools.digests
+        if self._enforced is None or self._enforced[0] is not digests or self._enforced[1] is not self.policy:
+            definitions = [self.tools.definition(name) for name in digests]
+            self._enforced = (digests, self.policy, self.policy.against(definitions))
+        return self._enforced[2]
 
     def verdict(self, call: FunctionCall, always: Iterable[SessionRule]) -> Decision:
         """Return the policy's decision; without an approver, `ask` becomes `deny`."""
         digest = self.tools.digests.get(call.name)
         if digest is None:
             return Decision(verdict="deny", reason=f"The tool {call.name!r} is not there any more.")
-        decision = self.policy.decide(self.tools.definition(call.name), call, always=always, digest=digest)
+        decision = self.enforced.decide(self.tools.definition(call.name), call, always=always, digest=digest)
         if decision.verdict == "ask" and self.approve is None:
             return replace(decision, verdict="deny", reason=f"{decision.reason} {self.policy.nobody}")
         return decision
@@ -99,7 +109,7 @@ class Guard:
         if answer != "always":
             return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)
         definition, digest = self.tools.definition(call.name), self.tools.digests[call.name]
-        asked = self.policy.decide(definition, call, digest=digest)
+        asked = self.enforced.decide(definition, call, digest=digest)
         if "sensitive" in asked.rule.split():
             return facts.ApprovalAnswered(id=call.id, answer="yes", reason="A sensitive file is asked about each time.")
         rule = session_rule(definition, call, digest=digest, raised_by=asked.rule)
@@ -121,6 +131,8 @@ class CallGuard:
         self._wake = wake
         self._places: dict[str, Place] = {}
         self._slots: dict[str, Slot] = {}
+        self._told: set[str] = set()
+        """Problems of the policy that this run was told of."""
         self._rewrites: Counter[str] = Counter()
         """Call -> how many times hooks changed its arguments."""
         self._logged: set[str] = set()
@@ -134,12 +146,17 @@ class CallGuard:
         """Decide about calls; hooks have their say about what the policy does not deny, once."""
         always = tuple(always)
         decisions = [self.guard.verdict(call, always) for call in calls]
+        notices = [
+            Notice("policy", problem, "warning")
+            for problem in self.guard.enforced.problems
+            if problem not in self.guard.policy.problems and problem not in self._told
+        ]
+        self._told |= {notice.message for notice in notices}
         if not self.guard.policy.hooks:
-            return [facts.CallDecided(id=c.id, decision=d) for c, d in zip(calls, decisions, strict=True)], []
+            return [facts.CallDecided(id=c.id, decision=d) for c, d in zip(calls, decisions, strict=True)], notices
         heard = [c for c, d in zip(calls, decisions, strict=True) if d.verdict != "deny" and c.id not in rewritten]
         outcomes = await self._hear_hooks(heard)
         decided: list[facts.CallDecided] = []
-        notices: list[Notice] = []
         for call, decision in zip(calls, decisions, strict=True):
             outcome = outcomes.get(call.id, HookOutcome())
             notices += [Notice("hook", warning, "warning") for warning in outcome.warnings]
@@ -199,6 +216,11 @@ class CallGuard:
             return None
         self._slots[call.id] = slot
         return cache.get(slot, call)
+
+    def hides(self, call: FunctionCall) -> Callable[[str, str], bool] | None:
+        """The files that a file tool must not show, although the call did not name them."""
+        definition = self.guard.tools.definition(call.name)
+        return self.guard.enforced.hides(definition) if definition.kind == "file" and definition.read_only else None
 
     def _slot(self, cache: ResultCache, call: FunctionCall) -> Slot | None:
         definition, digest = self.guard.tools.definition(call.name), self.guard.tools.digests[call.name]

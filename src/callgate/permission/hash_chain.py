@@ -1,5 +1,7 @@
 """A chain of records: each carries a hash of itself and of all before it, so that none can be changed, moved or taken out.
 
+With a key the hash is a MAC: nobody without the key can seal a record.
+
 Records go in and sealed lines come out; lines go in and what is wrong with them comes out. Pure: files are `audit.py`'s
 business.
 """
@@ -7,20 +9,35 @@ business.
 from __future__ import annotations
 
 import hashlib
+import hmac
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 from callgate.types import JsonObject
 
-__all__ = ["GENESIS", "Chain", "Link", "Walk", "read_record", "seal", "truncated_record"]
+__all__ = ["FINDINGS", "GENESIS", "HEAD_BYTES", "Chain", "Head", "Link", "Walk", "read_record", "seal", "truncated_record"]
 
 GENESIS = "0" * 64
 """The hash before the first record."""
 
-_SEALED = re.compile(rb'(?P<body>\{"n":(?P<n>[0-9]{1,15}),.*),"hash":"(?P<hash>[0-9a-f]{64})"\}', re.DOTALL)
+_SEALED = re.compile(rb'(?P<body>\{"n":(?P<n>[0-9]{1,15}),.*),"(?P<how>hash|mac)":"(?P<hash>[0-9a-f]{64})"\}', re.DOTALL)
+HEAD_BYTES = 256
+NO_MAC = "-" * 64
+_HEAD = re.compile(
+    rb"(?P<state>[ps]) (?P<count>[0-9]{1,15}) (?P<hash>[0-9a-f]{64}) (?P<size>[0-9]{1,15})"
+    rb" (?P<before>[0-9]{1,15}) (?P<before_hash>[0-9a-f]{64}) (?P<mac>[0-9a-f-]{64}) *\n"
+)
+FINDINGS = ("lost", "headless", "appended", "rewritten")
+"""Kinds of records by which a writer says that the log had been changed before."""
+_FINDINGS = {
+    "lost": "the end of the log is missing: it had {had} records, and has {has}",
+    "appended": "the log has {has} records, but its recorded end is number {had}: the others were appended by another"
+    " program, or power failed before the end was recorded",
+    "rewritten": "the log does not hold the record that was its end once: it was written anew",
+}
 _ENCODER = json.JSONEncoder(ensure_ascii=True, allow_nan=False, separators=(",", ":"), default=repr)
 
 
@@ -30,6 +47,8 @@ class Link:
 
     count: int = 0
     hash: str = GENESIS
+    is_keyed: bool = False
+    """The last record is sealed with a key."""
 
 
 @dataclass(slots=True)
@@ -44,13 +63,14 @@ class Chain:
         return line
 
 
-def seal(record: JsonObject, after: Link) -> tuple[bytes, Link]:
+def seal(record: JsonObject, after: Link, key: bytes | None = None) -> tuple[bytes, Link]:
     """The record as a line, and the end of the chain after it."""
     # Everything is ASCII: a newline, an escape or half a surrogate pair in a record cannot end its line or break its text.
     inner = _encode(record)[1:-1]
     body = f'{{"n":{after.count + 1},{inner}'.encode("ascii")
-    digest = _digest(after.hash, body)
-    return body + b',"hash":"' + digest.encode("ascii") + b'"}\n', Link(after.count + 1, digest)
+    digest = _digest(after.hash, body, key)
+    how = b"hash" if key is None else b"mac"
+    return b'%b,"%b":"%b"}\n' % (body, how, digest.encode("ascii")), Link(after.count + 1, digest, key is not None)
 
 
 def read_record(line: bytes) -> tuple[Link, JsonObject] | None:
@@ -62,7 +82,8 @@ def read_record(line: bytes) -> tuple[Link, JsonObject] | None:
         record: Any = json.loads(found["body"] + b"}")  # It begins with a brace, so it is an object or no JSON.
     except ValueError:
         return None
-    return Link(int(found["n"]), found["hash"].decode("ascii")), cast("JsonObject", record)
+    link = Link(int(found["n"]), found["hash"].decode("ascii"), found["how"] == b"mac")
+    return link, cast("JsonObject", record)
 
 
 def truncated_record(line: bytes) -> JsonObject:
@@ -75,9 +96,13 @@ class Walk:
     """Go along the lines of a log, from the oldest on, and collects what is wrong."""
 
     link: Link = field(default_factory=Link)
+    key: bytes | None = None
+    keyed_since: float | None = None
+    """The time of the first record that is sealed with the key."""
     problems: list[str] = field(default_factory=list[str])
     notes: list[str] = field(default_factory=list[str])
     _torn: bytes | None = None
+    _has_unkeyed: bool = False
 
     def lines(self, lines: Iterable[bytes], place: str) -> Iterator[JsonObject]:
         """Read the lines of one file and gives out its records. Each line still has its newline, if it had one."""
@@ -86,16 +111,23 @@ class Walk:
             if record is not None:
                 yield record
 
-    def end(self, head: Link | None) -> None:
-        """Compare the end of the log against what was written beside it."""
+    def end(self, head: Head | Link | None, seen: Container[str] = ()) -> None:
+        """Compare the end of the log with the one recorded beside it; `seen` are hashes that the log holds."""
         if self._torn is not None and self._torn.endswith(b"\n"):
             self.problems.append("the last line is not a record of this log")
         elif self._torn is not None:
             self.notes.append("the last line was cut off, as by a crash; the next writer will say so in the log")
         if head is None:
             self.problems.append("the file that holds the end of the log is missing, so a cut-off end could not be seen")
-        elif head.count > self.link.count:
-            self.problems.append(f"the end of the log is missing: it had {head.count} records, and has {self.link.count}")
+            return
+        head = Head(head, 0) if isinstance(head, Link) else head
+        if head.is_forged(self.key):
+            self.problems.append("the file that holds the end of the log was not written with this key")
+        finding = head.compare(self.link, seen)
+        if finding == "appended" and self.link.is_keyed and self.key is not None:
+            self.notes.append("the last records came after the recorded end, as by a power failure; their key is right")
+        elif finding is not None:
+            self.problems.append(_FINDINGS[finding].format(had=head.link.count, has=self.link.count))
 
     def _line(self, line: bytes, place: str) -> JsonObject | None:
         if self._torn is not None and line.endswith(b"\n"):
@@ -125,20 +157,83 @@ class Walk:
 
     def _record(self, found: tuple[Link, JsonObject], line: bytes, place: str) -> JsonObject:
         link, record = found
-        body = line[: -len(b',"hash":""}\n') - 64]
+        body = line[: line.rindex(b',"')]
         if link.count != self.link.count + 1:
             between = f"after number {self.link.count} comes number {link.count}"
             self.problems.append(f"{place}: {between}; records were taken out, moved or put in")
-        if _digest(self.link.hash, body) != link.hash:
-            self.problems.append(f"{place}: record {link.count} does not follow from what stands before it")
-        if record.get("kind") in ("lost", "headless"):
-            self.problems.append(f"{place}: the writer found that the log had been changed: {_encode(record)}")
+        self._check_seal(link, body, record, place)
+        if (kind := record.get("kind")) in FINDINGS:
+            said = f"{place}: the writer found that the log had been changed: {_encode(record)}"
+            (self.notes if kind == "appended" and self.key is not None else self.problems).append(said)
         self.link = link
         return record
 
+    def _check_seal(self, link: Link, body: bytes, record: JsonObject, place: str) -> None:
+        if link.is_keyed and self.key is None:
+            if self.keyed_since is None:
+                self.problems.append(f"{place}: this record is sealed with a key, without which it cannot be verified")
+        elif _digest(self.link.hash, body, self.key if link.is_keyed else None) != link.hash:
+            self.problems.append(f"{place}: record {link.count} does not follow from what stands before it")
+        elif self.key is not None and not link.is_keyed and not self._has_unkeyed:
+            self._has_unkeyed = True
+            self.problems.append(f"{place}: record {link.count} is not sealed with the key; perhaps others are not, too")
+        if link.is_keyed and self.keyed_since is None:
+            at = record.get("at")
+            self.keyed_since = float(at) if isinstance(at, (int, float)) else 0.0
 
-def _digest(before: str, body: bytes) -> str:
-    return hashlib.sha256(before.encode("ascii") + body).hexdigest()
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The end of a log as it is recorded beside it: before a write as pending, after it as settled."""
+
+    link: Link
+    size: int
+    before: Link = field(default_factory=Link)
+    """The end before the last write; it counts while the write is pending."""
+    is_pending: bool = False
+    mac: str = ""
+
+    def line(self, key: bytes | None) -> bytes:
+        """The head as the one line of its file."""
+        words = self._words()
+        text = f"{words} {_digest('', words.encode('ascii'), key) if key is not None else NO_MAC}"
+        return f"{text:<{HEAD_BYTES - 1}}\n".encode("ascii")
+
+    @classmethod
+    def read(cls, line: bytes) -> Head | None:
+        """Read the line; None if it is none."""
+        found = _HEAD.fullmatch(line)
+        if found is None:
+            return None
+        word = {name: text.decode("ascii") for name, text in found.groupdict().items()}
+        link, before = Link(int(word["count"]), word["hash"]), Link(int(word["before"]), word["before_hash"])
+        return cls(link, int(word["size"]), before, word["state"] == "p", word["mac"])
+
+    def is_forged(self, key: bytes | None) -> bool:
+        """True if somebody without the key wrote it."""
+        return key is not None and self.mac != _digest("", self._words().encode("ascii"), key)
+
+    def compare(self, end: Link, seen: Container[str]) -> str | None:
+        """The kind of change that led to another end than the recorded one; None if nothing, or a crash, explains it."""
+        if (end.count, end.hash) == (self.link.count, self.link.hash):
+            return None
+        if self.is_pending and (end.count, end.hash) == (self.before.count, self.before.hash):
+            return None
+        if self.is_pending and self.before.count < end.count < self.link.count and self.before.hash in seen:
+            return None
+        if end.count < self.link.count:
+            return "lost"
+        known = self.link.hash in seen or (self.is_pending and self.before.hash in seen)
+        return "appended" if known and end.count > self.link.count else "rewritten"
+
+    def _words(self) -> str:
+        state = "p" if self.is_pending else "s"
+        return f"{state} {self.link.count} {self.link.hash} {self.size} {self.before.count} {self.before.hash}"
+
+
+def _digest(before: str, body: bytes, key: bytes | None) -> str:
+    text = before.encode("ascii") + body
+    return hashlib.sha256(text).hexdigest() if key is None else hmac.digest(key, text, "sha256").hex()
 
 
 def _encode(record: JsonObject) -> str:

@@ -155,27 +155,52 @@ class Policy:
         conditions = tuple(dict.fromkeys(said for one in explained for said in one.conditions)) if worst.declared else ()
         return replace(worst, conditions=conditions)
 
-    def hidden_paths(self, definition: ToolDefinition) -> Callable[[str], bool]:
-        """A test for the files that a call of this tool must not show: those that a rule denies or asks about, and sensitive
-        ones. A walk from above meets files that the call did not name."""
-        patterns: list[str] = []
+    def hides(self, definition: ToolDefinition) -> Callable[[str, str], bool]:
+        """A test for files that a walk meets and that its call did not name: (file, named path) -> it must not be shown.
+
+        Files that a rule denies are never shown; those that are asked about are, where the named path was asked about too.
+        """
+        denied: list[str] = []
+        asked: list[str] = []
         reading = replace(definition, name="read_file", alias_of=None)
         for part in (self, *self.parts):
-            patterns += part.sensitive
-            rules = [rule for rule in (*part._about(definition), *part._about(reading)) if rule.verdict != "allow"]
-            patterns += [path for rule in rules for path in rule.paths or ()]
-        return path_matcher(tuple(dict.fromkeys(patterns))) if patterns else lambda path: False
+            asked += part.sensitive
+            for rule in (*part._about(definition), *part._about(reading)):
+                patterns = {"deny": denied, "ask": asked, "allow": []}[rule.verdict]
+                patterns += rule.paths or ()
+        never, unless_named = path_matcher(tuple(dict.fromkeys(denied))), path_matcher(tuple(dict.fromkeys(asked)))
 
-    def dead_rules(self, definitions: Iterable[ToolDefinition]) -> list[str]:
-        """Sentences on rules about arguments that none of their tools has: these ask or deny every call of the tools."""
+        def is_hidden(path: str, named: str) -> bool:
+            if denied and never(path):
+                return True
+            return bool(asked) and unless_named(path) and not unless_named(named) and not unless_named(f"{named}/x")
+
+        return is_hidden
+
+    def against(self, definitions: Iterable[ToolDefinition]) -> Policy:
+        """The policy for these tools: a rule about an argument that none of its tools has holds for all their calls.
+
+        An allowing rule of that kind allows nothing. Each is told in `problems`.
+        """
         known = list(definitions)
-        said: list[str] = []
-        for rule in [rule for part in (self, *self.parts) for rule in part.rules if isinstance(rule, Rule)]:
-            selected = [definition for definition in known if rule.selects(definition)]
+        found: list[Rule] = []
+        problems: list[str] = []
+        for rule in self.rules:
+            assert isinstance(rule, Rule)
+            selected = [definition for definition in known if rule.selects(definition)] if rule.is_conditional else []
             lacking = [rule.missing(definition) for definition in selected]
-            if lacking and all(lacking):
-                said.append(f"{rule.sentence}: {_lacks(selected[0], lacking[0])}")
-        return said
+            if not lacking or not all(lacking):
+                found.append(rule)
+                continue
+            said = f"{rule.sentence} ({_lacks(selected[0], lacking[0])})"
+            problems.append(f"the rule can never be tested: {said}")
+            if rule.verdict != "allow":
+                found.append(replace(rule, args=None, patterns=None, reason=rule.reason or f"The policy says: {said}."))
+        if not problems and not self.parts:
+            return self
+        parts = tuple(part.against(known) for part in self.parts)
+        problems += [problem for part in parts for problem in part.problems if problem not in self.problems]
+        return replace(self, rules=tuple(found), parts=parts, problems=(*self.problems, *problems))
 
     def may_declare(self, definition: ToolDefinition) -> bool:
         """True if the model is told of the tool at all; what is always refused is not offered."""

@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
+
+from callgate.config.known_secrets import CHARS_MIN, known_secrets, known_version
+from callgate.permission.encoded_secrets import SecretNeedles
 
 __all__ = ["KEY_WORDS", "SHAPES", "Redactor", "environment_secrets", "is_secret_name"]
 
 TEXT_CHARS_MAX = 2_000
 """A longer text is logged as its beginning, its length and its hash."""
 HEAD_CHARS = 200
-KNOWN_CHARS_MIN = 8
-"""Shorter secrets are not looked for in texts: they would be found in too many."""
 REMEMBERED_CHARS_MAX = 200
 DEPTH_MAX = 20
 
@@ -29,13 +31,31 @@ KEY_WORDS = (
 )  # fmt: skip
 """Names of fields, without case and punctuation, whose value is a secret whatever it looks like."""
 
-# Too short to be looked for inside of other names.
+# Too short to be looked for inside of other names; as names, and some of them as words of a name.
 _SHORT_NAMES = frozenset({
     "auth", "pass", "pin", "pat", "jwt", "sig", "signature", "otp", "totp", "cvv", "cvc", "ssn", "dsn", "iban",
 })  # fmt: skip
+_SHORT_WORDS = frozenset({"auth", "pass", "pat", "jwt", "otp", "totp", "pwd", "cred", "creds", "dsn"})
+_KEYS = (
+    r"(?:ssh|master|api|access|private|signing|encrypt(?:ion)?|decrypt(?:ion)?|auth|account|storage|service|deploy|client|"
+    r"shared|root|admin|secret|host|hmac|aes|rsa|gpg|pgp|license|session|crypto|cipher|wrapping|kms|vault|openai|gemini|"
+    r"google|anthropic|azure|aws|gcp|github|gitlab|stripe|db|database|server|subscription|function)"
+)
+_KEY_NAME = re.compile(rf"{_KEYS}keys?$")
 # `max_tokens` and its like count tokens; they are none.
-_COUNTS = re.compile(r"tokens$|^(max|min|num|total|count)token|token(count|limit|budget|izer|type)|^tokencount")
+_COUNTS = re.compile(
+    r"^(?:max|min|num|total|count|input|output|prompt|completion|cached?|thoughts?|thinking|reasoning|candidates?|used|"
+    r"remaining|budget|avg|mean)[a-z]{0,40}tokens?[a-z]{0,20}$|token(?:count|limit|budget|izer|type|usage)|^tokensper"
+)
+_PLURAL = re.compile(r"tokens$")
 _NOT_NAME = re.compile(r"[^a-z0-9]+")
+_WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
+_FLAG = re.compile(r"-{0,2}[A-Za-z][A-Za-z0-9_.-]{1,60}:?")
+# Under these names a table says what its value is: {"name": "Authorization", "value": "..."}.
+_NAMING = frozenset({"name", "key", "header", "field", "param", "parameter", "variable", "label", "k", "id"})
+_NAMED = frozenset({"value", "values", "val", "v", "content", "text", "data", "default"})
+# Names of the environment that hold a place or a number, although their words are those of secrets.
+_PLACES = frozenset({"PWD", "OLDPWD", "XDG_SESSION_ID", "SSH_AUTH_SOCK", "DBUS_SESSION_BUS_ADDRESS", "XAUTHORITY"})
 
 # Every shape begins with fixed characters and is bounded, or begins where a word does: no text makes matching slow.
 _B64 = r"[A-Za-z0-9+/]"
@@ -53,6 +73,11 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
         r"\b(?:AKIA|ASIA|AGPA|AIDA|AROA|AIPA|ANPA|ANVA|ABIA|ACCA)[A-Z0-9]{16}\b",
     ),
     "google api key": (("AIza",), rf"AIza{_URL64}{{35}}"),
+    "google auth key": (("AQ.",), rf"\bAQ\.{_URL64}{{20,512}}"),
+    "key in a url": (
+        ("key=", "token=", "secret=", "password="),
+        r"(?<=[?&])(?:[a-z_]{0,20}key|[a-z_]{0,20}token|[a-z_]{0,20}secret|password)=[^&\s\"'<>]{8,1024}",
+    ),
     "google oauth token": (("ya29.",), rf"ya29\.{_URL64}{{20,512}}"),
     "google oauth client secret": (("GOCSPX-",), rf"GOCSPX-{_URL64}{{20,64}}"),
     "google refresh token": (("1//0",), rf"\b1//0{_URL64}{{20,256}}"),
@@ -115,9 +140,12 @@ SHAPES: dict[str, tuple[tuple[str, ...], str]] = {
     ),
     "named secret": (
         _SECRET_WORDS,
-        r"(?i:(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|auth(?:orization)?|"
-        r"credentials?|cookie|signature|session[_-]?id)[a-z0-9_-]{0,32}[\"']?[ \t]{0,4}(?:=>|[:=])[ \t]{0,4}"
-        r"(?:(?:bearer|basic|token|digest)[ \t]{1,4})?)(?!\[redacted)(?:[\"'][^\"'\n]{3,4096}|[^\s\"'&,;)}\]]{3,4096})",
+        # Quotes may be escaped any number of times, as in JSON inside of JSON.
+        rf"(?i:(?:pass(?:word|wd|phrase|code)?|pwd|secret|token|{_KEYS}[_-]?key|auth(?:orization)?|credentials?|cookie|"
+        r"signature|session[_-]?id)[a-z0-9_-]{0,32}\\{0,15}[\"']?[ \t]{0,4}(?:=>|[:=])[ \t]{0,4}"
+        r"(?:(?:bearer|basic|token|digest)[ \t]{1,4})?)(?!\\{0,15}[\"']?\[redacted)"
+        r"(?:[\"'](?:[^\"'\\\n]|\\.){3,4096}|\\{1,15}[\"'][^\"'\n]{3,4096}(?:(?<=\\\\\\)[\"'][^\"'\n]{0,4096}){0,8}|"
+        r"[^\s\"'&,;)}\]\\]{3,4096})",
     ),
 }
 """Name of a secret -> markers that every text with one holds, and its regular expression."""
@@ -135,46 +163,46 @@ RUN_CHARS_MIN = 14
 def is_secret_name(name: str) -> bool:
     """True if what stands under this name is a secret, whatever it looks like."""
     plain = _NOT_NAME.sub("", name.lower())
-    if any(word in plain for word in KEY_WORDS):
-        return not _COUNTS.search(plain)
-    return plain in _SHORT_NAMES
-
-
-# Variables that say where something is. Taken for secrets, they would hide every path below the working folder.
-_PLACES = frozenset({"PWD", "OLDPWD", "GOOGLE_APPLICATION_CREDENTIALS"})
-_PLACE_ENDS = ("_FILE", "_PATH", "_DIR", "_SOCK", "_HOME")
+    if _COUNTS.search(plain) or plain == "tokens":
+        return False
+    if any(word in plain for word in KEY_WORDS) or plain in _SHORT_NAMES or _KEY_NAME.search(plain):
+        return True
+    return not _SHORT_WORDS.isdisjoint(word.lower() for word in _WORD.findall(name))
 
 
 def environment_secrets(environment: Mapping[str, str]) -> list[str]:
-    """The values of variables that are secrets by their names; places of files and folders are none."""
-    return [
-        value
-        for name, value in environment.items()
-        if is_secret_name(name) and name not in _PLACES and not name.startswith("XDG_") and not name.endswith(_PLACE_ENDS)
-    ]
+    """The secrets among the variables of an environment. The path of a file is a place, whatever its variable is called."""
+    named = [value for name, value in environment.items() if is_secret_name(name) and name not in _PLACES]
+    return [value for value in named if not (value.startswith("/") and os.path.exists(value))]
 
 
 class Redactor:
-    """Take secrets out of values. `known` are secrets that are taken out wherever they stand."""
+    """Take secrets out of values: those that the program knows, those of the environment, and `known` besides."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
-        # The longest first: one may be part of another.
-        self._known = sorted({text for text in known if len(text) >= KNOWN_CHARS_MIN}, key=len, reverse=True)
+        self._own = [*environment_secrets(os.environ), *known]
+        self._version = -1
+        self._renew()
 
+    def _renew(self) -> None:
+        """Take in the secrets that the program has learned since."""
+        self._version = known_version()
+        secrets = {text for text in (*self._own, *known_secrets()) if len(text) >= CHARS_MIN}
+        self._needles = SecretNeedles(secrets)
         # Ids, names and reasons come again and again.
         self._remembered = functools.lru_cache(maxsize=4_096)(self._cleaned)
         self._named = functools.lru_cache(maxsize=4_096)(self._name)
 
     def text(self, text: str) -> str:
         """The text without its secrets."""
+        if self._version != known_version():
+            self._renew()
         return self._remembered(text) if len(text) <= REMEMBERED_CHARS_MAX else self._cleaned(text)
 
     def _cleaned(self, text: str) -> str:
-        for secret in self._known:
-            if secret in text:
-                text = text.replace(secret, "[redacted: known secret]")
         has_word = _WORDS.search(text.lower()) is not None
         has_run = len(text) >= RUN_CHARS_MIN and max(map(len, text.split()), default=0) >= RUN_CHARS_MIN
+        text = self._needles.redact(text, encoded=len(text) >= CHARS_MIN)
         if has_word or has_run or "://" in text:
             for name in dict.fromkeys([name for marker, name in _MARKERS if marker in text]):
                 text = _COMPILED[name].sub(_REPLACED[name], text)
@@ -196,20 +224,35 @@ class Redactor:
         """The JSON value without its secrets, in names, in texts, and under names that say so."""
         kind = cast("type[Any]", type(value))
         if kind is str:
-            return self._remembered(value) if len(value) <= REMEMBERED_CHARS_MAX else self.short_text(value)
+            return self.text(value) if len(value) <= REMEMBERED_CHARS_MAX else self.short_text(value)
         if kind in _PLAIN:
             return value
         if depth >= DEPTH_MAX:
             return "[too deep]"
         if isinstance(value, Mapping):
-            cleaned: dict[str, Any] = {}
-            for key, item in cast("Mapping[Any, Any]", value).items():
-                name, is_secret = self._named(key)
-                cleaned[name] = _hidden(item) if is_secret else self.value(item, depth=depth + 1)
-            return cleaned
+            return self._table(cast("Mapping[Any, Any]", value), depth)
         if isinstance(value, (list, tuple)):
-            return [self.value(item, depth=depth + 1) for item in cast("Sequence[Any]", value)]
+            items = cast("Sequence[Any]", value)
+            # `--password s3cret` and ["Authorization", "..."]: the word before says what it is.
+            hidden = [False, *(isinstance(item, str) and _is_secret_flag(item) for item in items[:-1])]
+            return [
+                "[redacted]" if hide and isinstance(item, str) and item else self.value(item, depth=depth + 1)
+                for item, hide in zip(items, hidden[: len(items)], strict=True)
+            ]
         return self.short_text(str(value))
+
+    def _table(self, table: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        says_secret = any(
+            isinstance(item, str) and str(key).lower() in _NAMING and _is_secret_flag(item) for key, item in table.items()
+        )
+        cleaned: dict[str, Any] = {}
+        for key, item in table.items():
+            name, is_secret = self._named(key)
+            if is_secret or name.lower() == "tokens" or (says_secret and str(key).lower() in _NAMED):
+                cleaned[name] = _hidden(item, str(key))
+            else:
+                cleaned[name] = self.value(item, depth=depth + 1)
+        return cleaned
 
     def _name(self, key: Any) -> tuple[str, bool]:
         return self.text(str(key)), is_secret_name(str(key))
@@ -218,8 +261,16 @@ class Redactor:
 _PLAIN = frozenset({bool, int, float, type(None)})
 
 
-def _hidden(value: Any) -> Any:
-    return value if value is None or isinstance(value, bool) else "[redacted]"
+def _hidden(value: Any, name: str) -> Any:
+    if value is None or isinstance(value, bool):
+        return value
+    # `tokens` may be a number of them.
+    is_count = isinstance(value, (int, float)) and _PLURAL.search(_NOT_NAME.sub("", name.lower()))
+    return value if is_count else "[redacted]"
+
+
+def _is_secret_flag(text: str) -> bool:
+    return _FLAG.fullmatch(text) is not None and is_secret_name(text.strip("-:"))
 
 
 def _unnamed(found: re.Match[str]) -> str:
@@ -229,4 +280,7 @@ def _unnamed(found: re.Match[str]) -> str:
     return f"{found[0][: separator.end()]}[redacted]"
 
 
-_REPLACED: dict[str, Any] = {name: f"[redacted: {name}]" for name in SHAPES} | {"named secret": _unnamed}
+_REPLACED: dict[str, Any] = {name: f"[redacted: {name}]" for name in SHAPES} | {
+    "named secret": _unnamed,
+    "key in a url": _unnamed,
+}

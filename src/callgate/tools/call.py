@@ -49,6 +49,8 @@ class CallObserver:
     session: str | None = None
     progress: Progress = _no_progress
     call_tool: CallTool = no_tools
+    hides: Callable[[str, str], bool] | None = None
+    """See `ToolContext.hides`."""
     on_give_up: Callable[[], None] = _nothing
     """Called as soon as the call is told to stop or reaches its deadline, while its code may still be running."""
     on_end: Callable[[ToolResult], None] = _nothing
@@ -80,6 +82,7 @@ class RunningCall:
             is_cancelled=self._is_given_up,
             paused=self.paused,
             paused_s=self._paused_so_far,
+            hides=observer.hides,
             call_tool=observer.call_tool,
         )
         self._loop = loop

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from urllib.parse import unquote, urlsplit
 
+from callgate.config.known_secrets import remember_secrets
 from callgate.errors import UsageError
 
 __all__ = ["checked_base_url", "checked_headers", "checked_key", "redact", "secrets_of", "split_login"]
@@ -51,6 +52,7 @@ def checked_key(key: str, whose: str) -> str:
     if not _KEY.fullmatch(key):
         # The key itself is not shown: a part of it may be right.
         raise UsageError(f"the key for {whose} is empty or holds characters that no key has; copy it again")
+    remember_secrets(key)
     return key
 
 
@@ -61,6 +63,7 @@ def split_login(url: str) -> tuple[str, dict[str, str]]:
     if not at:
         return url, {}
     user, _, password = login.partition(":")
+    remember_secrets(unquote(password))
     encoded = base64.b64encode(f"{unquote(user)}:{unquote(password)}".encode()).decode("ascii")
     return parts._replace(netloc=host).geturl(), {"authorization": f"Basic {encoded}"}
 

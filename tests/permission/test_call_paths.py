@@ -1,0 +1,115 @@
+"""The files of a call follow from the tool's definition; the looks of a value say nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from callgate import FunctionCall, Policy, ToolDefinition
+from callgate.permission import Rule
+from callgate.permission.call_paths import paths_in
+from callgate.permission.session_rules import covers, session_rule
+
+READ = ToolDefinition(name="read_file", kind="file", read_only=True)
+WRITE = ToolDefinition(name="write_file", kind="file")
+SERVER = ToolDefinition(name="fetch", kind="mcp", server="fs", read_only=True)
+SHELL = ToolDefinition(name="run_command", kind="command")
+
+
+def verdict(policy: Policy, definition: ToolDefinition, args: dict[str, Any]) -> str:
+    return policy.decide(definition, FunctionCall(name=definition.name, args=args)).verdict
+
+
+@pytest.mark.parametrize("name", ["2024", "1.5", "-7", "true", "null", "²", "false", "1e9"])
+def test_a_file_may_be_called_like_a_number(name: str):
+    for pattern in ("**", name):
+        assert verdict(Policy(rules=[Rule(verdict="deny", paths=(pattern,))]), READ, {"path": name}) == "deny"
+    asked = FunctionCall(name="write_file", args={"path": "docs/a.md", "content": "x"}, id="c")
+    rule = session_rule(WRITE, asked, digest="d", raised_by="default")
+    assert covers(rule, WRITE, {"path": "docs/b.md"}, "d")
+    assert not covers(rule, WRITE, {"path": name}, "d")
+    assert not covers(rule, WRITE, {}, "d"), "a call that names no file works in the root"
+
+
+def test_a_lasting_answer_about_the_root_covers_a_call_that_names_no_file_and_no_other():
+    definition = ToolDefinition(name="tidy", kind="file")
+    rule = session_rule(definition, FunctionCall(name="tidy", id="c"), digest="d", raised_by="default")
+    assert covers(rule, definition, {}, "d")
+    assert not covers(rule, definition, {"path": "docs/a"}, "d")
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        {"path": ".env"}, {"src": ".env"}, {"name": ".env"}, {"from": ".env"}, {"document": ".env"}, {"text": ".env"},
+        {"location": "/home/u/.ssh/id_rsa"}, {"url": "file:///home/u/.ssh/id_rsa"}, {"uri": "file:///p/%2eenv"},
+        {"uri": "FILE:/p/.env"}, {"uri": "file://localhost/p/.env"}, {"uri": "file:///p/%252eenv"}, {"a": "x%2F.env"},
+        {"list": [["a", ".env"]]}, {"deep": {"er": [{"x": ".env"}]}}, {"files": {".env": "content"}}, {"a": "x\n.env\ny"},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["mcp", "worker"])
+def test_a_sensitive_file_of_another_program_is_found_under_any_name_and_in_any_place(kind: Any, args: dict[str, Any]):
+    definition = ToolDefinition(name="fetch", kind=kind, server="fs")
+    assert verdict(Policy(mode="yolo"), definition, args) == "ask"
+
+
+@pytest.mark.parametrize(
+    "args", [{"url": "https://example.org/.env"}, {"body": "A=1\n.env\n"}, {"n": 5}, {"flag": True}, {"a": "x" * 5_000}]
+)
+def test_what_is_certainly_no_file_is_not_asked_about(args: dict[str, Any]):
+    assert verdict(Policy(mode="yolo"), SERVER, args) == "allow"
+
+
+def test_a_number_under_a_name_for_files_is_one_and_a_switch_is_none():
+    assert paths_in(SERVER, {"path": 2024, "count": 7, "file": None, "is_dir": True}) == ["2024"]
+    schema = {
+        "type": "object",
+        "properties": {
+            "how": {"enum": ["fast", "slow"]}, "what": {"enum": ["a.txt"]}, "doc": {"type": "string", "format": "uri"},
+            "text": {"format": "path"}, "odd": True, "many": {"type": "array", "items": [{"properties": {"how": {}}}]},
+        },
+    }  # fmt: skip
+    tool = ToolDefinition(name="t", kind="file", input_schema=schema)
+    args = {"how": "fast", "what": "a.txt", "doc": "d", "text": "t", "odd": "o"}
+    assert paths_in(tool, args) == ["fast", "a.txt", "d", "t", "o"]
+    plain = {"type": "object", "properties": {"how": {"enum": ["fast", "slow"]}}}
+    assert paths_in(ToolDefinition(name="t", kind="file", input_schema=plain), {"how": "fast"}) == []
+
+
+def test_a_schema_of_any_depth_is_read_in_bounded_time():
+    schema: dict[str, Any] = {}
+    for _ in range(10_000):
+        schema = {"type": "object", "properties": {"a": schema}}
+    assert paths_in(ToolDefinition(name="t", kind="file", input_schema=schema), {"a": "x"}) == ["x"]
+
+
+def test_the_words_of_a_command_may_be_files():
+    policy = Policy(rules=[Rule(verdict="deny", paths=("vendor/",))])
+    for args in ({"argv": ["cat", "vendor/a"]}, {"command": "cat 'vendor/a' | wc"}, {"command": "tar --file=vendor/x"}):
+        assert verdict(policy, SHELL, args) == "deny"
+    assert verdict(policy, SHELL, {"command": "ls src"}) == "ask"
+
+
+def test_an_allowing_rule_wants_every_possible_file_to_fit():
+    policy = Policy(rules=[Rule(verdict="allow", tool="@fs", paths=("docs/**",))], default="ask")
+    assert verdict(policy, SERVER, {"path": "docs/a"}) == "allow"
+    assert verdict(policy, SERVER, {"path": "docs/a", "content": "hello"}) == "allow"
+    for args in ({"path": "docs/a", "other": "/etc/passwd"}, {"path": "docs/%2e%2e/x"}, {"path": "file:///etc/passwd"}, {}):
+        assert verdict(policy, SERVER, args) == "ask"
+
+
+@pytest.mark.parametrize("pattern", ["./vendor", "vendor/./x", "//./etc"])
+def test_a_pattern_is_normalised_like_the_paths(pattern: str):
+    path = {"./vendor": "vendor/a", "vendor/./x": "vendor/x", "//./etc": "/etc/passwd"}[pattern]
+    assert verdict(Policy(rules=[Rule(verdict="deny", paths=(pattern,))]), READ, {"path": path}) == "deny"
+
+
+def test_a_dot_is_the_whole_root():
+    assert verdict(Policy(rules=[Rule(verdict="deny", paths=(".",))]), READ, {"path": "a/b"}) == "deny"
+
+
+@pytest.mark.parametrize("pattern", ["../x", "a/../b", " vendor", "vendor ", "\tx"])
+def test_a_pattern_that_no_path_fits_is_refused(pattern: str):
+    with pytest.raises(Exception, match=r"leads upwards|white space"):
+        Rule(verdict="deny", paths=(pattern,))
