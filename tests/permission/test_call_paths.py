@@ -113,3 +113,7 @@ def test_a_dot_is_the_whole_root():
 def test_a_pattern_that_no_path_fits_is_refused(pattern: str):
     with pytest.raises(Exception, match=r"leads upwards|white space"):
         Rule(verdict="deny", paths=(pattern,))
+
+
+def test_a_pattern_of_slashes_alone_is_everything():
+    assert verdict(Policy(rules=[Rule(verdict="deny", paths=("/",))]), READ, {"path": "a/b"}) == "deny"

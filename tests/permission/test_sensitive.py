@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from callgate.files import FileTools
-from callgate.permission import Policy
+from callgate.permission import Policy, Rule
 from callgate.permission.sensitive import SENSITIVE, is_sensitive
 from callgate.types import FunctionCall, ToolDefinition
 
@@ -39,3 +39,22 @@ def test_a_search_looks_into_no_file_that_a_read_would_ask_about(tmp_path: Path)
 
 def test_every_pattern_is_there_once():
     assert len(set(SENSITIVE)) == len(SENSITIVE)
+
+
+# --- files that a walk meets ---------------------------------------------------------------------------------------------
+
+
+def test_a_walk_hides_what_is_denied_always_and_what_is_asked_about_unless_it_was_named():
+    search = ToolDefinition(name="search_files", kind="file", read_only=True)
+    rules = [
+        Rule(verdict="deny", paths=("vendor/",)),
+        Rule(verdict="ask", tool="read_file", paths=("docs/**",)),
+        Rule(verdict="allow", paths=("src/",)),
+    ]
+    hides = Policy(rules=rules).hides(search)
+    assert [hides(path, ".") for path in ("vendor/a", "docs/a", ".env", "src/a")] == [True, True, True, False]
+    assert [hides(path, "docs") for path in ("docs/a", "docs/.env")] == [False, False]
+    assert hides("vendor/docs/a", "vendor/docs")
+    part = Policy(sensitive=(), rules=[Rule(verdict="deny", paths=("x",))], default="allow")
+    assert Policy(sensitive=()).strictest(part).hides(search)("a/x", ".")
+    assert not Policy(sensitive=()).hides(search)(".env", ".")

@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callgate import FunctionCall, Gate, Policy, ScriptedModel, ToolDefinition
+from callgate.errors import UsageError
 from callgate.events import Notice
 from callgate.permission import MODES, Rule
 from callgate.permission.guard import Guard
@@ -201,3 +202,8 @@ def test_what_is_wrong_in_a_file_is_told_with_its_line(tmp_path: Path):
     assert Policy.from_file(path).problems[0].startswith(f"{path}:1: rules is not a list")
     path.write_text("[hooks]\nx = 1\n[rules.a]\n")
     assert [p.partition(": ")[0] for p in Policy.from_file(path).problems] == [str(path), f"{path}:1"]
+
+
+def test_conditions_on_arguments_that_are_no_table_are_refused():
+    with pytest.raises(UsageError, match="use a table"):
+        Rule(verdict="deny", args=["x"])  # pyright: ignore[reportArgumentType]

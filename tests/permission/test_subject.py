@@ -241,3 +241,16 @@ def test_a_hook_sees_locales_and_no_other_variable_that_is_called_like_one(tmp_p
     run(Gate(ScriptedModel([call("note"), "x"]), [note], policy=Policy(hooks=(hook,))).run("x"))
     seen = json.loads((tmp_path / "env").read_text())
     assert (seen.get("LC_TIME"), "LC_SECRET_TOKEN" in seen) == ("de_DE.UTF-8", False)
+
+
+def test_a_hook_that_lets_both_calls_pass_keeps_the_change_of_a_later_one():
+    look = Hook(command=(sys.executable, "-c", "import sys; sys.stdin.read()"))
+    rewrite = "import json; print(json.dumps({'args': {'n': 'changed'}}))"
+    ran: list[str] = []
+
+    def note(n: str) -> None:
+        ran.append(n)
+
+    hooks = (look, Hook(command=(sys.executable, "-c", rewrite), may_rewrite=True))
+    run(Gate(ScriptedModel([call("note", n="a"), "x"]), [note], policy=Policy(hooks=hooks)).run("x"))
+    assert ran == ["changed"]

@@ -379,7 +379,7 @@ def _shared(path: Path) -> Generator[None]:
         yield
         return
     try:
-        if fcntl is not None:
+        if fcntl is not None:  # pragma: no branch - Windows
             fcntl.flock(descriptor, fcntl.LOCK_SH)
         yield
     finally:
