@@ -9,17 +9,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from typing import TYPE_CHECKING, Any, cast
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, cast
 
 from callgate import strict_json
 from callgate.errors import StoreError
 from callgate.permission import Answered, Approval
 from callgate.server.runs import PendingApproval, Run
+from callgate.store import SessionInfo, Store
 from callgate.store.answers import Answers, keeps_answers
 from callgate.store.listing import session_info
-
-if TYPE_CHECKING:
-    from callgate.server.service import Service
+from callgate.types import CallRecord
 
 __all__ = ["RemoteAnswers", "answer_at"]
 
@@ -34,9 +34,19 @@ GIVE_UP_S = 10.0
 class RemoteAnswers:
     """Exchanges answers with the other processes of a store."""
 
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._store: Answers | None = service.store if keeps_answers(service.store) else None
+    def __init__(
+        self,
+        store: Store,
+        *,
+        live: Callable[[], Iterable[Run]],
+        run_of: Callable[[str], Run | None],
+        approvals: Callable[[SessionInfo], Awaitable[Iterable[CallRecord]]],
+    ) -> None:
+        self._sessions = store
+        self._live = live
+        self._run_of = run_of
+        self._approvals = approvals
+        self._store: Answers | None = store if keeps_answers(store) else None
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -58,7 +68,7 @@ class RemoteAnswers:
             await asyncio.wait({self._task})
 
     async def _listen(self, store: Answers) -> None:
-        while any(run.waiting for run in self._service.live):
+        while any(run.waiting for run in self._live()):
             try:
                 for session, call_id in await store.waiting_answers():
                     self._claim(store, session, call_id)
@@ -68,7 +78,7 @@ class RemoteAnswers:
 
     def _claim(self, store: Answers, session: str, call_id: str) -> None:
         """Begin to take an answer for a call that waits here. Meanwhile nobody else can answer the call."""
-        run = self._service.run_of(session)
+        run = self._run_of(session)
         waiting = run.waiting.get(call_id) if run is not None else None
         if waiting is not None and waiting.is_open:
             waiting.claim = asyncio.create_task(self._take(store, session, waiting))
@@ -109,11 +119,10 @@ class RemoteAnswers:
         return True
 
     async def _waits_elsewhere(self, session: str, call_id: str) -> bool:
-        info = await session_info(self._service.store, session)
+        info = await session_info(self._sessions, session)
         if info is None or info.owner is None:
             return False
-        summary = await self._service.summary(info)
-        return call_id in {record.call.id for record in summary.approvals}
+        return call_id in {record.call.id for record in await self._approvals(info)}
 
 
 def answer_at(run: Run, call_id: str, approval: Approval) -> bool:

@@ -134,7 +134,9 @@ class Service:
         self._gates: OrderedDict[tuple[str | None, str | None, Mode | None], Gate] = OrderedDict()
         self._summaries: OrderedDict[str, Summary] = OrderedDict()
         self.keys = RequestKeys(self.store, wait_s=self.options.repeat_s)
-        self.remote_answers = RemoteAnswers(self)
+        self.remote_answers = RemoteAnswers(
+            self.store, live=lambda: self.live, run_of=self.run_of, approvals=self._approvals
+        )
         self.not_waiting: dict[str, int] = {}
         """Sessions in which no call waits, with how many facts they had when that was seen."""
         self._warming: asyncio.Task[None] | None = None
@@ -365,6 +367,9 @@ class Service:
             while len(self._summaries) > SUMMARIES_MAX:
                 self._summaries.popitem(last=False)
         return held
+
+    async def _approvals(self, info: SessionInfo) -> tuple[CallRecord, ...]:
+        return (await self.summary(info)).approvals
 
     def awaiting(self, session: str) -> set[str]:
         """The calls of a run that goes on here which somebody has to answer."""
