@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import struct
 
@@ -11,6 +12,7 @@ import pytest
 from callgate import Gate, ScriptedModel
 from callgate.events import TextDelta
 from callgate.server.runs import EVENTS_MAX, EventsGoneError, Run, RunBegan, RunFailed
+from callgate.store import MemoryStore
 from callgate.testing import call
 
 
@@ -212,3 +214,20 @@ def test_followers_of_all_speeds_see_the_same_events() -> None:
         assert all_seen == [list(range(1, 103))] * 3
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("keyed", [True, False])
+def test_the_runs_that_are_kept_after_their_end_are_bounded_by_their_size(serve, monkeypatch, keyed) -> None:
+    monkeypatch.setattr("callgate.server.service.ENDED_BYTES_MAX", 300_000)
+    site = serve(Gate(ScriptedModel(["Seen."] * 21), store=MemoryStore()))
+    answers = []
+    for number in range(20):
+        headers = {"Idempotency_Key": f"k{number}"} if keyed else {}
+        answers.append(site.chat({"prompt": f"{number} " + "x" * 50_000, "session": f"s{number}"}, **headers))
+    assert len(site.service.runs) < 10
+    gc.collect()
+    held = [one for one in gc.get_objects() if isinstance(one, Run) and one.session.startswith("s")]
+    assert len(held) < 10, "nothing else holds the others"
+    if keyed:  # What was forgotten here is in the journal.
+        again = site.chat({"prompt": "0 " + "x" * 50_000, "session": "s0"}, Idempotency_Key="k0")
+        assert (again.status, again.json["response"]) == (200, answers[0].json["response"])

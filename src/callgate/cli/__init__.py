@@ -35,6 +35,7 @@ COMMANDS = {
     "audit": "Look at the log of calls, and see whether it was changed.",
     "serve": "Serve conversations over HTTP.",
     "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",
+    "store": "The tables of a store, and copies of it.",
     "tools": "Look at tools before a model does.",
     "trace": "Show what a session did and when, in the terminal or as a picture.",
     "undo": "Look at what was written to files, and put back what was there before.",

@@ -31,6 +31,11 @@ class EncodedHistory:
         self._contents: list[Content] | None = None
 
     @property
+    def size_bytes(self) -> int:
+        """The length of the encoded contents."""
+        return sum(map(len, self._encoded))
+
+    @property
     def contents(self) -> list[Content]:
         """The contents, decoded when they are first asked for; the same list every time."""
         if self._contents is None:

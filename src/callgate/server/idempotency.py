@@ -14,6 +14,7 @@ import hashlib
 import logging
 import os
 import time
+import weakref
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
@@ -94,13 +95,14 @@ class _KeyState:
 
     digest: str
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    run: Run | None = None
+    held: weakref.ref[Run] | None = None
+    """The run, as long as the service keeps it; after that the journal says what it came to."""
     until_s: float = 0.0
 
     @property
     def answer(self) -> Run | None:
         """The run, if it says what came of the key."""
-        run = self.run
+        run = self.held() if self.held is not None else None
         if run is None or self.until_s < time.monotonic():
             return None
         # A run that failed before anything happened is no answer that should be given again; one that lost its session, or
@@ -145,9 +147,10 @@ class RequestKeys:
                     continue
                 if found is not None and found.is_over:
                     return _replay(held.claim, found), True
-                known.digest, known.run, known.until_s = digest, None, time.monotonic() + KEPT_S
-                known.run = await self._started(held, start)
-                return known.run, not held.is_first
+                known.digest, known.held, known.until_s = digest, None, time.monotonic() + KEPT_S
+                run = await self._started(held, start)
+                known.held = weakref.ref(run)
+                return run, not held.is_first
         raise _in_progress()
 
     async def carry_out(self, pending: PendingRequest, watch: Watch) -> Reply:

@@ -109,6 +109,10 @@ CURRENT: ContextVar[Run] = ContextVar("callgate_run")
 Work: TypeAlias = "Callable[[Callable[[Event], Awaitable[None]]], Awaitable[Reply]]"
 
 
+async def _over(watch: Callable[[Event], Awaitable[None]]) -> Reply:
+    raise AssertionError("the run is over")
+
+
 class Run:
     """One run of the service.
 
@@ -204,6 +208,7 @@ class Run:
         for waiting in self.waiting.values():
             waiting.answer.cancel()
         self.is_over = True
+        self._work = _over  # It holds what the run was asked with.
         if self._done is not None:
             self._done.set()
         for call in self.at_end:

@@ -37,7 +37,7 @@ class SqlStore(SqlAnswers):
     """Keeps facts in tables."""
 
     def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
+        self.dialect = self._dialect = dialect
         self._database = Database(dialect)
         self._clean_s = 0.0
 
