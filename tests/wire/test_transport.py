@@ -14,7 +14,7 @@ import httpx2
 import pytest
 
 from callgate import Gate, Limits
-from callgate.errors import ConnectionLostError, RequestTimeoutError, UsageError
+from callgate.errors import ConnectionLostError, ProtocolError, RateLimitedError, RequestTimeoutError, UsageError
 from callgate.gemini.surface import Surface
 from callgate.models.gemini import GeminiModel
 from callgate.models.openai import OpenAIModel
@@ -186,6 +186,96 @@ def test_a_server_of_chat_completions_is_reached_through_the_same_seam() -> None
     run(story)
 
 
+class Odd:
+    """A transport with an answer as the test makes it."""
+
+    def __init__(self, response: Any = None, *, error: BaseException | None = None) -> None:
+        self.response, self.error = response, error
+
+    async def post(self, url: str, *, headers: Mapping[str, str], content: bytes) -> Any:
+        if self.error is not None:
+            raise self.error
+        return self.response
+
+
+class OddResponse:
+    def __init__(
+        self, *pieces: Any, status: Any = 200, headers: Any = None, close_error: BaseException | None = None
+    ) -> None:
+        self.status_code, self.headers = status, {} if headers is None else headers
+        self._pieces, self._close_error = pieces, close_error
+
+    async def aiter_bytes(self) -> AsyncIterator[Any]:
+        for piece in self._pieces:
+            yield piece
+
+    async def aclose(self) -> None:
+        if self._close_error is not None:
+            raise self._close_error
+
+
+def odd(transport: Odd) -> GeminiModel:
+    return GeminiModel("m", surface=surface_of("http://x.test"), http=transport, limits=Limits(attempts=1))
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        OddResponse(bytearray(GEMINI)), OddResponse(memoryview(GEMINI)), OddResponse(b"", GEMINI, b""),
+        OddResponse(GEMINI, close_error=OSError("gone")), OddResponse(GEMINI, close_error=httpx2.ReadError("gone")),
+        OddResponse(GEMINI, headers=[("content-type", "text/plain")]),
+    ],
+    ids=["bytearray", "memoryview", "empty_pieces", "broken_close", "broken_close_of_httpx2", "list_of_headers"],
+)  # fmt: skip
+def test_an_answer_of_a_transport_that_is_complete_is_taken(response: Any) -> None:
+    async def story() -> None:
+        assert await texts(odd(Odd(response))) == ["Hello."] * 2
+
+    run(story)
+
+
+@pytest.mark.parametrize(
+    ("response", "told"),
+    [
+        (None, "returned NoneType"), (OddResponse(GEMINI, status="200"), "status_code"),
+        (OddResponse(GEMINI.decode()), "yielded str: it must yield bytes"), (OddResponse(None), "yielded NoneType"),
+    ],
+    ids=["none", "status_text", "text", "no_piece"],
+)  # fmt: skip
+def test_an_answer_of_a_transport_that_is_none_is_a_mistake_of_the_program(response: Any, told: str) -> None:
+    async def story() -> None:
+        with pytest.raises(UsageError, match=told):
+            await texts(odd(Odd(response)))
+
+    run(story)
+
+
+def test_a_transport_that_ends_an_iteration_is_not_taken_for_an_empty_answer() -> None:
+    async def story() -> None:
+        with pytest.raises(RuntimeError, match="StopAsyncIteration"):
+            await texts(odd(Odd(error=StopAsyncIteration())))
+
+    run(story)
+
+
+def test_headers_of_a_transport_are_read_in_any_case() -> None:
+    async def story() -> None:
+        with pytest.raises(RateLimitedError, match="asked to wait 7 s"):
+            await texts(odd(Odd(OddResponse(b"{}", status=429, headers={"Retry-After": "7"}))))
+
+    run(story)
+
+
+@pytest.mark.parametrize(("status", "told"), [(304, "redirects"), (600, "no status of HTTP"), (999, "no status of HTTP")])
+def test_a_status_that_is_neither_success_nor_failure_is_named(status: int, told: str) -> None:
+    async def story() -> None:
+        with pytest.raises(ProtocolError, match=f"HTTP {status}.*") as caught:
+            await texts(odd(Odd(OddResponse(GEMINI, status=status))))
+        assert told in str(caught.value)
+
+    run(story)
+
+
 # Certificates ------------------------------------------------------------------------------------------------------------
 
 
@@ -285,9 +375,14 @@ def test_headers_of_a_model_and_of_a_run_are_sent_and_those_of_a_run_win(way: st
         ({"x y": "a"}, "cannot be sent"),
         ({"x": "ä"}, "cannot be sent"),
         ({"x": ""}, "cannot be sent"),
+        ({"x": None}, "are strings"),
+        ({"x": b"y"}, "are strings"),
+        ({5: "x"}, "are strings"),
+        ([("x", "y")], "a mapping of names to values"),
+        ("x: y", "a mapping of names to values"),
     ],
 )
-def test_headers_that_cannot_be_sent_are_refused(headers: dict[str, str], told: str) -> None:
+def test_headers_that_cannot_be_sent_are_refused(headers: Any, told: str) -> None:
     with pytest.raises(UsageError, match=told):
         GeminiModel("m", api_key=KEY, headers=headers)
 

@@ -46,14 +46,15 @@ def test_a_refusal_is_the_last_word() -> None:
     assert (found.error, found.retry, found.is_answer, found.is_outage) == (error, False, True, False)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", "https://example.org", "https://example.org/a/b/"])
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1/v1", "HTTPS://example.org", "https://a.b./c/", "http://[::1]:1"])
 def test_a_base_url_may_have_a_port_and_a_path(url: str) -> None:
     assert checked_base_url(url) == url
 
 
-@pytest.mark.parametrize(
-    "url", ["", "example.org", "ftp://example.org", "https://", "https://a b", "https://a?key=1", "https://a#b"]
-)
+@pytest.mark.parametrize("url", [
+    "", "example.org", "ftp://example.org", "https://", "https://a b", "https://a?key=1", "https://a#b", "https://:80",
+    "https://a:0", "https://a:b", "https://a:70000", "https://a..b", f"https://{'a' * 64}.org", "https://[::1", "https://@",
+])  # fmt: skip
 def test_what_is_no_base_url_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="is not valid"):
         checked_base_url(url)

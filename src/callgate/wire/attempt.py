@@ -127,6 +127,11 @@ class Attempt:
         try:
             if response is not None:
                 await response.aclose()
+        except Exception as error:
+            # An answer that is there stays one if its connection cannot be closed in order.
+            if self._failure_of(error) is None:
+                raise
+            logger.debug("a connection could not be closed in order: %r", error)
         finally:
             if pool is not None and pool.leave():
                 await pool.aclose()
@@ -305,8 +310,10 @@ class Attempt:
         status = response.status_code
         if status == 407:
             return proxy_login("HTTP 407")
-        if not 400 <= status < 600:
+        if 300 <= status < 400:
             return Failure(ProtocolError(f"the server redirects (HTTP {status}), which is not followed"), retry=False)
+        if not 400 <= status < 600:
+            return Failure(ProtocolError(f"the server answers with HTTP {status}, which is no status of HTTP"), retry=False)
         data = b""
         try:
             async with asyncio.timeout_at(self._deadline):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
 from callgate.config.known_secrets import remember_secrets
@@ -15,7 +16,7 @@ from callgate.errors import UsageError
 
 __all__ = ["checked_base_url", "checked_headers", "checked_key", "redact", "secrets_of", "split_login"]
 
-_BASE_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*")
+_BASE_URL = re.compile(r"https?://[^\s/?#]+[^\s?#]*", re.IGNORECASE)
 _LOGIN = re.compile(r"^([a-z]+://)?.*@", re.IGNORECASE | re.DOTALL)
 _KEY = re.compile(r"[\x21-\x7e]+")
 _HEADER_NAME = re.compile(r"[-!#$%&'*+.^_`|~0-9a-z]+")
@@ -34,7 +35,8 @@ def checked_base_url(url: str) -> str:
     """
     try:
         parts = urlsplit(url)
-        is_one = _BASE_URL.fullmatch(url) is not None and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+        labels = (parts.hostname or "").removesuffix(".").split(".")
+        is_one = _BASE_URL.fullmatch(url) is not None and parts.port != 0 and all(0 < len(label) < 64 for label in labels)
     except ValueError:  # A port that is no number, half of a bracket.
         is_one = False
     if not is_one:
@@ -75,7 +77,12 @@ def checked_headers(headers: Mapping[str, str] | None) -> dict[str, str]:
         UsageError: one cannot be sent, or is not the program's to set.
     """
     checked: dict[str, str] = {}
-    for name, value in (headers or {}).items():
+    given: Any = headers or {}
+    if not isinstance(given, Mapping):
+        raise UsageError(f"headers={type(given).__name__}: give a mapping of names to values, such as {{'x-team': 'blue'}}")
+    for name, value in cast("Mapping[Any, Any]", given).items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise UsageError(f"the header {str(name)[:100]!r} cannot be sent: names and values are strings")
         lower = name.lower()
         if lower in _NOT_YOURS:
             raise UsageError(f"the header {name!r} is written by callgate itself; leave it out of headers=")

@@ -367,6 +367,8 @@ def _as_connect_errors() -> Generator[None]:
         raise httpx2.ConnectTimeout(str(error)) from error
     except ssl.SSLError as error:
         raise httpx2.ConnectError(str(error)) from error
+    except UnicodeError as error:
+        raise httpx2.InvalidURL(f"the name of the host is not valid: {error}") from error
     except OSError as error:
         # What asyncio says of it holds numbers and addresses; the system's own words are enough for a person.
         known = error.errno in errno.errorcode and not isinstance(error, socket.gaierror)

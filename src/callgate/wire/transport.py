@@ -9,13 +9,20 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Mapping
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, cast
+
+import httpx2
 
 from callgate.errors import UsageError
 from callgate.wire.connection import Header
 from callgate.wire.http11 import Address
 
 __all__ = ["CustomTransport", "HttpClientLike", "Transport", "TransportResponse", "transport_of"]
+
+
+CLOSE_S = 5.0
+"""The time-out for closing an answer of the program's transport."""
+_END = object()
 
 
 class TransportResponse(Protocol):
@@ -28,7 +35,7 @@ class TransportResponse(Protocol):
 
     @property
     def headers(self) -> Mapping[str, str]:
-        """The headers, by name in lower case."""
+        """The headers, by name in any case."""
         ...
 
     def aiter_bytes(self) -> AsyncIterator[bytes]:
@@ -78,23 +85,38 @@ class CustomTransport:
         """
         headers = {name.decode("ascii"): value.decode("latin-1") for name, value in address.headers(more)}
         headers["accept-encoding"] = "identity"
-        async with asyncio.timeout_at(until):
-            return CustomResponse(await self._transport.post(str(address.url), headers=headers, content=body))
+        try:
+            async with asyncio.timeout_at(until):
+                response = await self._transport.post(str(address.url), headers=headers, content=body)
+        except StopAsyncIteration as error:
+            # It would end the stream of chunks that waits for this, as if the answer were empty.
+            raise RuntimeError("the transport's post() raised StopAsyncIteration") from error
+        return CustomResponse(response)
 
     async def aclose(self) -> None:
         """Do nothing: the transport is the program's."""
 
 
 class CustomResponse:
-    """An answer of a `Transport`."""
+    """An answer of a `Transport`.
+
+    Raises:
+        UsageError: it is none.
+    """
 
     encoding = ""
 
     def __init__(self, response: TransportResponse) -> None:
+        status: Any = getattr(response, "status_code", None)
+        if not isinstance(status, int) or not callable(getattr(response, "aiter_bytes", None)):
+            raise UsageError(
+                f"the transport's post() returned {type(response).__name__}: a response has status_code (an int), headers, "
+                "aiter_bytes() and aclose()"
+            )
         self._response = response
         self._pieces = response.aiter_bytes()
-        self.status_code = response.status_code
-        self.headers = response.headers
+        self.status_code = status
+        self.headers = httpx2.Headers(cast("Any", response.headers))
         self.is_over = False
         self.idle_s: float | None = None
         """The time-out for the next piece."""
@@ -102,13 +124,18 @@ class CustomResponse:
     async def piece(self) -> bytes | None:
         """The next bytes; None at the end."""
         async with asyncio.timeout(self.idle_s):
-            piece = await anext(self._pieces, None)
-        self.is_over = piece is None
-        return piece
+            piece: Any = await anext(self._pieces, _END)
+        self.is_over = piece is _END
+        if piece is _END or isinstance(piece, bytes):
+            return None if piece is _END else piece
+        if isinstance(piece, (bytearray, memoryview)):
+            return bytes(cast("bytearray", piece))
+        raise UsageError(f"the transport's aiter_bytes() yielded {type(piece).__name__}: it must yield bytes")
 
     async def aclose(self) -> None:
         """Release the connection."""
-        await self._response.aclose()
+        async with asyncio.timeout(CLOSE_S):
+            await self._response.aclose()
 
 
 def transport_of(http: HttpClientLike) -> Any:
