@@ -1,4 +1,4 @@
-"""An answer that the server gives in several requests is one answer to whoever asked."""
+"""An answer that the server gives in several requests is one answer to the caller."""
 
 from __future__ import annotations
 

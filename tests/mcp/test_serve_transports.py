@@ -293,7 +293,7 @@ def test_a_client_by_http_lists_calls_and_is_asked(mode: str, address: str):
             picture = await client.call_tool("picture")
             return names[:2], added.structured_content, texts(refused), picture.content[0].type, asked
 
-    # Whoever makes every request by itself is not known again, so "always" is not offered to them.
+    # A client without a session is not recognised again, so "always" is not offered to it.
     answers = ["yes", "no"] if mode == "auto" else ["yes", "always", "no"]
     refusal = ["The user did not allow this call."]
     assert run(story()) == (["add", "fail"], {"result": 5}, refusal, "image", [answers])

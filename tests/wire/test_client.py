@@ -1,4 +1,4 @@
-"""One letter and what comes back: nothing is held on to by whoever leaves, and nothing takes longer than it may."""
+"""One request and its response: an abandoned one holds nothing, and none takes longer than it may."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ async def texts(model: Any, **settings: Any) -> list[str]:
 
 @pytest.fixture
 def no_own_connections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sends over callgate's own connections fails."""
+    """Fail every request over a connection of callgate itself."""
 
     async def refused(*given: Any, **more: Any) -> None:
         raise AssertionError("this went over a connection of our own")
