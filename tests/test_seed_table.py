@@ -666,7 +666,11 @@ def the_deadline_of_all_tools_or_of_one_can_be_set() -> None:
         """Waits for ever."""
         await asyncio.Event().wait()
 
-    tools = [tool(name="usual", read_only=True)(wait), tool(name="own", read_only=True, timeout_s=0.02)(lambda: wait())]
+    async def wait_too() -> None:
+        """Waits for ever."""
+        await asyncio.Event().wait()
+
+    tools = [tool(name="usual", read_only=True)(wait), tool(name="own", read_only=True, timeout_s=0.02)(wait_too)]
     calls = [FunctionCall(name=name, id=name) for name in ("usual", "own")]
     assert executed(*calls, tools=tools, call_timeout_s=0.01) == [
         ToolResult(call_id=name, name=name, status="timed_out", error=f"The call did not finish within {seconds} s.")
