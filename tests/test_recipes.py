@@ -90,7 +90,7 @@ def add_a_model(copy: Path) -> list[str]:
 def add_a_tool_source(copy: Path) -> list[str]:
     """One module with a toolset, and a row in `EDGES` of the architecture test."""
     shutil.copy(ADDED / "environment.py", copy / "src/callgate/environment.py")
-    put(copy / "tests/test_architecture.py", after='"toolsets", "workers",', text=' "environment",')
+    put(copy / "tests/test_architecture.py", after='"mcp", "workers",', text=' "environment",')
     (copy / "tests/test_environment.py").write_text(
         "from callgate import Gate, ScriptedModel\nfrom callgate.environment import EnvironmentTools\n"
         "from callgate.testing import call, text\n\n\ndef test_only_variables_with_the_prefix_are_read(monkeypatch):\n"

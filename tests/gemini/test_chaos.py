@@ -195,7 +195,7 @@ async def each_alone(seeds: Sequence[int], hold: Callable[[int], Awaitable[Conve
     tasks, open_before = asyncio.all_tasks(), 0
     for number, seed in enumerate(seeds):
         try:
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(600):
                 held.append(await hold(seed))
             assert asyncio.all_tasks() == tasks, "tasks are left"
             # The first conversation opens what the process keeps: the loop's own descriptors, a source of chance.
@@ -234,7 +234,7 @@ def test_servers_that_drip_fall_silent_or_pause_break_nothing_either(surface_of:
         slots = asyncio.Semaphore(20)
 
         async def hold(seed: int) -> None:
-            async with slots, asyncio.timeout(60):
+            async with slots, asyncio.timeout(600):
                 await Conversation(seed, (*SLOW_ROWS, "W18", "W20"), limits).hold(surface_of)
 
         results = await asyncio.gather(*map(hold, seeds), return_exceptions=True)

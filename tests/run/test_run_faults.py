@@ -563,9 +563,9 @@ def newer_python() -> str | None:
 @pytest.mark.slow
 def test_a_long_result_does_not_hold_up_the_event_loop() -> None:
     rows = [{"id": n, "name": f"row {n}", "price": n / 7, "tags": ["a", "b"]} for n in range(200_000)]
-    began = time.perf_counter()
+    began = time.thread_time()
     sound_result(rows, call=FunctionCall(name="table", id="1"))
-    in_one_go_s = time.perf_counter() - began
+    in_one_go_s = time.thread_time() - began
 
     @tool
     def table() -> list[Any]:
@@ -579,9 +579,9 @@ def test_a_long_result_does_not_hold_up_the_event_loop() -> None:
         async def beat() -> None:
             nonlocal longest_s
             while not is_over:
-                since = time.perf_counter()
+                since = time.thread_time()
                 await asyncio.sleep(0)
-                longest_s = max(longest_s, time.perf_counter() - since)
+                longest_s = max(longest_s, time.thread_time() - since)
 
         heart = asyncio.create_task(beat())
         reply = await gate.run("Go.")
