@@ -186,7 +186,7 @@ PARSERS = (
 )  # fmt: skip
 """Where text and values of others are read."""
 
-_PLAIN = "`reading.plain` has refused what is nested deeper than `DEPTH_MAX`"
+_PLAIN = "`json_node.plain` has refused what is nested deeper than `DEPTH_MAX`"
 _TYPES = "a type that was written in Python, by who makes the tool"
 BOUNDED: dict[str, tuple[str, str]] = {
     "prompted/arguments.py": ("_Loose.items _Loose.object _Loose.value", "`DEPTH_MAX`"),
@@ -197,25 +197,26 @@ BOUNDED: dict[str, tuple[str, str]] = {
     "definitions/detection.py": ("_each _kinds read", _PLAIN),
     "definitions/function.py": ("_mentions tool", _TYPES),
     "definitions/gemini.py": (
-        "_instruction _only _part _parts_of _turns calls_from history_from results_from", _PLAIN
+        "_instruction _only _part _parts_of _messages_from calls_from history_from results_from", _PLAIN
     ),
     "definitions/gemini_schema.py": ("_child json_schema_from", _PLAIN),
-    "definitions/json_forms.py": ("_Rewriting._named _Rewriting.of keys_said", _TYPES),
+    "definitions/json_decoding.py": ("_Rewriting._named _Rewriting.of keys_said", _TYPES),
     "definitions/openai.py": ("_detect_all calls_from detect", _PLAIN),
     "definitions/python_types.py": ("_never_json", _TYPES),
-    "definitions/reading.py": ("_plain", "`DEPTH_MAX`"),
+    "definitions/json_node.py": ("_plain", "`DEPTH_MAX`"),
     "definitions/signature.py": ("_encloses _is_context", _TYPES),
     "definitions/snakepit.py": ("_schema_of", "`_TYPES_DEPTH_MAX`"),
     "definitions/typed_dicts.py": (
         "TypedDictConversion._dataclass TypedDictConversion._of TypedDictConversion._typed_dict", _TYPES
     ),
-    "definitions/whole.py": ("_Merger.object", "`_DEPTH_MAX`"),
+    "definitions/root_unions.py": ("_Merger.object", "`_DEPTH_MAX`"),
     "config/edit.py": ("_literal _pruned", "`tomllib` gives up sooner, and keys have at most 100 parts"),
     "config/loader.py": ("_flat", "the depth of the table of settings"),
     "cli/markdown.py": ("_emphasis _link _span spans", "`HOLD_CHARS_MAX`"),
     "mcp/file.py": ("_expanded", "`strict_json.parse` has refused what is nested deeper than `DEPTH_MAX`"),
     "strict_json.py": (
-        "_Isolation.clean _Isolation.member _is_long dump_pieces mended was_replaced", "`depth_max`, or a number of levels"
+        "_Isolation.clean _Isolation.member _is_long dump_pieces was_replaced without_bad",
+        "`depth_max`, or a number of levels",
     ),
     "schema/coerce.py": (
         "_Coercion._branch _Coercion._repaired _Coercion.settled _applying _with_integers", "`DEPTH_MAX`, `_CHAIN_MAX`"

@@ -24,7 +24,17 @@ from callgate.history.repair import validate
 from callgate.machine import facts
 from callgate.machine.facts import Fact
 from callgate.machine.machine import RunMachine
-from callgate.sessions import document, exchanges_of, facts_of, find, fork, import_session, load, rewind, session_state
+from callgate.sessions import (
+    exchanges_of,
+    export_session,
+    facts_of,
+    find,
+    fork,
+    import_session,
+    load,
+    rewind,
+    state_from_facts,
+)
 from callgate.store import MemoryStore, Store, open_store
 from callgate.testing import answer, call, text
 from callgate.types import FunctionCall, ToolDefinition, ToolResult
@@ -73,7 +83,7 @@ def test_long_results_are_what_they_were_however_a_session_is_looked_at(tmp_path
         assert again.contents[: len(reply.contents)] == reply.contents
         await rewind(store, "copy")
         assert (await load(store, "copy")).reply.contents == reply.contents
-        assert json.loads(json.dumps(document({}, await store.load("s"))))["contents"] == reply.contents
+        assert json.loads(json.dumps(export_session({}, await store.load("s"))))["contents"] == reply.contents
         return [parts_of(content) for content in reply.contents]
 
     assert asyncio.run(seen(MemoryStore())) == asyncio.run(seen(open_store(str(tmp_path / "s.db"))))
@@ -94,7 +104,10 @@ def test_a_rewind_takes_back_turns_and_the_calls_in_them_and_the_journal_keeps_t
         return ["c.txt is as it was before"]
 
     taken = asyncio.run(rewind(store, "s", exchanges=2, undo=undo))
-    assert ([turn.said for turn in taken.exchanges], taken.notes) == (["second", "third"], ["c.txt is as it was before"])
+    assert ([exchange.said for exchange in taken.exchanges], taken.notes) == (
+        ["second", "third"],
+        ["c.txt is as it was before"],
+    )
     assert asked == [("s", started[1:])]
     assert facts_in(store)[: len(before)] == before
     assert texts(asyncio.run(load(store, "s")).reply.contents) == ["first", "One."]
@@ -199,7 +212,7 @@ class Told:
     async def rewind(self, turns: int) -> None:
         if 0 < turns <= len(self.said):
             taken = await rewind(self.store, "s", exchanges=turns)
-            assert [turn.said for turn in taken.exchanges] == self.said[-turns:]
+            assert [exchange.said for exchange in taken.exchanges] == self.said[-turns:]
             del self.said[-turns:]
 
     async def fork(self, turn: int) -> None:
@@ -316,7 +329,7 @@ def test_a_fact_that_goes_back_to_itself_or_to_nowhere_is_passed_over() -> None:
 def test_a_document_goes_through_json_and_makes_the_same_session() -> None:
     store = MemoryStore()
     three_turns(store)
-    written = json.loads(json.dumps(document({"id": "s"}, facts_in(store))))
+    written = json.loads(json.dumps(export_session({"id": "s"}, facts_in(store))))
     assert list(written) == ["callgate", "session", "facts", "contents"]
     asyncio.run(import_session(store, "again", facts_of(written)))
     assert asyncio.run(load(store, "again")).reply.contents == asyncio.run(load(store, "s")).reply.contents
@@ -358,9 +371,9 @@ def test_a_session_is_found_by_the_beginning_of_its_id() -> None:
 def test_a_session_stands_idle_waits_or_was_interrupted() -> None:
     store = MemoryStore()
     paused(store)
-    assert session_state("s", facts_in(store)).state == "waiting"
-    assert [record.call.name for record in session_state("s", facts_in(store)).reply.approvals] == ["note"]
-    assert session_state("x", crashed("started")).state == "interrupted"
+    assert state_from_facts("s", facts_in(store)).state == "waiting"
+    assert [record.call.name for record in state_from_facts("s", facts_in(store)).reply.approvals] == ["note"]
+    assert state_from_facts("x", crashed("started")).state == "interrupted"
     three_turns(store, "t")
     assert asyncio.run(load(store, "t")).state == "idle"
     with pytest.raises(UsageError, match="no session"):

@@ -99,7 +99,7 @@ def test_isolating_raises_nothing_but_json_errors(data: bytes) -> None:
         value = strict_json.parse_isolating(data)
     except JsonError:
         return
-    strict_json.dump(strict_json.mended(value))
+    strict_json.dump(strict_json.without_bad(value))
 
 
 @settings(max_examples=200 * SCALE)
@@ -107,7 +107,7 @@ def test_isolating_raises_nothing_but_json_errors(data: bytes) -> None:
 def test_isolating_any_text_raises_nothing_but_json_errors(text: str) -> None:
     for candidate in (text, f'["{text}"]'):
         with contextlib.suppress(JsonError):
-            strict_json.dump(strict_json.mended(strict_json.parse_isolating(candidate)))
+            strict_json.dump(strict_json.without_bad(strict_json.parse_isolating(candidate)))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_one_bad_place_does_not_spoil_the_rest(text: bytes | str, value: Any) ->
 
 def test_what_is_nested_too_deeply_is_cut_where_it_is() -> None:
     assert strict_json.parse_isolating('{"a": [[1]], "b": 2}', depth_max=2) == {"a": [Bad("nested too deeply")], "b": 2}
-    value = strict_json.mended(strict_json.parse_isolating(nested(150)))
+    value = strict_json.without_bad(strict_json.parse_isolating(nested(150)))
     assert not strict_json.depth_exceeds(value, 100)
 
 
@@ -216,7 +216,7 @@ def test_depth_is_the_number_of_containers_around_a_value(value: Any, levels: in
 def test_mending_replaces_only_what_is_bad() -> None:
     text = "as it was"
     value = {"a": [Bad("x"), Bad("y", "z"), math.nan, 1.5], "b": text}
-    mended = strict_json.mended(value)
+    mended = strict_json.without_bad(value)
     assert mended == {"a": [None, "z", None, 1.5], "b": "as it was"}
     assert mended["b"] is text
 
@@ -263,7 +263,7 @@ _NESTED.append(_NESTED)
 )
 def test_a_value_is_sound_if_it_is_exactly_json(value: Any, sound: bool) -> None:
     assert strict_json.is_sound(value) is sound
-    assert strict_json.is_sound(strict_json.mended(strict_json.isolate(value)))
+    assert strict_json.is_sound(strict_json.without_bad(strict_json.isolate(value)))
 
 
 def test_a_sound_value_keeps_its_bounds() -> None:
@@ -275,11 +275,11 @@ def test_a_sound_value_keeps_its_bounds() -> None:
 
 
 def test_what_is_isolated_says_what_is_wrong_and_the_rest_stays() -> None:
-    notes = strict_json.Noted({"a": 1}, ["n\ud800"])
+    notes = strict_json.AnnotatedObject({"a": 1}, ["n\ud800"])
     shared = [[0] * 10] * 10
     value = {"n": notes, "b": b"x", "i": 1 << 15_000, "f": math.inf, "s": {1}, 5: "x", "h": "a\ud800", "t": (1, 2)}
     marked = strict_json.isolate(value)
-    assert (type(marked["n"]), marked["n"].notes) == (strict_json.Noted, ("n\ufffd",))
+    assert (type(marked["n"]), marked["n"].notes) == (strict_json.AnnotatedObject, ("n\ufffd",))
     reasons = {key: item.reason for key, item in marked.items() if isinstance(item, strict_json.Bad)}
     assert reasons == {
         "b": "bytes are not JSON",
@@ -289,5 +289,5 @@ def test_what_is_isolated_says_what_is_wrong_and_the_rest_stays() -> None:
         "int key": "a key is not text",
     }
     assert (marked["h"], type(marked["h"]), marked["t"]) == ("a\ufffd", strict_json.Replaced, [1, 2])
-    assert strict_json.mended(marked)["b"] == "eA=="
+    assert strict_json.without_bad(marked)["b"] == "eA=="
     assert strict_json.first_bad(strict_json.isolate(shared, values_max=50)) == "it holds too many values"

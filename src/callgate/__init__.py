@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from callgate.permission import Policy
     from callgate.run.gate import Gate
     from callgate.schema import check_arguments
-    from callgate.testing.scripted import ScriptedModel
+    from callgate.testing.scripted_model import ScriptedModel
     from callgate.tools.executor import Executor
     from callgate.types import (
         CallRecord,
@@ -111,7 +111,7 @@ _PLACES = {
     "callgate.content.response": ("to_function_response",),
     "callgate.run.gate": ("Gate",),
     "callgate.schema": ("check_arguments",),
-    "callgate.testing.scripted": ("ScriptedModel",),
+    "callgate.testing.scripted_model": ("ScriptedModel",),
     "callgate.types": (
         "CallRecord", "Decision", "FunctionCall", "Limits", "Media", "Price", "Reply", "ToolContext", "ToolDefinition",
         "ToolResult", "Usage",

@@ -18,8 +18,8 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.errors import ToolNotDeclarableError, UsageError
+from callgate.schema.budget import budget_warnings
 from callgate.schema.compile import Compiled, compiled_of
-from callgate.schema.weight import budget_warnings
 from callgate.types import JsonObject, Loss, ToolChoice, ToolDefinition
 
 __all__ = [

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from callgate.errors import ToolError, UsageError
 from callgate.types import ToolContext, ToolResult
 
-__all__ = ["Ask", "Person", "ask_host", "call", "call_sync", "enter", "person_of_this_run", "run_for"]
+__all__ = ["call", "call_sync"]
 
 Ask: TypeAlias = Callable[[str, Mapping[str, Any]], "concurrent.futures.Future[ToolResult]"]
 Person: TypeAlias = Callable[[Any], Awaitable[Any]]

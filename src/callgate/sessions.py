@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias, cast
 from callgate import strict_json
 from callgate.content.read import text_of
 from callgate.errors import CallgateError, JsonError, UsageError
-from callgate.history.repair import is_user_turn, repaired
+from callgate.history.repair import repaired, starts_exchange
 from callgate.history.shorten import Shortening
 from callgate.machine import codec
 from callgate.machine import facts as words
@@ -33,15 +33,15 @@ __all__ = [
     "SessionState",
     "State",
     "Undo",
-    "document",
     "exchanges_of",
+    "export_session",
     "facts_of",
     "find",
     "fork",
     "import_session",
     "load",
     "rewind",
-    "session_state",
+    "state_from_facts",
     "state_of",
 ]  # fmt: skip
 
@@ -138,10 +138,10 @@ async def load(store: Store, session: str) -> SessionState:
     facts = await store.load(session)
     if not facts:
         raise UsageError(f"there is no session {session!r}")
-    return session_state(session, facts)
+    return state_from_facts(session, facts)
 
 
-def session_state(session: str, facts: Iterable[Fact]) -> SessionState:
+def state_from_facts(session: str, facts: Iterable[Fact]) -> SessionState:
     """How a session with these facts stands."""
     facts = list(facts)
     loop = RunMachine(facts)
@@ -170,7 +170,7 @@ def exchanges_of(facts: Sequence[Fact]) -> list[Exchange]:
                 exchanges.append(_exchange(content, position, loop.run.start))
             case words.HistoryGiven():
                 given = loop.conversation.contents
-                exchanges = [_exchange(said, position, index) for index, said in enumerate(given) if is_user_turn(said)]
+                exchanges = [_exchange(said, position, index) for index, said in enumerate(given) if starts_exchange(said)]
             case words.Rewound(position=then) if then in known_at:
                 exchanges = _copied(known_at[then])
             case words.HistoryShortened(steps=plan):
@@ -210,7 +210,7 @@ async def rewind(store: Store, session: str, *, exchanges: int = 1, undo: Undo |
         SessionBusyError: somebody is at work on it.
         StoreError: the store cannot be used.
     """
-    async with _held(store, session) as lease:
+    async with _leased(store, session) as lease:
         facts = await store.load(session)
         known = exchanges_of(facts)
         if not 0 < exchanges <= len(known):
@@ -263,18 +263,18 @@ async def import_session(store: Store, session: str, facts: Sequence[Fact]) -> N
     """
     facts = [*facts, words.Adopted()]
     try:
-        session_state(session, facts)
+        state_from_facts(session, facts)
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, CallgateError) as error:
         why = str(error) if isinstance(error, CallgateError) else "one of them holds a value of the wrong type"
         raise UsageError(f"these facts make no conversation: {why}") from error
-    async with _held(store, session) as lease:
+    async with _leased(store, session) as lease:
         if lease.position:
             raise UsageError(f"there is a session {session!r} already")
         await store.append(lease, facts, position=0, durable=True)
 
 
 @contextlib.asynccontextmanager
-async def _held(store: Store, session: str) -> AsyncGenerator[Lease]:
+async def _leased(store: Store, session: str) -> AsyncGenerator[Lease]:
     lease = await store.acquire(session, owner=new_owner())
     try:
         yield lease
@@ -285,7 +285,7 @@ async def _held(store: Store, session: str) -> AsyncGenerator[Lease]:
 # Documents ---------------------------------------------------------------------------------------------------------------
 
 
-def document(session: JsonObject, facts: Sequence[Fact]) -> JsonObject:
+def export_session(session: JsonObject, facts: Sequence[Fact]) -> JsonObject:
     """A session as one JSON object that any later version of callgate reads; `docs/sessions.md` describes it."""
     return {
         "callgate": DOCUMENT_VERSION,

@@ -23,9 +23,26 @@ from typing import Any, Literal, cast
 from callgate.errors import JsonError
 
 __all__ = [
-    "DEPTH_MAX", "Bad", "Noted", "Replaced", "depth_exceeds", "dump", "dump_pieces", "first_bad", "is_exact", "is_sound",
-    "is_whole_text", "isolate", "lost_by_reading", "mended", "objects_in", "parse", "parse_isolating", "parse_own",
-    "was_replaced", "without_surrogates",
+    "DEPTH_MAX",
+    "AnnotatedObject",
+    "Bad",
+    "Replaced",
+    "depth_exceeds",
+    "dump",
+    "dump_pieces",
+    "first_bad",
+    "is_exact",
+    "is_sound",
+    "is_whole_text",
+    "isolate",
+    "lost_by_reading",
+    "objects_in",
+    "parse",
+    "parse_isolating",
+    "parse_own",
+    "was_replaced",
+    "without_bad",
+    "without_surrogates",
 ]  # fmt: skip
 
 DEPTH_MAX = 100
@@ -87,7 +104,7 @@ def parse_own(text: bytes) -> Any:
         raise JsonError(f"not valid JSON: {error}") from None
 
 
-class Noted(dict[str, Any]):
+class AnnotatedObject(dict[str, Any]):
     """An object that had to be repaired while it was read; `notes` are sentences for whoever runs it."""
 
     __slots__ = ("notes",)
@@ -356,7 +373,7 @@ def depth_exceeds(value: Any, depth_max: int) -> bool:
     return bool(level)
 
 
-def mended(value: Any) -> Any:
+def without_bad(value: Any) -> Any:
     """The value with every `Bad`, and every number that is not finite, replaced by the nearest thing that JSON can say."""
     if isinstance(value, Bad):
         return value.value
@@ -365,8 +382,8 @@ def mended(value: Any) -> Any:
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {key: mended(item) for key, item in cast("dict[str, Any]", value).items()}
-    return [mended(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
+        return {key: without_bad(item) for key, item in cast("dict[str, Any]", value).items()}
+    return [without_bad(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value
 
 
 def objects_in(value: Any) -> list[dict[str, Any]]:
@@ -418,7 +435,7 @@ class _Isolation:
         if isinstance(value, (int, float)):
             return self.number(value)
         if isinstance(value, Bad):
-            return Bad(without_surrogates(value.reason), mended(self.clean(value.value, depth_left)))
+            return Bad(without_surrogates(value.reason), without_bad(self.clean(value.value, depth_left)))
         if isinstance(value, (bytes, bytearray)):
             return Bad("bytes are not JSON", base64.b64encode(value).decode("ascii"))
         if not isinstance(value, (Mapping, list, tuple)):
@@ -429,7 +446,11 @@ class _Isolation:
             return Bad("nested too deeply" if depth_left <= 0 else "it holds too many values")
         if isinstance(items, Mapping):
             cleaned = dict(self.member(key, item, depth_left - 1) for key, item in items.items())
-            return Noted(cleaned, map(without_surrogates, items.notes)) if isinstance(items, Noted) else cleaned
+            return (
+                AnnotatedObject(cleaned, map(without_surrogates, items.notes))
+                if isinstance(items, AnnotatedObject)
+                else cleaned
+            )
         return [self.clean(item, depth_left - 1) for item in items]
 
     def text(self, value: str) -> Any:
@@ -448,7 +469,7 @@ class _Isolation:
     def member(self, key: Any, value: Any, depth_left: int) -> tuple[str, Any]:
         cleaned = self.clean(value, depth_left)
         if not isinstance(key, str):
-            return f"{type(key).__name__} key", Bad("a key is not text", mended(cleaned))
+            return f"{type(key).__name__} key", Bad("a key is not text", without_bad(cleaned))
         if self.has_raw_bytes and _RAW_BYTE.search(key):
-            cleaned = Bad("a key holds bytes that are not UTF-8", mended(cleaned))
+            cleaned = Bad("a key holds bytes that are not UTF-8", without_bad(cleaned))
         return without_surrogates(str.__str__(key)), cleaned

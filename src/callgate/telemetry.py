@@ -14,7 +14,7 @@ import logging
 import os
 import sys
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from callgate import user_code
 from callgate.content.collect import ModelResponse
@@ -22,7 +22,7 @@ from callgate.content.read import call_of, is_call, is_response, is_thought, par
 from callgate.request import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Reply, ToolDefinition, ToolResult
 
-__all__ = ["NO_SPANS", "ChatSpan", "NoSpans", "RunSpans", "inject", "record_content", "spans_of", "tracing"]
+__all__ = ["ChatSpan", "RunSpans", "Spans", "inject", "record_content", "spans_of", "tracing"]
 
 logger = logging.getLogger("callgate.telemetry")
 
@@ -259,7 +259,7 @@ class _NoSpan:
 _NO_SPAN = _NoSpan()
 
 
-class NoSpans:
+class _NoSpans:
     """The spans of a run that nobody traces: there are none. It does what `RunSpans` does, for all such runs."""
 
     __slots__ = ()
@@ -286,7 +286,8 @@ class NoSpans:
         """There is nothing open."""
 
 
-NO_SPANS = NoSpans()
+Spans: TypeAlias = RunSpans | _NoSpans
+NO_SPANS = _NoSpans()
 
 # What an exception says may hold what was said, so it is written down by `_failing` and not by the package.
 _OURS = {"record_exception": False, "set_status_on_exception": False}
@@ -319,7 +320,7 @@ def _contained(make: Callable[[], Any]) -> Generator[Any]:
             _told(lambda: manager.__exit__(*error))
 
 
-def spans_of(session: str, *, provider: str, model: str) -> RunSpans | NoSpans:
+def spans_of(session: str, *, provider: str, model: str) -> Spans:
     """The spans of a run, if anybody traces it."""
     outcome = user_code.call(tracing)
     if outcome.error is not None:

@@ -12,7 +12,7 @@ import anyio
 import pytest
 
 from callgate import tool
-from callgate.adapters.gated import GatedTools
+from callgate.adapters.gated_tools import GatedTools
 from callgate.calls import dispatcher as desks
 from callgate.calls.dispatcher import CallDispatcher, Question
 from callgate.permission import AuditLog, Policy, Rate, RateLimits

@@ -22,7 +22,7 @@ import pytest
 from mcp_types import ElicitResult
 
 from callgate import Gate, Policy, ScriptedModel, ToolContext, ToolDefinition, tool
-from callgate.adapters.gated import GatedTools
+from callgate.adapters.gated_tools import GatedTools
 from callgate.calls import dispatcher
 from callgate.events import CallFinished, CallProposed
 from callgate.history.repair import validate
@@ -30,7 +30,7 @@ from callgate.machine import facts
 from callgate.mcp.serve import ToolServer
 from callgate.permission import Hook
 from callgate.testing import call_with
-from callgate.tools import own_code
+from callgate.tools import precheck
 from callgate.types import FunctionCall, ToolResult
 from mcp import Client
 
@@ -463,7 +463,7 @@ def cases() -> Iterator[Any]:
 
 @pytest.fixture(autouse=True)
 def short_deadlines(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(own_code, "PREVIEW_S", SHORT_S)
+    monkeypatch.setattr(precheck, "PREVIEW_S", SHORT_S)
     monkeypatch.setattr("callgate.tools.call.STOP_GRACE_S", SHORT_S)
 
 

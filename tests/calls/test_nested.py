@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from callgate import FunctionCall, Gate, Limits, Policy, ScriptedModel, ToolContext, host, tool
-from callgate.adapters.gated import GatedTools
+from callgate.adapters.gated_tools import GatedTools
 from callgate.calls.nested import DEPTH_MAX
 from callgate.errors import ToolError
 from callgate.machine import facts

@@ -99,8 +99,8 @@ def tools(tmp_path: Path) -> Path:
 
 
 def environment(**more: str) -> dict[str, str]:
-    kept = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "PYTHONIOENCODING")}
-    return {**kept, "PYTHONUTF8": "1", "TERM": "dumb", **more}
+    stored = {key: value for key, value in os.environ.items() if key not in ("NO_COLOR", "PYTHONIOENCODING")}
+    return {**stored, "PYTHONUTF8": "1", "TERM": "dumb", **more}
 
 
 def callgate(*words: object, stdin: str = "", **more: str) -> subprocess.CompletedProcess[str]:
@@ -376,7 +376,7 @@ def test_help_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=PATIENCE_S, check=True)
     code, modules = json.loads(done.stdout.splitlines()[-1])
     assert code == 0
-    assert re.search(r"chat +Talk to a model that can call tools\.", done.stdout)
+    assert re.search(r"chat +Chat with a model that can call tools\.", done.stdout)
     heavy = {
         "pydantic",
         "pydantic_core",

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from callgate.cli.approve import Approver
+from callgate.cli.escaping import one_line, shown_args, visible, wrapped
 from callgate.cli.render import Terminal
-from callgate.cli.visible import one_line, shown_args, visible, wrapped
 from callgate.events import ApprovalNeeded, CallFinished, CallProgress, CallStarted, Event, Notice, RunEnded, TextDelta
 from callgate.history.conversation import Conversation
 from callgate.types import FunctionCall, Reply, ToolDefinition, ToolResult, Usage

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from callgate.cli.escaping import visible
 from callgate.cli.live import Live, clipped
 from callgate.cli.markdown import Markdown, spans, width_of
-from callgate.cli.visible import visible
 
 SAMPLE = """# Title here
 Some **bold text** and *em* with `code`, ``a ` b`` and a [link](http://x.y). 2 ** 3, snake_case_name and \\*not em\\*.

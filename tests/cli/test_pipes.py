@@ -22,7 +22,7 @@ from callgate.cli import COMMANDS, cli, options
 from callgate.cli.completion import SHELLS
 from callgate.cli.json_input import InputError
 from callgate.cli.options import Options, options_of
-from callgate.cli.piped import PIPED_CHARS_MAX, labelled, piped
+from callgate.cli.stdin import PIPED_CHARS_MAX, labelled, piped
 from callgate.content.read import media_of, parts_of, text_of
 from callgate.events import EVENTS, to_json
 from callgate.testing import text

@@ -47,7 +47,7 @@ def test_without_a_key_the_embedded_model_answers_and_says_what_it_is(embedded: 
     assert chosen.model.name == "callgate-tools-135m"
     assert chosen.line == (
         "embedded: callgate-tools-135m, a small language model on this machine's CPU, so check what it says; "
-        "set GEMINI_API_KEY to talk to Gemini"
+        "set GEMINI_API_KEY to use Gemini"
     )
 
 

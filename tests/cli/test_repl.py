@@ -570,7 +570,7 @@ def test_commands_do_their_work_in_a_real_terminal_too(screen: Callable[..., Scr
         ("second words", "You said second words"),
         ("/compact", "contents were summed up."),
         ("/undo", "taken back: second words"),
-        ("/clear", "A new conversation begins. The one before is kept: /load chat-"),
+        ("/clear", "A new conversation begins. The one before is stored: /load chat-"),
         ("/load nothing-like-it", "there is no session 'nothing-like-it'"),
     ):
         show.type(f"{line}\r")

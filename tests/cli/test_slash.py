@@ -58,7 +58,7 @@ def session(
 
     monkeypatch.setattr("callgate.cli.provider.DemoModel", lambda _: ScriptedModel([reply], repeat_last=True))
 
-    def talk(*typed: str | BaseException, words: tuple[str, ...] = ()) -> tuple[int, str]:
+    def chat(*typed: str | BaseException, words: tuple[str, ...] = ()) -> tuple[int, str]:
         given = iter(typed)
 
         def typed_line(prompt: str = "") -> str:
@@ -73,7 +73,7 @@ def session(
         out, err = capsys.readouterr()
         return code, out + err
 
-    return talk
+    return chat
 
 
 def test_every_command_is_in_the_help_and_in_the_page(session: Callable[..., Any]) -> None:
@@ -124,29 +124,29 @@ def test_a_turn_is_taken_back_with_its_files(session: Callable[..., Any], tmp_pa
     assert "made.txt was removed. To take this back: callgate undo" in shown
     assert "taken back: write it" in shown
     assert "/undo takes how many turns to take back, not 'x'" in shown
-    assert "9 of them cannot be taken back" in shown
+    assert "9 cannot be taken back" in shown
 
 
 def test_a_conversation_is_written_to_a_file_and_taken_up_again(session: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "other.json").write_text("[1]")
     (tmp_path / "broken.json").write_text("{")
     _, shown = session(
-        "/save talk.json", "hello", "/save", "/save talk.json", "/save talk.json", "/save no/folder.json", "/clear",
-        "/load talk.json", "/load gone", "/load", "/load other.json", "/load broken.json", "/load latest",
+        "/save chat.json", "hello", "/save", "/save chat.json", "/save chat.json", "/save no/folder.json", "/clear",
+        "/load chat.json", "/load gone", "/load", "/load other.json", "/load broken.json", "/load latest",
     )  # fmt: skip
     assert "nothing was said yet, so there is nothing to keep" in shown
-    assert f"kept in {tmp_path / 'state'}" in shown
-    assert "Written to talk.json. /load talk.json takes it up again." in shown
-    assert "'talk.json' is there already: choose another name" in shown
+    assert f"stored in {tmp_path / 'state'}" in shown
+    assert "Written to chat.json. /load chat.json takes it up again." in shown
+    assert "'chat.json' is there already: choose another name" in shown
     assert "'no/folder.json' cannot be written: No such file or directory" in shown
-    assert "A new conversation begins. The one before is kept: /load chat-" in shown
+    assert "A new conversation begins. The one before is stored: /load chat-" in shown
     assert shown.count("This is now the session import-") == 2
     assert "there is no session 'gone'" in shown
     assert "/load takes the id of a session, or a file" in shown
     assert "'other.json' holds no session" in shown
     assert "'broken.json' cannot be read: " in shown
-    assert (tmp_path / "talk.json").stat().st_mode & 0o777 == 0o600
-    assert json.loads((tmp_path / "talk.json").read_text())["callgate"] == 1
+    assert (tmp_path / "chat.json").stat().st_mode & 0o777 == 0o600
+    assert json.loads((tmp_path / "chat.json").read_text())["callgate"] == 1
 
 
 def test_a_history_is_summed_up_when_there_is_something_to(session: Callable[..., Any]) -> None:

@@ -1,4 +1,4 @@
-"""`callgate trace`: the timeline of a kept session as lines, as JSON and as a picture."""
+"""`callgate trace`: the timeline of a stored session as lines, as JSON and as a picture."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_a_session_without_times_is_shown_with_a_word_about_it(tmp_path: Path, c
 
     asyncio.run(story())
     assert main(["trace", "old", "--store", str(tmp_path / "old.db")]) == 0
-    assert "before times were kept" in capsys.readouterr().err
+    assert "before times were stored" in capsys.readouterr().err
 
 
 def test_lines_fit_the_width_and_can_be_plain_or_in_colour(place: str) -> None:

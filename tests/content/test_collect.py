@@ -832,7 +832,7 @@ def test_of_a_very_long_answer_that_breaks_off_the_beginning_is_kept():
 
 
 def test_notes_of_repaired_arguments_are_on_the_call_and_not_in_the_content():
-    args = strict_json.Noted({"a": 1}, ["A comma was removed."])
+    args = strict_json.AnnotatedObject({"a": 1}, ["A comma was removed."])
     collector = Collector()
     collector.feed(
         {"candidates": [{"content": {"parts": [{"functionCall": {"name": "f", "args": args}}]}, "finishReason": "STOP"}]}

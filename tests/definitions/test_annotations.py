@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, RootModel, SecretStr
 
 from callgate import check_arguments
 from callgate.definitions.function import function_tool
-from callgate.definitions.json_forms import keys_said
+from callgate.definitions.json_decoding import keys_said
 from callgate.errors import UsageError
 from callgate.run.output import output_of
 

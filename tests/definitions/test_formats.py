@@ -18,7 +18,7 @@ import pytest
 from callgate import ToolDefinition, convert, definitions_from
 from callgate.definitions import FORMATS
 from callgate.definitions.detection import read
-from callgate.definitions.reading import plain
+from callgate.definitions.json_node import plain
 
 CASES = Path(__file__).parent / "cases"
 ALL = sorted(path.parent for path in CASES.glob("*/*/in.json"))

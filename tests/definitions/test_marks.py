@@ -12,7 +12,7 @@ import pytest
 
 from callgate.definitions import FORMATS, convert
 from callgate.definitions.detection import read
-from callgate.definitions.reading import pointer
+from callgate.definitions.json_node import pointer
 from callgate.errors import CallgateError
 from callgate.types import Loss
 

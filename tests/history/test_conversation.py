@@ -20,7 +20,7 @@ from callgate.content.read import SKIP_SIGNATURE, has_data
 from callgate.errors import CallgateError, ConversationInvalidError, UsageError
 from callgate.history import encoded as written
 from callgate.history.conversation import CANCELLED, Conversation
-from callgate.history.repair import INTERRUPTED, is_user_turn, repaired, validate
+from callgate.history.repair import INTERRUPTED, repaired, starts_exchange, validate
 
 SCALE = int(os.environ.get("CALLGATE_SCALE", "1"))
 
@@ -509,7 +509,7 @@ def test_trimming_cuts_where_the_user_spoke_and_keeps_the_newest_turn() -> None:
 
 @pytest.mark.parametrize(("content", "spoke"), [(HI, True), (OK, False), (user(answer()), False), ({"parts": []}, True)])
 def test_a_user_turn_is_what_the_user_said(content: Any, spoke: bool) -> None:
-    assert is_user_turn(content) is spoke
+    assert starts_exchange(content) is spoke
 
 
 steps = st.lists(
@@ -549,11 +549,11 @@ def carried_out(steps: list[tuple[str, Any]]) -> None:
             elif name == "cut":
                 talk.cut(value)
             else:
-                newest = max((place for place, content in enumerate(before) if is_user_turn(content)), default=0)
+                newest = max((place for place, content in enumerate(before) if starts_exchange(content)), default=0)
                 dropped = talk.trim(value)
                 assert talk.contents == before[dropped:]
                 assert dropped <= newest
-                assert not talk.contents or is_user_turn(talk.contents[0])
+                assert not talk.contents or starts_exchange(talk.contents[0])
         except CallgateError:
             pass
         assert validate(talk.contents) == []

@@ -141,7 +141,7 @@ def test_a_summary_is_not_something_that_the_user_said() -> None:
     talk = agent(2)
     talk.shorten(2, SUMMARY.format("One call was made."), start=1)
     assert is_summary(talk[1])
-    assert talk.newest_user_turn == 0
+    assert talk.newest_exchange == 0
     assert talk.cut_for(0) == 0
 
 
@@ -249,7 +249,7 @@ def test_any_plan_leaves_a_valid_history_and_nothing_more_to_do(
 ) -> None:
     talk = built(steps)
     contents = talk.contents
-    newest = talk.newest_user_turn
+    newest = talk.newest_exchange
     assert newest is not None
     for _ in range(3):  # Each may begin with what the one before has left.
         target = int(bytes_max * part)
@@ -261,7 +261,7 @@ def test_any_plan_leaves_a_valid_history_and_nothing_more_to_do(
             assert validate(talk.contents) == []
             assert sum(map(is_summary, talk.contents)) <= 1
             assert talk.plan_for(bytes_max, target) is None
-        assert talk[talk.newest_user_turn or 0] == contents[newest]
+        assert talk[talk.newest_exchange or 0] == contents[newest]
         assert talk.size_bytes == sum(map(len, talk.encoded))
         assert [strict_json.parse_own(encoded) for encoded in talk.encoded] == talk.contents
         bytes_max = bytes_max * 2 // 3

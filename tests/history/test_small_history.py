@@ -14,7 +14,7 @@ from callgate.events import Notice
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
 from callgate.testing import answer, call, text
-from callgate.testing.scripted import call_with
+from callgate.testing.scripted_model import call_with
 from callgate.types import Usage
 
 QUARTER = 0.25

@@ -21,7 +21,7 @@ from callgate.history.repair import validate
 from callgate.store import MemoryStore
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_openai import FakeOpenAI
-from callgate.testing.scripted import call_with
+from callgate.testing.scripted_model import call_with
 from callgate.types import FunctionCall, ToolDefinition
 
 Way = Literal["native", "prompted", "openai"]

@@ -23,7 +23,7 @@ from callgate.prompted import parse_text, render_content
 from callgate.prompted.render import HOW_TO_WRITE
 from callgate.request import ModelRequest
 from callgate.testing import ScriptedModel
-from callgate.testing.scripted import answer, call, empty, malformed, text, thought
+from callgate.testing.scripted_model import answer, call, empty, malformed, text, thought
 from callgate.types import ToolDefinition
 
 RAN: list[tuple[str, Any]] = []

@@ -41,7 +41,7 @@ from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.fake_gemini import call as gemini_call
 from callgate.testing.fake_openai import FakeOpenAI
 from callgate.testing.faults import refused_url
-from callgate.testing.scripted import ScriptedModel
+from callgate.testing.scripted_model import ScriptedModel
 from callgate.types import Reply
 from callgate.wire.endpoint_health import EndpointHealth
 

@@ -16,7 +16,7 @@ from callgate.permission import Answered, Rule
 from callgate.permission.guard import Guard
 from callgate.store import MemoryStore
 from callgate.testing import call
-from callgate.tools.own_code import PREVIEW_CHARS_MAX
+from callgate.tools.precheck import PREVIEW_CHARS_MAX
 
 
 def run(work: Coroutine[Any, Any, Any], seconds: float = 30) -> Any:
@@ -178,7 +178,7 @@ def test_a_preview_that_fails_hangs_or_is_endless_does_not_keep_anybody_from_bei
     async def nothing(args: Any) -> None:
         return None
 
-    monkeypatch.setattr("callgate.tools.own_code.PREVIEW_S", 0.01)
+    monkeypatch.setattr("callgate.tools.precheck.PREVIEW_S", 0.01)
     with caplog.at_level(logging.CRITICAL, "callgate"):
         assert previewed(broken).preview is None
         assert previewed(endless).preview is None

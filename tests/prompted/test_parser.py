@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from callgate.prompted import CallError, CallParser, ParsedCall, Text, held, parse_text, render_call
-from callgate.prompted.marks import HEAD_MAX
+from callgate.prompted import CallError, CallParser, ParsedCall, Text, parse_text, partial_call, render_call
+from callgate.prompted.markers import HEAD_MAX
 from callgate.types import ToolDefinition
 
 
@@ -226,7 +226,7 @@ def test_a_call_that_is_too_long_is_an_error_and_the_next_one_runs(monkeypatch, 
     assert outcome([text])["calls"] == runs["calls"]
     cut = f'TOOL_CALL: echo({{"s": "{long}'
     assert outcome([cut]) == outcome(cut) == {"calls": [], "text": "", "errors": runs["errors"]}
-    assert held.CALL_CHARS_MAX == 16 << 20
+    assert partial_call.CALL_CHARS_MAX == 16 << 20
 
 
 def test_a_beginning_that_is_too_long_is_text(outcome):

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from callgate.definitions import carry
-from callgate.definitions.format import Format, Kind, Tool, Writing
-from callgate.definitions.reading import Node, ShapeError, pointer
+from callgate.definitions import transfer
+from callgate.definitions.format import Format, Kind, Tool, WriteContext
+from callgate.definitions.json_node import Node, ShapeError, pointer
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = ["COHERE"]
@@ -48,15 +48,15 @@ def tools_from(node: Node) -> list[Tool]:
     return [Tool(definition=definition, at=node.at, places={"input_schema": f"/{_FIELD}", **places})]
 
 
-def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools with their parameters; every other word of a schema is a loss."""
     return [_written(tool, out) for tool in tools]
 
 
-def _written(tool: Tool, out: Writing) -> JsonObject:
+def _written(tool: Tool, out: WriteContext) -> JsonObject:
     definition = tool.definition
-    carry.report_tool(tool, out, _TITLE)
-    schema = carry.schema_to(definition)
+    transfer.report_tool(tool, out, _TITLE)
+    schema = transfer.schema_to(definition)
     place = f"{tool.at}{tool.places.get('input_schema', '/input_schema')}"
     for key in schema:
         if key not in ("type", "properties", "required"):

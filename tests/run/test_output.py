@@ -25,7 +25,7 @@ from callgate.machine.facts import Cancelled, CheckOutput, Finish, ModelAnswered
 from callgate.machine.machine import RunMachine
 from callgate.openai.quirks import QUIRKS
 from callgate.run.output import Output, output_of
-from callgate.sessions import session_state
+from callgate.sessions import state_from_facts
 from callgate.store import MemoryStore, open_store
 from callgate.testing import answer, call, empty
 from callgate.testing.fake_gemini import FakeGemini
@@ -386,7 +386,7 @@ def test_a_run_that_died_goes_on_to_its_typed_answer(tmp_path: Any, resume_with:
         lease = await kept.acquire("s", owner="before")
         await kept.append(lease, facts, position=0)
         await kept.release(lease)
-        assert session_state("s", facts).state == "interrupted"
+        assert state_from_facts("s", facts).state == "interrupted"
         second = Gate(ScriptedModel([OSLO_JSON]), store=kept)
         reply = await second.run(session="s", output=resume_with)
         loaded = await kept.load("s")

@@ -31,7 +31,7 @@ from callgate import (
     strict_json,
     tool,
 )
-from callgate.content.sound import sound_result
+from callgate.content.sanitize import sanitize_result
 from callgate.errors import CallgateError, MalformedAnswerError, OutputError, ProtocolError
 from callgate.events import CallFinished, Notice, RunEnded
 from callgate.history.repair import validate
@@ -564,7 +564,7 @@ def newer_python() -> str | None:
 def test_a_long_result_does_not_hold_up_the_event_loop() -> None:
     rows = [{"id": n, "name": f"row {n}", "price": n / 7, "tags": ["a", "b"]} for n in range(200_000)]
     began = time.thread_time()
-    sound_result(rows, call=FunctionCall(name="table", id="1"))
+    sanitize_result(rows, call=FunctionCall(name="table", id="1"))
     in_one_go_s = time.thread_time() - began
 
     @tool

@@ -26,7 +26,7 @@ from callgate.machine.facts import (
     RunStarted,
 )
 from callgate.run.idempotency import AlreadyStartedError, IdempotencyKey
-from callgate.run.opening import new_request
+from callgate.run.run_request import new_request
 from callgate.server.idempotency import ClaimedKey, RequestKeys
 from callgate.server.runs import Run
 from callgate.sessions import exchanges_of

@@ -22,7 +22,7 @@ from typing import Any
 
 import pytest
 
-from callgate.sessions import session_state
+from callgate.sessions import state_from_facts
 from callgate.store import open_store
 from callgate.testing import answer, call, text
 
@@ -236,7 +236,7 @@ def states_of(place: Path) -> dict[str, list[str]]:
         store = open_store(str(place))
         found = {}
         for info in await store.sessions():
-            stands = session_state(info.id, await store.load(info.id))
+            stands = state_from_facts(info.id, await store.load(info.id))
             found[info.id] = [record.state for record in stands.reply.calls]
         await store.aclose()
         return found

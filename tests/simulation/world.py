@@ -25,7 +25,7 @@ from callgate.machine.machine import RunMachine
 from callgate.models import ModelRequest
 from callgate.store import Lease, MemoryStore
 from callgate.testing import answer
-from callgate.testing.scripted import call_with
+from callgate.testing.scripted_model import call_with
 
 LEASE_S = 30.0
 PROCESSES_MAX = 60

@@ -32,7 +32,7 @@ NURSERY = """
     from callgate.sessions import load
     from callgate.store import open_store
     from callgate.testing import text
-    from callgate.testing.scripted import call_with
+    from callgate.testing.scripted_model import call_with
 
     CALLS = int(sys.argv[1])
 

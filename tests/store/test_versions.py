@@ -20,7 +20,7 @@ from callgate.cli import main
 from callgate.history.repair import validate
 from callgate.machine import codec, facts
 from callgate.machine.machine import RunMachine
-from callgate.sessions import facts_of, import_session, session_state
+from callgate.sessions import facts_of, import_session, state_from_facts
 from callgate.store import Claim, open_store
 from callgate.store.idempotency import has_idempotency_keys
 
@@ -40,7 +40,7 @@ def test_an_old_session_comes_to_what_it_came_to_then(file: Path, tmp_path: Path
     assert loop.conversation.contents == old["contents"]
     assert validate(loop.conversation.contents) == []
     assert (loop.phase, loop.usage.total_tokens, loop.cost) == (expected["phase"], expected["tokens"], expected["cost"])
-    assert session_state("old", found).exchanges == expected["turns"]
+    assert state_from_facts("old", found).exchanges == expected["turns"]
 
     async def story() -> list[facts.Fact]:
         store = open_store(str(tmp_path / "sessions.db"))

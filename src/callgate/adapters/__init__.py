@@ -17,9 +17,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
-from callgate.adapters.gated import GatedTools
+from callgate.adapters.gated_tools import GatedTools
 from callgate.errors import ToolNotDeclarableError
-from callgate.foreign import adopted
+from callgate.foreign import adapt_tool
 from callgate.models.genai import GenaiModel
 from callgate.types import Limits
 
@@ -93,7 +93,7 @@ def from_google_genai(*tools: Any, functions: Iterable[Callable[..., Any]] = ())
 
 
 def _only(kind: Callable[[Any], object], item: Any) -> object:
-    found = adopted(item, Limits())
+    found = adapt_tool(item, Limits())
     if not isinstance(found, kind):  # pyright: ignore[reportArgumentType] - the kinds here are classes
         raise ToolNotDeclarableError(f"{item!r} is not a tool of that framework")
     return found

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 from pydantic import WithJsonSchema
 
-from callgate.adapters.gated import GatedTools
+from callgate.adapters.gated_tools import GatedTools
 from callgate.declaration import declared_names
 from callgate.errors import ToolError, ToolNotDeclarableError
 from callgate.types import ToolDefinition, ToolResult

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias
 from langchain_core.tools import BaseTool, ToolException
 from pydantic import PrivateAttr
 
-from callgate.adapters.gated import GatedTools
+from callgate.adapters.gated_tools import GatedTools
 from callgate.content.read import media_of
 from callgate.content.response import whole_text
 from callgate.types import ToolResult

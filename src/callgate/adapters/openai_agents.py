@@ -10,7 +10,7 @@ from agents.tool import FunctionTool, ToolOutputImage, ToolOutputText
 from agents.tool_context import ToolContext
 
 from callgate import strict_json
-from callgate.adapters.gated import GatedTools
+from callgate.adapters.gated_tools import GatedTools
 from callgate.content.read import media_of
 from callgate.content.response import whole_text
 from callgate.types import ToolDefinition, ToolResult

@@ -14,7 +14,7 @@ from pydantic_ai.exceptions import ToolFailed
 from pydantic_ai.messages import BinaryContent
 from pydantic_ai.toolsets import FunctionToolset
 
-from callgate.adapters.gated import GatedTools
+from callgate.adapters.gated_tools import GatedTools
 from callgate.content.read import media_of
 from callgate.types import Part, ToolDefinition
 

@@ -46,7 +46,7 @@ class Cancellation:
         Raises:
             RunCancelled: it was.
         """
-        self.heed()
+        self.raise_if_requested()
         self.end()
 
     def end(self) -> None:
@@ -63,7 +63,7 @@ class Cancellation:
         """Why the run is to stop, if it is and has not begun to."""
         return None if self.is_heeded or self._failure is not None else self._reason
 
-    def heed(self) -> None:
+    def raise_if_requested(self) -> None:
         """Goes no further if the run is to stop.
 
         Raises:
@@ -85,7 +85,7 @@ class Cancellation:
             return await work
         except asyncio.CancelledError:
             if self._is_interrupted:
-                self.heed()
+                self.raise_if_requested()
             raise
         finally:
             self._is_waiting = False

@@ -16,7 +16,7 @@ from callgate.machine import facts
 from callgate.machine.calls import CallBatch
 from callgate.permission.approval import Approval
 from callgate.permission.guard import Guard
-from callgate.telemetry import NO_SPANS, NoSpans, RunSpans
+from callgate.telemetry import NO_SPANS, Spans
 from callgate.tools.executor import Executor
 from callgate.types import FunctionCall, Limits, SessionRule, ToolDefinition, ToolResult
 
@@ -124,4 +124,4 @@ class CallEnvironment:
     """Rate limits in which the calls around this one have a place."""
     person: Person | None = None
     """Who answers what tools want to know."""
-    spans: RunSpans | NoSpans = NO_SPANS
+    spans: Spans = NO_SPANS

@@ -70,7 +70,7 @@ class SingleCall:
         try:
             while not self.calls.is_over:
                 try:
-                    self.cancellation.heed()
+                    self.cancellation.raise_if_requested()
                     if not await self._pipeline.advance(self.calls.todo()):
                         break
                 except RunCancelled:

@@ -26,7 +26,7 @@ ERROR = 1
 INTERRUPTED = 130
 
 COMMANDS = {
-    "chat": "Talk to a model that can call tools.",
+    "chat": "Chat with a model that can call tools.",
     "config": "Look at settings, say where they come from, and change them.",
     "convert": "Convert tools, calls, results and histories between systems.",
     "doctor": "What works here and what does not, and what to do about it.",
@@ -34,7 +34,7 @@ COMMANDS = {
     "model": "The model that runs on this machine: fetch, list, path.",
     "audit": "Look at the log of calls, and see whether it was changed.",
     "serve": "Serve conversations over HTTP.",
-    "sessions": "Look at the conversations that are kept, and take them back, copy, export or delete them.",
+    "sessions": "Look at the conversations that are stored, and take them back, copy, export or delete them.",
     "store": "The tables of a store, and copies of it.",
     "tools": "Look at tools before a model does.",
     "trace": "Show what a session did and when, in the terminal or as a picture.",

@@ -21,9 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from callgate import strict_json
+from callgate.cli.escaping import ascii_json, one_line, shown_args, shown_call, wrapped
 from callgate.cli.render import Terminal
 from callgate.cli.tty import Tty
-from callgate.cli.visible import ascii_json, one_line, shown_args, shown_call, wrapped
 from callgate.errors import JsonError
 from callgate.events import ApprovalNeeded, Event
 from callgate.types import FunctionCall, JsonObject, ToolDefinition

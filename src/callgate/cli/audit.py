@@ -17,8 +17,8 @@ from typing import Any
 
 import click
 
+from callgate.cli.escaping import ascii_json, visible
 from callgate.cli.render import is_terminal, one_line
-from callgate.cli.visible import ascii_json, visible
 from callgate.errors import AuditError
 from callgate.types import JsonObject
 

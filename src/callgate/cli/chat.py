@@ -1,6 +1,6 @@
 """`callgate chat`: the words of its command line.
 
-A shell's words come in, an `Options` object goes on to `asking.py`, and its exit code goes out. Nothing slow is imported
+A shell's words come in, an `Options` object goes on to `prompts.py`, and its exit code goes out. Nothing slow is imported
 here: help and shell completion read this file.
 """
 
@@ -24,7 +24,7 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     return [name for name in known if name.startswith(incomplete)]
 
 
-@click.command(short_help="Talk to a model that can call tools.")
+@click.command(short_help="Chat with a model that can call tools.")
 @click.argument("prompt", required=False)
 @click.option("-p", "--prompt", "prompt_option", metavar="TEXT", help="The prompt, as PROMPT; answers it and ends.")
 @click.option("-a", "--attach", multiple=True, type=_FILE, metavar="FILE", help="A file for the model to see; repeatable.")
@@ -86,8 +86,8 @@ def chat(ctx: click.Context, **given: Any) -> None:
 
     settings = settled(given)
     options = options_of(given, settings)
-    from callgate.cli.asking import ask
-    from callgate.cli.state import kept_session
+    from callgate.cli.prompts import ask
+    from callgate.cli.state import open_session
 
-    with kept_session(given, keep=not options.example) as session:
+    with open_session(given, keep=not options.example) as session:
         ctx.exit(ask(ctx, options, session))

@@ -14,7 +14,7 @@ SHELLS = {
     "zsh": "callgate completion zsh > ~/.zfunc/_callgate   (with ~/.zfunc in fpath, before compinit)",
     "fish": "callgate completion fish > ~/.config/fish/completions/callgate.fish",
 }
-"""Name of a shell -> how its script is usually kept."""
+"""Name of a shell -> how its script is usually stored."""
 
 _WHERE = "\n\n".join(f"{name}: {where}" for name, where in SHELLS.items())
 

@@ -1,4 +1,4 @@
-"""`callgate config`: which settings hold here and why, and the files that they are kept in.
+"""`callgate config`: which settings hold here and why, and the files that they are stored in.
 
 Keys and values come in; tables, JSON and changed files go out. Secrets are never shown. What settings there are is known to
 `callgate.config`.

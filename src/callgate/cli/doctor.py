@@ -41,7 +41,7 @@ _MARKS: Mapping[Level, str] = {"ok": "+", "note": "-", "warning": "!", "broken":
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Patient:
+class DiagnosticContext:
     """What is to be looked at."""
 
     mcp: Sequence[str] = ()
@@ -69,7 +69,7 @@ def doctor(ctx: click.Context, output: str, **given: Any) -> None:
 
     Exit codes: 0, 1 something is broken, 2 wrong usage.
     """
-    found = asyncio.run(examined(Patient(**given), os.environ))
+    found = asyncio.run(examined(DiagnosticContext(**given), os.environ))
     counted = Counter(finding.level for finding in found)
     if output == "json":
         echo_json({"findings": [dataclasses.asdict(finding) for finding in found], "broken": counted["broken"]})
@@ -80,7 +80,7 @@ def doctor(ctx: click.Context, output: str, **given: Any) -> None:
     ctx.exit(1 if counted["broken"] else 0)
 
 
-async def examined(patient: Patient, env: Mapping[str, str]) -> list[Finding]:
+async def examined(patient: DiagnosticContext, env: Mapping[str, str]) -> list[Finding]:
     """Everything that was found, area by area."""
     model, servers, store = await asyncio.gather(
         _model_findings(patient, env), _server_findings(patient), _store_finding(store_place(patient.store, env))
@@ -142,7 +142,7 @@ def _is_missing(place: str) -> bool:
     return is_file and not os.path.exists(place.removeprefix("sqlite:///"))
 
 
-async def _server_findings(patient: Patient) -> list[Finding]:
+async def _server_findings(patient: DiagnosticContext) -> list[Finding]:
     from callgate.mcp import read_servers
 
     found: list[Finding] = []
@@ -183,7 +183,7 @@ def _own_tools(words: Sequence[str]) -> tuple[list[ToolDefinition], list[Finding
 # The model ---------------------------------------------------------------------------------------------------------------
 
 
-async def _model_findings(patient: Patient, env: Mapping[str, str]) -> list[Finding]:
+async def _model_findings(patient: DiagnosticContext, env: Mapping[str, str]) -> list[Finding]:
     from callgate.models.choice import has_gemini_key, provider_of
 
     name, provider = patient.model, patient.provider
@@ -195,7 +195,7 @@ async def _model_findings(patient: Patient, env: Mapping[str, str]) -> list[Find
     if provider in _PLACES and not patient.offline:
         found.append(await _reached(provider, name, env))
     elif provider is None:
-        remedy = "Set GEMINI_API_KEY to talk to Gemini; the embedded model needs none."
+        remedy = "Set GEMINI_API_KEY to use Gemini; the embedded model needs none."
         found.append(Finding(area="Model", subject="key", level="note", message="there is none", remedy=remedy))
     return [*found, _embedded_finding(is_needed=provider not in _PLACES)]
 

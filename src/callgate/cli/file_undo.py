@@ -28,10 +28,10 @@ def _undone(session: str, call_ids: Sequence[str]) -> list[str]:
     files: Any = importlib.import_module(_FILES)
     backups: Any = importlib.import_module(f"{_FILES}.backups")
     bounds: Any = importlib.import_module(f"{_FILES}.bounds")
-    kept = backups.Backups(backups.default_state_dir(), bounds.Bounds())
+    stored = backups.Backups(backups.default_state_dir(), bounds.Bounds())
     return [
         _put_back(files, change)
-        for change in kept.changes()
+        for change in stored.changes()
         if change.session == session and change.call_id in call_ids and change.tool != "undo"
     ]
 

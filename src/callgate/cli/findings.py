@@ -214,9 +214,9 @@ def of_tools(definitions: Sequence[ToolDefinition]) -> Iterator[Finding]:
         if not lost:
             yield Finding(area="Tools", subject=where, level="ok", message=f"{became} whole")
         else:
-            kept = "Nothing need be done: arguments are checked against the whole schema before it runs."
+            stored = "Nothing need be done: arguments are checked against the whole schema before it runs."
             message = f"{became}; the model is not told, or told in words: {', '.join(lost)}"
-            yield Finding(area="Tools", subject=where, level="note", message=message, remedy=kept)
+            yield Finding(area="Tools", subject=where, level="note", message=message, remedy=stored)
 
 
 def of_look_alikes(own: Sequence[str], definitions: Sequence[ToolDefinition]) -> Iterator[Finding]:
@@ -227,11 +227,11 @@ def of_look_alikes(own: Sequence[str], definitions: Sequence[ToolDefinition]) ->
         yield Finding(area="Tools", subject=ascii(pair.name), level="warning", message=str(pair), remedy=remedy)
 
 
-# What is kept, and what guards -------------------------------------------------------------------------------------------
+# What is stored, and what guards -------------------------------------------------------------------------------------------
 
 
 def of_store(place: str, problem: str | None, sessions: int | None) -> Finding:
-    """Whether sessions can be kept."""
+    """Whether sessions can be stored."""
     shown = re.sub(r"(?<=://)[^@/]*@", "", place)
     if problem is not None:
         remedy = "Move the file away, or name another place with --store."

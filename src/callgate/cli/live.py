@@ -56,10 +56,10 @@ def clipped(text: str, columns: int, *, cut: str = "…") -> str:
     """The text, cut off where it would not fit into so many columns. It has no escape sequences in it."""
     if width_of(text) <= columns:
         return text
-    kept, used = "", 0
+    stored, used = "", 0
     for char in text:
         used += width_of(char)
         if used > columns - width_of(cut):
             break
-        kept += char
-    return kept + cut if columns >= width_of(cut) else ""
+        stored += char
+    return stored + cut if columns >= width_of(cut) else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 
-from callgate.cli.visible import visible
+from callgate.cli.escaping import visible
 from callgate.permission.redact import Redactor
 
 __all__ = ["log_handler", "start_logging"]

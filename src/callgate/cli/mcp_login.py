@@ -25,14 +25,14 @@ __all__ = ["login", "logout"]
 @click.argument("file")
 @click.argument("name")
 def login(file: str, name: str) -> None:
-    """Logs in at the server NAME of FILE, in a browser. The token is kept and renewed from then on.
+    """Logs in at the server NAME of FILE, in a browser. The token is stored and renewed from then on.
 
     Exit codes: 0, 1 nobody was let in, 2 wrong usage, 42 bad input.
     """
     if not is_terminal(sys.stderr):
         raise click.ClickException("a login needs a person: run this at a terminal")
 
-    from callgate.cli.mcp_asking import show_login
+    from callgate.cli.mcp_prompts import show_login
     from callgate.mcp import Host
 
     async def show(server: str, url: str) -> None:

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from callgate.cli.escaping import one_line, visible
 from callgate.cli.json_input import InputError
 from callgate.cli.options import APPROVAL_MODES, set_option
 from callgate.cli.settings import settled
-from callgate.cli.visible import one_line, visible
 from callgate.errors import CallgateError, UsageError
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def _served(options: Options) -> int:
 
 
 def _server(options: Options) -> tuple[ToolServer, Sequence[Any]]:
-    from callgate.cli.assemble import policy_of
+    from callgate.cli.build_chat import policy_of
     from callgate.cli.settings import audit_log
     from callgate.cli.tools import file_tools, load_tools, mcp_tools
     from callgate.mcp.serve import ToolServer

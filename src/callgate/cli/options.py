@@ -83,7 +83,9 @@ def _sessions_here(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return [CompletionItem(id, help=title) for id, title in found if id.startswith(incomplete)]
 
 
-store_option = click.option("--store", metavar="PATH|URL", help="Where sessions are kept: a SQLite file or postgresql://...")
+store_option = click.option(
+    "--store", metavar="PATH|URL", help="Where sessions are stored: a SQLite file or postgresql://..."
+)
 
 _OPTIONS = (
     click.option(
@@ -100,7 +102,7 @@ _OPTIONS = (
 
 
 def session_options(command: F) -> F:
-    """Gives a command the options that say where its session is kept, and which one it is."""
+    """Gives a command the options that say where its session is stored, and which one it is."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import click
 
-from callgate.cli.troubles import in_words_of_the_command
+from callgate.cli.error_hints import for_command_line
 from callgate.errors import UsageError
 from callgate.models import Model
 from callgate.models.choice import choose_model, has_gemini_key, provider_of
@@ -22,7 +22,7 @@ from callgate.models.demo import DemoModel
 from callgate.testing import answer
 from callgate.types import Limits
 
-__all__ = ["PROVIDERS", "Chosen", "choose"]
+__all__ = ["PROVIDERS", "ProviderChoice", "choose"]
 
 
 class BadFileError(click.ClickException):
@@ -31,10 +31,9 @@ class BadFileError(click.ClickException):
     exit_code = 42
 
 
-DEMO_LINE = "demo: a scripted stand-in, not a language model; set GEMINI_API_KEY to talk to Gemini"
+DEMO_LINE = "demo: a scripted stand-in, not a language model; set GEMINI_API_KEY to use Gemini"
 EMBEDDED_LINE = (
-    "embedded: {name}, a small language model on this machine's CPU, so check what it says; "
-    "set GEMINI_API_KEY to talk to Gemini"
+    "embedded: {name}, a small language model on this machine's CPU, so check what it says; set GEMINI_API_KEY to use Gemini"
 )
 
 
@@ -51,7 +50,7 @@ def _demo_tools() -> Sequence[Callable[..., Any]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ProviderChoice:
     """The model of a conversation."""
 
     model: Model
@@ -65,11 +64,13 @@ class Chosen:
     """Gets the model ready while a person still types."""
 
 
-Open: TypeAlias = Callable[["str | None", Mapping[str, str], "Limits | None"], Chosen]
+Open: TypeAlias = Callable[["str | None", Mapping[str, str], "Limits | None"], ProviderChoice]
 """Opens the model of a provider: its name, the environment, and limits of requests."""
 
 
-def choose(provider: str | None, model: str | None, env: Mapping[str, str], *, limits: Limits | None = None) -> Chosen:
+def choose(
+    provider: str | None, model: str | None, env: Mapping[str, str], *, limits: Limits | None = None
+) -> ProviderChoice:
     """The model that was named; else Gemini if there is a key; else the embedded model if it is installed; else the demo.
 
     Raises:
@@ -97,23 +98,23 @@ def _can_embed() -> bool:
     return importlib.util.find_spec("xllamacpp") is not None and has_files()
 
 
-def _demo(model: str | None, env: Mapping[str, str], limits: Limits | None) -> Chosen:
+def _demo(model: str | None, env: Mapping[str, str], limits: Limits | None) -> ProviderChoice:
     if model is not None:
         raise click.UsageError("--provider demo has no models to choose from: leave out -m")
-    return Chosen(model=DemoModel(answer), line=DEMO_LINE, tools=_demo_tools)
+    return ProviderChoice(model=DemoModel(answer), line=DEMO_LINE, tools=_demo_tools)
 
 
 def _remote(provider: str) -> Open:
-    def chosen(model: str | None, env: Mapping[str, str], limits: Limits | None) -> Chosen:
+    def chosen(model: str | None, env: Mapping[str, str], limits: Limits | None) -> ProviderChoice:
         try:
-            return Chosen(model=choose_model(model, provider=provider, env=env, limits=limits))
+            return ProviderChoice(model=choose_model(model, provider=provider, env=env, limits=limits))
         except UsageError as error:
-            raise click.UsageError(in_words_of_the_command(str(error))) from error
+            raise click.UsageError(for_command_line(str(error))) from error
 
     return chosen
 
 
-def _embedded(model: str | None, env: Mapping[str, str], limits: Limits | None) -> Chosen:
+def _embedded(model: str | None, env: Mapping[str, str], limits: Limits | None) -> ProviderChoice:
     from callgate.embedded.weights import MODEL_NAME
     from callgate.models.embedded import EmbeddedModel
 
@@ -129,7 +130,7 @@ def _embedded(model: str | None, env: Mapping[str, str], limits: Limits | None) 
         threading.Thread(target=_quietly(opened.load), name="callgate-embedded-load", daemon=True).start()
 
     line = EMBEDDED_LINE.format(name=opened.name) if opened.name == MODEL_NAME else None
-    return Chosen(model=opened, line=line, warm=warm)
+    return ProviderChoice(model=opened, line=line, warm=warm)
 
 
 def _quietly(load: Callable[[], None]) -> Callable[[], None]:

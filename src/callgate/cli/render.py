@@ -14,9 +14,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, TextIO
 
+from callgate.cli.escaping import CONTEXT_CHARS, one_line, shown_call, visible
 from callgate.cli.live import Live, clipped
 from callgate.cli.markdown import Markdown, width_of
-from callgate.cli.visible import CONTEXT_CHARS, one_line, shown_call, visible
 from callgate.events import (
     ApprovalNeeded,
     CallFinished,
@@ -313,7 +313,7 @@ _ENDINGS = {
     "cancelled": "The run was cancelled; the conversation can go on.",
     "turn_limit": "The run was ended at its limit of turns.",
     "call_limit": "The run was ended at its limit of calls.",
-    "loop": "The run was ended because the model kept making the same call.",
+    "loop": "The run was ended because the model stored making the same call.",
     "approval_needed": "The run waits for an answer about a call.",
 }
 

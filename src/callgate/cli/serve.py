@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from callgate.cli.escaping import one_line
 from callgate.cli.json_input import InputError
 from callgate.cli.options import APPROVAL_MODES, CALL_MODES, PROVIDER_NAMES, set_option, store_option
-from callgate.cli.visible import one_line
 from callgate.config.known_secrets import remember_secrets
 
 if TYPE_CHECKING:
-    from callgate.cli.provider import Chosen
+    from callgate.cli.provider import ProviderChoice
     from callgate.config import Settings
     from callgate.models import Mode as CallMode
     from callgate.permission import Mode
@@ -164,8 +164,8 @@ def _serve(options: Options, token: str | None, store: Store) -> None:
         listen(service, [listener])
 
 
-def _gate(options: Options, chosen: Chosen, store: Store) -> Gate:
-    from callgate.cli.assemble import policy_of
+def _gate(options: Options, chosen: ProviderChoice, store: Store) -> Gate:
+    from callgate.cli.build_chat import policy_of
     from callgate.cli.settings import audit_log, limits_of, prices_of
     from callgate.cli.tools import ToolLoadError, file_tools, load_tools, mcp_tools
     from callgate.errors import UsageError
@@ -200,7 +200,7 @@ def _gate(options: Options, chosen: Chosen, store: Store) -> Gate:
         raise InputError(str(error)) from error
 
 
-def _providers(chosen: Chosen, named: str | None) -> Any:
+def _providers(chosen: ProviderChoice, named: str | None) -> Any:
     """The usual providers, and the demo; `default` is the one that answers."""
     from callgate.models.demo import DemoModel
     from callgate.server.providers import Provider, Providers, usual_providers
@@ -253,7 +253,7 @@ def _listening(host: str, port: int) -> socket.socket:
         return listening_socket(host, port)
     except (OSError, ValueError) as error:
         if isinstance(error, OSError) and error.errno == errno.EADDRINUSE:
-            from callgate.cli.troubles import port_in_use
+            from callgate.cli.error_hints import port_in_use
 
             raise click.ClickException(port_in_use(host, port)) from error
         raise click.ClickException(f"cannot listen on {host} port {port}: {error}") from error

@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 
 import click
 
+from callgate import sessions as whole
 from callgate import strict_json
 from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
 from callgate.cli.file_undo import file_undo
@@ -26,9 +27,9 @@ from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.state import opened, store_place
 from callgate.content.read import call_of, is_call, is_response, is_thought, parts_of, response_of, role_of, text_of
 from callgate.errors import JsonError, SessionBusyError, StoreError, UsageError
-from callgate.history.repair import is_user_turn, repaired
+from callgate.history.repair import repaired, starts_exchange
 from callgate.machine.facts import Fact, HistoryGiven, Unreadable
-from callgate.sessions import SessionState, document, facts_of, find, fork, import_session, load, rewind, session_state
+from callgate.sessions import SessionState, facts_of, find, fork, import_session, load, rewind, state_from_facts
 from callgate.store import SessionInfo, Store
 from callgate.store.owner import shown
 from callgate.types import Content, JsonObject, Loss
@@ -153,7 +154,7 @@ def show_session(id: str, store: str | None) -> None:
 
 
 def _content_lines(content: Content) -> Iterator[str]:
-    if is_user_turn(content):
+    if starts_exchange(content):
         yield ""
     for part in parts_of(content):
         if is_thought(part):
@@ -201,9 +202,9 @@ def export_session(id: str | None, *, target: str | None, salvage: str | None, s
     _report_unreadable(info.id, facts)
     if target is None:
         about = {key: value for key, value in asdict(info).items() if key in ("id", "title", "created_s", "updated_s")}
-        echo_json(document(about, facts))
+        echo_json(whole.export_session(about, facts))
         return
-    value, losses = _converted(session_state(info.id, facts).reply.contents, source="gemini", target=target)
+    value, losses = _converted(state_from_facts(info.id, facts).reply.contents, source="gemini", target=target)
     echo_json(value)
     _tell_losses(losses)
 
@@ -217,7 +218,7 @@ def _salvaged(path: str) -> JsonObject:
             if problem is not None:
                 click.echo(escape(f"session {session}: read up to fact {len(facts)}, then: {problem}"), err=True)
             _report_unreadable(session, facts)
-            documents.append(document({"id": session}, facts))
+            documents.append(whole.export_session({"id": session}, facts))
     except StoreError as error:
         raise click.ClickException(str(error)) from error
     click.echo(f"{len(documents)} sessions could be read", err=True)

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from callgate.cli.escaping import visible
 from callgate.cli.json_input import InputError
-from callgate.cli.visible import visible
 from callgate.config import ConfigError, Settings, load_settings, parsed_text
 from callgate.config.loader import SOURCES
 from callgate.config.table import SETTINGS

@@ -17,13 +17,13 @@ from typing import Any
 import click
 
 from callgate import config
+from callgate.cli.error_hints import with_hint
 from callgate.cli.json_input import InputError
-from callgate.cli.troubles import with_advice
 from callgate.errors import CallgateError, UsageError
 from callgate.sessions import LATEST, State, find, load
 from callgate.store import Store, open_store
 
-__all__ = ["Kept", "kept_session", "new_id", "opened", "session_ids", "state_dir", "store_place"]
+__all__ = ["StoredSession", "new_id", "open_session", "opened", "session_ids", "state_dir", "store_place"]
 
 
 def state_dir(env: Mapping[str, str] = os.environ) -> str:
@@ -55,11 +55,11 @@ def opened(place: str | None) -> Generator[Store]:
         finally:
             asyncio.run(store.aclose())
     except CallgateError as error:
-        raise click.ClickException(with_advice(error)) from error
+        raise click.ClickException(with_hint(error)) from error
 
 
 def session_ids(place: str | None) -> list[tuple[str, str]]:
-    """Ids and titles of the sessions that are kept, the newest first; none where they cannot be read."""
+    """Ids and titles of the sessions that are stored, the newest first; none where they cannot be read."""
     place = store_place(place)
     if "://" not in place and not os.path.exists(place):
         return []  # Looking is no reason to make one.
@@ -76,7 +76,7 @@ def new_id() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class StoredSession:
     """The session that a chat goes on with, or begins."""
 
     store: Store
@@ -95,7 +95,7 @@ class Kept:
 
 
 @contextlib.contextmanager
-def kept_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Kept]:
+def open_session(given: dict[str, Any], *, keep: bool = True) -> Generator[StoredSession]:
     """Takes the options of `session_options` out of those that were given, and opens what they name.
 
     Without `keep` nothing is written, unless a store was named.
@@ -109,17 +109,17 @@ def kept_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Kept]
         raise click.UsageError("--ephemeral keeps nothing, so it cannot be used with -r, -c or --store")
     in_memory = ephemeral or (not keep and place is None and resume is None)
     with opened(None if in_memory else store_place(place)) as store:
-        kept = asyncio.run(_found(store, resume))
-        yield replace(kept, is_kept=not in_memory, place=None if in_memory else store_place(place))
+        stored = asyncio.run(_found(store, resume))
+        yield replace(stored, is_kept=not in_memory, place=None if in_memory else store_place(place))
 
 
-async def _found(store: Store, resume: str | None) -> Kept:
+async def _found(store: Store, resume: str | None) -> StoredSession:
     if resume is None:
         session = new_id()
         await store.load(session)  # A store that cannot be used is told before anything is asked.
-        return Kept(store=store, id=session)
+        return StoredSession(store=store, id=session)
     try:
         info = await find(store, resume)
     except UsageError as error:
         raise InputError(f"{error}; `callgate sessions list` shows them") from error
-    return Kept(store=store, id=info.id, state=(await load(store, info.id)).state)
+    return StoredSession(store=store, id=info.id, state=(await load(store, info.id)).state)

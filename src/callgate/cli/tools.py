@@ -17,9 +17,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from callgate.definitions import FunctionTool, ToolOptions, function_tool
-from callgate.definitions.frameworks import make_of
+from callgate.definitions.frameworks import framework_of
 from callgate.errors import ToolNotDeclarableError, UsageError
-from callgate.foreign import adopted
+from callgate.foreign import adapt_tool
 from callgate.tools.executor import Runnable, Toolset
 from callgate.types import Limits
 
@@ -114,7 +114,7 @@ def _marked(module: ModuleType) -> list[object]:
     return [
         value
         for value in vars(module).values()
-        if isinstance(getattr(value, _MARK, None), ToolOptions) or make_of(value) not in (None, "google_genai")
+        if isinstance(getattr(value, _MARK, None), ToolOptions) or framework_of(value) not in (None, "google_genai")
     ]
 
 
@@ -136,10 +136,10 @@ def _is_own_function(value: Any, module: ModuleType) -> bool:
 def _require_declarable(item: Any, place: str) -> None:
     if isinstance(item, (FunctionTool, Runnable, Toolset)):
         return
-    if not callable(item) and make_of(item) is None:
+    if not callable(item) and framework_of(item) is None:
         raise ToolLoadError(f"{place!r}: {repr(item)[:80]} is not callable, so it is no tool")
     try:
-        if adopted(item, Limits()) is None:
+        if adapt_tool(item, Limits()) is None:
             function_tool(item)
     except ToolNotDeclarableError as error:
         raise ToolLoadError(f"{place!r}: {error}") from error

@@ -62,7 +62,7 @@ def list_tools(
 
     Exit codes: 0, 2 wrong usage, 42 bad input.
     """
-    from callgate.cli.assemble import policy_of
+    from callgate.cli.build_chat import policy_of
     from callgate.cli.demo_tools import HONEST_TOOLS
     from callgate.cli.tools import file_tools, load_tools
     from callgate.tools.executor import Executor

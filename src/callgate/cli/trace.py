@@ -48,7 +48,7 @@ def trace(session: str, file: str | None, output: str, store: str | None) -> Non
     info, facts = _read(session, store_place(store))
     spans = spans_of(facts)
     if facts and all(fact.at_s is None for fact in facts):
-        click.echo("callgate: this session was written before times were kept: only calls have a length", err=True)
+        click.echo("callgate: this session was written before times were stored: only calls have a length", err=True)
     if file is not None:
         _write(file, svg_of(spans, title=_title(info)))
     elif output == "json":

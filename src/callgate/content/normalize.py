@@ -150,7 +150,7 @@ def _sendable_args(raw: Any) -> JsonObject:
     args: Any = raw
     if isinstance(args, str):
         try:
-            args = strict_json.mended(strict_json.parse_isolating(args))
+            args = strict_json.without_bad(strict_json.parse_isolating(args))
         except JsonError:
             args = raw
     if args is None:

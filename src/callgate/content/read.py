@@ -225,7 +225,7 @@ def block_ratings_of(response: Mapping[str, Any]) -> list[JsonObject]:
     """What the server thinks of a prompt that it refused, category by category."""
     raw: Any = response.get("promptFeedback")
     ratings: Any = cast("JsonObject", raw).get("safetyRatings") if isinstance(raw, dict) else None
-    return strict_json.objects_in(strict_json.mended(strict_json.isolate(ratings)))
+    return strict_json.objects_in(strict_json.without_bad(strict_json.isolate(ratings)))
 
 
 def model_version_of(response: Mapping[str, Any]) -> str | None:

@@ -64,7 +64,7 @@ def sound_fields(content: Mapping[str, Any]) -> JsonObject:
     if len(content) == ("role" in content) + ("parts" in content):
         return {}
     fields = {key: value for key, value in content.items() if key not in ("role", "parts")}
-    return fields if strict_json.is_sound(fields) else strict_json.mended(strict_json.isolate(fields))
+    return fields if strict_json.is_sound(fields) else strict_json.without_bad(strict_json.isolate(fields))
 
 
 def _model_part(part: Part) -> Part:
@@ -90,11 +90,11 @@ def clean_part(part: Part) -> CleanPart:
         return CleanPart(with_sound_fields(spelled_part(part)))
     part, problem = _without_excess(part)
     marked: Part = spelled_part(strict_json.isolate(part, depth_max=_PART_DEPTH_MAX))
-    clean = with_sound_fields(spelled_part(strict_json.mended(marked)))
+    clean = with_sound_fields(spelled_part(strict_json.without_bad(marked)))
     if problem or not is_call(marked):
         return CleanPart(clean, problem)
     args: Any = call_of(marked).get("args")
-    notes = args.notes if isinstance(args, strict_json.Noted) else ()
+    notes = args.notes if isinstance(args, strict_json.AnnotatedObject) else ()
     problem = strict_json.first_bad(call_of(marked))
     if problem and strict_json.depth_exceeds(call_of(clean).get("args"), _BAD_DEPTH_MAX):
         clean = with_args(clean, {UNREADABLE: problem})
@@ -147,7 +147,7 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
             return {}, f"The arguments are not valid JSON: {error}. Send them as an object.", ()
         if bad := strict_json.first_bad(raw):
             return {}, f"The arguments cannot be used: {bad}.", ()
-        raw = strict_json.mended(raw) if strict_json.was_replaced(raw) else raw
+        raw = strict_json.without_bad(raw) if strict_json.was_replaced(raw) else raw
         notes = ("The arguments came as JSON text.",)
     if raw is None:
         return {}, None, notes

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from callgate.definitions.format import Format, Kind
     from callgate.definitions.formats import FORMATS, format_named
     from callgate.definitions.function import ArgumentsInvalidError, FunctionTool, ToolOptions, function_tool, tool
-    from callgate.definitions.reading import ShapeError
+    from callgate.definitions.json_node import ShapeError
 
 __all__ = [
     "FORMATS", "ArgumentsInvalidError", "Converted", "Format", "FunctionTool", "Kind", "ShapeError", "ToolOptions",
@@ -28,7 +28,7 @@ _PLACES = {
     "format": ("Format", "Kind"),
     "formats": ("FORMATS", "format_named"),
     "function": ("ArgumentsInvalidError", "FunctionTool", "ToolOptions", "function_tool", "tool"),
-    "reading": ("ShapeError",),
+    "json_node": ("ShapeError",),
 }
 _WHERE = {name: module for module, names in _PLACES.items() for name in names}
 

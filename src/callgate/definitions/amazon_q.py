@@ -11,25 +11,25 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from callgate.definitions import carry
+from callgate.definitions import transfer
 from callgate.definitions.format import (
     Blob,
     Call,
     Format,
     Item,
     Kind,
+    Message,
     Other,
     Result,
     ResultPart,
     Text,
     Thought,
     Tool,
-    Turn,
     Value,
-    Writing,
+    WriteContext,
 )
+from callgate.definitions.json_node import Node, ShapeError, pointer
 from callgate.definitions.names import NameRule
-from callgate.definitions.reading import Node, ShapeError, pointer
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = [
@@ -113,28 +113,28 @@ def _tool_from(inner: Node, node: Node) -> Tool:
     definition = ToolDefinition(
         name=inner.need("name").text,
         description=inner.find_text("description") or "",
-        input_schema=carry.schema_from(schema),
+        input_schema=transfer.schema_from(schema),
     )
     places = {} if schema is None else {"input_schema": schema.at.removeprefix(node.at)}
-    extra = carry.extra_of(node)
+    extra = transfer.extra_of(node)
     if inner is not node:
         within = inner.at.removeprefix(node.at)[1:]
-        extra |= {f"{within}/{key}": value for key, value in carry.extra_of(inner).items()}
+        extra |= {f"{within}/{key}": value for key, value in transfer.extra_of(inner).items()}
     return Tool(definition=definition, at=node.at, extra=extra, places=places)
 
 
-def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools as a message to Q's service lists them."""
     return [{"toolSpecification": specification(tool, out, _TITLE)} for tool in tools]
 
 
-def specification(tool: Tool, out: Writing, title: str) -> JsonObject:
+def specification(tool: Tool, out: WriteContext, title: str) -> JsonObject:
     """What Amazon's dialects have in common of a tool. A description must not be empty."""
-    carry.report_tool(tool, out, title)
+    transfer.report_tool(tool, out, title)
     return {
         "name": tool.definition.name,
-        "description": carry.description_of(tool.definition),
-        "inputSchema": {"json": carry.tool_schema(tool, out, title)},
+        "description": transfer.description_of(tool.definition),
+        "inputSchema": {"json": transfer.tool_schema(tool, out, title)},
     }
 
 
@@ -145,16 +145,16 @@ def calls_from(node: Node) -> list[Call]:
     """A tool use, wrapped or bare, or those of a message."""
     for key in _ASSISTANT:
         if key in node.object:
-            message = node.need(key)
-            uses = message.find_items("toolUses", "tool_uses")
-            message.lose_unread("only the calls are converted")
+            entry = node.need(key)
+            uses = entry.find_items("toolUses", "tool_uses")
+            entry.lose_unread("only the calls are converted")
             return [call for item in uses for call in calls_from(item)]
     inner = node.find(*_USE) or node
     call = Call(
         name=inner.need("name").text,
         id=inner.find_text(*_ID, "id"),
         at=node.at,
-        **carry.args_from(inner.find("input", "args")),
+        **transfer.args_from(inner.find("input", "args")),
     )
     inner.lose_unread(f"{_TITLE}: only the name, the input and the id of a tool use are carried")
     if inner is not node:
@@ -162,10 +162,11 @@ def calls_from(node: Node) -> list[Call]:
     return [call]
 
 
-def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
     """Tool uses."""
     return [
-        {"toolUseId": call.id, "name": call.name, "input": carry.args_to(carry.unsigned(call, out), out)} for call in calls
+        {"toolUseId": call.id, "name": call.name, "input": transfer.args_to(transfer.unsigned(call, out), out)}
+        for call in calls
     ]
 
 
@@ -212,7 +213,7 @@ def content_block(node: Node) -> Blob | Other:
 def image_from(node: Node, at: str) -> Blob | None:
     """An image or document: its bytes, or where in S3 it lies; None if it says neither."""
     named = node.need("format").text.lower()
-    mime_type = carry.MIME_TYPES.get(named, f"application/{named}")
+    mime_type = transfer.MIME_TYPES.get(named, f"application/{named}")
     place, name = node.need("source"), node.find_text("name")
     source, stored = place.find("bytes", "Bytes"), place.find("s3Location")
     uri = stored.find_text("uri") if stored is not None and source is None else None
@@ -232,56 +233,56 @@ def image_from(node: Node, at: str) -> Blob | None:
     return Blob(mime_type=mime_type, data=Node(data, source.at).text, name=name, at=at)
 
 
-def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Tool results. Values stay values; media has no place in them."""
     return [result_body(result, [*_result_blocks(result, out)], out, _TITLE) for result in results]
 
 
-def result_body(result: Result, blocks: list[JsonObject], out: Writing, title: str) -> JsonObject:
+def result_body(result: Result, blocks: list[JsonObject], out: WriteContext, title: str) -> JsonObject:
     """A tool result with these blocks."""
-    blocks += [{"text": note} for note in carry.notes_in_words(result, out, title)]
+    blocks += [{"text": note} for note in transfer.notes_in_words(result, out, title)]
     if result.name and not out.in_history:
         out.lose(result.at, "name", f"{title}: a result names its call by the id alone")
     return {"toolUseId": result.id, "content": blocks, "status": "error" if result.is_error else "success"}
 
 
-def _result_blocks(result: Result, out: Writing) -> Iterator[JsonObject]:
+def _result_blocks(result: Result, out: WriteContext) -> Iterator[JsonObject]:
     for part in result.parts:
         if isinstance(part, Value):
             yield {"json": part.value}
         elif isinstance(part, Other) and out.is_same:
             yield part.raw
-        elif (text := carry.in_words(part, out, _TITLE)) is not None:
+        elif (text := transfer.in_words(part, out, _TITLE)) is not None:
             yield {"text": text.text}
 
 
 # Histories ---------------------------------------------------------------------------------------------------------------
 
 
-def history_from(node: Node) -> list[Turn]:
+def history_from(node: Node) -> list[Message]:
     """Messages of Q's service, the state of a conversation around them, or a conversation as the CLI saves it."""
-    messages = [node]
+    entries = [node]
     if isinstance(node.value, list):
-        messages = node.items
+        entries = node.items
     else:
         state = node.find("conversationState") or node
         if state is not node:
             node.lose_unread("only the messages are converted")
         if (history := state.find("history")) is not None:
             current = state.find("currentMessage", "current_message")
-            messages = [*history.items, *([current] if current is not None else [])]
+            entries = [*history.items, *([current] if current is not None else [])]
             state.lose_unread("only the messages are converted")
-    return [turn for message in messages for turn in _turns(message)]
+    return [message for entry in entries for message in _messages_from(entry)]
 
 
-def _turns(node: Node) -> Iterator[Turn]:
+def _messages_from(node: Node) -> Iterator[Message]:
     if isinstance(node.value, list) and len(node.items) == 2:  # As older versions of the CLI save them.
         yield from (_saved_user(node.child(0)), _saved_assistant(node.child(1)))
-    elif (message := node.find(*_USER)) is not None:
-        yield _user(message, node.at)
+    elif (entry := node.find(*_USER)) is not None:
+        yield _user(entry, node.at)
         node.lose_unread(f"{_TITLE}: only the messages are converted")
-    elif (message := node.find(*_ASSISTANT)) is not None:
-        yield _assistant(message, node.at)
+    elif (entry := node.find(*_ASSISTANT)) is not None:
+        yield _assistant(entry, node.at)
         node.lose_unread(f"{_TITLE}: only the messages are converted")
     elif (saved := node.find("user")) is not None:
         yield _saved_user(saved)
@@ -291,7 +292,7 @@ def _turns(node: Node) -> Iterator[Turn]:
         raise ShapeError(node.at, f"expected {_USER[0]!r} or {_ASSISTANT[0]!r}")
 
 
-def _user(node: Node, at: str) -> Turn:
+def _user(node: Node, at: str) -> Message:
     items: list[Item] = []
     if (context := node.find("userInputMessageContext", "user_input_message_context")) is not None:
         items += [result for item in context.find_items("toolResults", "tool_results") for result in results_from(item)]
@@ -299,7 +300,7 @@ def _user(node: Node, at: str) -> Turn:
     items.append(Text(text=node.find_text("content") or "", at=at))
     items += _images(node)
     node.lose_unread(f"{_TITLE}: only the content of a message is carried")
-    return Turn(role="user", items=tuple(items), at=at)
+    return Message(role="user", items=tuple(items), at=at)
 
 
 def _images(node: Node) -> Iterator[Item]:
@@ -308,14 +309,14 @@ def _images(node: Node) -> Iterator[Item]:
         yield Other(raw=image.object, keyword="image", at=image.at) if blob is None else blob
 
 
-def _assistant(node: Node, at: str) -> Turn:
+def _assistant(node: Node, at: str) -> Message:
     items: list[Item] = [Text(text=node.find_text("content") or "", at=at)]
     items += [call for item in node.find_items("toolUses", "tool_uses") for call in calls_from(item)]
     node.lose_unread(f"{_TITLE}: only the content of a message is carried")
-    return Turn(role="model", items=tuple(items), at=at)
+    return Message(role="model", items=tuple(items), at=at)
 
 
-def _saved_user(node: Node) -> Turn:
+def _saved_user(node: Node) -> Message:
     content = node.need("content")
     body = content.find("Prompt", "ToolUseResults", "CancelledToolUses")
     if body is None:
@@ -326,10 +327,10 @@ def _saved_user(node: Node) -> Turn:
     items += _images(node)
     for holder in (body, content, node):
         holder.lose_unread(f"{_TITLE}: only the content of a message is carried")
-    return Turn(role="user", items=tuple(items), at=node.at)
+    return Message(role="user", items=tuple(items), at=node.at)
 
 
-def _saved_assistant(node: Node) -> Turn:
+def _saved_assistant(node: Node) -> Message:
     body = node.find("Response", "ToolUse")
     if body is None:
         raise ShapeError(node.at, "expected 'Response' or 'ToolUse'")
@@ -337,61 +338,61 @@ def _saved_assistant(node: Node) -> Turn:
     return _assistant(body, node.at)
 
 
-def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
     """Messages of Q's service. It has no system text, so that stands before what the user says first."""
-    system, turns = carry.split_system(turns, out, _TITLE)
+    system, messages = transfer.split_system(messages, out, _TITLE)
     for text in system:
         out.lose(text.at, "system", f"{_TITLE}: it has no system text", "stands before the first message")
-    messages = [_message(turn, out) for turn in carry.merged(turns, out, _TITLE, strictly=True)]
-    messages = [message for message in messages if out.is_same or [*message.values()] != [{"content": ""}]]
+    entries = [_message_to(message, out) for message in transfer.merged(messages, out, _TITLE, strictly=True)]
+    entries = [entry for entry in entries if out.is_same or [*entry.values()] != [{"content": ""}]]
     if system:
-        first: JsonObject = messages[0] if messages else {}
+        first: JsonObject = entries[0] if entries else {}
         texts = [text.text for text in system]
         if _USER[0] in first:
             first[_USER[0]]["content"] = "\n\n".join([*texts, first[_USER[0]]["content"]])
         else:
-            messages.insert(0, {_USER[0]: {"content": "\n\n".join(texts)}})
-    return messages
+            entries.insert(0, {_USER[0]: {"content": "\n\n".join(texts)}})
+    return entries
 
 
-def _message(turn: Turn, out: Writing) -> JsonObject:
-    items = carry.standing(turn, out, _TITLE, (Text, Blob, Call, Result))
-    carry.report_order(turn, items, out, _TITLE, Result, Text, (Blob, Other), Call)
+def _message_to(message: Message, out: WriteContext) -> JsonObject:
+    items = transfer.standing(message, out, _TITLE, (Text, Blob, Call, Result))
+    transfer.report_order(message, items, out, _TITLE, Result, Text, (Blob, Other), Call)
     images: list[JsonObject] = []
     texts: list[Text] = []
     for item in items:
         if isinstance(item, Text):
             texts.append(item)
         elif isinstance(item, Blob):
-            image = _image_to(item, out) if turn.role == "user" else None
+            image = _image_to(item, out) if message.role == "user" else None
             if image is None:
                 reason = f"{_TITLE}: no place for media of this type in a message of this role"
-                texts.append(carry.media_stub(item, out, reason))
+                texts.append(transfer.media_stub(item, out, reason))
             else:
                 images.append(image)
         elif isinstance(item, (Other, Thought)):
             images += [item.raw] if isinstance(item, Other) else []
     if len(texts) > 1:
-        out.lose(turn.at, "content", f"{_TITLE}: a message is one text", "the texts are joined by line breaks")
+        out.lose(message.at, "content", f"{_TITLE}: a message is one text", "the texts are joined by line breaks")
     calls = [item for item in items if isinstance(item, Call)]
     body: JsonObject = {"content": "\n".join(text.text for text in texts)}
-    if turn.role != "user":
+    if message.role != "user":
         return {_ASSISTANT[0]: body | ({"toolUses": calls_to(calls, out)} if calls else {})}
     if results := [item for item in items if isinstance(item, Result)]:
         body["userInputMessageContext"] = {"toolResults": results_to(results, out)}
     return {_USER[0]: body | ({"images": images} if images else {})}
 
 
-def _image_to(blob: Blob, out: Writing) -> JsonObject | None:
-    named = next((named for named, mime in carry.MIME_TYPES.items() if mime == blob.mime_type and named in _IMAGES), None)
-    if named is None or not carry.can_be_fetched(blob, "s3"):
+def _image_to(blob: Blob, out: WriteContext) -> JsonObject | None:
+    named = next((named for named, mime in transfer.MIME_TYPES.items() if mime == blob.mime_type and named in _IMAGES), None)
+    if named is None or not transfer.can_be_fetched(blob, "s3"):
         return None
-    return {"format": named, "source": source_of(carry.unnamed(blob, out, _TITLE))}
+    return {"format": named, "source": source_of(transfer.unnamed(blob, out, _TITLE))}
 
 
 def source_of(blob: Blob) -> JsonObject:
     """The bytes of media, or where in S3 they lie."""
-    return {"s3Location": {"uri": blob.uri}} if blob.data is None else {"bytes": carry.standard_base64(blob.data)}
+    return {"s3Location": {"uri": blob.uri}} if blob.data is None else {"bytes": transfer.standard_base64(blob.data)}
 
 
 AMAZON_Q = Format(

@@ -9,24 +9,24 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from callgate.definitions import carry
+from callgate.definitions import transfer
 from callgate.definitions.format import (
     Blob,
     Call,
     Format,
     Item,
     Kind,
+    Message,
     Other,
     Result,
     ResultPart,
     Text,
     Thought,
     Tool,
-    Turn,
-    Writing,
+    WriteContext,
 )
+from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
-from callgate.definitions.reading import Node, ShapeError
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = ["ANTHROPIC"]
@@ -53,11 +53,9 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
         return frozenset({"call"} if obj["type"] == "tool_use" else {"result"})
     if obj.get("role") in ("user", "assistant") and "parts" not in obj and "tool_calls" not in obj:
         return frozenset({"history"} if _is_content(obj.get("content")) else ())
-    messages = obj.get("messages")
-    if isinstance(messages, list) and messages:
-        fits = all(
-            isinstance(message, dict) and detect(cast("JsonObject", message)) for message in cast("list[Any]", messages)
-        )
+    entries = obj.get("messages")
+    if isinstance(entries, list) and entries:
+        fits = all(isinstance(entry, dict) and detect(cast("JsonObject", entry)) for entry in cast("list[Any]", entries))
         system = obj.get("system")
         return frozenset({"history"} if fits and _is_content("" if system is None else system) else ())
     return frozenset()
@@ -81,22 +79,22 @@ def tools_from(node: Node) -> list[Tool]:
     definition = ToolDefinition(
         name=node.need("name").text,
         description=node.find_text("description") or "",
-        input_schema=carry.schema_from(node.find("input_schema")),
+        input_schema=transfer.schema_from(node.find("input_schema")),
     )
-    return [Tool(definition=definition, at=node.at, extra=carry.extra_of(node, {"strict": False}))]
+    return [Tool(definition=definition, at=node.at, extra=transfer.extra_of(node, {"strict": False}))]
 
 
-def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools as a request lists them."""
     return [_tool(tool, out) for tool in tools]
 
 
-def _tool(tool: Tool, out: Writing) -> JsonObject:
-    carry.report_tool(tool, out, _TITLE, keeps=_KEEPS)
+def _tool(tool: Tool, out: WriteContext) -> JsonObject:
+    transfer.report_tool(tool, out, _TITLE, keeps=_KEEPS)
     written: JsonObject = {"name": tool.definition.name}
     if tool.definition.description:
         written["description"] = tool.definition.description
-    written["input_schema"] = carry.schema_without_root_unions(tool, out, _TITLE, _REFUSED_AT_ROOT)
+    written["input_schema"] = transfer.schema_without_root_unions(tool, out, _TITLE, _REFUSED_AT_ROOT)
     return written | {key: value for key, value in tool.extra.items() if key in _KEEPS}
 
 
@@ -109,16 +107,16 @@ def calls_from(node: Node) -> list[Call]:
         return [call for block in _only("tool_use", node) for call in calls_from(block)]
     node.find("type")
     call = Call(
-        name=node.need("name").text, id=node.find_text("id"), at=node.at, **carry.args_from(node.find("input"))
+        name=node.need("name").text, id=node.find_text("id"), at=node.at, **transfer.args_from(node.find("input"))
     )  # fmt: skip
     node.lose_unread(f"{_TITLE}: only the name, the input and the id of a call are carried")
     return [call]
 
 
-def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
     """Calls as blocks."""
     return [
-        {"type": "tool_use", "id": call.id, "name": call.name, "input": carry.args_to(carry.unsigned(call, out), out)}
+        {"type": "tool_use", "id": call.id, "name": call.name, "input": transfer.args_to(transfer.unsigned(call, out), out)}
         for call in calls
     ]
 
@@ -143,22 +141,22 @@ def _result_parts(content: Node | None) -> Iterator[ResultPart]:
     if content is None or content.value in ("", []):
         return
     if isinstance(content.value, str):
-        yield carry.json_or_text(content.value, content.at)
+        yield transfer.json_or_text(content.value, content.at)
         return
     blocks = content.items
     for block in blocks:
         for part in _block(block):
             if isinstance(part, Text) and len(blocks) == 1:
-                yield carry.json_or_text(part.text, part.at)
+                yield transfer.json_or_text(part.text, part.at)
             elif isinstance(part, (Text, Blob, Other)):
                 yield part
 
 
-def _only(kind: str, message: Node) -> Iterator[Node]:
+def _only(kind: str, entry: Node) -> Iterator[Node]:
     """The blocks of one kind of a message; the others are reported."""
-    message.find("role", "type")
-    blocks = message.find("content")
-    message.lose_unread(f"only the {kind} blocks are converted")
+    entry.find("role", "type")
+    blocks = entry.find("content")
+    entry.lose_unread(f"only the {kind} blocks are converted")
     if blocks is not None and isinstance(blocks.value, str):
         blocks.lose("content", f"only the {kind} blocks are converted")
         return
@@ -170,14 +168,14 @@ def _only(kind: str, message: Node) -> Iterator[Node]:
             block.lose(named, f"only the {kind} blocks are converted")
 
 
-def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Results as blocks: a text by itself, or the blocks of the result."""
     return [_result(result, out) for result in results]
 
 
-def _result(result: Result, out: Writing) -> JsonObject:
+def _result(result: Result, out: WriteContext) -> JsonObject:
     blocks = [block for part in result.parts for block in _result_block(part, out)]
-    blocks += [{"type": "text", "text": note} for note in carry.notes_in_words(result, out, _TITLE)]
+    blocks += [{"type": "text", "text": note} for note in transfer.notes_in_words(result, out, _TITLE)]
     if result.name and not out.in_history:
         out.lose(result.at, "name", f"{_TITLE}: a result names its call by the id alone")
     written: JsonObject = {"type": "tool_result", "tool_use_id": result.id}
@@ -186,40 +184,40 @@ def _result(result: Result, out: Writing) -> JsonObject:
     return written | ({"is_error": True} if result.is_error else {})
 
 
-def _result_block(part: ResultPart, out: Writing) -> Iterator[JsonObject]:
+def _result_block(part: ResultPart, out: WriteContext) -> Iterator[JsonObject]:
     if isinstance(part, Blob):
         yield _media_block(part, out)
     elif isinstance(part, Other) and out.is_same:
         yield part.raw
-    elif (text := carry.in_words(part, out, _TITLE)) is not None:
+    elif (text := transfer.in_words(part, out, _TITLE)) is not None:
         yield {"type": "text", "text": text.text}
 
 
 # Histories ---------------------------------------------------------------------------------------------------------------
 
 
-def history_from(node: Node) -> list[Turn]:
+def history_from(node: Node) -> list[Message]:
     """Messages; in a request, with the system text beside them."""
-    turns: list[Turn] = []
-    messages = [node]
+    messages: list[Message] = []
+    entries = [node]
     if isinstance(node.value, list):
-        messages = node.items
+        entries = node.items
     elif (listed := node.find("messages")) is not None:
         if items := list(_said(node.find("system"))):
-            turns.append(Turn(role="system", items=tuple(items), at=f"{node.at}/system"))
+            messages.append(Message(role="system", items=tuple(items), at=f"{node.at}/system"))
         node.lose_unread("only the messages are converted")
-        messages = listed.items
-    return turns + [_turn(message) for message in messages]
+        entries = listed.items
+    return messages + [_message_from(entry) for entry in entries]
 
 
-def _turn(node: Node) -> Turn:
+def _message_from(node: Node) -> Message:
     role = node.need("role").text
     if role not in ("user", "assistant"):
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
     items = tuple(_said(node.need("content")))
     node.find("type")
     node.lose_unread(f"{_TITLE}: only the role and the content of a message are carried")
-    return Turn(role="user" if role == "user" else "model", items=items, at=node.at)
+    return Message(role="user" if role == "user" else "model", items=items, at=node.at)
 
 
 def _said(content: Node | None) -> Iterator[Item]:
@@ -263,31 +261,31 @@ def _media(node: Node) -> Blob | None:
     return Blob(mime_type=mime_type, data=data, uri=uri, name=name, at=node.at)
 
 
-def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
     """Messages; with the system text beside them, if there is any."""
-    system, turns = carry.split_system(turns, out, _TITLE)
-    messages = [_message(turn, out) for turn in carry.merged(turns, out, _TITLE, strictly=False)]
-    messages = [message for message in messages if message["content"] or out.is_same]
+    system, messages = transfer.split_system(messages, out, _TITLE)
+    entries = [_message_to(message, out) for message in transfer.merged(messages, out, _TITLE, strictly=False)]
+    entries = [entry for entry in entries if entry["content"] or out.is_same]
     if not system:
-        return messages
+        return entries
     texts = [text.text for text in system]
     return {
         "system": texts[0] if len(texts) == 1 else [{"type": "text", "text": text} for text in texts],
-        "messages": messages,
+        "messages": entries,
     }
 
 
-def _message(turn: Turn, out: Writing) -> JsonObject:
-    items = carry.standing(turn, out, _TITLE, (Text, Thought, Blob, Call, Result))
+def _message_to(message: Message, out: WriteContext) -> JsonObject:
+    items = transfer.standing(message, out, _TITLE, (Text, Thought, Blob, Call, Result))
     # Results come first in a message, or the request is refused.
-    carry.report_order(turn, items, out, _TITLE, Result)
+    transfer.report_order(message, items, out, _TITLE, Result)
     items.sort(key=lambda item: not isinstance(item, Result))
-    blocks = [block for item in items for block in _block_to(item, turn.role, out)]
+    blocks = [block for item in items for block in _block_to(item, message.role, out)]
     is_text = len(blocks) == 1 and [*blocks[0]] == ["type", "text"]
-    return {"role": "user" if turn.role == "user" else "assistant", "content": blocks[0]["text"] if is_text else blocks}
+    return {"role": "user" if message.role == "user" else "assistant", "content": blocks[0]["text"] if is_text else blocks}
 
 
-def _block_to(item: Item, role: str, out: Writing) -> Iterator[JsonObject]:
+def _block_to(item: Item, role: str, out: WriteContext) -> Iterator[JsonObject]:
     if isinstance(item, Text):
         yield {"type": "text", "text": item.text}
     elif isinstance(item, Thought):
@@ -306,17 +304,17 @@ def _block_to(item: Item, role: str, out: Writing) -> Iterator[JsonObject]:
         yield item.raw
 
 
-def _media_block(blob: Blob, out: Writing, role: str = "user") -> JsonObject:
+def _media_block(blob: Blob, out: WriteContext, role: str = "user") -> JsonObject:
     kind = "image" if blob.mime_type.startswith("image/") else "document"
     is_known = kind == "image" or blob.mime_type == "application/pdf"
-    if role != "user" or not is_known or not carry.can_be_fetched(blob, "http", "https"):
-        stub = carry.media_stub(blob, out, f"{_TITLE}: no place for media of this type in a message of this role")
+    if role != "user" or not is_known or not transfer.can_be_fetched(blob, "http", "https"):
+        stub = transfer.media_stub(blob, out, f"{_TITLE}: no place for media of this type in a message of this role")
         return {"type": "text", "text": stub.text}
     if kind == "image":
-        blob = carry.unnamed(blob, out, _TITLE)
+        blob = transfer.unnamed(blob, out, _TITLE)
     source: JsonObject = {"type": "url", "url": blob.uri}
     if blob.data is not None:
-        source = {"type": "base64", "media_type": blob.mime_type, "data": carry.standard_base64(blob.data)}
+        source = {"type": "base64", "media_type": blob.mime_type, "data": transfer.standard_base64(blob.data)}
     return {"type": kind, "source": source} | ({"title": blob.name} if blob.name else {})
 
 

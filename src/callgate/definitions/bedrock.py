@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from callgate.definitions import carry
+from callgate.definitions import transfer
 from callgate.definitions.amazon_q import (
     calls_from,
     content_block,
@@ -27,17 +27,17 @@ from callgate.definitions.format import (
     Format,
     Item,
     Kind,
+    Message,
     Other,
     Result,
     Text,
     Thought,
     Tool,
-    Turn,
     Value,
-    Writing,
+    WriteContext,
 )
+from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
-from callgate.definitions.reading import Node, ShapeError
 from callgate.types import JsonObject
 
 __all__ = ["BEDROCK"]
@@ -53,11 +53,9 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
     """What an object may be."""
     if obj.get("role") in ("user", "assistant") and "parts" not in obj:
         return frozenset({"history"} if _is_content(obj.get("content")) else ())
-    messages = obj.get("messages")
-    if isinstance(messages, list) and messages:
-        fits = all(
-            isinstance(message, dict) and detect(cast("JsonObject", message)) for message in cast("list[Any]", messages)
-        )
+    entries = obj.get("messages")
+    if isinstance(entries, list) and entries:
+        fits = all(isinstance(entry, dict) and detect(cast("JsonObject", entry)) for entry in cast("list[Any]", entries))
         return frozenset({"history"} if fits and _is_content(obj.get("system", [])) else ())
     return detect_pieces(obj) if "ToolSpecification" not in obj and "toolSpecification" not in obj else frozenset()
 
@@ -71,7 +69,7 @@ def _is_block(block: JsonObject) -> bool:
     return "type" not in block and len(_BLOCKS & {*block}) == 1
 
 
-def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools as a `toolConfig` lists them."""
     return [{"toolSpec": specification(tool, out, _TITLE)} for tool in tools]
 
@@ -80,17 +78,17 @@ def _tools_wrap(tools: list[Any]) -> JsonObject:
     return {"tools": tools}
 
 
-def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
     """Tool uses as blocks."""
     return [{"toolUse": use} for use in uses_to(calls, out)]
 
 
-def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Tool results as blocks."""
     return [{"toolResult": result_body(result, [*_result_blocks(result, out)], out, _TITLE)} for result in results]
 
 
-def _result_blocks(result: Result, out: Writing) -> Iterator[JsonObject]:
+def _result_blocks(result: Result, out: WriteContext) -> Iterator[JsonObject]:
     for part in result.parts:
         if isinstance(part, Blob):
             yield _media_block(part, out)
@@ -98,31 +96,31 @@ def _result_blocks(result: Result, out: Writing) -> Iterator[JsonObject]:
             yield {"json": part.value}
         elif isinstance(part, Other) and out.is_same:
             yield part.raw
-        elif (text := carry.in_words(part, out, _TITLE)) is not None:
+        elif (text := transfer.in_words(part, out, _TITLE)) is not None:
             yield {"text": text.text}
 
 
-def history_from(node: Node) -> list[Turn]:
+def history_from(node: Node) -> list[Message]:
     """Messages; in a request, with the system text beside them."""
-    turns: list[Turn] = []
-    messages = [node]
+    messages: list[Message] = []
+    entries = [node]
     if isinstance(node.value, list):
-        messages = node.items
+        entries = node.items
     elif (listed := node.find("messages")) is not None:
         if items := [item for block in node.find_items("system") for item in _block(block)]:
-            turns.append(Turn(role="system", items=tuple(items), at=f"{node.at}/system"))
+            messages.append(Message(role="system", items=tuple(items), at=f"{node.at}/system"))
         node.lose_unread("only the messages are converted")
-        messages = listed.items
-    return turns + [_turn(message) for message in messages]
+        entries = listed.items
+    return messages + [_message_from(entry) for entry in entries]
 
 
-def _turn(node: Node) -> Turn:
+def _message_from(node: Node) -> Message:
     role = node.need("role").text
     if role not in ("user", "assistant"):
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
     items = tuple(item for block in node.need("content").items for item in _block(block))
     node.lose_unread(f"{_TITLE}: only the role and the content of a message are carried")
-    return Turn(role="user" if role == "user" else "model", items=items, at=node.at)
+    return Message(role="user" if role == "user" else "model", items=items, at=node.at)
 
 
 def _block(node: Node) -> Iterator[Item]:
@@ -144,21 +142,21 @@ def _block(node: Node) -> Iterator[Item]:
     node.lose_unread(f"{_TITLE}: only the content of a block is carried")
 
 
-def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
     """Messages; with the system text beside them, if there is any."""
-    system, turns = carry.split_system(turns, out, _TITLE)
-    messages = [_message(turn, out) for turn in carry.merged(turns, out, _TITLE, strictly=True)]
-    messages = [message for message in messages if message["content"] or out.is_same]
-    return {"system": [{"text": text.text} for text in system], "messages": messages} if system else messages
+    system, messages = transfer.split_system(messages, out, _TITLE)
+    entries = [_message_to(message, out) for message in transfer.merged(messages, out, _TITLE, strictly=True)]
+    entries = [entry for entry in entries if entry["content"] or out.is_same]
+    return {"system": [{"text": text.text} for text in system], "messages": entries} if system else entries
 
 
-def _message(turn: Turn, out: Writing) -> JsonObject:
-    items = carry.standing(turn, out, _TITLE, (Text, Thought, Blob, Call, Result))
-    blocks = [block for item in items for block in _block_to(item, turn.role, out)]
-    return {"role": "user" if turn.role == "user" else "assistant", "content": blocks}
+def _message_to(message: Message, out: WriteContext) -> JsonObject:
+    items = transfer.standing(message, out, _TITLE, (Text, Thought, Blob, Call, Result))
+    blocks = [block for item in items for block in _block_to(item, message.role, out)]
+    return {"role": "user" if message.role == "user" else "assistant", "content": blocks}
 
 
-def _block_to(item: Item, role: str, out: Writing) -> Iterator[JsonObject]:
+def _block_to(item: Item, role: str, out: WriteContext) -> Iterator[JsonObject]:
     if isinstance(item, Text):
         yield {"text": item.text}
     elif isinstance(item, Thought):
@@ -176,14 +174,14 @@ def _block_to(item: Item, role: str, out: Writing) -> Iterator[JsonObject]:
         yield item.raw
 
 
-def _media_block(blob: Blob, out: Writing, role: str = "user") -> JsonObject:
-    named = next((named for named, mime in carry.MIME_TYPES.items() if mime == blob.mime_type and named != "jpg"), None)
-    if named is None or not carry.can_be_fetched(blob, "s3") or role != "user":
+def _media_block(blob: Blob, out: WriteContext, role: str = "user") -> JsonObject:
+    named = next((named for named, mime in transfer.MIME_TYPES.items() if mime == blob.mime_type and named != "jpg"), None)
+    if named is None or not transfer.can_be_fetched(blob, "s3") or role != "user":
         reason = f"{_TITLE}: no place for media of this type in a message of this role"
-        return {"text": carry.media_stub(blob, out, reason).text}
+        return {"text": transfer.media_stub(blob, out, reason).text}
     source = source_of(blob)
     if blob.mime_type.startswith("image/"):
-        carry.unnamed(blob, out, _TITLE)
+        transfer.unnamed(blob, out, _TITLE)
         return {"image": {"format": named, "source": source}}
     return {"document": {"format": named, "name": blob.name or "document", "source": source}}
 

@@ -11,11 +11,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from callgate.definitions.call_ids import paired, with_ids
 from callgate.definitions.detection import Read, read
-from callgate.definitions.format import KINDS, Call, Format, Kind, Result, Tool, Turn, Writing
+from callgate.definitions.format import KINDS, Call, Format, Kind, Message, Result, Tool, WriteContext
 from callgate.definitions.formats import FORMATS, format_named
-from callgate.definitions.pairing import paired, with_ids
-from callgate.definitions.reading import plain
+from callgate.definitions.json_node import plain
 from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.types import JsonObject, Loss
 
@@ -92,7 +92,7 @@ def _tools(found: Read, to: Format) -> Converted:
     ]
     losses = list(found.losses)
     assert to.tools_to is not None
-    written = to.tools_to(renamed, Writing(found.format, to.name, losses))
+    written = to.tools_to(renamed, WriteContext(found.format, to.name, losses))
     value = to.tools_wrap(written) if found.is_many else written[0]
     return Converted(value=value, losses=[_with_tool(loss, tools, names) for loss in losses], names=names)
 
@@ -125,32 +125,32 @@ def _converted(written: list[Any], found: Read, losses: list[Loss], names: Mappi
 
 def _history(found: Read, to: Format) -> Converted:
     losses, out = _writing(found, to)
-    turns = paired(found.items, to, out)
-    items = [item for turn in turns for item in turn.items if isinstance(item, (Call, Result))]
+    messages = paired(found.items, to, out)
+    items = [item for message in messages for item in message.items if isinstance(item, (Call, Result))]
     pieces = [_as_function(item, out) if isinstance(item, Call) else item for item in items]
     renamed, names = _renamed(pieces, to)
     fresh = iter(renamed)
-    turns = [
-        Turn(
-            role=turn.role,
-            items=tuple(next(fresh) if isinstance(item, (Call, Result)) else item for item in turn.items),
-            at=turn.at,
+    messages = [
+        Message(
+            role=message.role,
+            items=tuple(next(fresh) if isinstance(item, (Call, Result)) else item for item in message.items),
+            at=message.at,
         )
-        for turn in turns
+        for message in messages
     ]
     assert to.history_to is not None
-    return Converted(value=to.history_to(turns, out), losses=losses, names=names)
+    return Converted(value=to.history_to(messages, out), losses=losses, names=names)
 
 
 _KINDS = {"tool": _tools, "call": _calls, "result": _results, "history": _history}
 
 
-def _writing(found: Read, to: Format) -> tuple[list[Loss], Writing]:
+def _writing(found: Read, to: Format) -> tuple[list[Loss], WriteContext]:
     losses = list(found.losses)
-    return losses, Writing(found.format, to.name, losses, in_history=found.kind == "history")
+    return losses, WriteContext(found.format, to.name, losses, in_history=found.kind == "history")
 
 
-def _as_function(call: Call, out: Writing) -> Call:
+def _as_function(call: Call, out: WriteContext) -> Call:
     """The call of a tool that takes plain text, as one of a function that takes it as its only argument."""
     if not call.is_custom or out.is_same:
         return call

@@ -13,7 +13,7 @@ from typing import Any, cast
 from callgate.definitions.format import KINDS, Format, Kind, Tool
 from callgate.definitions.formats import FORMATS, format_named
 from callgate.definitions.function import FunctionTool
-from callgate.definitions.reading import Node, ShapeError, plain
+from callgate.definitions.json_node import Node, ShapeError, plain
 from callgate.errors import UsageError
 from callgate.types import JsonObject, Loss, ToolDefinition
 
@@ -29,7 +29,7 @@ class Read:
     format: str
     kind: Kind
     items: Sequence[Any]
-    """`Tool`s, `Call`s, `Result`s or the `Turn`s of a history."""
+    """`Tool`s, `Call`s, `Result`s or the `Message`s of a history."""
     losses: list[Loss]
     is_many: bool
     """Whether the items were listed, rather than one given by itself."""

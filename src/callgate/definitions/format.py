@@ -1,6 +1,6 @@
 """The words of a conversion: what every format is read into and written from, and what a format is.
 
-Frozen data without behaviour, but for `Writing`, which gathers losses. This file knows no format.
+Frozen data without behaviour, but for `WriteContext`, which gathers losses. This file knows no format.
 """
 
 from __future__ import annotations
@@ -13,11 +13,24 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from callgate.types import JsonObject, Loss, ToolDefinition
 
 if TYPE_CHECKING:
-    from callgate.definitions.reading import Node
+    from callgate.definitions.json_node import Node
 
 __all__ = [
-    "KINDS", "Blob", "Call", "Format", "Item", "Kind", "Other", "Result", "ResultPart", "Text", "Thought", "Tool", "Turn",
-    "Value", "Writing",
+    "KINDS",
+    "Blob",
+    "Call",
+    "Format",
+    "Item",
+    "Kind",
+    "Message",
+    "Other",
+    "Result",
+    "ResultPart",
+    "Text",
+    "Thought",
+    "Tool",
+    "Value",
+    "WriteContext",
 ]  # fmt: skip
 
 Kind: TypeAlias = Literal["tool", "call", "result", "history"]
@@ -125,7 +138,7 @@ Item: TypeAlias = "Text | Thought | Blob | Call | Result | Other"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Turn:
+class Message:
     """What one side said at once."""
 
     role: Literal["system", "user", "model"]
@@ -133,7 +146,7 @@ class Turn:
     at: str = ""
 
 
-class Writing:
+class WriteContext:
     """Where a writer reports what its format cannot say."""
 
     def __init__(self, source: str, target: str, losses: list[Loss], *, in_history: bool = False) -> None:
@@ -162,15 +175,15 @@ class Format:
     detect: Callable[[Any], frozenset[Kind]]
     """What an object (not a list) may be in this format; empty if it is none of it."""
     tools_from: Callable[[Node], list[Tool]] | None = None
-    tools_to: Callable[[Sequence[Tool], Writing], list[Any]] | None = None
+    tools_to: Callable[[Sequence[Tool], WriteContext], list[Any]] | None = None
     tools_wrap: Callable[[list[Any]], Any] = list[Any]
     """Several tools as the format lists them."""
     calls_from: Callable[[Node], list[Call]] | None = None
-    calls_to: Callable[[Sequence[Call], Writing], list[Any]] | None = None
+    calls_to: Callable[[Sequence[Call], WriteContext], list[Any]] | None = None
     results_from: Callable[[Node], list[Result]] | None = None
-    results_to: Callable[[Sequence[Result], Writing], list[Any]] | None = None
-    history_from: Callable[[Node], list[Turn]] | None = None
-    history_to: Callable[[Sequence[Turn], Writing], Any] | None = None
+    results_to: Callable[[Sequence[Result], WriteContext], list[Any]] | None = None
+    history_from: Callable[[Node], list[Message]] | None = None
+    history_to: Callable[[Sequence[Message], WriteContext], Any] | None = None
     names: Names | None = None
     """None where any name will do."""
     ids: re.Pattern[str] | None = None
@@ -182,6 +195,6 @@ class Format:
             "tool": self.tools_from, "call": self.calls_from, "result": self.results_from, "history": self.history_from,
         }[kind]  # fmt: skip
 
-    def writer(self, kind: Kind) -> Callable[[Sequence[Any], Writing], Any] | None:
+    def writer(self, kind: Kind) -> Callable[[Sequence[Any], WriteContext], Any] | None:
         """What writes this kind, if the format has it."""
         return {"tool": self.tools_to, "call": self.calls_to, "result": self.results_to, "history": self.history_to}[kind]

@@ -14,10 +14,10 @@ from callgate.definitions.bedrock import BEDROCK
 from callgate.definitions.format import Format, Kind, Tool
 from callgate.definitions.function import FunctionTool, function_tool
 from callgate.definitions.gemini import GEMINI
+from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.json_schema import JSON_SCHEMA
 from callgate.definitions.mcp import MCP
 from callgate.definitions.openai import OPENAI
-from callgate.definitions.reading import Node, ShapeError
 from callgate.definitions.snakepit import SNAKEPIT
 from callgate.errors import UsageError
 from callgate.types import ToolDefinition

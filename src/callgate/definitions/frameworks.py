@@ -11,12 +11,12 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate.types import JsonObject, ToolDefinition
 
-__all__ = ["Make", "definition_of", "make_of"]
+__all__ = ["Framework", "definition_of", "framework_of"]
 
-Make: TypeAlias = Literal["langchain", "openai_agents", "pydantic_ai", "pydantic_ai_toolset", "google_genai"]
+Framework: TypeAlias = Literal["langchain", "openai_agents", "pydantic_ai", "pydantic_ai_toolset", "google_genai"]
 """Whose a tool is."""
 
-_CLASSES: Mapping[tuple[str, str], Make] = {
+_CLASSES: Mapping[tuple[str, str], Framework] = {
     ("langchain_core", "BaseTool"): "langchain",
     ("agents", "FunctionTool"): "openai_agents",
     ("pydantic_ai", "Tool"): "pydantic_ai",
@@ -26,7 +26,7 @@ _CLASSES: Mapping[tuple[str, str], Make] = {
 """Top package and name of a class -> whose it is."""
 
 # What an object must have beside the name of its class, which others may use as well.
-_MARKS: Mapping[Make, str] = {
+_MARKS: Mapping[Framework, str] = {
     "langchain": "tool_call_schema",
     "openai_agents": "params_json_schema",
     "pydantic_ai": "tool_def",
@@ -35,7 +35,7 @@ _MARKS: Mapping[Make, str] = {
 }
 
 
-def make_of(value: object) -> Make | None:
+def framework_of(value: object) -> Framework | None:
     """Whose tool an object is, if it is of a framework that callgate knows."""
     for kind in type(value).__mro__:
         make = _CLASSES.get((kind.__module__.partition(".")[0], kind.__name__))
@@ -46,7 +46,7 @@ def make_of(value: object) -> Make | None:
 
 def definition_of(value: object) -> ToolDefinition | None:
     """What one tool of another framework is; None where it is none, or not one."""
-    reader = _READERS.get(make_of(value))
+    reader = _READERS.get(framework_of(value))
     return None if reader is None else reader(value)
 
 
@@ -90,7 +90,7 @@ def _object(schema: Any) -> JsonObject:
     return empty | fields
 
 
-_READERS: Mapping[Make | None, Callable[[Any], ToolDefinition]] = {
+_READERS: Mapping[Framework | None, Callable[[Any], ToolDefinition]] = {
     "langchain": _of_langchain,
     "openai_agents": _of_openai_agents,
     "pydantic_ai": _of_pydantic_ai,

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from callgate.definitions.docstrings import Docstring, docstring_from
-from callgate.definitions.json_forms import reader_of
+from callgate.definitions.json_decoding import reader_of
 from callgate.definitions.python_types import (
     FieldType,
     NotExpressibleError,
@@ -132,7 +132,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
 
 def function_tool(fn: Callable[..., Any], /, **options: Unpack[OptionWords]) -> FunctionTool:
-    """Make a tool of any callable. Options given here win over those of `@tool`.
+    """Framework a tool of any callable. Options given here win over those of `@tool`.
 
     Raises:
         ToolNotDeclarableError: the callable has no name, or a parameter that JSON cannot fill.

@@ -17,25 +17,25 @@ from callgate.content.normalize import UNNAMED
 from callgate.content.read import SKIP_SIGNATURE, response_of, role_of
 from callgate.content.response import to_function_response
 from callgate.declaration import BUILT_IN, declare, declared_names
-from callgate.definitions import carry
+from callgate.definitions import transfer
 from callgate.definitions.format import (
     Blob,
     Call,
     Format,
     Item,
     Kind,
+    Message,
     Other,
     Result,
     ResultPart,
     Text,
     Thought,
     Tool,
-    Turn,
     Value,
-    Writing,
+    WriteContext,
 )
 from callgate.definitions.gemini_schema import json_schema_from
-from callgate.definitions.reading import Node, ShapeError
+from callgate.definitions.json_node import Node, ShapeError
 from callgate.errors import ToolNotDeclarableError
 from callgate.schema.refs import Source, as_mapping
 from callgate.types import FunctionCall, JsonObject, Part, ToolDefinition, ToolResult
@@ -95,12 +95,12 @@ def tools_from(node: Node) -> list[Tool]:
 
 
 def _declaration_from(node: Node) -> Tool:
-    schema, message = node.find(*_JSON_SCHEMA), node.find("parameters")
-    if schema is not None and message is not None:
+    schema, entry = node.find(*_JSON_SCHEMA), node.find("parameters")
+    if schema is not None and entry is not None:
         raise ShapeError(node.at, f"{_JSON_SCHEMA[0]!r} and 'parameters' exclude each other")
-    place = (schema or message or node).at.removeprefix(node.at)
-    if message is not None:
-        schema = Node(json_schema_from(message.object), message.at, message.losses)
+    place = (schema or entry or node).at.removeprefix(node.at)
+    if entry is not None:
+        schema = Node(json_schema_from(entry.object), entry.at, entry.losses)
     output, output_message = node.find(*_OUTPUT), node.find("response")
     returns = output.object if output is not None else None
     if output_message is not None:
@@ -108,14 +108,14 @@ def _declaration_from(node: Node) -> Tool:
     definition = ToolDefinition(
         name=node.need("name").text,
         description=node.find_text("description") or "",
-        input_schema=carry.schema_from(schema),
+        input_schema=transfer.schema_from(schema),
         output_schema=returns,
     )
     places = {"input_schema": place, "output_schema": f"/{_OUTPUT[0] if output is not None else 'response'}"}
-    return Tool(definition=definition, at=node.at, extra=carry.extra_of(node), places=places)
+    return Tool(definition=definition, at=node.at, extra=transfer.extra_of(node), places=places)
 
 
-def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Declarations as they would be sent, with the losses of their schemas. A tool that cannot be declared is left out.
 
     Raises:
@@ -130,12 +130,12 @@ def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
     tools = [tool for tool in tools if tool.definition.name not in declaration.quarantined]
     for loss in declaration.losses:
         tool = next((tool for tool in tools if tool.definition.name == loss.tool), None)
-        place = loss.pointer if tool is None else carry.place_in_schema(tool, loss.pointer)
+        place = loss.pointer if tool is None else transfer.place_in_schema(tool, loss.pointer)
         out.losses.append(replace(loss, pointer=place))
     declared: list[JsonObject] = declaration.tools[0][_DECLARATIONS[0]] if declaration.tools else []
     for tool, written in zip(tools, declared, strict=True):
         _report_marks(tool, out)
-        carry.report_tool(tool, out, _TITLE, says=("output_schema",), keeps=("behavior",))
+        transfer.report_tool(tool, out, _TITLE, says=("output_schema",), keeps=("behavior",))
         if tool.definition.output_schema is not None:
             written[_OUTPUT[0]] = tool.definition.output_schema
         if "behavior" in tool.extra:
@@ -143,12 +143,12 @@ def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
     return list[Any](declared)
 
 
-def _report_marks(tool: Tool, out: Writing) -> None:
+def _report_marks(tool: Tool, out: WriteContext) -> None:
     """Reports what a schema says to its readers and not of the arguments."""
     for place in Source(tool.definition.input_schema).places():
         for keyword in ("$comment", "$id"):
             if keyword in as_mapping(place.schema):
-                at = carry.place_in_schema(tool, f"{place.pointer}/{keyword}")
+                at = transfer.place_in_schema(tool, f"{place.pointer}/{keyword}")
                 out.lose(at, keyword, f"{_TITLE}: it has no such keyword")
 
 
@@ -173,7 +173,7 @@ def calls_from(node: Node) -> list[Call]:
         id=inner.find_text("id"),
         at=node.at,
         signature=_signature(node),
-        **carry.args_from(inner.find("args")),
+        **transfer.args_from(inner.find("args")),
     )
     inner.lose_unread(f"{_TITLE}: only the name, the arguments and the id of a call are carried")
     if inner is not node:
@@ -184,7 +184,7 @@ def calls_from(node: Node) -> list[Call]:
 def _only(kind: type[One], node: Node) -> list[One]:
     """The items of one kind of a content or answer; the others are reported."""
     found: list[One] = []
-    for item in (item for turn in history_from(node) for item in turn.items):
+    for item in (item for message in history_from(node) for item in message.items):
         if isinstance(item, kind):
             found.append(item)
         else:
@@ -197,13 +197,13 @@ def _signature(node: Node) -> str | None:
     return None if signature == SKIP_SIGNATURE else signature
 
 
-def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
     """Calls as parts."""
-    return [_call_part(carry.unsigned(call, out), out) for call in calls]
+    return [_call_part(transfer.unsigned(call, out), out) for call in calls]
 
 
-def _call_part(call: Call, out: Writing, signature: str | None = None) -> Part:
-    made = FunctionCall(name=call.name, args=carry.args_to(call, out), wire_id=call.id)
+def _call_part(call: Call, out: WriteContext, signature: str | None = None) -> Part:
+    made = FunctionCall(name=call.name, args=transfer.args_to(call, out), wire_id=call.id)
     return call_part(made, signature=call.signature or signature)
 
 
@@ -248,12 +248,12 @@ def _said(value: Any, at: str) -> tuple[ResultPart, ...]:
     return (Text(text=value, at=at) if isinstance(value, str) else Value(value=value, at=at),)
 
 
-def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Results as parts: `{"result": value}` or `{"error": sentence}`, whatever its length."""
     return [_response_part(result, out) for result in results]
 
 
-def _response_part(result: Result, out: Writing) -> Part:
+def _response_part(result: Result, out: WriteContext) -> Part:
     name = result.name
     if name is None:
         reason = f"{_TITLE}: a response names its function, and this result does not say which it was"
@@ -267,19 +267,19 @@ def _response_part(result: Result, out: Writing) -> Part:
                 out.lose(part.at, part.keyword, f"{_TITLE}: it has no such block")
         elif not isinstance(part, Blob):
             said.append(part)
-        elif part.mime_type in _RESULT_MEDIA and carry.can_be_fetched(part, *_SCHEMES):
+        elif part.mime_type in _RESULT_MEDIA and transfer.can_be_fetched(part, *_SCHEMES):
             media.append(_media_part(part))
         else:
-            said.append(carry.media_stub(part, out, f"{_TITLE}: no place for media of this type in a response"))
+            said.append(transfer.media_stub(part, out, f"{_TITLE}: no place for media of this type in a response"))
     bare = replace(result, parts=tuple(said), notes=())
-    error = carry.text_of_parts(bare, out, _TITLE) if result.is_error else None
+    error = transfer.text_of_parts(bare, out, _TITLE) if result.is_error else None
     if any(isinstance(part, Value) and isinstance(part.value, (dict, list)) for part in said) and result.is_error:
         out.lose(result.at, "json", f"{_TITLE}: an error is a sentence", "written as JSON text")
     made = ToolResult(
         call_id="",
         name=name,
         status="failed" if result.is_error else "finished",
-        value=None if result.is_error else carry.one_value(bare, out, _TITLE),
+        value=None if result.is_error else transfer.one_value(bare, out, _TITLE),
         error=error,
         notes=result.notes,
         media=tuple(media),
@@ -297,16 +297,16 @@ def _response_part(result: Result, out: Writing) -> Part:
 # Histories ---------------------------------------------------------------------------------------------------------------
 
 
-def history_from(node: Node) -> list[Turn]:
+def history_from(node: Node) -> list[Message]:
     """Contents; in a request, with the system instruction; or the content of an answer."""
     if isinstance(node.value, list):
-        return _turns(node.items)
-    turns: list[Turn] = []
+        return _messages_from(node.items)
+    messages: list[Message] = []
     if (system := node.find(*_SYSTEM)) is not None:
-        turns.append(Turn(role="system", items=tuple(_instruction(system)), at=system.at))
+        messages.append(Message(role="system", items=tuple(_instruction(system)), at=system.at))
     if (contents := node.find("contents")) is not None:
         node.lose_unread("only the contents are converted")
-        return turns + _turns(contents.items)
+        return messages + _messages_from(contents.items)
     if (candidates := node.find("candidates")) is not None:
         for place, candidate in enumerate(candidates.items[1:], 1):
             candidate.lose(str(place), "only the first candidate is converted")
@@ -314,8 +314,12 @@ def history_from(node: Node) -> list[Turn]:
         content = first.find("content")
         first.lose_unread("only the content of an answer is converted")
         node.lose_unread("only the content of an answer is converted")
-        return [] if content is None else _turns([Node({"role": "model", **content.object}, content.at, content.losses)])
-    return _turns([node])
+        return (
+            []
+            if content is None
+            else _messages_from([Node({"role": "model", **content.object}, content.at, content.losses)])
+        )
+    return _messages_from([node])
 
 
 def _instruction(node: Node) -> list[Item]:
@@ -327,8 +331,8 @@ def _instruction(node: Node) -> list[Item]:
     return items
 
 
-def _turns(contents: list[Node]) -> list[Turn]:
-    turns: list[Turn] = []
+def _messages_from(contents: list[Node]) -> list[Message]:
+    messages: list[Message] = []
     for content in contents:
         role = role_of(content.object)
         if role not in ("user", "model", "system"):
@@ -336,8 +340,8 @@ def _turns(contents: list[Node]) -> list[Turn]:
         items = _parts_of(content)
         content.find("role")
         content.lose_unread(f"{_TITLE}: only the role and the parts of a content are carried")
-        turns.append(Turn(role=role, items=tuple(items), at=content.at))
-    return turns
+        messages.append(Message(role=role, items=tuple(items), at=content.at))
+    return messages
 
 
 def _parts_of(content: Node) -> list[Item]:
@@ -362,7 +366,7 @@ def _part(node: Node) -> Iterator[Item]:
         blob.lose_unread(f"{_TITLE}: only the content of a part is carried")
     elif (file := node.find(*_FILE)) is not None:
         uri = file.need("fileUri", "file_uri").text
-        mime_type = file.find_text("mimeType", "mime_type") or carry.mime_type_of(uri, "*/*")
+        mime_type = file.find_text("mimeType", "mime_type") or transfer.mime_type_of(uri, "*/*")
         name = file.find_text("displayName", "display_name")
         yield Blob(mime_type=mime_type, uri=uri, name=name, at=node.at)
         file.lose_unread(f"{_TITLE}: only the content of a part is carried")
@@ -373,23 +377,23 @@ def _part(node: Node) -> Iterator[Item]:
     node.lose_unread(f"{_TITLE}: only the content of a part is carried")
 
 
-def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
     """Contents; with the system instruction beside them, if there is any."""
-    system, turns = carry.split_system(turns, out, _TITLE)
-    contents = [content for turn in turns for content in _contents(turn, out)]
+    system, messages = transfer.split_system(messages, out, _TITLE)
+    contents = [content for message in messages for content in _contents(message, out)]
     if not system:
         return contents
     return {_SYSTEM[0]: {"parts": [text_part(text.text) for text in system]}, "contents": contents}
 
 
-def _contents(turn: Turn, out: Writing) -> Iterator[JsonObject]:
-    items = carry.standing(turn, out, _TITLE, (Text, Thought, Blob, Call, Result))
+def _contents(message: Message, out: WriteContext) -> Iterator[JsonObject]:
+    items = transfer.standing(message, out, _TITLE, (Text, Thought, Blob, Call, Result))
     if out.is_same:
         parts = [results_to([item], out)[0] if isinstance(item, Result) else _part_to(item, out, None) for item in items]
-        yield {"role": turn.role, "parts": parts}
+        yield {"role": message.role, "parts": parts}
         return
     # Responses stand alone in their content.
-    carry.report_order(turn, items, out, _TITLE, Result)
+    transfer.report_order(message, items, out, _TITLE, Result)
     if results := [item for item in items if isinstance(item, Result)]:
         yield {"role": "user", "parts": results_to(results, out)}
     others = [item for item in items if not isinstance(item, Result)]
@@ -398,16 +402,16 @@ def _contents(turn: Turn, out: Writing) -> Iterator[JsonObject]:
     others = [_fetchable(item, out) for item in others]
     parts = [_part_to(item, out, SKIP_SIGNATURE if item is first else None) for item in others]
     if parts:
-        yield {"role": turn.role, "parts": parts}
+        yield {"role": message.role, "parts": parts}
 
 
-def _fetchable(item: Item, out: Writing) -> Item:
-    if isinstance(item, Blob) and not carry.can_be_fetched(item, *_SCHEMES):
-        return carry.media_stub(item, out, f"{_TITLE}: it cannot fetch this address")
+def _fetchable(item: Item, out: WriteContext) -> Item:
+    if isinstance(item, Blob) and not transfer.can_be_fetched(item, *_SCHEMES):
+        return transfer.media_stub(item, out, f"{_TITLE}: it cannot fetch this address")
     return item
 
 
-def _part_to(item: Item, out: Writing, skip: str | None) -> Part:
+def _part_to(item: Item, out: WriteContext, skip: str | None) -> Part:
     if isinstance(item, Call):
         return _call_part(item, out, skip)
     if isinstance(item, Blob):
@@ -422,7 +426,7 @@ def _part_to(item: Item, out: Writing, skip: str | None) -> Part:
 def _media_part(blob: Blob) -> Part:
     named = {"displayName": blob.name} if blob.name else {}
     if blob.data is not None:
-        return {_INLINE[0]: {"mimeType": blob.mime_type, "data": carry.standard_base64(blob.data)} | named}
+        return {_INLINE[0]: {"mimeType": blob.mime_type, "data": transfer.standard_base64(blob.data)} | named}
     typed = {} if blob.mime_type.endswith("/*") else {"mimeType": blob.mime_type}
     return {_FILE[0]: {"fileUri": blob.uri} | typed | named}
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from callgate.definitions import carry
-from callgate.definitions.format import Format, Kind, Tool, Writing
-from callgate.definitions.reading import Node, ShapeError
+from callgate.definitions import transfer
+from callgate.definitions.format import Format, Kind, Tool, WriteContext
+from callgate.definitions.json_node import Node, ShapeError
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = ["JSON_SCHEMA"]
@@ -39,23 +39,23 @@ def tools_from(node: Node) -> list[Tool]:
         if name is None:
             name, title = title, None
     else:
-        extra = carry.extra_of(node, {"strict": False})
+        extra = transfer.extra_of(node, {"strict": False})
     if name is None:
         raise ShapeError(node.at, "the schema has no name: give it a 'title', or a 'name' beside it")
-    definition = ToolDefinition(name=name, title=title, description=description, input_schema=carry.schema_from(schema))
+    definition = ToolDefinition(name=name, title=title, description=description, input_schema=transfer.schema_from(schema))
     place = schema.at.removeprefix(node.at)
     return [Tool(definition=definition, at=node.at, extra=extra, places={"input_schema": place})]
 
 
-def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Schemas with the names of their tools."""
     return [_schema(tool, out) for tool in tools]
 
 
-def _schema(tool: Tool, out: Writing) -> JsonObject:
+def _schema(tool: Tool, out: WriteContext) -> JsonObject:
     definition = tool.definition
-    carry.report_tool(tool, out, _TITLE, says=("title",))
-    schema = carry.tool_schema(tool, out, _TITLE)
+    transfer.report_tool(tool, out, _TITLE, says=("title",))
+    schema = transfer.tool_schema(tool, out, _TITLE)
     for key in ("title", "description", "name"):
         if key in schema:
             place = tool.places.get("input_schema", "/input_schema")

@@ -9,10 +9,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from callgate.definitions import carry
-from callgate.definitions.format import Blob, Call, Format, Kind, Other, Result, ResultPart, Text, Tool, Value, Writing
+from callgate.definitions import transfer
+from callgate.definitions.format import Blob, Call, Format, Kind, Other, Result, ResultPart, Text, Tool, Value, WriteContext
+from callgate.definitions.json_node import Node, pointer
 from callgate.definitions.names import NameRule
-from callgate.definitions.reading import Node, pointer
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = ["MCP"]
@@ -69,31 +69,31 @@ def tools_from(node: Node) -> list[Tool]:
     definition = ToolDefinition(
         name=node.need("name").text,
         description=node.find_text("description") or "",
-        input_schema=carry.schema_from(node.find("inputSchema")),
+        input_schema=transfer.schema_from(node.find("inputSchema")),
         output_schema=None if output is None else output.object,
         title=title,
         kind="mcp",
         read_only=said.get("read_only", False),
         idempotent=said.get("idempotent", False),
     )
-    beside = {} if hints is None else {f"annotations/{key}": value for key, value in carry.extra_of(hints).items()}
-    return [Tool(definition=definition, at=node.at, extra=beside | carry.extra_of(node), places=places)]
+    beside = {} if hints is None else {f"annotations/{key}": value for key, value in transfer.extra_of(hints).items()}
+    return [Tool(definition=definition, at=node.at, extra=beside | transfer.extra_of(node), places=places)]
 
 
-def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools as a server lists them."""
     return [_tool(tool, out) for tool in tools]
 
 
-def _tool(tool: Tool, out: Writing) -> JsonObject:
+def _tool(tool: Tool, out: WriteContext) -> JsonObject:
     definition = tool.definition
-    carry.report_tool(tool, out, _TITLE, says=("title", "output_schema", "read_only", "idempotent"), keeps=_KEEPS)
+    transfer.report_tool(tool, out, _TITLE, says=("title", "output_schema", "read_only", "idempotent"), keeps=_KEEPS)
     written: JsonObject = {"name": definition.name}
     if definition.title:
         written["title"] = definition.title
     if definition.description:
         written["description"] = definition.description
-    written["inputSchema"] = carry.tool_schema(tool, out, _TITLE)
+    written["inputSchema"] = transfer.tool_schema(tool, out, _TITLE)
     if definition.output_schema is not None:
         written["outputSchema"] = definition.output_schema
     hints = {hint: True for hint, field in _HINTS.items() if getattr(definition, field)}
@@ -119,7 +119,7 @@ def calls_from(node: Node) -> list[Call]:
         name=inner.need("name").text,
         id=None if call_id is None else str(call_id.value),
         at=node.at,
-        **carry.args_from(inner.find("arguments")),
+        **transfer.args_from(inner.find("arguments")),
     )
     inner.lose_unread(f"{_TITLE}: only the name and the arguments of a call are carried")
     if inner is not node:
@@ -127,12 +127,12 @@ def calls_from(node: Node) -> list[Call]:
     return [call]
 
 
-def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
     """Parameters of `tools/call`. The id of a call is that of the request that carries it."""
     for call in calls:
         if call.id is not None:
             out.lose(call.at, "id", f"{_TITLE}: the id belongs to the request, not to its parameters")
-    return [{"name": call.name, "arguments": carry.args_to(carry.unsigned(call, out), out)} for call in calls]
+    return [{"name": call.name, "arguments": transfer.args_to(transfer.unsigned(call, out), out)} for call in calls]
 
 
 def results_from(node: Node) -> list[Result]:
@@ -158,7 +158,7 @@ def results_from(node: Node) -> list[Result]:
 
 
 def _repeats(part: ResultPart, value: Any) -> bool:
-    said = carry.json_or_text(part.text.strip(), "") if isinstance(part, Text) else None
+    said = transfer.json_or_text(part.text.strip(), "") if isinstance(part, Text) else None
     return isinstance(said, Value) and said.value == value
 
 
@@ -185,12 +185,12 @@ def _block(node: Node) -> Iterator[ResultPart]:
     node.lose_unread(f"{_TITLE}: only the content of a block is carried")
 
 
-def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Results. An object is structured content, and its text for clients that know only text."""
     return [_result(result, out) for result in results]
 
 
-def _result(result: Result, out: Writing) -> JsonObject:
+def _result(result: Result, out: WriteContext) -> JsonObject:
     for field in ("id", "name"):
         if getattr(result, field):
             out.lose(result.at, field, f"{_TITLE}: a result says nothing of its call; the answer that carries it does")
@@ -201,30 +201,30 @@ def _result(result: Result, out: Writing) -> JsonObject:
         if isinstance(part, Value) and part.value is not structured and isinstance(part.value, (dict, list)):
             out.lose(part.at, "json", f"{_TITLE}: structured content is one object", "written as JSON text")
         content += _block_to(part, out)
-    content += [{"type": "text", "text": note} for note in carry.notes_in_words(result, out, _TITLE)]
+    content += [{"type": "text", "text": note} for note in transfer.notes_in_words(result, out, _TITLE)]
     written: JsonObject = {"content": content}
     if structured is not None:
         written["structuredContent"] = structured
     return written | ({"isError": True} if result.is_error else {})
 
 
-def _block_to(part: ResultPart, out: Writing) -> Iterator[JsonObject]:
+def _block_to(part: ResultPart, out: WriteContext) -> Iterator[JsonObject]:
     if isinstance(part, Blob):
         yield _media_block(part, out)
     elif isinstance(part, Other) and out.is_same:
         yield part.raw
-    elif (text := carry.in_words(part, out, _TITLE)) is not None:
+    elif (text := transfer.in_words(part, out, _TITLE)) is not None:
         yield {"type": "text", "text": text.text}
 
 
-def _media_block(blob: Blob, out: Writing) -> JsonObject:
+def _media_block(blob: Blob, out: WriteContext) -> JsonObject:
     kind = blob.mime_type.partition("/")[0]
     if blob.data is None:
         link: JsonObject = {"type": "resource_link", "uri": blob.uri, "name": blob.name or blob.uri}
         return link | ({} if blob.mime_type.endswith("/*") else {"mimeType": blob.mime_type})
-    data = carry.standard_base64(blob.data)
+    data = transfer.standard_base64(blob.data)
     if kind in ("image", "audio"):
-        carry.unnamed(blob, out, _TITLE)
+        transfer.unnamed(blob, out, _TITLE)
         return {"type": kind, "data": data, "mimeType": blob.mime_type}
     uri = blob.name if blob.name and ":" in blob.name else pointer("resource:", blob.name or "media")
     return {"type": "resource", "resource": {"uri": uri, "mimeType": blob.mime_type, "blob": data}}

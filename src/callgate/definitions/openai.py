@@ -9,10 +9,23 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
-from callgate.definitions import carry
-from callgate.definitions.format import Blob, Call, Format, Item, Kind, Other, Result, ResultPart, Text, Tool, Turn, Writing
+from callgate.definitions import transfer
+from callgate.definitions.format import (
+    Blob,
+    Call,
+    Format,
+    Item,
+    Kind,
+    Message,
+    Other,
+    Result,
+    ResultPart,
+    Text,
+    Tool,
+    WriteContext,
+)
+from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
-from callgate.definitions.reading import Node, ShapeError
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = ["OPENAI", "media_block"]
@@ -61,9 +74,9 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
     return frozenset({"tool"} if _is_bare_tool(obj) else ())
 
 
-def _detect_all(messages: list[Any]) -> frozenset[Kind]:
-    fits = all(isinstance(message, dict) and "history" in detect(cast("JsonObject", message)) for message in messages)
-    return frozenset({"history"} if fits and messages else ())
+def _detect_all(entries: list[Any]) -> frozenset[Kind]:
+    fits = all(isinstance(entry, dict) and "history" in detect(cast("JsonObject", entry)) for entry in entries)
+    return frozenset({"history"} if fits and entries else ())
 
 
 def _is_content(content: Any) -> bool:
@@ -96,29 +109,29 @@ def tools_from(node: Node) -> list[Tool]:
     definition = ToolDefinition(
         name=inner.need("name").text,
         description=inner.find_text("description") or "",
-        input_schema=carry.schema_from(parameters),
+        input_schema=transfer.schema_from(parameters),
     )
     places = {} if parameters is None else {"input_schema": parameters.at.removeprefix(node.at)}
-    extra = carry.extra_of(inner, {"strict": False})
+    extra = transfer.extra_of(inner, {"strict": False})
     if inner is not node:
-        extra = {f"function/{key}": value for key, value in extra.items()} | carry.extra_of(node, {"strict": False})
+        extra = {f"function/{key}": value for key, value in extra.items()} | transfer.extra_of(node, {"strict": False})
     strict = next((key for key in ("function/strict", "strict") if key in extra), None)
     if strict is not None:
         extra["strict"] = extra.pop(strict)
     return [Tool(definition=definition, at=node.at, extra=extra, places=places)]
 
 
-def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools for chat completions."""
     return [_tool(tool, out) for tool in tools]
 
 
-def _tool(tool: Tool, out: Writing) -> JsonObject:
-    carry.report_tool(tool, out, _TITLE, keeps=("strict",))
+def _tool(tool: Tool, out: WriteContext) -> JsonObject:
+    transfer.report_tool(tool, out, _TITLE, keeps=("strict",))
     function: JsonObject = {"name": tool.definition.name}
     if tool.definition.description:
         function["description"] = tool.definition.description
-    function["parameters"] = carry.schema_without_root_unions(tool, out, _TITLE, _REFUSED_AT_ROOT)
+    function["parameters"] = transfer.schema_without_root_unions(tool, out, _TITLE, _REFUSED_AT_ROOT)
     if "strict" in tool.extra:
         function["strict"] = tool.extra["strict"]
     return {"type": "function", "function": function}
@@ -157,7 +170,7 @@ def _call(node: Node) -> Call | None:
         name=inner.need("name").text,
         id=node.find_text("call_id" if "call_id" in node.object else "id"),
         at=node.at,
-        **carry.args_from(inner.find("arguments")),
+        **transfer.args_from(inner.find("arguments")),
     )
     node.lose_unread(f"{_TITLE}: only the name, the arguments and the id of a call are carried")
     if inner is not node:
@@ -176,15 +189,15 @@ def _custom_call(node: Node) -> Call:
     )  # fmt: skip
 
 
-def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
     """Calls as a message of the assistant lists them."""
-    return [_call_to(carry.unsigned(call, out)) for call in calls]
+    return [_call_to(transfer.unsigned(call, out)) for call in calls]
 
 
 def _call_to(call: Call) -> JsonObject:
     if call.is_custom:
         return {"id": call.id, "type": "custom", "custom": {"name": call.name, "input": call.raw}}
-    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": carry.args_text(call)}}
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": transfer.args_text(call)}}
 
 
 def results_from(node: Node) -> list[Result]:
@@ -204,20 +217,20 @@ def _result_parts(content: Node | None) -> Iterator[ResultPart]:
     if content is None or content.value in ("", []):
         return
     if isinstance(content.value, str):
-        yield carry.json_or_text(content.value, content.at)
+        yield transfer.json_or_text(content.value, content.at)
         return
     blocks = content.items
     for part in (part for block in blocks for part in _block(block)):
-        yield carry.json_or_text(part.text, part.at) if isinstance(part, Text) and len(blocks) == 1 else part
+        yield transfer.json_or_text(part.text, part.at) if isinstance(part, Text) and len(blocks) == 1 else part
 
 
-def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Results as messages. There is no flag for an error, so its text is marked."""
     return [_result(result, out) for result in results]
 
 
-def _result(result: Result, out: Writing) -> JsonObject:
-    text = carry.text_of_parts(result, out, _TITLE)
+def _result(result: Result, out: WriteContext) -> JsonObject:
+    text = transfer.text_of_parts(result, out, _TITLE)
     if result.is_error:
         out.lose(result.at, "is_error", f"{_TITLE}: a result has no error flag", f"the text begins with {_ERROR_MARK!r}")
         text = _ERROR_MARK + text
@@ -229,59 +242,61 @@ def _result(result: Result, out: Writing) -> JsonObject:
 # Histories ---------------------------------------------------------------------------------------------------------------
 
 
-def history_from(node: Node) -> list[Turn]:
+def history_from(node: Node) -> list[Message]:
     """Messages, or items of the Responses API; also inside a request, and an answer by itself."""
-    turns: list[Turn] = []
+    messages: list[Message] = []
     if isinstance(node.value, dict):
         if instructions := node.find("instructions"):
-            turns.append(Turn(role="system", items=(Text(text=instructions.text, at=instructions.at),), at=instructions.at))
+            messages.append(
+                Message(role="system", items=(Text(text=instructions.text, at=instructions.at),), at=instructions.at)
+            )
         listed = node.find("messages", "input", "choices", "output")
         if listed is not None:
             node.lose_unread("only the messages are converted")
-        messages = [node] if listed is None else listed.items
+        entries = [node] if listed is None else listed.items
     else:
-        messages = node.items
-    for message in messages:
-        turn = _turn(_message_in(message))
-        last = turns[-1] if turns else None
-        if last is not None and _continues(last, turn):
-            turns[-1] = Turn(role=last.role, items=(*last.items, *turn.items), at=last.at)
+        entries = node.items
+    for entry in entries:
+        message = _message_from(_message_in(entry))
+        last = messages[-1] if messages else None
+        if last is not None and _continues(last, message):
+            messages[-1] = Message(role=last.role, items=(*last.items, *message.items), at=last.at)
         else:
-            turns.append(turn)
-    return turns
+            messages.append(message)
+    return messages
 
 
 def _message_in(node: Node) -> Node:
     """A message, or the one of a choice."""
-    message = node.find("message")
-    if message is None:
+    entry = node.find("message")
+    if entry is None:
         return node
     node.find("index")
     node.lose_unread("only the message of a choice is converted")
-    return message
+    return entry
 
 
-def _continues(last: Turn, turn: Turn) -> bool:
+def _continues(last: Message, message: Message) -> bool:
     """Whether a message belongs to the one before it: results of one turn do, and the items of one answer."""
-    if last.role != turn.role or not turn.items:
+    if last.role != message.role or not message.items:
         return False
-    if turn.role == "user":
-        return all(isinstance(item, Result) for item in (*last.items, *turn.items))
-    return turn.role == "model" and isinstance(turn.items[-1], Call) and turn.at.count("/") == last.at.count("/")
+    if message.role == "user":
+        return all(isinstance(item, Result) for item in (*last.items, *message.items))
+    return message.role == "model" and isinstance(message.items[-1], Call) and message.at.count("/") == last.at.count("/")
 
 
-def _turn(node: Node) -> Turn:
+def _message_from(node: Node) -> Message:
     kind = node.find_text("type")
     if kind in ("function_call", "custom_tool_call"):
-        return Turn(role="model", items=tuple(calls_from(node)), at=node.at)
+        return Message(role="model", items=tuple(calls_from(node)), at=node.at)
     if kind in ("function_call_output", "custom_tool_call_output"):
-        return Turn(role="user", items=tuple(results_from(node)), at=node.at)
+        return Message(role="user", items=tuple(results_from(node)), at=node.at)
     if kind not in (None, "message"):
         role = "model" if kind == "reasoning" else "user"
-        return Turn(role=role, items=(Other(raw=node.object, keyword=kind, at=node.at),), at=node.at)
+        return Message(role=role, items=(Other(raw=node.object, keyword=kind, at=node.at),), at=node.at)
     role = node.need("role").text
     if role in ("tool", "function"):
-        return Turn(role="user", items=tuple(results_from(node)), at=node.at)
+        return Message(role="user", items=tuple(results_from(node)), at=node.at)
     if role not in _ROLES:
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are {', '.join(sorted(_ROLES))}")
     items = [*_said(node.find("content"))]
@@ -289,10 +304,10 @@ def _turn(node: Node) -> Turn:
         items.append(_refused(refusal))
     items += [call for item in node.find_items("tool_calls") if (call := _call(item)) is not None]
     if (legacy := node.find("function_call")) is not None:
-        items.append(Call(name=legacy.need("name").text, at=legacy.at, **carry.args_from(legacy.find("arguments"))))
+        items.append(Call(name=legacy.need("name").text, at=legacy.at, **transfer.args_from(legacy.find("arguments"))))
         legacy.lose_unread(f"{_TITLE}: only the name and the arguments of a call are carried")
     node.lose_unread(f"{_TITLE}: only the role, the content and the calls of a message are carried")
-    return Turn(role=_SPEAKERS[role], items=tuple(items), at=node.at)
+    return Message(role=_SPEAKERS[role], items=tuple(items), at=node.at)
 
 
 def _refused(node: Node) -> Text:
@@ -318,7 +333,7 @@ def _block(node: Node) -> Iterator[Text | Blob | Other]:
         yield _refused(node.need("refusal"))
     elif kind in ("image_url", "input_image"):
         place = node.need("image_url")
-        yield carry.blob_from_url(place.text if isinstance(place.value, str) else place.need("url").text, node.at)
+        yield transfer.blob_from_url(place.text if isinstance(place.value, str) else place.need("url").text, node.at)
         if isinstance(place.value, dict):
             place.lose_unread(f"{_TITLE}: only the image itself is carried")
     elif kind == "input_audio":
@@ -329,7 +344,7 @@ def _block(node: Node) -> Iterator[Text | Blob | Other]:
     elif kind in ("file", "input_file") and (file := node.find("file") or node).find("file_data") is not None:
         node.find("filename")
         url, name = file.need("file_data").text, file.find_text("filename")
-        yield carry.blob_from_url(url, node.at, mime_type="application/pdf", name=name)
+        yield transfer.blob_from_url(url, node.at, mime_type="application/pdf", name=name)
         if file is not node:
             file.lose_unread(f"{_TITLE}: only the file itself is carried")
     else:
@@ -338,34 +353,34 @@ def _block(node: Node) -> Iterator[Text | Blob | Other]:
     node.lose_unread(f"{_TITLE}: only the content of a block is carried")
 
 
-def history_to(turns: Sequence[Turn], out: Writing) -> Any:
+def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
     """Messages of a chat completion."""
-    return [message for turn in turns for message in _messages(turn, out)]
+    return [entry for message in messages for entry in _messages_to(message, out)]
 
 
-def _messages(turn: Turn, out: Writing) -> Iterator[JsonObject]:
-    items = carry.standing(turn, out, _TITLE, (Text, Blob, Call, Result))
-    carry.report_order(turn, items, out, _TITLE, Result, (Text, Blob, Other), Call)
+def _messages_to(message: Message, out: WriteContext) -> Iterator[JsonObject]:
+    items = transfer.standing(message, out, _TITLE, (Text, Blob, Call, Result))
+    transfer.report_order(message, items, out, _TITLE, Result, (Text, Blob, Other), Call)
     results = [item for item in items if isinstance(item, Result)]
     yield from results_to(results, out)
     calls = [item for item in items if isinstance(item, Call)]
     items = [item for item in items if not isinstance(item, Other) or _has_block(item, out)]
     refusal = next((item for item in items if isinstance(item, Text) and _is_field(item, out)), None)
     said = [item for item in items if isinstance(item, (Text, Blob, Other)) and item is not refusal]
-    blocks = [_block_to(item, turn.role, out) for item in said]
+    blocks = [_block_to(item, message.role, out) for item in said]
     if not blocks and not calls and (results or not out.is_same):
         return
-    message: JsonObject = {"role": {"model": "assistant"}.get(turn.role, turn.role), "content": _content(blocks)}
-    message |= {"refusal": refusal.text} if refusal is not None else {}
-    yield message | ({"tool_calls": calls_to(calls, out)} if calls else {})
+    entry: JsonObject = {"role": {"model": "assistant"}.get(message.role, message.role), "content": _content(blocks)}
+    entry |= {"refusal": refusal.text} if refusal is not None else {}
+    yield entry | ({"tool_calls": calls_to(calls, out)} if calls else {})
 
 
-def _is_field(item: Text, out: Writing) -> bool:
+def _is_field(item: Text, out: WriteContext) -> bool:
     """Whether a refusal stands in a field of its own, as it came."""
     return item.is_refusal and out.is_same and "/content/" not in item.at
 
 
-def _has_block(item: Other, out: Writing) -> bool:
+def _has_block(item: Other, out: WriteContext) -> bool:
     """Whether a chat completion has the block as well; the Responses API knows more of them."""
     if item.keyword in ("file", "input_audio"):
         return True
@@ -379,36 +394,36 @@ def _content(blocks: list[JsonObject]) -> Any:
     return blocks[0]["text"] if len(blocks) == 1 and blocks[0].get("type") == "text" else blocks
 
 
-def _block_to(item: Text | Blob | Other, role: str, out: Writing) -> JsonObject:
+def _block_to(item: Text | Blob | Other, role: str, out: WriteContext) -> JsonObject:
     if isinstance(item, Other):
         return item.raw
     if isinstance(item, Blob):
         block = _media_block(item, out) if role == "user" else None
         if block is not None:
             return block
-        item = carry.media_stub(item, out, f"{_TITLE}: no place for media of this type in a message of this role")
+        item = transfer.media_stub(item, out, f"{_TITLE}: no place for media of this type in a message of this role")
     if item.is_refusal and out.is_same:
         return {"type": "refusal", "refusal": item.text}
     return {"type": "text", "text": item.text}
 
 
-def _media_block(blob: Blob, out: Writing) -> JsonObject | None:
+def _media_block(blob: Blob, out: WriteContext) -> JsonObject | None:
     block = media_block(blob)
     if block is not None and block["type"] != "file":
-        carry.unnamed(blob, out, _TITLE)
+        transfer.unnamed(blob, out, _TITLE)
     return block
 
 
 def media_block(blob: Blob) -> JsonObject | None:
     """The block that shows an image, a sound or a PDF to the model; None for other media, and for what cannot be fetched."""
     audio = next((named for named, mime in _AUDIO.items() if mime == blob.mime_type), None)
-    if blob.mime_type.startswith("image/") and carry.can_be_fetched(blob, "http", "https"):
-        return {"type": "image_url", "image_url": {"url": carry.data_url(blob)}}
+    if blob.mime_type.startswith("image/") and transfer.can_be_fetched(blob, "http", "https"):
+        return {"type": "image_url", "image_url": {"url": transfer.data_url(blob)}}
     if blob.data is not None and audio is not None:
-        return {"type": "input_audio", "input_audio": {"data": carry.standard_base64(blob.data), "format": audio}}
+        return {"type": "input_audio", "input_audio": {"data": transfer.standard_base64(blob.data), "format": audio}}
     if blob.data is not None and blob.mime_type == "application/pdf":
         named = {"filename": blob.name} if blob.name else {}
-        return {"type": "file", "file": named | {"file_data": carry.data_url(blob)}}
+        return {"type": "file", "file": named | {"file_data": transfer.data_url(blob)}}
     return None
 
 

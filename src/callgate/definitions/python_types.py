@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import Flag
 from typing import TYPE_CHECKING, Any, NotRequired, Required, cast
 
-from callgate.definitions.json_forms import keys_said
+from callgate.definitions.json_decoding import keys_said
 from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import CallgateError, JsonError
 from callgate.schema.problems import readable_path, shown

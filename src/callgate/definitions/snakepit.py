@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from callgate import strict_json
-from callgate.definitions import carry
-from callgate.definitions.format import Blob, Call, Format, Kind, Result, ResultPart, Text, Tool, Value, Writing
+from callgate.definitions import transfer
+from callgate.definitions.format import Blob, Call, Format, Kind, Result, ResultPart, Text, Tool, Value, WriteContext
+from callgate.definitions.json_node import Node, ShapeError, pointer
 from callgate.definitions.names import NameRule
-from callgate.definitions.reading import Node, ShapeError, pointer
 from callgate.errors import JsonError
 from callgate.types import JsonObject, ToolDefinition
 
@@ -72,7 +72,7 @@ def tools_from(node: Node) -> list[Tool]:
         input_schema=schema | ({"required": required} if required else {}),
         kind="worker",
     )
-    extra = carry.extra_of(node, {"metadata": {}, "supports_streaming": False})
+    extra = transfer.extra_of(node, {"metadata": {}, "supports_streaming": False})
     places = {f"/properties/{name}": f"{_PARAMETERS}/{place}" for place, name in enumerate(properties)}
     return [Tool(definition=definition, at=node.at, extra=extra, places={"input_schema": _PARAMETERS, **places})]
 
@@ -164,13 +164,13 @@ def _default(value: Any, schema: JsonObject) -> Any:
     return value if schema.get("type") == "string" and not isinstance(parsed, str) else parsed
 
 
-def tools_to(tools: Sequence[Tool], out: Writing) -> list[Any]:
+def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools as a worker would register them."""
     return [_tool(tool, out) for tool in tools]
 
 
-def _tool(tool: Tool, out: Writing) -> JsonObject:
-    carry.report_tool(tool, out, _TITLE, keeps=_KEEPS)
+def _tool(tool: Tool, out: WriteContext) -> JsonObject:
+    transfer.report_tool(tool, out, _TITLE, keeps=_KEEPS)
     schema = tool.definition.input_schema
     place = tool.at + tool.places.get("input_schema", "/input_schema")
     for key in schema:
@@ -186,7 +186,7 @@ def _tool(tool: Tool, out: Writing) -> JsonObject:
     return written | {"parameters": parameters} | {key: tool.extra[key] for key in _KEEPS if key in tool.extra}
 
 
-def _of_type(schema: Mapping[str, Any], key: str, default: Any, place: str, out: Writing) -> Any:
+def _of_type(schema: Mapping[str, Any], key: str, default: Any, place: str, out: WriteContext) -> Any:
     """A field of a schema, if it is of the type that it must be."""
     value: Any = schema.get(key, default)
     if isinstance(value, cast("type[Any]", type(default))):
@@ -208,7 +208,7 @@ def _parameter(name: str, schema: Any, required: bool) -> JsonObject:
     if isinstance(rules.get("description"), str) and rules["description"]:
         parameter["description"] = rules.pop("description")
     parameter["required"] = required
-    return parameter | ({"validation_json": carry.dumped(rules)} if rules else {})
+    return parameter | ({"validation_json": transfer.dumped(rules)} if rules else {})
 
 
 # Calls and results -------------------------------------------------------------------------------------------------------
@@ -216,19 +216,19 @@ def _parameter(name: str, schema: Any, required: bool) -> JsonObject:
 
 def calls_from(node: Node) -> list[Call]:
     """A request to run a tool."""
-    call = Call(name=node.need("tool_name").text, at=node.at, **carry.args_from(node.find("parameters")))
+    call = Call(name=node.need("tool_name").text, at=node.at, **transfer.args_from(node.find("parameters")))
     if (binary := node.find("binary_parameters")) is not None and binary.value:
         binary.lose("binary_parameters", f"{_TITLE}: bytes beside the parameters are not carried")
     node.lose_unread(f"{_TITLE}: only the name and the parameters of a call are carried")
     return [call]
 
 
-def calls_to(calls: Sequence[Call], out: Writing) -> list[Any]:
+def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
     """Requests to run tools. A worker answers the request itself, so that there are no ids."""
     for call in calls:
         if call.id is not None:
             out.lose(call.at, "id", f"{_TITLE}: a call has no id; the answer comes on the same connection")
-    return [{"tool_name": call.name, "parameters": carry.args_to(carry.unsigned(call, out), out)} for call in calls]
+    return [{"tool_name": call.name, "parameters": transfer.args_to(transfer.unsigned(call, out), out)} for call in calls]
 
 
 def results_from(node: Node) -> list[Result]:
@@ -245,27 +245,27 @@ def results_from(node: Node) -> list[Result]:
     return [Result(is_error=is_error, parts=tuple(parts), at=node.at)]
 
 
-def results_to(results: Sequence[Result], out: Writing) -> list[Any]:
+def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Answers as a worker gives them."""
     return [_result(result, out) for result in results]
 
 
-def _result(result: Result, out: Writing) -> JsonObject:
+def _result(result: Result, out: WriteContext) -> JsonObject:
     for field in ("id", "name"):
         if getattr(result, field):
             out.lose(result.at, field, f"{_TITLE}: a result says nothing of its call")
     if result.is_error:
-        return {"success": False, "error_message": carry.text_of_parts(result, out, _TITLE)}
+        return {"success": False, "error_message": transfer.text_of_parts(result, out, _TITLE)}
     parts: list[ResultPart] = []
     for part in result.parts:
         if isinstance(part, (Text, Value)):
             parts.append(part)
         elif isinstance(part, Blob):
-            parts.append(carry.media_stub(part, out, f"{_TITLE}: a result is one JSON value"))
+            parts.append(transfer.media_stub(part, out, f"{_TITLE}: a result is one JSON value"))
         else:
             out.lose(part.at, part.keyword, f"{_TITLE}: it has no such block")
-    notes = [Text(text=note, at=result.at) for note in carry.notes_in_words(result, out, _TITLE)]
-    return {"success": True, "result": carry.one_value(Result(parts=(*parts, *notes), at=result.at), out, _TITLE)}
+    notes = [Text(text=note, at=result.at) for note in transfer.notes_in_words(result, out, _TITLE)]
+    return {"success": True, "result": transfer.one_value(Result(parts=(*parts, *notes), at=result.at), out, _TITLE)}
 
 
 SNAKEPIT = Format(

@@ -16,7 +16,7 @@ from typing import Any
 from callgate.content.build import model_content
 from callgate.content.read import call_parts, is_call, is_response, parts_of, response_of, role_of, text_of
 from callgate.embedded.shapes import alternatives, as_object, properties_of, required_of, resolved, types_of
-from callgate.history.repair import is_user_turn
+from callgate.history.repair import starts_exchange
 from callgate.tools.find_tools import nearest
 from callgate.types import Content, ToolDefinition
 
@@ -194,8 +194,8 @@ def one_by_one(contents: Sequence[Content]) -> list[list[Content]]:
 
 
 def words_since(contents: Sequence[Content]) -> str:
-    """The user's latest message."""
-    said = [text_of(content) for content in contents if is_user_turn(content)]
+    """What the user said last."""
+    said = [text_of(content) for content in contents if starts_exchange(content)]
     return said[-1] if said else ""
 
 
@@ -228,7 +228,7 @@ def fitted(contents: Sequence[Content], sizes: Sizes, *, room: int) -> Fitted:
     Raises:
         PromptTooLongError: what was said since the user spoke last does not fit.
     """
-    starts = [index for index, content in enumerate(contents) if is_user_turn(content)] or [0]
+    starts = [index for index, content in enumerate(contents) if starts_exchange(content)] or [0]
     for start in [0, *(index for index in starts if index)]:
         tokens = sizes.system + sum(sizes.turns[start:])
         if tokens <= room:

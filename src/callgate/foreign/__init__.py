@@ -10,21 +10,21 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from callgate.definitions.frameworks import Make, make_of
+from callgate.definitions.frameworks import Framework, framework_of
 from callgate.errors import ToolNotDeclarableError
 from callgate.types import Limits
 
-__all__ = ["adopted"]
+__all__ = ["adapt_tool"]
 
 
-def adopted(item: object, limits: Limits) -> object | None:
+def adapt_tool(item: object, limits: Limits) -> object | None:
     """A tool, or a toolset, of another framework as one of ours; None if it is of no framework that is known.
 
     Raises:
         ToolNotDeclarableError: it is, and cannot be run here as it stands.
     """
-    make = make_of(item)
-    return None if make is None else _MAKES[make](item, limits)
+    make = framework_of(item)
+    return None if make is None else _FRAMEWORKS[make](item, limits)
 
 
 def _langchain(item: Any, limits: Limits) -> object:
@@ -52,7 +52,7 @@ def _google_genai(item: Any, limits: Limits) -> object:
     )
 
 
-_MAKES: Mapping[Make, Callable[[Any, Limits], object]] = {
+_FRAMEWORKS: Mapping[Framework, Callable[[Any, Limits], object]] = {
     "langchain": _langchain,
     "openai_agents": _openai_agents,
     "pydantic_ai": _pydantic_ai,

@@ -109,9 +109,9 @@ class Conversation:
         return self._encoded.encoded
 
     @property
-    def newest_user_turn(self) -> int | None:
+    def newest_exchange(self) -> int | None:
         """The index of the last thing that the user said."""
-        return next(filter(self._is_user_turn, range(len(self) - 1, -1, -1)), None)
+        return next(filter(self._starts_exchange, range(len(self) - 1, -1, -1)), None)
 
     def is_model(self, index: int) -> bool:
         """Whether the content at the index is the model's; asking does not read it."""
@@ -243,7 +243,7 @@ class Conversation:
         The cut is where the user said something, so calls and their responses stay together; the newest exchange stays.
         """
         size, dropped, encoded = self.size_bytes, 0, self.encoded
-        for start in filter(self._is_user_turn, range(1, len(self))):
+        for start in filter(self._starts_exchange, range(1, len(self))):
             if size <= bytes_max:
                 break
             size -= sum(map(len, encoded[dropped:start]))
@@ -341,7 +341,7 @@ class Conversation:
             return "responses"
         return "summary" if is_summary(self[index]) else "user"
 
-    def _is_user_turn(self, index: int) -> bool:
+    def _starts_exchange(self, index: int) -> bool:
         return self._kind_of(index) == "user"
 
     def _append(self, content: Content, origin: str | None = None) -> None:

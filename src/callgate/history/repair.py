@@ -26,12 +26,12 @@ from callgate.content.read import (
 from callgate.errors import JsonError
 from callgate.types import Content, JsonObject, Part
 
-__all__ = ["INTERRUPTED", "is_user_turn", "repaired", "validate"]
+__all__ = ["INTERRUPTED", "repaired", "starts_exchange", "validate"]
 
 INTERRUPTED = "The call was interrupted before it gave a result; whether it had any effect is not known."
 
 
-def is_user_turn(content: Mapping[str, Any]) -> bool:
+def starts_exchange(content: Mapping[str, Any]) -> bool:
     """Whether the content is something the user said, rather than responses to calls."""
     return role_of(content) == "user" and not any(map(is_response, parts_of(content)))
 

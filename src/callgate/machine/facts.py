@@ -39,7 +39,6 @@ __all__ = [
     "CallStarted",
     "Cancelled",
     "CheckOutput",
-    "Dated",
     "Fact",
     "Finish",
     "HistoryGiven",
@@ -55,6 +54,7 @@ __all__ = [
     "Rewound",
     "RunStarted",
     "Shorten",
+    "Timestamped",
     "Todo",
     "ToolsKnown",
     "Unreadable",
@@ -66,7 +66,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dated:
+class Timestamped:
     """What all facts have: when they became true. No state depends on it, so facts that differ in it alone are equal."""
 
     at_s: float | None = field(default=None, compare=False, repr=False)
@@ -94,7 +94,7 @@ class KnownTool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolsKnown(Dated):
+class ToolsKnown(Timestamped):
     """These tools are declared from now on. `names` maps declared names to tools' own names."""
 
     tools: Mapping[str, KnownTool]
@@ -102,14 +102,14 @@ class ToolsKnown(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryGiven(Dated):
+class HistoryGiven(Timestamped):
     """The conversation goes on from these contents instead of what it had."""
 
     contents: list[Content]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunStarted(Dated):
+class RunStarted(Timestamped):
     """The user said something; without `content` the conversation simply goes on where it stopped."""
 
     content: Content | None
@@ -122,7 +122,7 @@ class RunStarted(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelAnswered(Dated):
+class ModelAnswered(Timestamped):
     """A complete answer of the model."""
 
     content: Content
@@ -141,7 +141,7 @@ class ModelAnswered(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HistoryShortened(Dated):
+class HistoryShortened(Timestamped):
     """The oldest contents were left out, or replaced by a summary of them."""
 
     dropped: int
@@ -159,14 +159,14 @@ class HistoryShortened(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ModelFailed(Dated):
+class ModelFailed(Timestamped):
     """There is no answer, and the run cannot go on."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputChecked(Dated):
+class OutputChecked(Timestamped):
     """The answer of a run with `output` was checked. Without problems `value` is what it says, as JSON."""
 
     value: Any = None
@@ -174,7 +174,7 @@ class OutputChecked(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallChecked(Dated):
+class CallChecked(Timestamped):
     """Name and arguments of a call were checked. `tool` is the tool's own name, None when there is no such tool."""
 
     id: str
@@ -186,7 +186,7 @@ class CallChecked(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallDecided(Dated):
+class CallDecided(Timestamped):
     """The policy has spoken. With `args` a hook changed the arguments, and the call is checked and decided about again."""
 
     id: str
@@ -195,7 +195,7 @@ class CallDecided(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ApprovalAnswered(Dated):
+class ApprovalAnswered(Timestamped):
     """Somebody answered. With `args` the arguments were changed, and are checked again."""
 
     id: str
@@ -207,21 +207,21 @@ class ApprovalAnswered(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AlwaysRevoked(Dated):
+class AlwaysRevoked(Timestamped):
     """A lasting answer holds no longer; without `rule` none of them does."""
 
     rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallStarted(Dated):
+class CallStarted(Timestamped):
     """The call is about to run: from here on its effect may have happened."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CallEnded(Dated):
+class CallEnded(Timestamped):
     """A started call came to an end: a value, an error, a time-out, a cancellation."""
 
     id: str
@@ -229,7 +229,7 @@ class CallEnded(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NestedCall(Dated):
+class NestedCall(Timestamped):
     """A running tool has called another one. Journalled before that one starts, and again with its result.
 
     The model knows nothing of it; what it sees is the result of the tool that it called itself.
@@ -246,7 +246,7 @@ class NestedCall(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cancelled(Dated):
+class Cancelled(Timestamped):
     """The user stopped the run. `partial` is text of the answer that was already shown."""
 
     reason: str = "The user cancelled the run."
@@ -254,12 +254,12 @@ class Cancelled(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered(Dated):
+class Recovered(Timestamped):
     """A new process has taken over; whatever the old one was doing has stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewound(Dated):
+class Rewound(Timestamped):
     """The conversation was put back to its first contents; what came after them was taken back."""
 
     contents_kept: int
@@ -270,19 +270,19 @@ class Rewound(Dated):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Adopted(Dated):
+class Adopted(Timestamped):
     """The facts before this one were another session's: what was allowed or begun there is not so here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Renamed(Dated):
+class Renamed(Timestamped):
     """The session has this title from now on, whatever was said first in it."""
 
     title: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unreadable(Dated):
+class Unreadable(Timestamped):
     """A line of the journal that cannot be decoded. It stands where the line stands, and is written back unchanged."""
 
     problem: str

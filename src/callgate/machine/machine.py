@@ -28,7 +28,7 @@ from callgate.machine import facts
 from callgate.machine.calls import CallBatch, TrackedCall, rule_of
 from callgate.machine.feedback import ASK_AGAIN, CUT, IN_TEXT, output_feedback
 from callgate.machine.limits import count_repeats, refusal, refusals, spent_budget
-from callgate.machine.run_state import HeldAnswer, RunState
+from callgate.machine.run_state import PendingAnswer, RunState
 from callgate.types import CallRecord, FunctionCall, JsonObject, Reply, SessionRule, ToolChoice, Usage
 
 __all__ = ["Phase", "RunMachine"]
@@ -110,7 +110,7 @@ class RunMachine:
         return self.calls.records()
 
     @property
-    def is_users_turn(self) -> bool:
+    def awaits_user(self) -> bool:
         """Whether there is nothing that the model could answer: the history is empty, or its word was the last one."""
         last = self.conversation.last
         return last is None or (role_of(last) != "user" and not self.conversation.open_calls)
@@ -219,7 +219,7 @@ class RunMachine:
             self.requests.add(fact.request)
         if fact.content is not None:
             conversation.add_said(fact.content)
-        elif self.is_users_turn:
+        elif self.awaits_user:
             self._finish("nothing_to_do")
             return
         self._go_on()
@@ -240,7 +240,7 @@ class RunMachine:
         run.turn += 0 if run.repairs and not calls else 1
         run.retries, run.feedback, run.text, run.model = 0, None, text, fact.model
         if run.output is not None and not calls and reason in RUNNABLE:
-            run.held = HeldAnswer(content, fact.origin, run.wrap_up or reason, fact.finish_message)
+            run.held = PendingAnswer(content, fact.origin, run.wrap_up or reason, fact.finish_message)
             self.phase = "checking"
             return
         self.conversation.add_model(content, origin=fact.origin)

@@ -9,11 +9,11 @@ from callgate.machine import facts
 from callgate.machine.calls import TrackedCall
 from callgate.types import Content, JsonObject, Limits, ToolChoice, Usage
 
-__all__ = ["HeldAnswer", "RunState"]
+__all__ = ["PendingAnswer", "RunState"]
 
 
 @dataclass(frozen=True, slots=True)
-class HeldAnswer:
+class PendingAnswer:
     """An answer that becomes part of the conversation only if it fits, or if it is the last."""
 
     content: Content
@@ -51,7 +51,7 @@ class RunState:
     end: str | None = None
     """The run ends with this reason as soon as every call is settled."""
     finish: facts.Finish | None = None
-    held: HeldAnswer | None = None
+    held: PendingAnswer | None = None
     """An answer that is not known to fit yet."""
     repairs: int = 0
     """How often the model was asked again for an answer that fits."""

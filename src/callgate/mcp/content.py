@@ -14,8 +14,8 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.definitions.format import Blob, ResultPart, Text, Value
+from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.mcp import MCP
-from callgate.definitions.reading import Node, ShapeError
 from callgate.errors import JsonError, ToolError
 from callgate.types import JsonObject, Media
 

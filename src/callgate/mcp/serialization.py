@@ -12,7 +12,7 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.content.read import display_names, media_of
-from callgate.definitions import carry
+from callgate.definitions import transfer
 from callgate.errors import ToolNotDeclarableError
 from callgate.schema.validator import SchemaValidator, usable_validator
 from callgate.types import JsonObject, ToolDefinition, ToolResult
@@ -45,7 +45,7 @@ def listed(definition: ToolDefinition) -> ServedTool:
         tool["title"] = definition.title
     if definition.description:
         tool["description"] = definition.description
-    tool["inputSchema"] = {**carry.schema_to(definition), "type": "object"}
+    tool["inputSchema"] = {**transfer.schema_to(definition), "type": "object"}
     schema, is_wrapped = _output_schema(definition.output_schema)
     output = None
     if schema is not None:
@@ -143,7 +143,7 @@ def _medium(part: Mapping[str, Any]) -> JsonObject:
         return _text_block(f"[{mime_type} at {medium.get('uri')}]")
     if len(data) * 3 // 4 > MEDIA_BYTES_MAX:
         return _text_block(f"[left out: {mime_type} of {len(data) * 3 // 4} bytes, more than {MEDIA_BYTES_MAX}]")
-    data = carry.standard_base64(data)
+    data = transfer.standard_base64(data)
     kind = mime_type.partition("/")[0]
     if kind in ("image", "audio"):
         return {"type": kind, "data": data, "mimeType": mime_type}

@@ -19,8 +19,8 @@ from urllib.parse import urlsplit
 
 from callgate.config.known_secrets import remember_secrets_in
 from callgate.content.tool_names import is_reserved_server
+from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.mcp import MCP
-from callgate.definitions.reading import Node, ShapeError
 from callgate.errors import UsageError
 from callgate.mcp import resources as resource_calls
 from callgate.mcp.clock import PersonClock

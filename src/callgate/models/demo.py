@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, cast
 
 from callgate.content.build import call_part, text_part
 from callgate.content.read import call_parts, is_response, parts_of, response_of, text_of
-from callgate.history.repair import is_user_turn
+from callgate.history.repair import starts_exchange
 from callgate.models import ModelRequest
 from callgate.types import Content, FunctionCall, JsonObject, Part, ToolDefinition
 
@@ -77,8 +77,8 @@ class _Exchange:
 
 
 def _newest(contents: Sequence[Content]) -> tuple[str, list[_Exchange]]:
-    """The user's latest message, and the calls that followed it."""
-    start = max((index for index, content in enumerate(contents) if is_user_turn(content)), default=0)
+    """What the user said last, and the calls that followed it."""
+    start = max((index for index, content in enumerate(contents) if starts_exchange(content)), default=0)
     calls = [call for content in contents[start:] for call in call_parts(content)]
     answers = [response_of(part) for content in contents[start:] for part in parts_of(content) if is_response(part)]
     said = text_of(contents[start]) if contents else ""

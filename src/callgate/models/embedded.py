@@ -25,7 +25,7 @@ from callgate.embedded.spelling import spellings
 from callgate.embedded.weights import MODEL_NAME, Files, find_files, read_checked
 from callgate.errors import LimitExceededError
 from callgate.events import Notice
-from callgate.history.repair import is_user_turn
+from callgate.history.repair import starts_exchange
 from callgate.request import ModelRequest, with_output_told
 from callgate.types import Content, FunctionCall, JsonObject, ToolDefinition, Usage
 
@@ -43,7 +43,7 @@ RESULT_CHARS_MAX = 1_200
 
 ABOUT = (
     f"{MODEL_NAME} answers: a small language model on this machine's CPU, so check what it says and does. "
-    "Set GEMINI_API_KEY to talk to Gemini."
+    "Set GEMINI_API_KEY to use Gemini."
 )
 
 _SETTINGS = {
@@ -248,7 +248,7 @@ class EmbeddedModel:
             notices.append(Notice("history_trimmed", message, "warning"))
         pieces = prompt.one_by_one(contents) if request.tool_choice in ("auto", "validated", "none") else [contents]
         choice = "none" if len(pieces) > 1 else _declared_name(request, request.tool_choice)
-        since = max((index for index, content in enumerate(contents) if is_user_turn(content)), default=0)
+        since = max((index for index, content in enumerate(contents) if starts_exchange(content)), default=0)
         return _Plan(
             texts=[
                 "".join([system, *prompt.turns_of(piece, result_chars_max=RESULT_CHARS_MAX)[fits.start :], prompt.OPEN])

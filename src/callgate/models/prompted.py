@@ -34,7 +34,7 @@ from callgate.prompted import (
     render_tools,
 )
 from callgate.request import ModelRequest, with_output_told
-from callgate.strict_json import Bad, Noted
+from callgate.strict_json import AnnotatedObject, Bad
 from callgate.types import FunctionCall, JsonObject, Part, ToolChoice
 
 __all__ = ["PromptedModel"]
@@ -309,7 +309,7 @@ class _Answer:
 
 def _made(call: ParsedCall) -> Part:
     part = call_part(FunctionCall(name=call.name, args=call.args))
-    return with_args(part, Noted(call.args, call.notes)) if call.notes else part
+    return with_args(part, AnnotatedObject(call.args, call.notes)) if call.notes else part
 
 
 def _failed(error: CallError) -> Part:

@@ -30,7 +30,7 @@ from callgate.content.read import (
 from callgate.definitions.format import Blob
 from callgate.definitions.openai import media_block
 from callgate.errors import UsageError
-from callgate.history.repair import is_user_turn
+from callgate.history.repair import starts_exchange
 from callgate.openai.quirks import Quirks
 from callgate.request import ModelRequest
 from callgate.types import Content, JsonObject, Part
@@ -61,7 +61,7 @@ class MessageWriter:
         """
         written = [strict_json.dump(_system(request.system, quirks, model))] if request.system else []
         talk = request.conversation
-        newest = talk.newest_user_turn
+        newest = talk.newest_exchange
         taken: set[str] = set()
         ids: tuple[str, ...] = ()
         for place, encoded in enumerate(talk.encoded):
@@ -114,7 +114,7 @@ def _ids_of(content: Content, encoded: bytes, taken: set[str], chars_max: int) -
 def _messages(content: Content, ids: Sequence[str], *, is_newest: bool, reasons: bool) -> Iterator[JsonObject]:
     if role_of(content) == "model":
         yield from _assistant(content, ids, reasons=reasons)
-    elif is_user_turn(content):
+    elif starts_exchange(content):
         # What the user is said to have thought, or signed, was the model's of another conversation.
         said = [part for part in parts_of(content) if not is_thought(part) and has_data(part)]
         if said:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, cast
 
 from callgate.declaration import BUILT_IN, Declaration
-from callgate.definitions.carry import description_of, schema_to
+from callgate.definitions.transfer import description_of, schema_to
 from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.openai.quirks import Quirks
 from callgate.schema.compile import compiled_of

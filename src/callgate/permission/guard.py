@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from callgate.content.sound import sound_args
+from callgate.content.sanitize import sanitize_args
 from callgate.errors import AuditError, UsageError
 from callgate.events import Notice
 from callgate.machine import facts
@@ -101,7 +101,7 @@ class Guard:
                     f"approve answered with a call of {answer.name!r}, but {call.name!r} was asked about: only its arguments"
                     " can be changed"
                 )
-            args = sound_args(answer.args)
+            args = sanitize_args(answer.args)
             changed = args if args != dict(call.args) else None
             return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
         if answer not in ("yes", "no", "always", "later"):

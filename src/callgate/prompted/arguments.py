@@ -82,7 +82,7 @@ def _json(text: str) -> tuple[Any, list[str]]:
     lost = strict_json.lost_by_reading(stripped)
     notes = [sentence for what, sentence in _LOST.items() if what in lost]
     if strict_json.was_replaced(value):
-        return strict_json.mended(value), [*notes, "Characters that are not valid Unicode were replaced by U+FFFD."]
+        return strict_json.without_bad(value), [*notes, "Characters that are not valid Unicode were replaced by U+FFFD."]
     return value, notes
 
 
@@ -120,7 +120,7 @@ class _Loose:
         self.is_python = False
         self.smart = '"' not in text
         self.hopeless = False
-        """Whether what was found is plainly not to be used, and not just badly written."""
+        """Whether what was found is plainly not to be used, and not just badly raw_call."""
 
     def whole(self) -> Any:
         self.space()
@@ -268,14 +268,14 @@ class _Loose:
         table = _ESCAPES | (_PYTHON_ESCAPES if self.is_python else _QUOTED_ESCAPES if quote == "'" else {})
 
         def decoded(match: re.Match[str]) -> str:
-            written = match[1]
-            if written in table:
-                return table[written]
-            if len(written) == 5:  # uXXXX
-                return chr(int(written[1:], 16))
-            if len(written) == 3 and written[0] == "x" and (self.is_python or quote == "'"):
-                return chr(int(written[1:], 16))
-            if self.is_python and written[0] not in "01234567NUux":
+            raw_call = match[1]
+            if raw_call in table:
+                return table[raw_call]
+            if len(raw_call) == 5:  # uXXXX
+                return chr(int(raw_call[1:], 16))
+            if len(raw_call) == 3 and raw_call[0] == "x" and (self.is_python or quote == "'"):
+                return chr(int(raw_call[1:], 16))
+            if self.is_python and raw_call[0] not in "01234567NUux":
                 return match[0]  # As Python reads it: the backslash stays.
             raise self.error(f"the escape {match[0]!r} is not one of JSON")
 
@@ -309,16 +309,16 @@ class _Loose:
             return value
         raise self.error(f"{word[0][:40]!r} is not a value")
 
-    def number(self, written: str) -> int | float:
-        if written.lstrip("-").isdigit():
-            if len(written) > _INT_DIGITS_MAX:
+    def number(self, raw_call: str) -> int | float:
+        if raw_call.lstrip("-").isdigit():
+            if len(raw_call) > _INT_DIGITS_MAX:
                 raise self.error("an integer is too long")
-            return int(written)
-        value = float(written)
+            return int(raw_call)
+        value = float(raw_call)
         if not math.isfinite(value):
             self.hopeless = True
-            raise ArgumentsError(f"the arguments cannot be used: the number {written[:40]} is beyond the range of a double")
-        if not strict_json.is_exact(written):
+            raise ArgumentsError(f"the arguments cannot be used: the number {raw_call[:40]} is beyond the range of a double")
+        if not strict_json.is_exact(raw_call):
             self.note(_LOST["digits"])
         return value
 
@@ -354,12 +354,12 @@ class _Loose:
         return ArgumentsError(f"{what}, at character {self.place + 1}, {where}")
 
 
-def _python_number(written: str) -> int | float | None:
+def _python_number(raw_call: str) -> int | float | None:
     # Other words are no literals, and a long chain of attributes is more than the parser of Python can take.
-    if not _PYTHON_NUMBER.fullmatch(written) or len(written) > _INT_DIGITS_MAX:
+    if not _PYTHON_NUMBER.fullmatch(raw_call) or len(raw_call) > _INT_DIGITS_MAX:
         return None
     try:
-        value = ast.literal_eval(written)
+        value = ast.literal_eval(raw_call)
     except (ValueError, SyntaxError):
         return None
     if isinstance(value, float):

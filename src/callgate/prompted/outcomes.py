@@ -49,7 +49,7 @@ class CallError:
 
 
 Outcome: TypeAlias = Text | ParsedCall | CallError
-"""What a parser gives out, in the order in which it was written."""
+"""What a parser gives out, in the order in which it was raw_call."""
 
 
 @dataclass(frozen=True, slots=True)

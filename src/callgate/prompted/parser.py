@@ -2,7 +2,7 @@
 
 Chunks of text come in; text to show, calls and errors go out in order. Any split into chunks gives the same. Text is held
 back only as long as it may still be part of a call (or of a code fence that holds nothing but calls), and every character
-is read a bounded number of times. The rules are written down in `docs/prompted.md`. Knows nothing of models.
+is read a bounded number of times. The rules are raw_call down in `docs/prompted.md`. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-from callgate.prompted import marks
+from callgate.prompted import markers
 from callgate.prompted.arguments import read_object
-from callgate.prompted.held import CALL_CHARS_MAX, RAW_CHARS_KEPT, RESCANNED_MAX, TOO_LONG, HeldCall
+from callgate.prompted.call_reader import CallReader, RawCall, midline
 from callgate.prompted.outcomes import CallError, Outcome, Parsed, ParsedCall, Text
-from callgate.prompted.reading import CallReader, Written, midline
-from callgate.prompted.scan import Form, Met, Scan
-from callgate.prompted.shown import Shown
+from callgate.prompted.partial_call import CALL_CHARS_MAX, RAW_CHARS_KEPT, RESCANNED_MAX, TOO_LONG, PartialCall
+from callgate.prompted.scanner import Form, Found, Scanner
+from callgate.prompted.visible_text import VisibleText
 from callgate.types import ToolDefinition
 
 __all__ = ["CallParser", "parse_text"]
@@ -60,16 +60,16 @@ class CallParser:
         self._mode: _Mode = "line"
         self._stack: list[tuple[str, list[int]]] = []
         self._outcomes: list[Outcome] = []
-        self._shown = Shown()
+        self._shown = VisibleText()
         self._indent: list[str] = []
         self._head = ""
         """The beginning of a line, or what follows a call, as long as it is not known what it is."""
         self._line: list[str] = []
         self._line_is_whole = True
-        self._block: marks.Block | None = None
+        self._block: markers.Block | None = None
         self._listing = ""
         """What closes the code fence that we are in."""
-        self._call: HeldCall | None = None
+        self._call: PartialCall | None = None
         self._fence: _Fence | None = None
         self._bold = self._separated = False
         self._rescanned = 0
@@ -127,7 +127,7 @@ class CallParser:
     def _peek(self, text: str, place: int, begins: re.Pattern[str]) -> tuple[str, bool, bool]:
         """What is known of a beginning, whether it goes to the end of a line, and whether more must come to tell."""
         seen, end = "", -1
-        for length in (_GLANCE, marks.HEAD_MAX + 1):
+        for length in (_GLANCE, markers.HEAD_MAX + 1):
             stop = place + max(length - len(self._head), 0)
             end = text.find("\n", place, stop)
             seen = self._head + text[place : stop if end < 0 else end]
@@ -136,7 +136,7 @@ class CallParser:
                 break
         else:
             stop = 0
-        return seen, end >= 0, end < 0 and stop >= len(text) and len(seen) <= marks.HEAD_MAX
+        return seen, end >= 0, end < 0 and stop >= len(text) and len(seen) <= markers.HEAD_MAX
 
     def _used(self, place: int, length: int) -> int:
         """The place behind so many characters of a beginning, part of which was held back."""
@@ -151,23 +151,23 @@ class CallParser:
         if not self._head:
             if not self._indent and (skipped := self._plain_lines(text, place)) > place:
                 return skipped
-            indent = marks.INDENT.match(text, place)
+            indent = markers.INDENT.match(text, place)
             assert indent is not None
             if indent.end() > place:
                 self._indent.append(indent[0])
                 return indent.end()
-        seen, is_line, is_open = self._peek(text, place, marks.HEAD_BEGINS)
-        found = marks.HEAD.match(seen)
-        if found is not None and found.end() <= marks.HEAD_MAX:
+        seen, is_line, is_open = self._peek(text, place, markers.HEAD_BEGINS)
+        found = markers.HEAD.match(seen)
+        if found is not None and found.end() <= markers.HEAD_MAX:
             return self._begin_call(found, self._used(place, found.end()))
-        if is_line and len(seen) <= marks.HEAD_MAX:
-            alone = marks.ALONE.fullmatch(seen)
+        if is_line and len(seen) <= markers.HEAD_MAX:
+            alone = markers.ALONE.fullmatch(seen)
             if alone is not None:
                 self._name_alone(alone)
                 return self._used(place, len(seen) + 1)
             if self._begin_fence(seen):
                 return self._used(place, len(seen) + 1)
-        elif is_open and marks.HEAD_BEGINS.fullmatch(seen):
+        elif is_open and markers.HEAD_BEGINS.fullmatch(seen):
             self._head = seen
             return len(text)
         self._begin_text()
@@ -175,7 +175,7 @@ class CallParser:
 
     def _plain_lines(self, text: str, place: int) -> int:
         """Shows all lines at once that cannot be of interest; gives the place behind them."""
-        found = marks.INTERESTING.search(text, place)
+        found = markers.INTERESTING.search(text, place)
         end = text.rfind("\n", place, found.start() if found else len(text)) + 1
         if end > place:
             self._shown.show(text[place:end])
@@ -208,18 +208,18 @@ class CallParser:
         if self._is_inner:
             return
         can_open = self._line_is_whole and self._block is None and ("```" in line or "~~~" in line)
-        fence = marks.FENCE.match(line) if can_open else None
+        fence = markers.FENCE.match(line) if can_open else None
         self._line_is_whole = True
         if fence is not None and not (fence["run"][0] == "`" and "`" in fence["info"]):
             self._listing, self._mode = fence["run"], "listing"
             return
         if self._block is None:
             self._report_midline(line)
-        self._block = marks.block_after(line, self._block)
+        self._block = markers.block_after(line, self._block)
         self._mode = "text" if self._block is not None else "line"
 
     def _report_midline(self, line: str) -> None:
-        for mention in marks.mentions_behind_sentences(line):
+        for mention in markers.mentions_behind_sentences(line):
             inner = self._inner()
             outcomes = [*inner.feed(mention), *inner.close()]
             self.scanned += inner.scanned
@@ -229,8 +229,8 @@ class CallParser:
                 return
 
     def _name_alone(self, found: re.Match[str]) -> None:
-        written = Written(found["name"].rstrip("."), "", found[0].strip())
-        self._report(self._reader.broken("bad_syntax", written, "it has no arguments, not even empty ones"))
+        raw_call = RawCall(found["name"].rstrip("."), "", found[0].strip())
+        self._report(self._reader.broken("bad_syntax", raw_call, "it has no arguments, not even empty ones"))
         self._remove_line()
 
     def _remove_line(self) -> None:
@@ -247,8 +247,8 @@ class CallParser:
         return parser
 
     def _begin_fence(self, line: str) -> bool:
-        fence = None if self._is_inner or "```" not in line else marks.FENCE.fullmatch(line)
-        if fence is None or fence["run"][0] == "~" or fence["info"].strip().lower() not in marks.UNWRAPPED_TAGS:
+        fence = None if self._is_inner or "```" not in line else markers.FENCE.fullmatch(line)
+        if fence is None or fence["run"][0] == "~" or fence["info"].strip().lower() not in markers.UNWRAPPED_TAGS:
             return False
         self._fence = _Fence(fence["run"], ["".join(self._indent), line, "\n"], self._inner())
         self._indent.clear()
@@ -258,11 +258,11 @@ class CallParser:
     def _at_fence_line(self, text: str, place: int) -> int:
         fence = self._fence
         assert fence is not None
-        seen, is_line, is_open = self._peek(text, place, marks.CLOSING_BEGINS)
-        if is_open and marks.CLOSING_BEGINS.fullmatch(seen):
+        seen, is_line, is_open = self._peek(text, place, markers.CLOSING_BEGINS)
+        if is_open and markers.CLOSING_BEGINS.fullmatch(seen):
             self._head = seen
             return len(text)
-        if is_line and len(seen) <= marks.HEAD_MAX and _closes(seen, fence.run):
+        if is_line and len(seen) <= markers.HEAD_MAX and _closes(seen, fence.run):
             fence.raw += [seen, "\n"]
             self._end_fence()
             return self._used(place, len(seen) + 1)
@@ -327,11 +327,11 @@ class CallParser:
         self._indent.clear()
         opening: Form = "(" if found["open"] == "(" else "{"
         raw = found[0].lstrip()
-        self._call = HeldCall(
+        self._call = PartialCall(
             name=None if found["object"] else found["name"],
             form=opening,
             bold=bool(found["bold"]) and not found["closed"],
-            scan=Scan(opening),
+            scan=Scanner(opening),
             raw=[raw],
             length=len(raw),
             # An object without parentheses around it begins with its own brace.
@@ -351,11 +351,11 @@ class CallParser:
                 return end
             call.is_too_long = True
             call.raw[:] = [call.text()[:RAW_CHARS_KEPT]]
-        if met is Met.LINE:
+        if met is Found.LINE:
             self._mode = "call_line"
-        elif met is Met.CLOSE:
+        elif met is Found.CLOSE:
             self._end_call()
-        elif met is Met.UNCLOSED:
+        elif met is Found.UNCLOSED:
             self._end_unclosed()
         return end
 
@@ -364,17 +364,17 @@ class CallParser:
         call = self._call
         assert call is not None
         if not self._head:
-            indent = marks.INDENT.match(text, place)
+            indent = markers.INDENT.match(text, place)
             assert indent is not None
             if indent.end() > place:
                 call.scan.run(indent[0], 0)
                 call.add(indent[0])
                 return indent.end()
-        seen, _, is_open = self._peek(text, place, marks.MARKER_BEGINS)
-        found = marks.MARKER.match(seen)
-        if found is not None and found.end() <= marks.HEAD_MAX:
+        seen, _, is_open = self._peek(text, place, markers.MARKER_BEGINS)
+        found = markers.MARKER.match(seen)
+        if found is not None and found.end() <= markers.HEAD_MAX:
             self._at_marker()
-        elif is_open and marks.MARKER_BEGINS.fullmatch(seen):
+        elif is_open and markers.MARKER_BEGINS.fullmatch(seen):
             self._head = seen
             return len(text)
         else:
@@ -406,10 +406,10 @@ class CallParser:
         raw = call.text()
         args = raw[call.args_begin : -1 if call.form == "(" else None]
         if call.is_too_long:
-            self._settle(self._reader.broken("bad_arguments", call.written(raw, args), TOO_LONG))
+            self._settle(self._reader.broken("bad_arguments", call.raw_call(raw, args), TOO_LONG))
             return
         self.scanned += len(raw)
-        outcome = self._reader.read(call.written(raw, args))
+        outcome = self._reader.read(call.raw_call(raw, args))
         if isinstance(outcome, CallError) and outcome.code != "unknown_tool" and call.first_marker is not None:
             self._recover(None)
         else:
@@ -428,7 +428,7 @@ class CallParser:
         if call.is_too_long or read_object(args) is None:
             call.scan.forget_object()
             return False
-        outcome = self._reader.read(call.written(raw[:end], args))
+        outcome = self._reader.read(call.raw_call(raw[:end], args))
         if isinstance(outcome, ParsedCall):
             outcome = ParsedCall(outcome.name, outcome.args, (*outcome.notes, "The missing ')' was added."), outcome.raw)
         self._settle(outcome, raw[end:])
@@ -449,18 +449,18 @@ class CallParser:
         raw = call.text()
         limit = call.first_marker if call.first_marker is not None else marker
         if call.is_too_long:
-            self._settle(self._reader.broken("bad_arguments", call.written(raw, ""), TOO_LONG), is_line=True)
+            self._settle(self._reader.broken("bad_arguments", call.raw_call(raw, ""), TOO_LONG), is_line=True)
             return
         self.scanned += len(raw)
         last = call.last_close(limit)
         end = last if last is not None else limit if limit is not None else len(raw)
-        written = call.written(raw[:end].rstrip(), raw[call.args_begin : end])
+        raw_call = call.raw_call(raw[:end].rstrip(), raw[call.args_begin : end])
         if last is None and limit is None:
-            error = self._reader.broken("incomplete", written, "the text ended inside it")
+            error = self._reader.broken("incomplete", raw_call, "the text ended inside it")
         elif last is None:
-            error = self._reader.broken("bad_arguments", written, "it is not closed before the next one begins")
+            error = self._reader.broken("bad_arguments", raw_call, "it is not closed before the next one begins")
         else:
-            error = self._reader.broken("bad_arguments", written, "its quotes or brackets do not match")
+            error = self._reader.broken("bad_arguments", raw_call, "its quotes or brackets do not match")
         self._rescanned += len(raw) - end
         self._settle(error, raw[end:], is_line=last is None)
 
@@ -482,19 +482,19 @@ class CallParser:
     def _in_tail(self, text: str, place: int) -> int:
         """Behind a call, on the same line: nothing, another call, or text."""
         if not self._head:
-            trailing = marks.TRAILING.match(text, place)
+            trailing = markers.TRAILING.match(text, place)
             if trailing is not None:
                 self._separated = self._separated and "." not in trailing[0]
                 return trailing.end()
-        seen, is_line, is_open = self._peek(text, place, marks.NEXT_BEGINS)
+        seen, is_line, is_open = self._peek(text, place, markers.NEXT_BEGINS)
         if self._bold and seen.startswith("**"):
             self._bold = False
             return self._used(place, 2)
-        found = marks.CHAINED.match(seen) if self._separated else None
-        if found is not None and found.end() <= marks.HEAD_MAX:
+        found = markers.CHAINED.match(seen) if self._separated else None
+        if found is not None and found.end() <= markers.HEAD_MAX:
             return self._begin_call(found, self._used(place, found.end()))
-        if is_line and len(seen) <= marks.HEAD_MAX:
-            alone = marks.CHAINED_ALONE.fullmatch(seen) if self._separated else None
+        if is_line and len(seen) <= markers.HEAD_MAX:
+            alone = markers.CHAINED_ALONE.fullmatch(seen) if self._separated else None
             if alone is not None:
                 self._name_alone(alone)
                 return self._used(place, len(seen) + 1)
@@ -510,12 +510,12 @@ class CallParser:
     def _may_go_on(self, seen: str) -> bool:
         if not seen.strip() or (self._bold and seen == "*"):
             return True
-        return self._separated and marks.NEXT_BEGINS.fullmatch(seen) is not None
+        return self._separated and markers.NEXT_BEGINS.fullmatch(seen) is not None
 
     # The end of the text --------------------------------------------------------------------------------------------------
 
     def _close_line(self) -> None:
-        alone = marks.ALONE.fullmatch(self._head)
+        alone = markers.ALONE.fullmatch(self._head)
         if alone is not None:
             self._name_alone(alone)
         else:
@@ -523,7 +523,7 @@ class CallParser:
             self._close_text()
 
     def _close_tail(self) -> None:
-        alone = marks.CHAINED_ALONE.fullmatch(self._head) if self._separated else None
+        alone = markers.CHAINED_ALONE.fullmatch(self._head) if self._separated else None
         if alone is not None:
             self._name_alone(alone)
         elif self._head.strip():
@@ -576,5 +576,5 @@ def parse_text(text: str, tools: Iterable[ToolDefinition | str] | None = None) -
 
 def _closes(line: str, run: str) -> bool:
     """Whether a line closes the code fence that `run` opened."""
-    closing = marks.CLOSING.fullmatch(line)
+    closing = markers.CLOSING.fullmatch(line)
     return closing is not None and closing[1][0] == run[0] and len(closing[1]) >= len(run)

@@ -50,7 +50,7 @@ You can call the tools listed below. To call one, write a line of its own in exa
 TOOL_CALL: name({"parameter": "value"})
 
 - One call on one line. The line begins with TOOL_CALL: and nothing stands behind the closing parenthesis.
-- The arguments are one JSON object: double quotes, no comments, no trailing commas; line ends in texts are written as \\n.
+- The arguments are one JSON object: double quotes, no comments, no trailing commas; line ends in texts are raw_call as \\n.
   Without arguments write name({}).
 - No code fence, no quotation, no bullet, no Python around the call.
 - Several calls that do not need each other's results may follow each other, each on its own line.

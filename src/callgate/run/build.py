@@ -11,9 +11,9 @@ from callgate.errors import UsageError
 from callgate.models.choice import ModelLike, open_model
 from callgate.permission import Approve, AuditLog, Policy, RateLimits, ResultCache
 from callgate.permission.guard import Guard
-from callgate.run.arguments import usable_parts
 from callgate.run.config import GateConfig
 from callgate.run.declared_tools import ToolDeclarer
+from callgate.run.inputs import usable_parts
 from callgate.store import Store, open_store
 from callgate.tools.executor import Executor
 from callgate.tools.find_tools import FindTools

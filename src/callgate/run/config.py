@@ -15,7 +15,7 @@ from callgate.permission.approval import asked
 from callgate.permission.guard import Guard
 from callgate.run.declared_tools import NO_TOOLS, DeclaredTools, ToolDeclarer
 from callgate.store import Store
-from callgate.telemetry import NoSpans, RunSpans, spans_of
+from callgate.telemetry import Spans, spans_of
 from callgate.tools.executor import Executor
 from callgate.types import Limits, Price, ToolChoice, Usage
 
@@ -70,7 +70,7 @@ class GateConfig:
             return None
         return lambda question: asked(approve, question.call, question.definition, question.reason)
 
-    def new_spans(self, session: str) -> RunSpans | NoSpans:
+    def new_spans(self, session: str) -> Spans:
         """The spans of a run, if anybody traces it."""
         return spans_of(session, provider=provider_of_model(self.model), model=self.model.name)
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from callgate.permission.guard import Guard
     from callgate.run.config import GateConfig
     from callgate.run.context import Emit
-    from callgate.run.opening import RunRequest
     from callgate.run.resources import Resources
+    from callgate.run.run_request import RunRequest
     from callgate.store import Store
     from callgate.tools.executor import Executor
     from callgate.types import CallRecord, Content, Limits, Price, Reply, SessionRule, ToolChoice, ToolDefinition

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from callgate import strict_json, user_code
-from callgate.definitions.json_forms import reader_of
+from callgate.definitions.json_decoding import reader_of
 from callgate.definitions.python_types import NotExpressibleError, adapter_for, schema_of, sentences_of
 from callgate.definitions.typed_dicts import TypedDictConversion
 from callgate.errors import JsonError, ToolNotDeclarableError, UsageError

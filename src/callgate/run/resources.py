@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from callgate.errors import UsageError
 from callgate.run.config import GateConfig
 from callgate.run.context import Emit, RunContext
-from callgate.run.opening import RunRequest, new_request
 from callgate.run.run import Run
+from callgate.run.run_request import RunRequest, new_request
 from callgate.run.sessions import Session, Sessions, running
 from callgate.run.task import RunTask
 from callgate.store import Lease, Store

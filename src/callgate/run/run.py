@@ -19,8 +19,8 @@ from callgate.machine import facts
 from callgate.run.context import RunContext
 from callgate.run.environment import call_environment
 from callgate.run.model_turn import ModelTurn
-from callgate.run.opening import NOTHING_TO_DO, RunRequest, open_run
 from callgate.run.output import Output
+from callgate.run.run_request import NOTHING_TO_DO, RunRequest, open_run
 from callgate.types import CallRecord, Reply
 
 __all__ = ["Run"]
@@ -87,7 +87,7 @@ class Run:
         """THE LOOP: do what the machine asks for until it says that the run is over, or only a person can go on."""
         while True:
             await self._context.refresh_tools()
-            self._cancellation.heed()
+            self._cancellation.raise_if_requested()
             todo = self._machine.todo()
             if todo.finish is not None:
                 return await self._finish(todo.finish)

@@ -12,8 +12,8 @@ from typing import Any, cast
 from callgate.errors import UsageError
 from callgate.schema.coerce import coerced, coerced_at, with_whole_numbers
 from callgate.schema.names import renamed
-from callgate.schema.narrow import judged, needs_narrowing
 from callgate.schema.problems import sentences
+from callgate.schema.stepwise_check import judged, needs_narrowing
 from callgate.schema.validator import SchemaValidator, plain, validator_of
 from callgate.strict_json import DEPTH_MAX, depth_exceeds, first_bad, without_surrogates
 from callgate.types import Checked, ToolDefinition

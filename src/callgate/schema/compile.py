@@ -15,7 +15,7 @@ from typing import Any, Literal, TypeAlias
 
 from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.schema.cycles import is_endless, needing_unrolling
-from callgate.schema.direct import direct_json, direct_message
+from callgate.schema.fast_path import direct_json, direct_message
 from callgate.schema.lower import NODES_MAX, Lowering, Plan, TooLargeError
 from callgate.schema.names import renamed
 from callgate.schema.refs import Source

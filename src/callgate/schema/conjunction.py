@@ -11,9 +11,9 @@ import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, cast
 
+from callgate.schema.limit_text import in_words
 from callgate.schema.refs import Place, as_list, as_mapping, escaped
 from callgate.schema.shape import ALL_TYPES, TYPES_OF, Limit, Losses, Shape, type_of, types_meet
-from callgate.schema.words import in_words
 
 __all__ = [
     "CONSTRAINING",

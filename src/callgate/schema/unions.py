@@ -8,9 +8,9 @@ from itertools import combinations
 from typing import Any
 
 from callgate.schema.conjunction import identity
+from callgate.schema.limit_text import shown
 from callgate.schema.refs import as_list, as_mapping
 from callgate.schema.shape import Key, Losses, Shape, never, types_meet, value_shapes
-from callgate.schema.words import shown
 
 __all__ = ["Exclusive", "only_requires", "requirement_words", "united"]
 

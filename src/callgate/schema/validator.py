@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, Any, NoReturn, cast
 from urllib.parse import quote
 
 from callgate.errors import ToolNotDeclarableError
-from callgate.schema.effort import Effort
 from callgate.schema.names import aliases_of
+from callgate.schema.normalize import normalize_schema
 from callgate.schema.patterns import Settled, respell_misread, respell_patterns
 from callgate.schema.refs import DRAFTS, Place, Source, as_mapping
 from callgate.schema.shape import ALL_TYPES
-from callgate.schema.tidy import tidy
+from callgate.schema.validation_cost import ValidationCost
 from callgate.strict_json import DEPTH_MAX
 from callgate.types import ToolDefinition
 
@@ -39,7 +39,7 @@ __all__ = [
     "validator_of",
 ]
 
-EFFORT_OF_ONE_VALUE_MAX = 10_000
+COST_OF_ONE_VALUE_MAX = 10_000
 """More schemas than this are not looked at for one value."""
 
 MASK = "\x00"
@@ -93,9 +93,9 @@ class SchemaValidator:
         return aliases_of(as_mapping(place.schema) for place in Source(self.schema).places())
 
     @cached_property
-    def effort(self) -> Effort:
+    def cost(self) -> ValidationCost:
         """How much work a check is."""
-        return Effort(self.schema)
+        return ValidationCost(self.schema)
 
     def at(self, place: Place) -> jsonschema_rs.Validator:
         """A validator for the subschema at a place."""
@@ -200,7 +200,7 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
     if survey.problem is not None:
         raise ToolNotDeclarableError(f"{tool}its input schema {survey.problem}")
     schema = plain(original)
-    slips = tidy(schema)
+    slips = normalize_schema(schema)
     if not _REFERENCES.isdisjoint(survey.keys):
         require_bounded(schema, name)
     source = plain(schema) if slips else original
@@ -225,10 +225,10 @@ def require_bounded(schema: Mapping[str, Any], tool: str | None) -> None:
     Raises:
         ToolNotDeclarableError: they do.
     """
-    if Effort(schema).of_one_value() > EFFORT_OF_ONE_VALUE_MAX:
+    if ValidationCost(schema).of_one_value() > COST_OF_ONE_VALUE_MAX:
         named = f"tool {tool!r}: " if tool is not None else ""
         raise ToolNotDeclarableError(
-            f"{named}its input schema holds one value against more than {EFFORT_OF_ONE_VALUE_MAX:,} schemas, because unions"
+            f"{named}its input schema holds one value against more than {COST_OF_ONE_VALUE_MAX:,} schemas, because unions"
             " refer to unions; list each choice once"
         )
 

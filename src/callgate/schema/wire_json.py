@@ -13,9 +13,9 @@ import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from callgate.schema.limit_text import in_words, listed, with_words
 from callgate.schema.shape import ALL_TYPES, Key, Limit, Losses, Shape, default_fits, value_shapes
-from callgate.schema.sharing import shared_only_where_needed
-from callgate.schema.words import in_words, listed, with_words
+from callgate.schema.shared_refs import shared_only_where_needed
 from callgate.types import JsonObject
 
 __all__ = ["COUNT_MAX", "UNDOCUMENTED", "JsonWriter", "bounds", "string_branches", "widened_values"]

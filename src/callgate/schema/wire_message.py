@@ -13,10 +13,10 @@ import sys
 from collections.abc import Callable
 from typing import Any, Literal
 
+from callgate.schema.limit_text import described, in_words, listed, with_words
 from callgate.schema.names import alias_of
 from callgate.schema.shape import ALL_TYPES, TYPES_OF, Limit, Losses, Shape, default_fits, value_shapes
 from callgate.schema.wire_json import COUNT_MAX, bounds, string_branches, widened_values
-from callgate.schema.words import described, in_words, listed, with_words
 from callgate.types import JsonObject
 
 __all__ = ["FORMATS", "NOT_A_FIELD", "MessageWriter"]

@@ -25,7 +25,7 @@ from callgate.models import Mode
 from callgate.permission import Approval
 from callgate.run.gate import Gate
 from callgate.run.idempotency import IdempotencyKey
-from callgate.run.opening import new_request
+from callgate.run.run_request import new_request
 from callgate.server.counters import Metrics
 from callgate.server.errors import HttpError
 from callgate.server.idempotency import ClaimedKey, PendingRequest, RequestKeys
@@ -33,7 +33,7 @@ from callgate.server.options import ServiceOptions
 from callgate.server.providers import Providers
 from callgate.server.remote_answers import RemoteAnswers
 from callgate.server.runs import CURRENT, PendingApproval, Run
-from callgate.sessions import SessionState, State, Undo, session_state
+from callgate.sessions import SessionState, State, Undo, state_from_facts
 from callgate.store import SessionInfo
 from callgate.store.anonymous import new_session_id
 from callgate.store.protocol import check_id
@@ -344,7 +344,7 @@ class Service:
             HttpError: there is none.
         """
         facts = await self.facts(session)
-        return session_state(session, facts)
+        return state_from_facts(session, facts)
 
     async def facts(self, session: str) -> list[Fact]:
         """The journal of a session.
@@ -361,7 +361,7 @@ class Service:
         """A session as lists show it; computed once for each state of the session."""
         held = self._summaries.get(info.id)
         if held is None or held.facts != info.facts:
-            found = session_state(info.id, await self.store.load(info.id))
+            found = state_from_facts(info.id, await self.store.load(info.id))
             held = Summary(info.facts, found.state, found.exchanges, tuple(found.reply.approvals))
             self._summaries[info.id] = held
             while len(self._summaries) > SUMMARIES_MAX:

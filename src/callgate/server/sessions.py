@@ -133,7 +133,7 @@ async def shown(service: Service, request: Request) -> Response:
     session = request.path_params["id"]
     facts = await service.facts(session)
     loop, calls = _replayed(facts)
-    standing = whole.session_state(session, facts)
+    standing = whole.state_from_facts(session, facts)
     run = _live_run(service, session)
     info = await session_info(service.store, session)
     return json_response({
@@ -144,7 +144,7 @@ async def shown(service: Service, request: Request) -> Response:
         "state": "running" if run or (info and info.owner) else standing.state,
         "contents": standing.reply.contents,
         "turns": standing.exchanges,
-        "said": [turn.said for turn in whole.exchanges_of(facts)],
+        "said": [exchange.said for exchange in whole.exchanges_of(facts)],
         "calls": [record_json(record) for record in calls],
         "usage": plain(loop.usage),
         "cost": loop.cost,
@@ -235,7 +235,7 @@ async def undone(service: Service, request: Request) -> Response:
     body = await read_json(request, UNDO, required=False)
     await service.facts(session)
     taken = await whole.rewind(service.store, session, exchanges=body.get("turns", 1), undo=service.undo)
-    return json_response({"taken_back": [turn.said for turn in taken.exchanges], "files": taken.notes})
+    return json_response({"taken_back": [exchange.said for exchange in taken.exchanges], "files": taken.notes})
 
 
 _ID = "/api/v1/sessions/{id}"

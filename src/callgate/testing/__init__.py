@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from callgate.testing.scripted import (
+from callgate.testing.scripted_model import (
     RecordedRequest,
     ScriptedModel,
     ScriptItem,

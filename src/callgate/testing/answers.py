@@ -19,7 +19,7 @@ from callgate.errors import UsageError
 from callgate.testing.google_fields import MESSAGES, Surface, as_list, as_object
 from callgate.testing.google_rules import generation
 from callgate.testing.partial_args import streamed_call
-from callgate.testing.scripted import script_part
+from callgate.testing.scripted_model import script_part
 from callgate.types import FunctionCall, JsonObject, Part
 
 __all__ = [

@@ -18,7 +18,7 @@ from typing import Any, cast
 
 from callgate import user_code
 from callgate.content.json_safe import is_small
-from callgate.content.sound import sound_result
+from callgate.content.sanitize import sanitize_result
 from callgate.errors import ToolError
 from callgate.host import enter
 from callgate.strict_json import without_surrogates
@@ -162,7 +162,7 @@ class RunningCall:
             return self._failure(outcome.error)
         duration_s = self._duration()
         value = outcome.value
-        sound = partial(sound_result, value, call=self.call, depth_max=self._depth_max, duration_s=duration_s)
+        sound = partial(sanitize_result, value, call=self.call, depth_max=self._depth_max, duration_s=duration_s)
         # A long value takes its time, and others should not wait for it; one of the tool's own kind may raise anything.
         is_quick = is_small(value.value if isinstance(value, ToolResult) else value)
         read = user_code.call(sound) if is_quick else await asyncio.to_thread(user_code.call, sound)

@@ -19,8 +19,8 @@ from callgate.machine.calls import startable
 from callgate.schema import check_arguments
 from callgate.threads import THREADS
 from callgate.tools.call import CallObserver, RunningCall
-from callgate.tools.functions import adopt, runnables_of
-from callgate.tools.own_code import preview_of, problems_of
+from callgate.tools.functions import adapt_tools, runnables_of
+from callgate.tools.precheck import preview_of, problems_of
 from callgate.tools.toolsets import LiveTools, LiveToolset, Runnable, Toolset
 from callgate.types import CallState, FunctionCall, Limits, ToolDefinition, ToolResult
 
@@ -59,7 +59,7 @@ class Executor:
             ToolNotDeclarableError: a tool cannot be declared, or its name is taken.
         """
         added: dict[str, Runnable] = {}
-        tools = adopt(tools, self.limits)
+        tools = adapt_tools(tools, self.limits)
         live = [item for item in tools if isinstance(item, LiveToolset)]
         for runnable in runnables_of([item for item in tools if not isinstance(item, LiveToolset)], self.limits):
             name = runnable.definition.name

@@ -14,17 +14,17 @@ from typing import Any, cast
 
 from callgate.definitions.function import ArgumentsInvalidError, FunctionTool, function_tool
 from callgate.errors import ToolNotDeclarableError
-from callgate.foreign import adopted
+from callgate.foreign import adapt_tool
 from callgate.threads import ITEMS_MAX, THREADS
 from callgate.tools.toolsets import Runnable, Toolset
 from callgate.types import Limits, ToolContext
 
-__all__ = ["FunctionRunner", "adopt", "runnables_of"]
+__all__ = ["FunctionRunner", "adapt_tools", "runnables_of"]
 
 
-def adopt(tools: Iterable[object], limits: Limits) -> tuple[object, ...]:
+def adapt_tools(tools: Iterable[object], limits: Limits) -> tuple[object, ...]:
     """The tools, those of other frameworks as ours."""
-    return tuple(item if (ours := adopted(item, limits)) is None else ours for item in tools)
+    return tuple(item if (ours := adapt_tool(item, limits)) is None else ours for item in tools)
 
 
 def runnables_of(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:

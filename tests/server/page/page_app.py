@@ -22,7 +22,7 @@ from callgate.cli.file_undo import file_undo
 from callgate.models import ModelRequest
 from callgate.server import Service, ServiceOptions, create_app
 from callgate.server.providers import Provider, Providers
-from callgate.testing.scripted import ScriptedModel, answer, call, call_with, text, thought
+from callgate.testing.scripted_model import ScriptedModel, answer, call, call_with, text, thought
 from callgate.types import Media, Price, ToolContext
 
 FOLDER = Path(sys.argv[1])

@@ -27,7 +27,7 @@ from callgate.declaration import Declaration, declare
 from callgate.errors import InvalidRequestError, ModelError, UsageError
 from callgate.events import RunEnded, TextDelta, ThoughtDelta, TurnEnded
 from callgate.history.conversation import Conversation
-from callgate.history.repair import is_user_turn, repaired
+from callgate.history.repair import repaired, starts_exchange
 from callgate.models import ModelRequest, answering, known_settings
 from callgate.run.gate import Gate, guard_of
 from callgate.server.body import off_loop
@@ -197,7 +197,7 @@ async def _started(service: Service, wanted: CompatRequest, settings: JsonObject
     contents, _ = await off_loop(incoming, partial(repaired, wanted.contents))
     if not contents or contents[-1]["role"] == "model":
         raise HttpError(400, "invalid_request", "The newest message must be the user's.")
-    said = contents.pop()["parts"] if is_user_turn(contents[-1]) else None
+    said = contents.pop()["parts"] if starts_exchange(contents[-1]) else None
     history: list[Content] | None = contents
     if wanted.session is not None and said is not None and await service.store.load(wanted.session):
         history = None  # The session knows more of it than the client: its calls and their results.
@@ -318,7 +318,7 @@ async def _passed(
 
 
 def _outgoing(chunk: JsonObject, names: Mapping[str, str]) -> JsonObject:
-    chunk = strict_json.mended(chunk)
+    chunk = strict_json.without_bad(chunk)
     content = content_of(chunk)
     calls = call_parts(content)
     if not calls:

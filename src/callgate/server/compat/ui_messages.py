@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from callgate.definitions import format_named
-from callgate.definitions.carry import blob_from_url
-from callgate.definitions.format import Call, Item, Result, Text, Turn, Value, Writing
+from callgate.definitions.format import Call, Item, Message, Result, Text, Value, WriteContext
+from callgate.definitions.transfer import blob_from_url
 from callgate.errors import UsageError
 from callgate.permission import Answered, Approval
 from callgate.strict_json import objects_in
@@ -36,7 +36,7 @@ def contents_of(messages: Sequence[JsonObject]) -> list[Content]:
     turns = [turn for message in messages for turn in _turns(message)]
     gemini = format_named("gemini")
     assert gemini.history_to is not None
-    return gemini.history_to(turns, Writing("ui", gemini.name, [], in_history=True))
+    return gemini.history_to(turns, WriteContext("ui", gemini.name, [], in_history=True))
 
 
 def answers_in(message: JsonObject) -> dict[str, Approval]:
@@ -52,18 +52,18 @@ def answers_in(message: JsonObject) -> dict[str, Approval]:
     return answers
 
 
-def _turns(message: JsonObject) -> Iterator[Turn]:
+def _turns(message: JsonObject) -> Iterator[Message]:
     role = message.get("role")
     if role not in ("user", "assistant", "system"):
         raise UsageError(f"messages: there is no role {role!r}; the roles are 'user', 'assistant' and 'system'")
     if role == "user":
-        yield Turn(role="user", items=tuple(item for part in objects_in(message.get("parts")) for item in _said(part)))
+        yield Message(role="user", items=tuple(item for part in objects_in(message.get("parts")) for item in _said(part)))
     elif role == "assistant":
         yield from _steps(objects_in(message.get("parts")))
 
 
-def _steps(listed: Sequence[JsonObject]) -> Iterator[Turn]:
-    """Text and calls of the model, step by step, each with the results of its calls."""
+def _steps(listed: Sequence[JsonObject]) -> Iterator[Message]:
+    """What the model said and called, step by step, each with the results of its calls."""
     items: list[Item] = []
     results: list[Result] = []
     for part in [*listed, {"type": "step-start"}]:
@@ -72,9 +72,9 @@ def _steps(listed: Sequence[JsonObject]) -> Iterator[Turn]:
             results += _result(part)
             continue
         if items:
-            yield Turn(role="model", items=tuple(items))
+            yield Message(role="model", items=tuple(items))
         if results:
-            yield Turn(role="user", items=tuple(results))
+            yield Message(role="user", items=tuple(results))
         items, results = [], []
 
 

@@ -20,14 +20,14 @@ from callgate.events import Notice
 if TYPE_CHECKING:
     from callgate.cli.render import Terminal
 
-__all__ = ["TroubleShooter", "in_words_of_the_command", "place_of", "port_in_use", "with_advice"]
+__all__ = ["ErrorHintHandler", "for_command_line", "place_of", "port_in_use", "with_hint"]
 
 KEY_PAGE = "https://aistudio.google.com/apikey"
 _KEYS = ("GOOGLE_API_KEY", "GEMINI_API_KEY", "OPENAI_API_KEY")
 _ADDRESSES = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "OPENAI_BASE_URL", "HTTPS_PROXY", "https_proxy")
 
 
-def with_advice(error: errors.CallgateError, env: Mapping[str, str] = os.environ) -> str:
+def with_hint(error: errors.CallgateError, env: Mapping[str, str] = os.environ) -> str:
     """The sentence of an error, and what a person at a shell can do about it."""
     advice = next((advise(error, env) for kind, advise in _ADVICE.items() if isinstance(error, kind)), "")
     sentence = str(error)
@@ -65,7 +65,7 @@ _ADVICE: dict[type[errors.CallgateError], Callable[[errors.CallgateError, Mappin
 """Kind of an error -> what can be done about it."""
 
 
-def in_words_of_the_command(sentence: str) -> str:
+def for_command_line(sentence: str) -> str:
     """The sentence of the library, with what a person at a shell can do in place of what a programmer can."""
     if not sentence.startswith("no key for Gemini"):
         return sentence
@@ -83,7 +83,7 @@ def port_in_use(host: str, port: int) -> str:
     )
 
 
-class TroubleShooter(logging.Handler):
+class ErrorHintHandler(logging.Handler):
     """Tells a person where a tool failed. The model is told only what, and the log of `--debug` has the whole traceback."""
 
     def __init__(self, terminal: Terminal) -> None:

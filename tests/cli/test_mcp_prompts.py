@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from callgate.cli.approve import Approver
-from callgate.cli.mcp_asking import ServerAsker
+from callgate.cli.mcp_prompts import ServerAsker
 from callgate.cli.render import Terminal
 from callgate.mcp import Answer, Question
 

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from callgate import Media, strict_json
 from callgate.content.json_safe import Encoder, is_small
 from callgate.content.response import is_longer, to_function_response, whole_text
-from callgate.content.sound import ENCODED_BYTES_MIN, plain_json, sound_args, sound_result
+from callgate.content.sanitize import ENCODED_BYTES_MIN, plain_json, sanitize_args, sanitize_result
 from callgate.errors import UsageError
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
@@ -33,7 +33,7 @@ def made(**fields: Any) -> Any:
 
 
 def test_a_plain_value_becomes_a_finished_result() -> None:
-    result = sound_result({"at": date(2024, 1, 2), "n": math.nan}, call=CALL, duration_s=1.5)
+    result = sanitize_result({"at": date(2024, 1, 2), "n": math.nan}, call=CALL, duration_s=1.5)
     assert result == ToolResult(
         call_id="c1",
         name="f",
@@ -45,7 +45,7 @@ def test_a_plain_value_becomes_a_finished_result() -> None:
 
 
 def test_a_result_that_a_tool_made_belongs_to_its_call_and_its_value_is_json() -> None:
-    result = sound_result(made(value={"a": {2, 1}, "b": object()}, notes=("n",), duration_s=2), call=CALL)
+    result = sanitize_result(made(value={"a": {2, 1}, "b": object()}, notes=("n",), duration_s=2), call=CALL)
     assert (result.call_id, result.name, result.status, result.duration_s) == ("c1", "f", "finished", 2.0)
     assert result.value == {"a": [1, 2], "b": {"unserialisable": "builtins.object"}}
     assert result.notes[0] == "n"
@@ -56,17 +56,17 @@ def test_a_result_that_a_tool_made_belongs_to_its_call_and_its_value_is_json() -
     [("success", "success"), ("", ""), (None, ""), (5, "5"), (["finished"], '["finished"]'), ("fin\ud800", "fin\ufffd")],
 )
 def test_an_unknown_status_is_a_failure_that_names_it(status: Any, shown: str) -> None:
-    result = sound_result(made(status=status, value=1, error="Why."), call=CALL)
+    result = sanitize_result(made(status=status, value=1, error="Why."), call=CALL)
     assert (result.status, result.value, result.is_error) == ("failed", None, True)
     known = "finished, failed, denied, timed_out, cancelled, unknown"
     assert result.error == f"The tool gave a result with the status {shown!r}, which is none of {known}. Why."
 
 
 def test_an_error_without_a_sentence_gets_one_and_one_beside_a_value_is_a_note() -> None:
-    assert sound_result(made(status="failed"), call=CALL).error == "The tool failed without saying why."
-    assert sound_result(made(status="timed_out", error=KeyError("x")), call=CALL).error == "KeyError: 'x'"
-    assert sound_result(made(status="failed", error={"code": 5}), call=CALL).error == '{"code":5}'
-    finished = sound_result(made(value=1, error="half of it failed"), call=CALL)
+    assert sanitize_result(made(status="failed"), call=CALL).error == "The tool failed without saying why."
+    assert sanitize_result(made(status="timed_out", error=KeyError("x")), call=CALL).error == "KeyError: 'x'"
+    assert sanitize_result(made(status="failed", error={"code": 5}), call=CALL).error == '{"code":5}'
+    finished = sanitize_result(made(value=1, error="half of it failed"), call=CALL)
     assert (finished.value, finished.error) == (1, None)
     assert finished.notes == ("The tool also reported an error: half of it failed",)
 
@@ -82,7 +82,7 @@ def test_an_error_without_a_sentence_gets_one_and_one_beside_a_value_is_a_note()
     ],
 )
 def test_notes_are_texts(notes: Any, kept: tuple[str, ...]) -> None:
-    assert sound_result(made(notes=notes), call=CALL).notes == kept
+    assert sanitize_result(made(notes=notes), call=CALL).notes == kept
 
 
 def test_media_that_cannot_be_sent_are_left_out_with_a_note() -> None:
@@ -96,7 +96,7 @@ def test_media_that_cannot_be_sent_are_left_out_with_a_note() -> None:
         {"inlineData": {"data": "QQ=="}},
         Media(data="A", mime_type="a/b"),
     ]  # pyright: ignore
-    result = sound_result(made(media=[*odd, *bad]), call=CALL)
+    result = sanitize_result(made(media=[*odd, *bad]), call=CALL)
     assert [part["inlineData"]["mimeType"] for part in result.media] == ["image/png", "a/b\ufffd", "a/b"]
     assert result.media[2]["inlineData"]["data"] == "QQ=="
     assert result.notes == ("6 media item(s) that cannot be sent were left out.",)
@@ -104,11 +104,11 @@ def test_media_that_cannot_be_sent_are_left_out_with_a_note() -> None:
 
 def test_what_was_found_to_be_json_is_not_looked_through_again() -> None:
     value = {"a": [1]}
-    first = sound_result(value, call=CALL)
-    assert sound_result(first, call=CALL).value is first.value
+    first = sanitize_result(value, call=CALL)
+    assert sanitize_result(first, call=CALL).value is first.value
     assert first.known_json is not None
     assert first.known_json.encoded is None
-    long = sound_result(["x" * 100] * 1_000, call=CALL)
+    long = sanitize_result(["x" * 100] * 1_000, call=CALL)
     assert long.known_json is not None
     assert long.known_json.encoded == strict_json.dump(long.value)
     assert len(long.known_json.encoded) > ENCODED_BYTES_MIN
@@ -119,7 +119,7 @@ ROWS = [{"id": number, "name": f"row {number}"} for number in range(10_000)]
 
 
 def test_a_value_that_is_known_to_be_json_is_neither_walked_nor_encoded_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    result = sound_result(ROWS, call=CALL)
+    result = sanitize_result(ROWS, call=CALL)
     dumped: list[Any] = []
     dump = strict_json.dump
 
@@ -140,14 +140,14 @@ def test_a_value_that_is_known_to_be_json_is_neither_walked_nor_encoded_again(mo
 
 
 def test_a_result_with_another_value_is_looked_at_anew() -> None:
-    result = replace(sound_result(ROWS, call=CALL), value=[math.nan])
+    result = replace(sanitize_result(ROWS, call=CALL), value=[math.nan])
     assert result.known_json is None
     assert to_function_response(CALL, result)["functionResponse"]["response"]["result"] == ["NaN"]
     assert not is_longer(result, 100)
 
 
 def test_a_long_value_in_a_nested_call_is_written_as_any() -> None:
-    fact = NestedCall(parent="p", id="c1", name="f", args={"a": 1}, result=sound_result(ROWS, call=CALL), at_s=1.0)
+    fact = NestedCall(parent="p", id="c1", name="f", args={"a": 1}, result=sanitize_result(ROWS, call=CALL), at_s=1.0)
     assert decode(encode(fact)) == fact
     assert json.loads(encode(fact))["result"]["value"] == ROWS
 
@@ -214,7 +214,7 @@ anything = st.recursive(
     | anything
 )
 def test_whatever_a_tool_returns_can_be_journalled_and_answered(returned: Any) -> None:
-    result = sound_result(returned, call=CALL)
+    result = sanitize_result(returned, call=CALL)
     fact = CallEnded(id="c1", result=result)
     assert decode(encode(fact)) == fact
     assert result.is_error is (result.error is not None)
@@ -230,7 +230,7 @@ def test_whatever_a_tool_returns_can_be_journalled_and_answered(returned: Any) -
 
 def test_arguments_that_are_json_come_back_and_near_misses_are_put_right() -> None:
     given = {"a": [1, 2.5, None, True, {"b": "é"}], "t": (1, 2), "h": "x\ud800", "\udc00": {}}
-    assert sound_args(given) == {"a": [1, 2.5, None, True, {"b": "é"}], "t": [1, 2], "h": "x\ufffd", "\ufffd": {}}
+    assert sanitize_args(given) == {"a": [1, 2.5, None, True, {"b": "é"}], "t": [1, 2], "h": "x\ufffd", "\ufffd": {}}
 
 
 @pytest.mark.parametrize(
@@ -250,24 +250,24 @@ def test_arguments_that_are_json_come_back_and_near_misses_are_put_right() -> No
 )
 def test_arguments_that_are_not_json_are_refused_with_their_place(args: Any, why: str) -> None:
     with pytest.raises(UsageError, match=why):
-        sound_args(args)
+        sanitize_args(args)
 
 
 def test_arguments_that_have_no_end_are_refused() -> None:
     around: dict[str, Any] = {}
     around["a"] = around["b"] = around
     with pytest.raises(UsageError, match="nested deeper than 100 levels"):
-        sound_args(around)
+        sanitize_args(around)
     with pytest.raises(UsageError, match="more than 100,000 values"):
-        sound_args({"a": [0] * 100_001})
+        sanitize_args({"a": [0] * 100_001})
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.dictionaries(st.text(max_size=3) | _HALF | st.integers(), anything, max_size=3))
 def test_any_arguments_are_json_or_refused(args: Any) -> None:
     try:
-        plain = sound_args(args)
+        plain = sanitize_args(args)
     except UsageError:
         return
     assert strict_json.is_sound(plain)
-    assert sound_args(plain) == plain
+    assert sanitize_args(plain) == plain

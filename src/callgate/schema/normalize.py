@@ -16,7 +16,7 @@ from urllib.parse import quote
 from callgate.schema.refs import Source, escaped, subschemas
 from callgate.schema.shape import ALL_TYPES, TYPES_OF
 
-__all__ = ["tidy"]
+__all__ = ["normalize_schema"]
 
 _MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSchemas", "dependentRequired", "dependencies")
 _NEVER_NULL = frozenset({
@@ -35,7 +35,7 @@ _TEXTS = ("description", "title", "$comment")
 _FLAGS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
-def tidy(schema: dict[str, Any]) -> list[str]:
+def normalize_schema(schema: dict[str, Any]) -> list[str]:
     """Puts a schema right, and says where and how; empty if there was nothing to put right."""
     found: list[str] = []
     draft = Source(schema).draft

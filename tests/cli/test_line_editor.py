@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from callgate.cli import line as lines
-from callgate.cli.line import HISTORY_MAX, History, Pastes, PlainLine, RichLine, completions, line_reader
+from callgate.cli import line_editor as lines
+from callgate.cli.line_editor import HISTORY_MAX, History, Pastes, PlainLine, RichLine, completions, line_reader
 from callgate.cli.tty import Tty, ending_signals
 
 # --- memory --------------------------------------------------------------------------------------------------------------
@@ -62,7 +62,7 @@ def test_a_large_paste_is_a_word_and_comes_back_whole() -> None:
     assert pastes.whole(f"see {word}, and {word}") == f"see {large}, and {large}"
     for n in range(30):
         pastes.word_for(f"{n}" * 3_000)
-    assert pastes.whole(word) == word, "only so many are kept"
+    assert pastes.whole(word) == word, "only so many are stored"
 
 
 # --- completion ----------------------------------------------------------------------------------------------------------
@@ -99,7 +99,7 @@ def test_commands_their_choices_and_files_are_offered(tmp_path: Path, before: st
 
 
 class FakeTalk:
-    """As much of a talk as a line needs."""
+    """As much of a chat as a line needs."""
 
     on_interrupt: Callable[[], None] | None = None
     prepared = 0

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from callgate.cli.piped import labelled
+from callgate.cli.stdin import labelled
 from callgate.errors import ToolError
 from callgate.files.beneath import let_go
 from callgate.files.root import Root

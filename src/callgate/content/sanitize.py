@@ -19,7 +19,7 @@ from callgate.content.read_call import ARGS_VALUES_MAX
 from callgate.errors import UsageError
 from callgate.types import FunctionCall, Media, Part, PlainJson, ResultStatus, ToolResult
 
-__all__ = ["ENCODED_BYTES_MIN", "plain_json", "sound_args", "sound_result"]
+__all__ = ["ENCODED_BYTES_MIN", "plain_json", "sanitize_args", "sanitize_result"]
 
 ENCODED_BYTES_MIN = 64 * 1024
 """The JSON of a value that is longer than this is kept beside it, so that it is encoded once."""
@@ -32,7 +32,7 @@ _STATUSES: tuple[str, ...] = get_args(ResultStatus)
 # Results -----------------------------------------------------------------------------------------------------------------
 
 
-def sound_result(
+def sanitize_result(
     result: object, *, call: FunctionCall, depth_max: int = strict_json.DEPTH_MAX, duration_s: float | None = None
 ) -> ToolResult:
     """The result of a call from whatever its tool returned: a value, or a `ToolResult` that the tool made itself.
@@ -123,7 +123,7 @@ def _media_part(item: Any) -> Part | None:
             return None
     if not isinstance(item, Mapping):
         return None
-    part: Part = spelled_part(strict_json.mended(strict_json.isolate(item)))
+    part: Part = spelled_part(strict_json.without_bad(strict_json.isolate(item)))
     about = media_of(part)
     return part if about and ("uri" in about or about.keys() >= {"data", "mime_type"}) else None
 
@@ -155,7 +155,7 @@ def _seconds(value: Any) -> float:
 # Arguments ---------------------------------------------------------------------------------------------------------------
 
 
-def sound_args(args: object) -> dict[str, Any]:
+def sanitize_args(args: object) -> dict[str, Any]:
     """Arguments that a program put together, as plain JSON; tuples become lists, halves of characters U+FFFD.
 
     Raises:

@@ -9,7 +9,7 @@ import pytest
 
 from callgate.declaration import declare
 from callgate.schema import check_arguments, compile_schema
-from callgate.schema.tidy import tidy
+from callgate.schema.normalize import normalize_schema
 from callgate.schema.validator import validator_of
 from callgate.types import ToolDefinition
 
@@ -66,7 +66,7 @@ def test_every_slip_is_told_with_its_place() -> None:
         "type": "OBJECT", "properties": {"a/b": {"type": "any", "required": True}, "c": None}, "required": ["c", "c"],
         "$defs": [], "description": None, "anyOf": [{"$id": "#x"}],
     }  # fmt: skip
-    assert tidy(schema) == [
+    assert normalize_schema(schema) == [
         "/description: null is read as not there",
         "/$defs: an empty list is read as an empty object",
         "/properties/c: null is read as any value",
@@ -76,7 +76,7 @@ def test_every_slip_is_told_with_its_place() -> None:
         "/properties/a~1b/type: 'any' is read as any value",
         "/anyOf/0/$id: '#x' is read as an $anchor",
     ]
-    assert tidy(schema) == []
+    assert normalize_schema(schema) == []
 
 
 def test_properties_named_like_keywords_may_be_anything() -> None:

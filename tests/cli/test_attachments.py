@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from callgate.cli.attach import FILES_MAX, MEDIA_BYTES_MAX, TEXT_BYTES_MAX, AttachError, Attachments, mentions
-from callgate.cli.piped import labelled
+from callgate.cli.attachments import FILES_MAX, MEDIA_BYTES_MAX, TEXT_BYTES_MAX, AttachError, Attachments, mentions
+from callgate.cli.stdin import labelled
 from callgate.types import Media
 
 

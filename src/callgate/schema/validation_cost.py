@@ -12,9 +12,9 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from callgate.schema.refs import Place, Source, as_list, as_mapping
 
-__all__ = ["EFFORT_MAX", "Effort"]
+__all__ = ["COST_MAX", "ValidationCost"]
 
-EFFORT_MAX = 10_000_000
+COST_MAX = 10_000_000
 """Nothing is counted further than this."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
@@ -31,7 +31,7 @@ class _Pair(NamedTuple):
     value: int
 
 
-class Effort:
+class ValidationCost:
     """What the parts of one schema lead to."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ def _count(start: _Step, steps: Callable[[_Step], Iterable[_Step]], totals: dict
                 break
         else:
             done, _ = open_ones.pop()
-            totals[done] = min(sums.pop(), EFFORT_MAX)
+            totals[done] = min(sums.pop(), COST_MAX)
             if sums:
                 sums[-1] += totals[done]
     return totals[start]

@@ -11,14 +11,14 @@ import math
 from collections.abc import Callable
 from typing import Any, cast
 
+from callgate.schema.limit_text import in_words, with_words
 from callgate.schema.lower import Lowering, TooLargeError
 from callgate.schema.names import alias_of
 from callgate.schema.refs import Place, escaped
 from callgate.schema.shape import Losses
-from callgate.schema.sharing import flatten
+from callgate.schema.shared_refs import flatten
 from callgate.schema.wire_json import COUNT_MAX, UNDOCUMENTED, JsonWriter
 from callgate.schema.wire_message import FORMATS, NOT_A_FIELD, MessageWriter
-from callgate.schema.words import in_words, with_words
 from callgate.types import JsonObject
 
 __all__ = ["direct_json", "direct_message"]

@@ -1,6 +1,6 @@
 """From options to a conversation: the tools, the servers, the policy and the gate behind it.
 
-Options and a chosen model come in, a `Talk` goes out. What cannot be used is one sentence and the exit code for bad input.
+Takes options and a chosen model, returns a `ChatSession`. Bad input is one sentence and the exit code for bad input.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from callgate.cli.approve import Approver
+from callgate.cli.chat_session import ChatSession
 from callgate.cli.json_input import InputError
 from callgate.cli.options import Options
-from callgate.cli.provider import Chosen
+from callgate.cli.provider import ProviderChoice
 from callgate.cli.render import Terminal, is_terminal, one_line
 from callgate.cli.settings import audit_log, limits_of, policy_from, prices_of, settings_here
-from callgate.cli.state import Kept
-from callgate.cli.talk import Talk
+from callgate.cli.state import StoredSession
 from callgate.cli.tools import mcp_tools
 from callgate.cli.tty import Tty
 from callgate.errors import UsageError
@@ -31,21 +31,21 @@ if TYPE_CHECKING:
     from callgate.permission import Mode, Policy
     from callgate.run.gate import Gate
 
-__all__ = ["in_mode", "policy_of", "talk_of"]
+__all__ = ["build_chat", "in_mode", "policy_of"]
 
 NOBODY = "Nobody can be asked here: use a terminal, or a rule in a --policy file, or run it with --approval-mode yolo."
 NOBODY_IN_YOLO = "Nobody can be asked here, and no --approval-mode allows it: use a terminal."
 
 
-def talk_of(
+def build_chat(
     options: Options,
-    chosen: Chosen,
+    chosen: ProviderChoice,
     terminal: Terminal,
-    session: Kept,
+    session: StoredSession,
     *,
     tty: Tty,
     shows_example: bool = False,
-) -> Talk:
+) -> ChatSession:
     """The conversation that was asked for.
 
     Raises:
@@ -67,10 +67,10 @@ def talk_of(
                 options, chosen, session, policy=policy, approve=approve, servers=servers, shows_example=shows_example
             )
 
-    talk = Talk(build, session.id, approve, tty=tty, servers=servers)
+    chat = ChatSession(build, session.id, approve, tty=tty, servers=servers)
     if options.tool or options.root or options.mcp or options.policy or options.audit or options.prompt or shows_example:
-        _ = talk.gate  # What somebody named and cannot be used is told before anything is asked.
-    return talk
+        _ = chat.gate  # What somebody named and cannot be used is told before anything is asked.
+    return chat
 
 
 @contextlib.contextmanager
@@ -85,8 +85,8 @@ def _one_sentence() -> Generator[None]:
 
 def _gate(
     options: Options,
-    chosen: Chosen,
-    session: Kept,
+    chosen: ProviderChoice,
+    session: StoredSession,
     *,
     policy: Policy,
     approve: Approver | None,
@@ -124,7 +124,7 @@ def _saying(terminal: Terminal) -> Callable[[str], None]:
 
 def _host(terminal: Terminal, approver: Approver) -> Host:
     """Servers may ask the person at the terminal."""
-    from callgate.cli.mcp_asking import ServerAsker
+    from callgate.cli.mcp_prompts import ServerAsker
 
     return ServerAsker(terminal.line, approver).host()
 

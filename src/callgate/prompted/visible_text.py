@@ -6,10 +6,10 @@ follows it, because it may turn out to stand at the end, or around a line that w
 
 from __future__ import annotations
 
-__all__ = ["Shown"]
+__all__ = ["VisibleText"]
 
 
-class Shown:
+class VisibleText:
     """Joins what is left: blank lines on both sides of a removed line become those before it, both ends are stripped."""
 
     def __init__(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from callgate.cli.visible import ascii_json, one_line, wrapped
+from callgate.cli.escaping import ascii_json, one_line, wrapped
 
 if TYPE_CHECKING:
     from callgate.cli.approve import Approver

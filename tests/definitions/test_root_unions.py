@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from callgate import ToolDefinition, convert
-from callgate.definitions.whole import without_root_unions
+from callgate.definitions.root_unions import without_root_unions
 
 REFUSED = ("anyOf", "oneOf", "allOf", "enum", "const", "not")
 TEXT = {"type": "string", "description": "A text."}

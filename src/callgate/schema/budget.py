@@ -13,7 +13,7 @@ from typing import Any, cast
 from callgate.strict_json import dump
 from callgate.types import JsonObject
 
-__all__ = ["Weight", "budget_warnings", "weight_of"]
+__all__ = ["SchemaSize", "budget_warnings", "size_of"]
 
 BYTES_MAX = 45_000
 """All schemas of a request: 49 kB in 31 tools have been refused, and 15 kB in 15 tools taken. This is just below."""
@@ -29,12 +29,12 @@ _MAPS = frozenset({"properties", "$defs"})
 _LISTS = frozenset({"enum", "anyOf", "prefixItems"})
 _BELOW = frozenset({"items", "additionalProperties"})
 
-_weights: dict[int, tuple[JsonObject, Weight]] = {}
-_WEIGHTS_MAX = 4_096
+_sizes: dict[int, tuple[JsonObject, SchemaSize]] = {}
+_SIZES_MAX = 4_096
 
 
 @dataclass(frozen=True, slots=True)
-class Weight:
+class SchemaSize:
     """The measures of one schema."""
 
     bytes: int
@@ -46,7 +46,7 @@ class Weight:
 
 def budget_warnings(schemas: Mapping[str, JsonObject | None]) -> list[str]:
     """Sentences about what is over a budget, naming the tools that weigh most."""
-    weights = {name: weight_of(schema) for name, schema in schemas.items() if schema is not None}
+    weights = {name: size_of(schema) for name, schema in schemas.items() if schema is not None}
     found: list[str] = []
     total = sum(weight.bytes for weight in weights.values())
     if total > BYTES_MAX:
@@ -65,15 +65,15 @@ def budget_warnings(schemas: Mapping[str, JsonObject | None]) -> list[str]:
     return found
 
 
-def weight_of(schema: JsonObject) -> Weight:
+def size_of(schema: JsonObject) -> SchemaSize:
     """The measures of a schema as it is sent. Kept, because the same schemas are declared again and again."""
-    entry = _weights.get(id(schema))
+    entry = _sizes.get(id(schema))
     if entry is not None and entry[0] is schema:
         return entry[1]
-    weight = Weight(len(dump(schema)), *_depth_and_states(schema))
-    if len(_weights) >= _WEIGHTS_MAX:
-        _weights.clear()
-    _weights[id(schema)] = (schema, weight)
+    weight = SchemaSize(len(dump(schema)), *_depth_and_states(schema))
+    if len(_sizes) >= _SIZES_MAX:
+        _sizes.clear()
+    _sizes[id(schema)] = (schema, weight)
     return weight
 
 

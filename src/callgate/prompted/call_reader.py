@@ -1,4 +1,4 @@
-"""One call as it was written -> what it asks for, or why it cannot.
+"""One call as it was raw_call -> what it asks for, or why it cannot.
 
 The pieces of a call's grammar come in (name, arguments, how they were bracketed), a `ParsedCall` or `CallError` goes out.
 Knows which tools there are, and nothing of lines or streams.
@@ -17,7 +17,7 @@ from callgate.prompted.arguments import ArgumentsError, read_arguments
 from callgate.prompted.outcomes import CallError, ErrorCode, ParsedCall
 from callgate.types import ToolDefinition
 
-__all__ = ["CallReader", "Written", "midline"]
+__all__ = ["CallReader", "RawCall", "midline"]
 
 PREFIXES = ("default_api.", "functions.")
 """Namespaces of other interfaces that leak into names."""
@@ -30,7 +30,7 @@ _IGNORED_KEYS = frozenset({"name", "id", "call_id", "type"})
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class RawCall:
     """A call in its pieces."""
 
     name: str | None
@@ -59,32 +59,32 @@ class CallReader:
         if tools is not None:
             self._known = frozenset(map(_name_of, [tools] if isinstance(tools, str) else tools))
 
-    def read(self, written: Written) -> ParsedCall | CallError:
+    def read(self, raw_call: RawCall) -> ParsedCall | CallError:
         """The call, or what is wrong with it."""
         try:
-            name, args, notes = self._named(written) if written.name is None else self._plain(written.name, written.args)
+            name, args, notes = self._named(raw_call) if raw_call.name is None else self._plain(raw_call.name, raw_call.args)
         except ArgumentsError as error:
-            return self.broken("bad_arguments", written, str(error))
+            return self.broken("bad_arguments", raw_call, str(error))
         if name is None:
-            return self.broken("bad_syntax", written, "it does not name a tool")
+            return self.broken("bad_syntax", raw_call, "it does not name a tool")
         known = self._resolved(name)
         if known is None:
-            return CallError("unknown_tool", name, self._unknown(name), written.raw, args)
+            return CallError("unknown_tool", name, self._unknown(name), raw_call.raw, args)
         if known != name:
             notes = (*notes, f"The name {name!r} was read as {known!r}.")
-        return ParsedCall(known, args, notes, written.raw)
+        return ParsedCall(known, args, notes, raw_call.raw)
 
-    def broken(self, code: ErrorCode, written: Written, why: str) -> CallError:
+    def broken(self, code: ErrorCode, raw_call: RawCall, why: str) -> CallError:
         """The error for a call that cannot be read; `why` is a clause."""
-        found = _NAMED.search(written.args[:10_000]) if written.name is None else None
-        name = self.own_name(written.name or (found[1] if found else ""))
+        found = _NAMED.search(raw_call.args[:10_000]) if raw_call.name is None else None
+        name = self.own_name(raw_call.name or (found[1] if found else ""))
         form = f"TOOL_CALL: {name or 'name'}({{...}})"
         what = f"The call of {name!r}" if name else "The call"
         told = f"{what} was not run: {why}. Write it on one line, as {form}, with one JSON object."
-        return CallError(code, name, told, written.raw)
+        return CallError(code, name, told, raw_call.raw)
 
     def own_name(self, name: str) -> str:
-        """The tool's own name where it is known, else what was written."""
+        """The tool's own name where it is known, else what was raw_call."""
         return self._resolved(name) or name
 
     def _plain(self, name: str, args: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:
@@ -95,8 +95,8 @@ class CallReader:
         read, notes = read_arguments(args)
         return name, read, notes
 
-    def _named(self, written: Written) -> tuple[str | None, dict[str, Any], tuple[str, ...]]:
-        call, notes = read_arguments(written.args)
+    def _named(self, raw_call: RawCall) -> tuple[str | None, dict[str, Any], tuple[str, ...]]:
+        call, notes = read_arguments(raw_call.args)
         name = call.get("name")
         if not isinstance(name, str) or not name:
             return None, {}, ()

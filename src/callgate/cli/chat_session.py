@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from callgate.content.prompt import Prompt
     from callgate.run.gate import Gate
 
-__all__ = ["Talk"]
+__all__ = ["ChatSession"]
 
 T = TypeVar("T")
 
@@ -35,7 +35,7 @@ CLOSE_WAIT_S = 5.0
 """How long a turn that was given up may take to clean up before the program ends without it."""
 
 
-class Talk:
+class ChatSession:
     """One conversation. While a turn runs, the first Ctrl-C cancels it and the second raises; at other times the first."""
 
     def __init__(
@@ -65,7 +65,7 @@ class Talk:
         self._interrupts = 0
         self._handler_before: Any = None
 
-    def __enter__(self) -> Talk:
+    def __enter__(self) -> ChatSession:
         self._handler_before = signal.signal(signal.SIGINT, self._interrupted)
         self._runner.__enter__()
         return self

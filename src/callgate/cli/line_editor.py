@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from prompt_toolkit.document import Document
     from prompt_toolkit.key_binding import KeyPressEvent
 
-    from callgate.cli.talk import Talk
+    from callgate.cli.chat_session import ChatSession
 
-__all__ = ["History", "Line", "Pastes", "PlainLine", "completions", "line_reader"]
+__all__ = ["History", "LineReader", "Pastes", "PlainLine", "completions", "line_reader"]
 
 PROMPT = "> "
 PASTE_CHARS_MAX = 2_000
@@ -40,7 +40,7 @@ Choices = Mapping[str, Callable[[], Iterable[str]]]
 """Name of a command -> what may stand behind it."""
 
 
-class Line(Protocol):
+class LineReader(Protocol):
     """Whatever reads a text from the person at the prompt."""
 
     ends_line: bool
@@ -80,13 +80,15 @@ class PlainLine:
         """Nothing is read ahead here."""
 
 
-def line_reader(talk: Talk, history: History, choices: Choices, show_last: Callable[[], None], root: str) -> Line:
+def line_reader(
+    chat: ChatSession, history: History, choices: Choices, show_last: Callable[[], None], root: str
+) -> LineReader:
     """The best reader that this terminal has."""
     able = sys.stdin.isatty() and sys.stderr.isatty() and os.environ.get("TERM", "dumb") != "dumb"
     if not able:
         return PlainLine()
     try:
-        return RichLine(talk, history, choices, show_last, root)
+        return RichLine(chat, history, choices, show_last, root)
     except ImportError:
         return PlainLine()
 
@@ -216,12 +218,14 @@ class RichLine:
 
     ends_line = True
 
-    def __init__(self, talk: Talk, history: History, choices: Choices, show_last: Callable[[], None], root: str) -> None:
+    def __init__(
+        self, chat: ChatSession, history: History, choices: Choices, show_last: Callable[[], None], root: str
+    ) -> None:
         from prompt_toolkit import PromptSession
         from prompt_toolkit.history import InMemoryHistory
         from prompt_toolkit.output import ColorDepth
 
-        self._talk = talk
+        self._chat = chat
         self._history = history
         self._choices, self._root = choices, root
         self._pastes = Pastes()
@@ -248,19 +252,19 @@ class RichLine:
             if app.is_running and app.loop is not None:
                 app.loop.call_soon_threadsafe(lambda: app.exit(exception=KeyboardInterrupt()) if app.is_running else None)
 
-        self._talk.on_interrupt = interrupt
+        self._chat.on_interrupt = interrupt
         try:
             # Signals are the conversation's business: prompt_toolkit would put Python's own handler in the place of ours.
-            line = self._talk.run(self._prompted())
+            line = self._chat.run(self._prompted())
         finally:
-            self._talk.on_interrupt = None
+            self._chat.on_interrupt = None
         text = self._pastes.whole(line)
         self._history.add(text)
         return text
 
     async def _prompted(self) -> str:
         # Once the prompt stands there, what the first turn needs is made ready.
-        asyncio.get_running_loop().call_later(PREPARE_AFTER_S, self._talk.prepare)
+        asyncio.get_running_loop().call_later(PREPARE_AFTER_S, self._chat.prepare)
         return await self._session.prompt_async(handle_sigint=False, set_exception_handler=False)
 
     def forget_typed(self) -> None:

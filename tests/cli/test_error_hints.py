@@ -1,6 +1,6 @@
 """Ten things that people meet in their first hour: each message says what happened, where, and what to do.
 
-The messages are kept in `golden/troubles.txt`, so that whoever changes one sees all of it; CALLGATE_GOLDEN=1 writes it anew.
+The messages are in `golden/error_hints.txt`, so that a change shows all of them; CALLGATE_GOLDEN=1 writes it anew.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from pathlib import Path
 
 import pytest
 
-from callgate.cli.troubles import place_of, port_in_use, with_advice
+from callgate.cli.error_hints import place_of, port_in_use, with_hint
 from callgate.errors import AuthError, ConnectionLostError, UsageError
 from callgate.testing.fake_gemini import FakeGemini
 from callgate.testing.faults import fault, refused_url
 
 PATIENCE_S = 60
-GOLDEN = Path(__file__).parent / "golden" / "troubles.txt"
+GOLDEN = Path(__file__).parent / "golden" / "error_hints.txt"
 SRC = Path(__file__).resolve().parent.parent.parent / "src" / "callgate"
 
 RUN = "import sys; from callgate.cli import main; sys.exit(main(sys.argv[1:]))"
@@ -108,9 +108,9 @@ def said(name: str, folder: Path) -> str:
         "from callgate import tool\n\n@tool\ndef boom() -> float:\n    '''Fails.'''\n    return 1 / 0\n"
     )
     (folder / "servers.json").write_text(json.dumps({"mcpServers": {"git": {"command": "no-such-server"}}}))
-    kept = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
+    stored = {key: value for key, value in os.environ.items() if not key.lower().endswith("_proxy")}
     with server_for(name) as url:
-        env = kept | {key: value.replace("SERVER", url) for key, value in trouble.env}
+        env = stored | {key: value.replace("SERVER", url) for key, value in trouble.env}
         env |= {"TERM": "dumb", "PYTHONUTF8": "1", "XDG_STATE_HOME": str(folder / "state")}
         done = subprocess.run(
             [sys.executable, "-c", trouble.program, *trouble.words],
@@ -171,10 +171,10 @@ def test_an_old_python_can_read_the_file_that_says_so() -> None:
 
 
 def test_advice_names_only_what_is_set() -> None:
-    assert "The key comes from GEMINI_API_KEY" in with_advice(AuthError("no"), {"GEMINI_API_KEY": "x"})
-    assert with_advice(AuthError("no."), {}).startswith("no. Set GEMINI_API_KEY")
-    assert "HTTPS_PROXY" in with_advice(ConnectionLostError("gone"), {})
-    assert with_advice(UsageError("as it is"), {}) == "as it is"
+    assert "The key comes from GEMINI_API_KEY" in with_hint(AuthError("no"), {"GEMINI_API_KEY": "x"})
+    assert with_hint(AuthError("no."), {}).startswith("no. Set GEMINI_API_KEY")
+    assert "HTTPS_PROXY" in with_hint(ConnectionLostError("gone"), {})
+    assert with_hint(UsageError("as it is"), {}) == "as it is"
 
 
 def test_the_place_of_a_failure_is_in_somebodys_own_code(tmp_path: Path) -> None:

@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING
 import click
 
 from callgate import strict_json
-from callgate.cli.assemble import talk_of
+from callgate.cli.build_chat import build_chat
+from callgate.cli.chat_session import ChatSession
+from callgate.cli.error_hints import ErrorHintHandler, with_hint
+from callgate.cli.exchange import ERROR, INTERRUPTED, OK, TURN_LIMIT, run_exchange
 from callgate.cli.json_input import InputError
 from callgate.cli.logs import start_logging
 from callgate.cli.options import Options
-from callgate.cli.piped import PIPE_WAIT_S, piped, with_context
 from callgate.cli.provider import choose
 from callgate.cli.render import Terminal, ending_sentence, is_terminal
 from callgate.cli.settings import limits_of, secrets_of, settings_here
-from callgate.cli.state import Kept
-from callgate.cli.talk import Talk
-from callgate.cli.troubles import TroubleShooter, with_advice
+from callgate.cli.state import StoredSession
+from callgate.cli.stdin import PIPE_WAIT_S, piped, with_context
 from callgate.cli.tty import Tty, ending_signals
-from callgate.cli.turns import ERROR, INTERRUPTED, OK, TURN_LIMIT, take_turn
 from callgate.errors import CallgateError
 from callgate.events import Event, RunEnded, to_json
 from callgate.types import JsonObject, Reply
@@ -49,13 +49,13 @@ EXAMPLE = (
 """One call, two calls at once, and a call that fails and is made again in another way."""
 
 
-def ask(ctx: click.Context, options: Options, session: Kept) -> int:
+def ask(ctx: click.Context, options: Options, session: StoredSession) -> int:
     """Answers the prompt, or begins a conversation; gives the exit code."""
     terminal = Terminal(sys.stdout, sys.stderr)
     settings = options.settings or settings_here()
     start_logging(settings["log_level"], secrets=secrets_of(settings))
     if settings["log_level"] != "debug":
-        logging.getLogger("callgate.tools.executor").addHandler(TroubleShooter(terminal))
+        logging.getLogger("callgate.tools.executor").addHandler(ErrorHintHandler(terminal))
     if settings.is_set("trace.content"):
         from callgate.telemetry import record_content
 
@@ -66,23 +66,23 @@ def ask(ctx: click.Context, options: Options, session: Kept) -> int:
         raise click.UsageError(f"-o {options.output} needs a prompt: give one as an argument, or pipe it in", ctx)
     with ending_signals(), Tty() as tty:
         shows_example = prompts is not None and len(prompts) > 1
-        talk = talk_of(options, chosen, terminal, session, tty=tty, shows_example=shows_example)
+        chat = build_chat(options, chosen, terminal, session, tty=tty, shows_example=shows_example)
         if chosen.line:
             terminal.line(chosen.line)
         chosen.warm()
-        with talk:
+        with chat:
             if session.is_unfinished and (prompts is None or prompts[0] != ""):
                 # What was left open is ended before anything new is asked.
                 show = _shows(terminal)[options.output]
-                if not take_turn(talk, terminal, None, show=show):
+                if not run_exchange(chat, terminal, None, show=show):
                     return INTERRUPTED
             if prompts is None:
                 from callgate.cli.repl import converse
 
-                return converse(talk, terminal, options, session)
+                return converse(chat, terminal, options, session)
             if len(prompts) > 1:
-                return _show_example(talk, terminal, prompts)
-            return _answer(talk, terminal, _attached(options, prompts[0]), options.output, session)
+                return _show_example(chat, terminal, prompts)
+            return _answer(chat, terminal, _attached(options, prompts[0]), options.output, session)
 
 
 # What is asked -----------------------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ def _attached(options: Options, prompt: str) -> Prompt | None:
     """The prompt with the files that were named beside it."""
     if not options.attach:
         return prompt or None
-    from callgate.cli.attach import AttachError, Attachments
+    from callgate.cli.attachments import AttachError, Attachments
 
     try:
         with Attachments(options.root or ".") as files:
@@ -137,13 +137,15 @@ def _attached(options: Options, prompt: str) -> Prompt | None:
 # Answering ---------------------------------------------------------------------------------------------------------------
 
 
-def _answer(talk: Talk, terminal: Terminal, prompt: Prompt | None, output: str, session: Kept | None = None) -> int:
+def _answer(
+    chat: ChatSession, terminal: Terminal, prompt: Prompt | None, output: str, session: StoredSession | None = None
+) -> int:
     terminal.begin()
     try:
-        reply = talk.turn(prompt, _shows(terminal)[output], terminal.tick)
+        reply = chat.turn(prompt, _shows(terminal)[output], terminal.tick)
     except CallgateError as error:
         terminal.end()
-        raise click.ClickException(with_advice(error)) from error
+        raise click.ClickException(with_hint(error)) from error
     finally:
         terminal.end()
     if output == "json":
@@ -167,11 +169,11 @@ def _exit_code(reply: Reply) -> int:
     return OK if reply.ok else ERROR
 
 
-def _show_example(talk: Talk, terminal: Terminal, prompts: Sequence[str]) -> int:
+def _show_example(chat: ChatSession, terminal: Terminal, prompts: Sequence[str]) -> int:
     codes: list[int] = []
     for prompt in prompts:
         terminal.say(f"> {prompt}")
-        codes.append(_answer(talk, terminal, prompt, "text"))
+        codes.append(_answer(chat, terminal, prompt, "text"))
         if codes[-1] == INTERRUPTED:
             break
     return max(codes)

@@ -15,12 +15,12 @@ from callgate.schema.refs import Place
 from callgate.schema.validator import SchemaValidator
 from callgate.strict_json import DEPTH_MAX, depth_exceeds
 
-__all__ = ["EFFORT_LISTED_MAX", "judged", "needs_narrowing"]
+__all__ = ["COST_LISTED_MAX", "judged", "needs_narrowing"]
 
 Path: TypeAlias = tuple[str | int, ...]
 Repair: TypeAlias = Callable[[Any, Place, Path], tuple[Any, list[str]]]
 
-EFFORT_LISTED_MAX = 10_000
+COST_LISTED_MAX = 10_000
 """So many steps of a check are few enough to list all that is wrong; about a tenth of a second."""
 
 _FLAT_LEVELS = 3
@@ -37,9 +37,9 @@ class _Culprit(NamedTuple):
 
 def needs_narrowing(args: dict[str, Any], validator: SchemaValidator) -> bool:
     """Whether listing all errors could take too long."""
-    if not validator.effort.may_multiply or not depth_exceeds(args, _FLAT_LEVELS):
+    if not validator.cost.may_multiply or not depth_exceeds(args, _FLAT_LEVELS):
         return False
-    return validator.effort.of(args) > EFFORT_LISTED_MAX
+    return validator.cost.of(args) > COST_LISTED_MAX
 
 
 def judged(args: dict[str, Any], validator: SchemaValidator, repaired: Repair) -> tuple[list[str], list[str]]:
@@ -62,7 +62,7 @@ def judged(args: dict[str, Any], validator: SchemaValidator, repaired: Repair) -
 
 def _culprit(args: dict[str, Any], validator: SchemaValidator) -> _Culprit:
     """The innermost value that is known to be wrong, and the schema that it was meant to fit."""
-    found = _Culprit(validator.effort.root, (), args)
+    found = _Culprit(validator.cost.root, (), args)
     for _ in range(_STEPS_MAX):
         inner = _further(found, validator)
         if inner is None:
@@ -74,16 +74,16 @@ def _culprit(args: dict[str, Any], validator: SchemaValidator) -> _Culprit:
 def _further(found: _Culprit, validator: SchemaValidator) -> _Culprit | None:
     """One step further down, or None where the value itself is what is wrong."""
     place, path, value = found
-    effort = validator.effort
+    cost = validator.cost
     if "contains" not in cast("dict[str, Any]", place.schema):
-        for inner, key, item in effort.below(place, value):
+        for inner, key, item in cost.below(place, value):
             if not validator.at(inner).is_valid(item):
                 return _Culprit(inner, (*path, key), item)
-    for inner in effort.musts(place):
+    for inner in cost.musts(place):
         if not validator.at(inner).is_valid(value):
             return _Culprit(inner, path, value)
     for word in ("anyOf", "oneOf"):
-        branches = effort.branches(place, word)
+        branches = cost.branches(place, word)
         if branches and not any(validator.at(inner).is_valid(value) for inner in branches):
             meant = _meant(branches, _hollow(value), validator)
             return _Culprit(meant, path, value) if meant is not None else None

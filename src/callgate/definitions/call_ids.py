@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from callgate.definitions.format import Call, Format, Result, Turn, Writing
+from callgate.definitions.format import Call, Format, Message, Result, WriteContext
 
 __all__ = ["paired", "with_ids"]
 
@@ -24,7 +24,7 @@ One = TypeVar("One", Call, Result)
 class _Ids:
     """Ids for one target: those that will do stay, others are replaced."""
 
-    def __init__(self, target: Format, taken: Iterable[str], out: Writing) -> None:
+    def __init__(self, target: Format, taken: Iterable[str], out: WriteContext) -> None:
         self._target = target
         self._given: set[str] = set()
         self._taken = set(taken)
@@ -64,7 +64,7 @@ class _Ids:
         return new
 
 
-def with_ids(items: Sequence[One], target: Format, out: Writing) -> list[One]:
+def with_ids(items: Sequence[One], target: Format, out: WriteContext) -> list[One]:
     """Calls, or results, that stand by themselves."""
     ids = _Ids(target, (item.id for item in items if item.id is not None), out)
     return [replace(item, id=ids.of_call(item) if isinstance(item, Call) else ids.of_orphan(item)) for item in items]
@@ -81,16 +81,18 @@ class _Open:
     call: Call
 
 
-def paired(turns: Sequence[Turn], target: Format, out: Writing) -> list[Turn]:
+def paired(messages: Sequence[Message], target: Format, out: WriteContext) -> list[Message]:
     """The turns with ids and names in their places. Where ids are optional, results stand in the order of their calls."""
-    taken = {item.id for turn in turns for item in turn.items if isinstance(item, (Call, Result)) and item.id is not None}
+    taken = {
+        item.id for message in messages for item in message.items if isinstance(item, (Call, Result)) and item.id is not None
+    }
     ids = _Ids(target, taken, out)
     waiting: list[_Open] = []
-    result: list[Turn] = []
+    result: list[Message] = []
     number = exchange = 0
-    for turn in turns:
-        exchange += turn.role != "model"
-        items = list(turn.items)
+    for message in messages:
+        exchange += message.role != "model"
+        items = list(message.items)
         answers: list[tuple[float, Result]] = []
         for place, item in enumerate(items):
             if isinstance(item, Call):
@@ -102,7 +104,7 @@ def paired(turns: Sequence[Turn], target: Format, out: Writing) -> list[Turn]:
         if target.ids is None:
             answers.sort(key=lambda answer: answer[0])
         ordered = (answer for _, answer in answers)
-        result.append(replace(turn, items=tuple(next(ordered) if isinstance(item, Result) else item for item in items)))
+        result.append(replace(message, items=tuple(next(ordered) if isinstance(item, Result) else item for item in items)))
     return result
 
 

@@ -10,28 +10,30 @@ import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from callgate.cli.chat_session import ChatSession
+from callgate.cli.error_hints import with_hint
 from callgate.cli.render import Terminal, one_line
-from callgate.cli.talk import Talk
-from callgate.cli.troubles import with_advice
 from callgate.errors import CallgateError
 from callgate.events import Event
 
 if TYPE_CHECKING:
     from callgate.content.prompt import Prompt
 
-__all__ = ["ERROR", "INTERRUPTED", "OK", "TURN_LIMIT", "take_turn"]
+__all__ = ["ERROR", "INTERRUPTED", "OK", "TURN_LIMIT", "run_exchange"]
 
 OK, ERROR, TURN_LIMIT, INTERRUPTED = 0, 1, 53, 130
 
 
-def take_turn(talk: Talk, terminal: Terminal, prompt: Prompt | None, *, show: Callable[[Event], None] | None = None) -> bool:
+def run_exchange(
+    chat: ChatSession, terminal: Terminal, prompt: Prompt | None, *, show: Callable[[Event], None] | None = None
+) -> bool:
     """One turn; False when the person wants to leave. What fails is told, and the conversation goes on."""
     terminal.begin()
     try:
-        talk.turn(prompt, show or terminal.show, terminal.tick)
+        chat.turn(prompt, show or terminal.show, terminal.tick)
     except CallgateError as error:
         terminal.end()
-        terminal.line(f"callgate: {one_line(with_advice(error), 1000)}", color="failed")
+        terminal.line(f"callgate: {one_line(with_hint(error), 1000)}", color="failed")
     except KeyboardInterrupt:
         return False
     except Exception as error:

@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, Literal, TypeAlias
 
-__all__ = ["Form", "Met", "Scan"]
+__all__ = ["Form", "Found", "Scanner"]
 
 Form: TypeAlias = Literal["(", "{"]
 """What the arguments stand in: parentheses, or nothing but the braces of the object itself."""
 
 
-class Met(Enum):
+class Found(Enum):
     """Why a scan stopped."""
 
     NOTHING = "the piece is at its end"
@@ -39,7 +39,7 @@ _SAME = {bracket: re.compile(f"{re.escape(bracket)}++") for bracket in "(){}"}
 _STRING = {quote: re.compile(f"{inside}*+") for quote, inside in _INSIDE.items()}
 
 
-class Scan:
+class Scanner:
     """One scan, from behind the opening bracket on."""
 
     def __init__(self, form: Form) -> None:
@@ -74,11 +74,11 @@ class Scan:
         """Goes on as if no object had been complete."""
         self._state, self.object_end = "code", None
 
-    def run(self, text: str, place: int) -> tuple[Met, int]:
+    def run(self, text: str, place: int) -> tuple[Found, int]:
         """Reads on from `place`; says why it stopped, and where. What met `UNCLOSED` is left to be read."""
         self._base = self.position - place
-        met = Met.NOTHING
-        while place < len(text) and met is Met.NOTHING:
+        met = Found.NOTHING
+        while place < len(text) and met is Found.NOTHING:
             if self._escaped:
                 self._escaped = False
                 place += text[place] != "\n"  # The line end must be seen as such.
@@ -87,24 +87,24 @@ class Scan:
         self.position = self._base + place
         return met, place
 
-    def _start(self, text: str, place: int) -> tuple[Met, int]:
+    def _start(self, text: str, place: int) -> tuple[Found, int]:
         place = _end(_SPACE, text, place)
         if place == len(text):
-            return Met.NOTHING, place
+            return Found.NOTHING, place
         if text[place] == "\n":
-            return Met.LINE, place + 1
+            return Found.LINE, place + 1
         self._first_object = text[place] == "{"
         self._state = "code"
-        return Met.NOTHING, place
+        return Found.NOTHING, place
 
-    def _code(self, text: str, place: int) -> tuple[Met, int]:
+    def _code(self, text: str, place: int) -> tuple[Found, int]:
         end = _end(_CODE_RUN, text, place)
         self._saw_ascii = self._saw_ascii or text.find('"', place, end) >= 0
         if end == len(text):
-            return Met.NOTHING, end
+            return Found.NOTHING, end
         char = text[end]
         if char == "\n":
-            return Met.LINE, end + 1
+            return Found.LINE, end + 1
         if char in _SAME:
             return self._bracket(char, end, _end(_SAME[char], text, end))
         if char == "/":
@@ -114,105 +114,105 @@ class Scan:
             self._state, self._quote, self._quotes = "opened", char, 1
         elif not self._saw_ascii:  # Typographic quotes are quotes only where there are no others.
             self._state, self._quote = "string", _SMART[char]
-        return Met.NOTHING, end + 1
+        return Found.NOTHING, end + 1
 
-    def _bracket(self, char: str, begin: int, end: int) -> tuple[Met, int]:
+    def _bracket(self, char: str, begin: int, end: int) -> tuple[Found, int]:
         """A run of one and the same bracket; the one among them that closes what matters ends it."""
         opening = "(" if char in "()" else "{"
         if char == opening:
             self._depth[opening] += end - begin
-            return Met.NOTHING, end
+            return Found.NOTHING, end
         closing = begin + self._depth[opening]
         if closing > end or (opening == "{" and self._form == "(" and not self._first_object):
             self._depth[opening] -= end - begin
-            return Met.NOTHING, end
+            return Found.NOTHING, end
         if opening == self._form:
-            return Met.CLOSE, closing
+            return Found.CLOSE, closing
         if opening == "(":  # Parentheses in an object without any around it close nothing.
             self._depth[opening] = 0
-            return Met.NOTHING, end
+            return Found.NOTHING, end
         self._depth[opening] = 0
         self._first_object = self._line_ended = False
         self._state, self.object_end = "after", self._base + closing
-        return Met.NOTHING, closing
+        return Found.NOTHING, closing
 
-    def _after(self, text: str, place: int) -> tuple[Met, int]:
+    def _after(self, text: str, place: int) -> tuple[Found, int]:
         """Behind the object: a parenthesis closes the call, also on a later line; a line end may."""
         place = _end(_SPACE, text, place)
         if place == len(text):
-            return Met.NOTHING, place
+            return Found.NOTHING, place
         char = text[place]
         if char == "\n":
             self._line_ended = True
-            return Met.LINE, place + 1
+            return Found.LINE, place + 1
         if char in ";." and not self._line_ended:
-            return Met.NOTHING, place + 1
+            return Found.NOTHING, place + 1
         if char != ")" and self._line_ended:
-            return Met.UNCLOSED, place
+            return Found.UNCLOSED, place
         self.forget_object()
-        return Met.NOTHING, place
+        return Found.NOTHING, place
 
-    def _slash(self, text: str, place: int) -> tuple[Met, int]:
+    def _slash(self, text: str, place: int) -> tuple[Found, int]:
         self._state = {"/": "line_comment", "*": "comment"}.get(text[place], "code")
-        return Met.NOTHING, place + (self._state != "code")
+        return Found.NOTHING, place + (self._state != "code")
 
-    def _line_comment(self, text: str, place: int) -> tuple[Met, int]:
+    def _line_comment(self, text: str, place: int) -> tuple[Found, int]:
         end = text.find("\n", place)
         if end < 0:
-            return Met.NOTHING, len(text)
+            return Found.NOTHING, len(text)
         self._state = "code"
-        return Met.LINE, end + 1
+        return Found.LINE, end + 1
 
-    def _comment(self, text: str, place: int) -> tuple[Met, int]:
+    def _comment(self, text: str, place: int) -> tuple[Found, int]:
         found = _STAR.search(text, place)
         if found is None:
-            return Met.NOTHING, len(text)
+            return Found.NOTHING, len(text)
         if found[0] == "*":
             self._state = "star"
-        return (Met.LINE if found[0] == "\n" else Met.NOTHING), found.end()
+        return (Found.LINE if found[0] == "\n" else Found.NOTHING), found.end()
 
-    def _star(self, text: str, place: int) -> tuple[Met, int]:
+    def _star(self, text: str, place: int) -> tuple[Found, int]:
         if text[place] == "*":
-            return Met.NOTHING, place + 1
+            return Found.NOTHING, place + 1
         self._state = "code" if text[place] == "/" else "comment"
-        return Met.NOTHING, place + (self._state == "code")
+        return Found.NOTHING, place + (self._state == "code")
 
-    def _opened(self, text: str, place: int) -> tuple[Met, int]:
+    def _opened(self, text: str, place: int) -> tuple[Found, int]:
         """Behind one or two opening quotes: a string, an empty one, or the beginning of a triple-quoted one."""
         if text[place] == self._quote:
             self._quotes += 1
             if self._quotes == 3:
                 self._state, self._quotes = "triple", 0
-            return Met.NOTHING, place + 1
+            return Found.NOTHING, place + 1
         self._state = "string" if self._quotes == 1 else "code"
-        return Met.NOTHING, place
+        return Found.NOTHING, place
 
-    def _string(self, text: str, place: int) -> tuple[Met, int]:
+    def _string(self, text: str, place: int) -> tuple[Found, int]:
         place = _end(_STRING[self._quote], text, place)
         if place == len(text):
-            return Met.NOTHING, place
+            return Found.NOTHING, place
         if text[place] == self._quote:
             self._state = "code"
         return self._end_of_run(text, place)
 
-    def _triple(self, text: str, place: int) -> tuple[Met, int]:
+    def _triple(self, text: str, place: int) -> tuple[Found, int]:
         if text[place] == self._quote:
             self._quotes += 1
             if self._quotes == 3:
                 self._state = "code"
-            return Met.NOTHING, place + 1
+            return Found.NOTHING, place + 1
         self._quotes = 0
         place = _end(_STRING[self._quote], text, place)
         if place == len(text) or text[place] == self._quote:
-            return Met.NOTHING, place
+            return Found.NOTHING, place
         return self._end_of_run(text, place)
 
-    def _end_of_run(self, text: str, place: int) -> tuple[Met, int]:
+    def _end_of_run(self, text: str, place: int) -> tuple[Found, int]:
         """What ends a run of a string: its quote, a line end, or a backslash with nothing to escape yet."""
         self._escaped = text[place] == "\\"
-        return (Met.LINE if text[place] == "\n" else Met.NOTHING), place + 1
+        return (Found.LINE if text[place] == "\n" else Found.NOTHING), place + 1
 
-    _STEPS: ClassVar[Mapping[str, Callable[[Any, str, int], tuple[Met, int]]]] = {
+    _STEPS: ClassVar[Mapping[str, Callable[[Any, str, int], tuple[Found, int]]]] = {
         "start": _start, "code": _code, "after": _after, "slash": _slash, "line_comment": _line_comment,
         "comment": _comment, "star": _star, "opened": _opened, "string": _string, "triple": _triple,
     }  # fmt: skip

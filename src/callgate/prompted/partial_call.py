@@ -10,10 +10,10 @@ from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from callgate.prompted.reading import Written
-from callgate.prompted.scan import Form, Scan
+from callgate.prompted.call_reader import RawCall
+from callgate.prompted.scanner import Form, Scanner
 
-__all__ = ["CALL_CHARS_MAX", "RAW_CHARS_KEPT", "RESCANNED_MAX", "TOO_LONG", "HeldCall"]
+__all__ = ["CALL_CHARS_MAX", "RAW_CHARS_KEPT", "RESCANNED_MAX", "TOO_LONG", "PartialCall"]
 
 CALL_CHARS_MAX = 16 * 1024 * 1024
 """A call longer than this is an error; only its beginning is kept."""
@@ -32,13 +32,13 @@ _LAST_CLOSE: Mapping[Form, re.Pattern[str]] = {
 
 
 @dataclass(slots=True)
-class HeldCall:
+class PartialCall:
     """The call that is being read."""
 
     name: str | None
     form: Form
     bold: bool
-    scan: Scan
+    scan: Scanner
     raw: list[str]
     length: int
     args_begin: int
@@ -64,6 +64,6 @@ class HeldCall:
         last = next(iter(deque(closes, maxlen=1)), None)
         return last.start() + 1 if last is not None else None
 
-    def written(self, raw: str, args: str) -> Written:
+    def raw_call(self, raw: str, args: str) -> RawCall:
         """The call in its pieces."""
-        return Written(self.name, args, raw)
+        return RawCall(self.name, args, raw)

@@ -8,9 +8,8 @@ from typing import Any
 import pytest
 
 from callgate.errors import ToolNotDeclarableError
-from callgate.schema import check_arguments, compile_schema
-from callgate.schema import narrow as narrowing
-from callgate.schema.effort import EFFORT_MAX, Effort
+from callgate.schema import check_arguments, compile_schema, stepwise_check
+from callgate.schema.validation_cost import COST_MAX, ValidationCost
 from callgate.types import Checked, ToolDefinition
 
 KINDS = ("paragraph", "heading", "list", "quote", "panel", "table", "row", "cell")
@@ -128,15 +127,15 @@ def test_unions_of_a_few_unions_are_fine():
 
 
 def test_effort_counts_each_way_to_a_schema_and_stops_at_its_limit():
-    assert Effort({"type": "object", "properties": {"v": {}}}).of_one_value() == 0
-    assert Effort(laughs(2, 3)).of_one_value() == 1 + 1 + 3 * (1 + 1 + 3 * (1 + 1)) + 0
-    assert Effort(laughs(15, 10)).of({"v": 1}) == EFFORT_MAX
-    assert Effort(laughs(15, 10)).of({}) == 1
+    assert ValidationCost({"type": "object", "properties": {"v": {}}}).of_one_value() == 0
+    assert ValidationCost(laughs(2, 3)).of_one_value() == 1 + 1 + 3 * (1 + 1 + 3 * (1 + 1)) + 0
+    assert ValidationCost(laughs(15, 10)).of({"v": 1}) == COST_MAX
+    assert ValidationCost(laughs(15, 10)).of({}) == 1
 
 
 def test_a_circle_of_references_has_an_end():
     schema = {"type": "object", "properties": {"v": {"$ref": "#/$defs/A"}}, "$defs": {"A": {"$ref": "#/$defs/A"}}}
-    assert Effort(schema).of({"v": 1}) < 10
+    assert ValidationCost(schema).of({"v": 1}) < 10
 
 
 def test_step_by_step_and_all_at_once_agree(monkeypatch, scale):
@@ -156,8 +155,8 @@ def test_step_by_step_and_all_at_once_agree(monkeypatch, scale):
         args = {"body": node(2)}
         whole = check(DOCUMENT, args)
         with monkeypatch.context() as patch:
-            patch.setattr(narrowing, "EFFORT_LISTED_MAX", 0)
-            patch.setattr(narrowing, "_FLAT_LEVELS", 0)
+            patch.setattr(stepwise_check, "COST_LISTED_MAX", 0)
+            patch.setattr(stepwise_check, "_FLAT_LEVELS", 0)
             stepwise = check(DOCUMENT, args)
         assert bool(stepwise.problems) == bool(whole.problems), args
         if not whole.problems:

@@ -1,6 +1,6 @@
 """What comes through stdin, and how a model is told of it.
 
-A stream comes in, text goes out. Nobody is kept waiting for a pipe in which nothing comes, unless they asked for that.
+A stream comes in, text goes out. Nobody is stored waiting for a pipe in which nothing comes, unless they asked for that.
 """
 
 from __future__ import annotations

@@ -17,18 +17,18 @@ from callgate.definitions.format import (
     Blob,
     Call,
     Item,
+    Message,
     Other,
     Result,
     ResultPart,
     Text,
     Thought,
     Tool,
-    Turn,
     Value,
-    Writing,
+    WriteContext,
 )
-from callgate.definitions.reading import Node
-from callgate.definitions.whole import with_open_root, without_root_unions
+from callgate.definitions.json_node import Node
+from callgate.definitions.root_unions import with_open_root, without_root_unions
 from callgate.errors import JsonError
 from callgate.types import JsonObject, ToolDefinition
 
@@ -55,13 +55,13 @@ def schema_to(definition: ToolDefinition) -> JsonObject:
     return dict(given) if "type" in given else with_open_root({"type": "object", **given}, given)[0]
 
 
-def tool_schema(tool: Tool, out: Writing, title: str) -> JsonObject:
+def tool_schema(tool: Tool, out: WriteContext, title: str) -> JsonObject:
     """As `schema_to`; what that changes is reported."""
     given = tool.definition.input_schema
     return dict(given) if "type" in given else _for_objects({"type": "object", **given}, tool, out, title)
 
 
-def _for_objects(schema: JsonObject, tool: Tool, out: Writing, title: str) -> JsonObject:
+def _for_objects(schema: JsonObject, tool: Tool, out: WriteContext, title: str) -> JsonObject:
     """A schema whose root takes objects only, as the schema of the tool does not. References to the root still take all."""
     schema, is_wider = with_open_root(schema, tool.definition.input_schema)
     if is_wider:
@@ -70,7 +70,7 @@ def _for_objects(schema: JsonObject, tool: Tool, out: Writing, title: str) -> Js
     return schema
 
 
-def schema_without_root_unions(tool: Tool, out: Writing, title: str, refused: Sequence[str]) -> JsonObject:
+def schema_without_root_unions(tool: Tool, out: WriteContext, title: str, refused: Sequence[str]) -> JsonObject:
     """As `schema_to`, for formats that refuse some keywords for the arguments as a whole; what that changes is reported."""
     given = tool.definition.input_schema
     if out.is_same or given.keys().isdisjoint(refused):
@@ -114,7 +114,9 @@ _SAID_OTHERWISE = {
 }
 
 
-def report_tool(tool: Tool, out: Writing, title: str, *, says: Collection[str] = (), keeps: Collection[str] = ()) -> None:
+def report_tool(
+    tool: Tool, out: WriteContext, title: str, *, says: Collection[str] = (), keeps: Collection[str] = ()
+) -> None:
     """Reports what a tool says and the format cannot: `says` are fields of the definition, `keeps` extras that it can."""
     for field, reason in _SAID_OTHERWISE.items():
         if getattr(tool.definition, field) and field not in says:
@@ -152,7 +154,7 @@ def args_from(node: Node | None) -> Arguments:
     return {"args": cast("JsonObject", value), "raw": node.value if isinstance(node.value, str) else None}
 
 
-def args_to(call: Call, out: Writing) -> JsonObject:
+def args_to(call: Call, out: WriteContext) -> JsonObject:
     """The arguments as an object. Such as cannot be read stand in it as they came, and are never taken for none."""
     if call.args is not None:
         lost = strict_json.lost_by_reading(call.raw) if isinstance(call.raw, str) and not call.is_custom else ()
@@ -207,7 +209,7 @@ def _encodings(value: Any) -> Iterator[str]:
             yield json.dumps(value, separators=separators, ensure_ascii=ensure_ascii)
 
 
-def one_value(result: Result, out: Writing, title: str) -> Any:
+def one_value(result: Result, out: WriteContext, title: str) -> Any:
     """The parts of a result, media left out, as one JSON value: itself, texts joined by line breaks, or a list."""
     said = [part.text if isinstance(part, Text) else part.value for part in result.parts if isinstance(part, (Text, Value))]
     if len(said) < 2:
@@ -219,7 +221,7 @@ def one_value(result: Result, out: Writing, title: str) -> Any:
     return said
 
 
-def in_words(part: ResultPart, out: Writing, title: str) -> Text | None:
+def in_words(part: ResultPart, out: WriteContext, title: str) -> Text | None:
     """A part of a result as text, for formats that have nothing but text there."""
     if isinstance(part, Text):
         return part
@@ -236,7 +238,7 @@ def in_words(part: ResultPart, out: Writing, title: str) -> Text | None:
     return None
 
 
-def text_of_parts(result: Result, out: Writing, title: str) -> str:
+def text_of_parts(result: Result, out: WriteContext, title: str) -> str:
     """A result as one text, its notes included."""
     texts = [text.text for part in result.parts if (text := in_words(part, out, title)) is not None]
     if len(texts) > 1:
@@ -244,7 +246,7 @@ def text_of_parts(result: Result, out: Writing, title: str) -> str:
     return "\n".join([*texts, *notes_in_words(result, out, title)])
 
 
-def notes_in_words(result: Result, out: Writing, title: str) -> list[str]:
+def notes_in_words(result: Result, out: WriteContext, title: str) -> list[str]:
     """The notes of a result as lines."""
     if result.notes:
         out.lose(result.at, "notes", f"{title}: it has no field for notes", "they follow the result as text")
@@ -279,7 +281,7 @@ def blob_from_url(url: str, at: str, *, mime_type: str = "image/*", name: str | 
     return Blob(mime_type=mime_type_of(url, mime_type), uri=url, name=name, at=at)
 
 
-def unnamed(blob: Blob, out: Writing, title: str) -> Blob:
+def unnamed(blob: Blob, out: WriteContext, title: str) -> Blob:
     """The media without its name, for formats that have no place for one."""
     if blob.name is None:
         return blob
@@ -304,7 +306,7 @@ def standard_base64(data: str) -> str:
     return data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4)
 
 
-def media_stub(blob: Blob, out: Writing, reason: str) -> Text:
+def media_stub(blob: Blob, out: WriteContext, reason: str) -> Text:
     """A sentence in place of media that cannot be carried."""
     kind = "unknown" if blob.mime_type == "*/*" else blob.mime_type
     out.lose(blob.at, kind, reason, "a sentence that says so stands in its place")
@@ -315,11 +317,11 @@ def media_stub(blob: Blob, out: Writing, reason: str) -> Text:
 # Turns -------------------------------------------------------------------------------------------------------------------
 
 
-def standing(turn: Turn, out: Writing, title: str, kinds: tuple[type, ...]) -> list[Item]:
+def standing(message: Message, out: WriteContext, title: str, kinds: tuple[type, ...]) -> list[Item]:
     """The items that a format has a word for; the others are reported, and so are signatures of another maker."""
     found: list[Item] = []
     reported = len(out.losses)
-    for item in turn.items:
+    for item in message.items:
         if isinstance(item, Other):
             if out.is_same:
                 found.append(item)
@@ -330,20 +332,22 @@ def standing(turn: Turn, out: Writing, title: str, kinds: tuple[type, ...]) -> l
         elif not isinstance(kept := unsigned(item, out), (Text, Thought)) or kept.text or kept.signature or out.is_same:
             found.append(kept)  # A text that only carried a signature has nothing more to say.
     if not found and not out.is_same and len(out.losses) == reported:
-        out.lose(turn.at, "content", "the message is empty", "left out")
+        out.lose(message.at, "content", "the message is empty", "left out")
     return found
 
 
-def report_order(turn: Turn, items: Iterable[Item], out: Writing, title: str, *groups: type | tuple[type, ...]) -> None:
+def report_order(
+    message: Message, items: Iterable[Item], out: WriteContext, title: str, *groups: type | tuple[type, ...]
+) -> None:
     """Reports where items do not stand in the order in which a format keeps them apart. Texts without text do not count."""
     said = [item for item in items if not (isinstance(item, Text) and not item.text)]
     ranks = [next((rank for rank, group in enumerate(groups) if isinstance(item, group)), len(groups)) for item in said]
     if ranks != sorted(ranks):
         reason = f"{title}: a message keeps results, text, media and calls apart"
-        out.lose(turn.at, "content", reason, "the order among them is the format's")
+        out.lose(message.at, "content", reason, "the order among them is the format's")
 
 
-def unsigned(item: Any, out: Writing) -> Any:
+def unsigned(item: Any, out: WriteContext) -> Any:
     """The item without a signature, unless it goes back to where that came from."""
     if out.is_same or not getattr(item, "signature", None):
         return item
@@ -351,17 +355,17 @@ def unsigned(item: Any, out: Writing) -> Any:
     return replace(item, signature=None)
 
 
-def split_system(turns: Sequence[Turn], out: Writing, title: str) -> tuple[list[Text], list[Turn]]:
+def split_system(messages: Sequence[Message], out: WriteContext, title: str) -> tuple[list[Text], list[Message]]:
     """The texts of the system, for formats that keep them beside the messages, and the other turns."""
     system: list[Text] = []
-    others: list[Turn] = []
-    for turn in turns:
-        if turn.role != "system":
-            others.append(turn)
+    others: list[Message] = []
+    for message in messages:
+        if message.role != "system":
+            others.append(message)
             continue
         if others:
-            out.lose(turn.at, "role", f"{title}: system text stands before all messages", "moved there")
-        for item in turn.items:
+            out.lose(message.at, "role", f"{title}: system text stands before all messages", "moved there")
+        for item in message.items:
             if isinstance(item, Text):
                 system += [item] if item.text or out.is_same else []
             else:
@@ -369,19 +373,19 @@ def split_system(turns: Sequence[Turn], out: Writing, title: str) -> tuple[list[
     return system, others
 
 
-def merged(turns: Sequence[Turn], out: Writing, title: str, *, strictly: bool) -> list[Turn]:
+def merged(messages: Sequence[Message], out: WriteContext, title: str, *, strictly: bool) -> list[Message]:
     """Turns in which results and what the user said next stand together; `strictly`, no role follows itself."""
-    result: list[Turn] = []
-    for turn in turns:
+    result: list[Message] = []
+    for message in messages:
         last = result[-1] if result else None
-        if last is None or last.role != turn.role or not (strictly or _are_results(last)):
-            result.append(turn)
+        if last is None or last.role != message.role or not (strictly or _are_results(last)):
+            result.append(message)
             continue
         if not _are_results(last):
-            out.lose(turn.at, "role", f"{title}: the two sides take turns", "joined with the message before it")
-        result[-1] = replace(last, items=(*last.items, *turn.items))
+            out.lose(message.at, "role", f"{title}: the two sides take turns", "joined with the message before it")
+        result[-1] = replace(last, items=(*last.items, *message.items))
     return result
 
 
-def _are_results(turn: Turn) -> bool:
-    return bool(turn.items) and all(isinstance(item, Result) for item in turn.items)
+def _are_results(message: Message) -> bool:
+    return bool(message.items) and all(isinstance(item, Result) for item in message.items)

@@ -17,9 +17,9 @@ from callgate.events import Notice
 from callgate.history.repair import repaired
 from callgate.machine import facts
 from callgate.permission.approval import Approval
-from callgate.run.arguments import usable_history
 from callgate.run.context import RunContext
 from callgate.run.idempotency import IdempotencyKey
+from callgate.run.inputs import usable_history
 from callgate.run.output import Output, output_of
 from callgate.types import CallRecord, Content, ToolChoice
 
@@ -115,7 +115,7 @@ def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
         if request.output is not None and machine.run.output is None:
             raise UsageError(f"the run of session {session!r} was begun without output=: go on without it")
         return []
-    if request.prompt is None and request.history is None and machine.is_users_turn:
+    if request.prompt is None and request.history is None and machine.awaits_user:
         raise UsageError(NOTHING_TO_DO)  # Before it is journalled: what the last run came to can still be loaded.
     return [
         facts.RunStarted(
