@@ -44,12 +44,12 @@ def put(file: Path, *, after: str, text: str) -> None:
 
 
 def add_a_format(copy: Path) -> list[str]:
-    """One file in `definitions/`, one row in `formats.py`, its name in `FORMAT_NAMES`, a folder of cases."""
+    """One file in `definitions/`, its module in `_MODULES` of `formats.py`, its name in `FORMAT_NAMES`, and cases."""
     package = copy / "src/callgate"
     shutil.copy(ADDED / "cohere.py", package / "definitions/cohere.py")
     formats = package / "definitions/formats.py"
-    put(formats, after="import BEDROCK\n", text="from callgate.definitions.cohere import COHERE\n")
-    put(formats, after="AMAZON_Q, BEDROCK, ", text="COHERE, ")
+    put(formats, after="import amazon_q, anthropic, bedrock, ", text="cohere, ")
+    put(formats, after="amazon_q, bedrock, gemini, snakepit, ", text="cohere, ")
     put(package / "cli/convert.py", after='"bedrock", ', text='"cohere", ')
     case = copy / "tests/definitions/cases/cohere/tool"
     case.mkdir(parents=True)

@@ -9,20 +9,19 @@ from collections.abc import Sequence
 from typing import Any
 
 from callgate.definitions import transfer
-from callgate.definitions.format import Format, Kind, Tool, WriteContext
+from callgate.definitions.format import Kind, WriteContext
+from callgate.definitions.items import Tool
 from callgate.definitions.json_node import Node, ShapeError, pointer
 from callgate.types import JsonObject, ToolDefinition
 
-__all__ = ["COHERE"]
-
-_TITLE = "Cohere"
+TITLE = "Cohere"
 _FIELD = "parameter_definitions"
 _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "dict": "object", "list": "array"}
 _NAMES = {json: python for python, json in _TYPES.items()}
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be."""
+    """Return the kinds that an object may be."""
     return frozenset({"tool"} if isinstance(obj.get("name"), str) and isinstance(obj.get(_FIELD), dict) else ())
 
 
@@ -40,7 +39,7 @@ def tools_from(node: Node) -> list[Tool]:
         properties[name] = {"type": _TYPES[kind]} | ({"description": words} if words else {})
         if (flag := parameter.find("required")) is not None and flag.flag:
             required.append(name)
-        parameter.lose_unread(f"{_TITLE}: a parameter has no such field")
+        parameter.lose_unread(f"{TITLE}: a parameter has no such field")
     schema: JsonObject = {"type": "object", "properties": properties} | ({"required": required} if required else {})
     description = node.find_text("description") or ""
     definition = ToolDefinition(name=node.need("name").text, description=description, input_schema=schema)
@@ -55,19 +54,19 @@ def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
 
 def _written(tool: Tool, out: WriteContext) -> JsonObject:
     definition = tool.definition
-    transfer.report_tool(tool, out, _TITLE)
+    transfer.report_tool(tool, out, TITLE)
     schema = transfer.schema_to(definition)
     place = f"{tool.at}{tool.places.get('input_schema', '/input_schema')}"
     for key in schema:
         if key not in ("type", "properties", "required"):
-            out.lose(f"{place}/{key}", key, f"{_TITLE}: a tool has parameters and nothing around them")
+            out.lose(f"{place}/{key}", key, f"{TITLE}: a tool has parameters and nothing around them")
     parameters: JsonObject = {}
     for name, inner in schema.get("properties", {}).items():
         said: Any = inner if isinstance(inner, dict) else {}
         kind = said.get("type")
         for key in said:
             if key not in ("type", "description") or (key == "type" and kind not in _NAMES):
-                out.lose(f"{pointer(f'{place}/properties', name)}/{key}", key, f"{_TITLE}: a parameter has a type only")
+                out.lose(f"{pointer(f'{place}/properties', name)}/{key}", key, f"{TITLE}: a parameter has a type only")
         words = said.get("description")
         parameters[name] = {
             "type": _NAMES.get(kind, "dict") if isinstance(kind, str) else "dict",
@@ -76,6 +75,3 @@ def _written(tool: Tool, out: WriteContext) -> JsonObject:
         }
     described = {"description": definition.description} if definition.description else {}
     return {"name": definition.name, **described, _FIELD: parameters}
-
-
-COHERE = Format(name="cohere", title=_TITLE, detect=detect, tools_from=tools_from, tools_to=tools_to)

@@ -1,7 +1,7 @@
-"""Tools of any make in, `ToolDefinition`s out, and everything of one make in that of another one.
+"""Convert foreign tool formats to `ToolDefinition`s, and tools, calls, results and histories between formats.
 
-A definition says what a tool is called, does and takes; how it runs is no business of this folder. A format is one file, and
-one row of `FORMATS`. The names below are loaded when they are first used: whoever has functions only needs no formats.
+A definition is a tool's name, description and schema; running tools happens elsewhere. A format is one file and one row
+of `FORMATS`. The names below are loaded on first use: programs that only pass functions need no formats.
 """
 
 from __future__ import annotations

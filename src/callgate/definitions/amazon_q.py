@@ -1,7 +1,7 @@
-"""Amazon's shapes, as the Q CLI and Bedrock write them: tool specifications, tool uses, tool results and conversations.
+"""The format of Amazon Q CLI and Bedrock: tool specifications, tool uses, tool results and conversations.
 
-They are read in every spelling that is about: camelCase and snake_case, wrapped and bare, the CLI's index of tools and its
-saved conversations. What is written is what Q's service takes; `bedrock.py` writes Bedrock's dialect.
+Reads every spelling in use: camelCase and snake_case, wrapped and bare, the CLI's index of tools and its saved
+conversations. Writes what Q's service accepts; `bedrock.py` writes Bedrock's variant.
 """
 
 from __future__ import annotations
@@ -12,31 +12,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from callgate.definitions import transfer
-from callgate.definitions.format import (
-    Blob,
-    Call,
-    Format,
-    Item,
-    Kind,
-    Message,
-    Other,
-    Result,
-    ResultPart,
-    Text,
-    Thought,
-    Tool,
-    Value,
-    WriteContext,
-)
+from callgate.definitions.format import Kind, WriteContext
+from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Thought, Tool, Value
 from callgate.definitions.json_node import Node, ShapeError, pointer
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = [
-    "AMAZON_Q", "calls_from", "content_block", "detect_pieces", "image_from", "result_body", "results_from", "tools_from",
+    "calls_from", "content_block", "detect_pieces", "image_from", "result_body", "results_from", "tools_from",
 ]  # fmt: skip
 
-_TITLE = "Amazon Q"
+TITLE = "Amazon Q"
+NAMES = NameRule(re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}"), re.compile(r"[^A-Za-z0-9_]+"), first="a")
+IDS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOOL = ("toolSpecification", "ToolSpecification", "tool_specification", "toolSpec", "tool_spec")
 _USE = ("toolUse", "ToolUse", "tool_use")
 _RESULT = ("toolResult", "ToolResult", "tool_result")
@@ -48,7 +36,7 @@ _IMAGES = frozenset({"png", "jpeg", "gif", "webp"})
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be."""
+    """Return the kinds that an object may be."""
     if any(key in obj for key in (*_USER, *_ASSISTANT, "conversationState")) or {*obj} >= {"user", "assistant"}:
         return frozenset({"history"})
     if isinstance(obj.get("history"), list):
@@ -57,7 +45,7 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
 
 
 def detect_pieces(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be that is no conversation; the same in all of Amazon's dialects."""
+    """Return the kinds that an object may be, conversations excepted; the same for all of Amazon's variants."""
     if "type" in obj:
         return frozenset()
     if any(isinstance(obj.get(key), dict) for key in _TOOL):
@@ -89,7 +77,7 @@ def _is_entry(entry: JsonObject) -> bool:
 
 
 def tools_from(node: Node) -> list[Tool]:
-    """A specification, wrapped or bare, or the index of tools in which each stands under a key of its own."""
+    """Read a specification, wrapped or bare, or the index of tools, where each has a key of its own."""
     if not any(key in node.object for key in (*_TOOL, *_SCHEMA)) and _is_index(node.object):
         return [_indexed(key, node.child(key)) for key in node.object]
     return [_tool_from(node.find(*_TOOL) or node, node)]
@@ -106,7 +94,7 @@ def _indexed(key: str, entry: Node) -> Tool:
 
 def _tool_from(inner: Node, node: Node) -> Tool:
     schema = inner.find(*_SCHEMA)
-    # The schema may stand in an object of its own. A schema that happens to have such a key has a type as well.
+    # The schema may be wrapped in an object. A schema that happens to have such a key has a type as well.
     for key in ("json", "schema"):
         if schema is not None and [*schema.object] == [key]:
             schema = schema.need(key)
@@ -125,11 +113,11 @@ def _tool_from(inner: Node, node: Node) -> Tool:
 
 def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools as a message to Q's service lists them."""
-    return [{"toolSpecification": specification(tool, out, _TITLE)} for tool in tools]
+    return [{"toolSpecification": specification(tool, out, TITLE)} for tool in tools]
 
 
 def specification(tool: Tool, out: WriteContext, title: str) -> JsonObject:
-    """What Amazon's dialects have in common of a tool. A description must not be empty."""
+    """Return the fields that Amazon's variants share. A description must not be empty."""
     transfer.report_tool(tool, out, title)
     return {
         "name": tool.definition.name,
@@ -156,9 +144,9 @@ def calls_from(node: Node) -> list[Call]:
         at=node.at,
         **transfer.args_from(inner.find("input", "args")),
     )
-    inner.lose_unread(f"{_TITLE}: only the name, the input and the id of a tool use are carried")
+    inner.lose_unread(f"{TITLE}: only the name, the input and the id of a tool use are carried")
     if inner is not node:
-        node.lose_unread(f"{_TITLE}: what stands beside a tool use is not carried")
+        node.lose_unread(f"{TITLE}: fields next to a tool use are not converted")
     return [call]
 
 
@@ -182,9 +170,9 @@ def results_from(node: Node) -> list[Result]:
         parts=tuple(part for block in inner.find_items("content") for part in _result_part(block)),
         at=node.at,
     )
-    inner.lose_unread(f"{_TITLE}: only the content, the id and the status of a result are carried")
+    inner.lose_unread(f"{TITLE}: only the content, the id and the status of a result are carried")
     if inner is not node:
-        node.lose_unread(f"{_TITLE}: what stands beside a result is not carried")
+        node.lose_unread(f"{TITLE}: fields next to a result are not converted")
     return [result]
 
 
@@ -199,7 +187,7 @@ def _result_part(node: Node) -> Iterator[ResultPart]:
         yield found
         if isinstance(found, Other):
             return
-    node.lose_unread(f"{_TITLE}: only the content of a block is carried")
+    node.lose_unread(f"{TITLE}: only the content of a block is carried")
 
 
 def content_block(node: Node) -> Blob | Other:
@@ -211,7 +199,7 @@ def content_block(node: Node) -> Blob | Other:
 
 
 def image_from(node: Node, at: str) -> Blob | None:
-    """An image or document: its bytes, or where in S3 it lies; None if it says neither."""
+    """Read an image or document: its bytes, or its location in S3; None without either."""
     named = node.need("format").text.lower()
     mime_type = transfer.MIME_TYPES.get(named, f"application/{named}")
     place, name = node.need("source"), node.find_text("name")
@@ -221,21 +209,21 @@ def image_from(node: Node, at: str) -> Blob | None:
         return None
     for holder in (node, place, stored):
         if holder is not None:
-            holder.lose_unread(f"{_TITLE}: only the content of a block is carried")
+            holder.lose_unread(f"{TITLE}: only the content of a block is carried")
     if source is None:
         return Blob(mime_type=mime_type, uri=uri, name=name, at=at)
     data: Any = source.value
-    if isinstance(data, list):  # As Rust writes bytes.
+    if isinstance(data, list):  # The form in which Rust serializes bytes.
         try:
             data = base64.b64encode(bytes(cast("list[int]", data))).decode("ascii")
         except (TypeError, ValueError):
-            raise ShapeError(source.at, "these are no bytes") from None
+            raise ShapeError(source.at, "these are not bytes") from None
     return Blob(mime_type=mime_type, data=Node(data, source.at).text, name=name, at=at)
 
 
 def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Tool results. Values stay values; media has no place in them."""
-    return [result_body(result, [*_result_blocks(result, out)], out, _TITLE) for result in results]
+    return [result_body(result, [*_result_blocks(result, out)], out, TITLE) for result in results]
 
 
 def result_body(result: Result, blocks: list[JsonObject], out: WriteContext, title: str) -> JsonObject:
@@ -252,7 +240,7 @@ def _result_blocks(result: Result, out: WriteContext) -> Iterator[JsonObject]:
             yield {"json": part.value}
         elif isinstance(part, Other) and out.is_same:
             yield part.raw
-        elif (text := transfer.in_words(part, out, _TITLE)) is not None:
+        elif (text := transfer.in_words(part, out, TITLE)) is not None:
             yield {"text": text.text}
 
 
@@ -276,18 +264,18 @@ def history_from(node: Node) -> list[Message]:
 
 
 def _messages_from(node: Node) -> Iterator[Message]:
-    if isinstance(node.value, list) and len(node.items) == 2:  # As older versions of the CLI save them.
+    if isinstance(node.value, list) and len(node.items) == 2:  # Saved by older versions of the CLI.
         yield from (_saved_user(node.child(0)), _saved_assistant(node.child(1)))
     elif (entry := node.find(*_USER)) is not None:
         yield _user(entry, node.at)
-        node.lose_unread(f"{_TITLE}: only the messages are converted")
+        node.lose_unread(f"{TITLE}: only the messages are converted")
     elif (entry := node.find(*_ASSISTANT)) is not None:
         yield _assistant(entry, node.at)
-        node.lose_unread(f"{_TITLE}: only the messages are converted")
+        node.lose_unread(f"{TITLE}: only the messages are converted")
     elif (saved := node.find("user")) is not None:
         yield _saved_user(saved)
         yield _saved_assistant(node.need("assistant"))
-        node.lose_unread(f"{_TITLE}: only the messages are converted")
+        node.lose_unread(f"{TITLE}: only the messages are converted")
     else:
         raise ShapeError(node.at, f"expected {_USER[0]!r} or {_ASSISTANT[0]!r}")
 
@@ -296,10 +284,10 @@ def _user(node: Node, at: str) -> Message:
     items: list[Item] = []
     if (context := node.find("userInputMessageContext", "user_input_message_context")) is not None:
         items += [result for item in context.find_items("toolResults", "tool_results") for result in results_from(item)]
-        context.lose_unread(f"{_TITLE}: what the message says of its surroundings is not carried")
+        context.lose_unread(f"{TITLE}: what the message says of its surroundings is not carried")
     items.append(Text(text=node.find_text("content") or "", at=at))
     items += _images(node)
-    node.lose_unread(f"{_TITLE}: only the content of a message is carried")
+    node.lose_unread(f"{TITLE}: only the content of a message is carried")
     return Message(role="user", items=tuple(items), at=at)
 
 
@@ -312,7 +300,7 @@ def _images(node: Node) -> Iterator[Item]:
 def _assistant(node: Node, at: str) -> Message:
     items: list[Item] = [Text(text=node.find_text("content") or "", at=at)]
     items += [call for item in node.find_items("toolUses", "tool_uses") for call in calls_from(item)]
-    node.lose_unread(f"{_TITLE}: only the content of a message is carried")
+    node.lose_unread(f"{TITLE}: only the content of a message is carried")
     return Message(role="model", items=tuple(items), at=at)
 
 
@@ -326,7 +314,7 @@ def _saved_user(node: Node) -> Message:
         items.append(Text(text=text, at=body.at))
     items += _images(node)
     for holder in (body, content, node):
-        holder.lose_unread(f"{_TITLE}: only the content of a message is carried")
+        holder.lose_unread(f"{TITLE}: only the content of a message is carried")
     return Message(role="user", items=tuple(items), at=node.at)
 
 
@@ -334,16 +322,16 @@ def _saved_assistant(node: Node) -> Message:
     body = node.find("Response", "ToolUse")
     if body is None:
         raise ShapeError(node.at, "expected 'Response' or 'ToolUse'")
-    node.lose_unread(f"{_TITLE}: only the content of a message is carried")
+    node.lose_unread(f"{TITLE}: only the content of a message is carried")
     return _assistant(body, node.at)
 
 
 def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
-    """Messages of Q's service. It has no system text, so that stands before what the user says first."""
-    system, messages = transfer.split_system(messages, out, _TITLE)
+    """Write messages for Q's service. It has no system text, so that is put before the first user message."""
+    system, messages = transfer.split_system(messages, out, TITLE)
     for text in system:
-        out.lose(text.at, "system", f"{_TITLE}: it has no system text", "stands before the first message")
-    entries = [_message_to(message, out) for message in transfer.merged(messages, out, _TITLE, strictly=True)]
+        out.lose(text.at, "system", f"{TITLE}: it has no system text", "stands before the first message")
+    entries = [_message_to(message, out) for message in transfer.merged(messages, out, TITLE, strictly=True)]
     entries = [entry for entry in entries if out.is_same or [*entry.values()] != [{"content": ""}]]
     if system:
         first: JsonObject = entries[0] if entries else {}
@@ -356,8 +344,8 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _message_to(message: Message, out: WriteContext) -> JsonObject:
-    items = transfer.standing(message, out, _TITLE, (Text, Blob, Call, Result))
-    transfer.report_order(message, items, out, _TITLE, Result, Text, (Blob, Other), Call)
+    items = transfer.standing(message, out, TITLE, (Text, Blob, Call, Result))
+    transfer.report_order(message, items, out, TITLE, Result, Text, (Blob, Other), Call)
     images: list[JsonObject] = []
     texts: list[Text] = []
     for item in items:
@@ -366,14 +354,14 @@ def _message_to(message: Message, out: WriteContext) -> JsonObject:
         elif isinstance(item, Blob):
             image = _image_to(item, out) if message.role == "user" else None
             if image is None:
-                reason = f"{_TITLE}: no place for media of this type in a message of this role"
+                reason = f"{TITLE}: no place for media of this type in a message of this role"
                 texts.append(transfer.media_stub(item, out, reason))
             else:
                 images.append(image)
         elif isinstance(item, (Other, Thought)):
             images += [item.raw] if isinstance(item, Other) else []
     if len(texts) > 1:
-        out.lose(message.at, "content", f"{_TITLE}: a message is one text", "the texts are joined by line breaks")
+        out.lose(message.at, "content", f"{TITLE}: a message is one text", "the texts are joined by line breaks")
     calls = [item for item in items if isinstance(item, Call)]
     body: JsonObject = {"content": "\n".join(text.text for text in texts)}
     if message.role != "user":
@@ -387,26 +375,9 @@ def _image_to(blob: Blob, out: WriteContext) -> JsonObject | None:
     named = next((named for named, mime in transfer.MIME_TYPES.items() if mime == blob.mime_type and named in _IMAGES), None)
     if named is None or not transfer.can_be_fetched(blob, "s3"):
         return None
-    return {"format": named, "source": source_of(transfer.unnamed(blob, out, _TITLE))}
+    return {"format": named, "source": source_of(transfer.unnamed(blob, out, TITLE))}
 
 
 def source_of(blob: Blob) -> JsonObject:
-    """The bytes of media, or where in S3 they lie."""
+    """The bytes of media, or their location in S3."""
     return {"s3Location": {"uri": blob.uri}} if blob.data is None else {"bytes": transfer.standard_base64(blob.data)}
-
-
-AMAZON_Q = Format(
-    name="amazon_q",
-    title=_TITLE,
-    detect=detect,
-    tools_from=tools_from,
-    tools_to=tools_to,
-    calls_from=calls_from,
-    calls_to=calls_to,
-    results_from=results_from,
-    results_to=results_to,
-    history_from=history_from,
-    history_to=history_to,
-    names=NameRule(re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}"), re.compile(r"[^A-Za-z0-9_]+"), first="a"),
-    ids=re.compile(r"[A-Za-z0-9_-]{1,64}"),
-)

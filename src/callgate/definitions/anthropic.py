@@ -1,4 +1,4 @@
-"""Anthropic's shapes: tools with `input_schema`, `tool_use` and `tool_result` blocks, and messages with their system text.
+"""Anthropic's format: tools with `input_schema`, `tool_use` and `tool_result` blocks, and messages with system text.
 
 Knows nothing of other formats.
 """
@@ -10,28 +10,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from callgate.definitions import transfer
-from callgate.definitions.format import (
-    Blob,
-    Call,
-    Format,
-    Item,
-    Kind,
-    Message,
-    Other,
-    Result,
-    ResultPart,
-    Text,
-    Thought,
-    Tool,
-    WriteContext,
-)
+from callgate.definitions.format import Kind, WriteContext
+from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Thought, Tool
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject, ToolDefinition
 
-__all__ = ["ANTHROPIC"]
-
-_TITLE = "Anthropic"
+TITLE = "Anthropic"
+NAMES = NameRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), re.compile(r"[^A-Za-z0-9_-]+"))
+IDS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REFUSED_AT_ROOT = ("anyOf", "oneOf", "allOf")
 _BLOCKS = (
     "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking", "search_result",
@@ -41,7 +28,7 @@ _KEEPS = ("strict", "cache_control", "input_examples", "defer_loading", "allowed
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be."""
+    """Return the kinds that an object may be."""
     schema = obj.get("input_schema")
     if (
         isinstance(schema, dict)
@@ -90,11 +77,11 @@ def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
 
 
 def _tool(tool: Tool, out: WriteContext) -> JsonObject:
-    transfer.report_tool(tool, out, _TITLE, keeps=_KEEPS)
+    transfer.report_tool(tool, out, TITLE, keeps=_KEEPS)
     written: JsonObject = {"name": tool.definition.name}
     if tool.definition.description:
         written["description"] = tool.definition.description
-    written["input_schema"] = transfer.schema_without_root_unions(tool, out, _TITLE, _REFUSED_AT_ROOT)
+    written["input_schema"] = transfer.schema_without_root_unions(tool, out, TITLE, _REFUSED_AT_ROOT)
     return written | {key: value for key, value in tool.extra.items() if key in _KEEPS}
 
 
@@ -102,14 +89,14 @@ def _tool(tool: Tool, out: WriteContext) -> JsonObject:
 
 
 def calls_from(node: Node) -> list[Call]:
-    """One `tool_use` block, or those of a message."""
+    """Read one `tool_use` block, or those of a message."""
     if "content" in node.object:
         return [call for block in _only("tool_use", node) for call in calls_from(block)]
     node.find("type")
     call = Call(
         name=node.need("name").text, id=node.find_text("id"), at=node.at, **transfer.args_from(node.find("input"))
     )  # fmt: skip
-    node.lose_unread(f"{_TITLE}: only the name, the input and the id of a call are carried")
+    node.lose_unread(f"{TITLE}: only the name, the input and the id of a call are carried")
     return [call]
 
 
@@ -122,7 +109,7 @@ def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
 
 
 def results_from(node: Node) -> list[Result]:
-    """One `tool_result` block, or those of a message."""
+    """Read one `tool_result` block, or those of a message."""
     if "role" in node.object:
         return [result for block in _only("tool_result", node) for result in results_from(block)]
     node.find("type")
@@ -133,7 +120,7 @@ def results_from(node: Node) -> list[Result]:
         parts=tuple(_result_parts(node.find("content"))),
         at=node.at,
     )
-    node.lose_unread(f"{_TITLE}: only the content, the id and the error flag of a result are carried")
+    node.lose_unread(f"{TITLE}: only the content, the id and the error flag of a result are carried")
     return [result]
 
 
@@ -153,7 +140,7 @@ def _result_parts(content: Node | None) -> Iterator[ResultPart]:
 
 
 def _only(kind: str, entry: Node) -> Iterator[Node]:
-    """The blocks of one kind of a message; the others are reported."""
+    """Return the blocks of one kind of a message; the others are reported as losses."""
     entry.find("role", "type")
     blocks = entry.find("content")
     entry.lose_unread(f"only the {kind} blocks are converted")
@@ -169,15 +156,15 @@ def _only(kind: str, entry: Node) -> Iterator[Node]:
 
 
 def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
-    """Results as blocks: a text by itself, or the blocks of the result."""
+    """Write results as blocks: a plain text, or the blocks of the result."""
     return [_result(result, out) for result in results]
 
 
 def _result(result: Result, out: WriteContext) -> JsonObject:
     blocks = [block for part in result.parts for block in _result_block(part, out)]
-    blocks += [{"type": "text", "text": note} for note in transfer.notes_in_words(result, out, _TITLE)]
+    blocks += [{"type": "text", "text": note} for note in transfer.notes_in_words(result, out, TITLE)]
     if result.name and not out.in_history:
-        out.lose(result.at, "name", f"{_TITLE}: a result names its call by the id alone")
+        out.lose(result.at, "name", f"{TITLE}: a result names its call by the id alone")
     written: JsonObject = {"type": "tool_result", "tool_use_id": result.id}
     if blocks:
         written["content"] = blocks[0]["text"] if len(blocks) == 1 and blocks[0].get("type") == "text" else blocks
@@ -189,7 +176,7 @@ def _result_block(part: ResultPart, out: WriteContext) -> Iterator[JsonObject]:
         yield _media_block(part, out)
     elif isinstance(part, Other) and out.is_same:
         yield part.raw
-    elif (text := transfer.in_words(part, out, _TITLE)) is not None:
+    elif (text := transfer.in_words(part, out, TITLE)) is not None:
         yield {"type": "text", "text": text.text}
 
 
@@ -197,7 +184,7 @@ def _result_block(part: ResultPart, out: WriteContext) -> Iterator[JsonObject]:
 
 
 def history_from(node: Node) -> list[Message]:
-    """Messages; in a request, with the system text beside them."""
+    """Read messages; in a request, with the system text."""
     messages: list[Message] = []
     entries = [node]
     if isinstance(node.value, list):
@@ -216,7 +203,7 @@ def _message_from(node: Node) -> Message:
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
     items = tuple(_said(node.need("content")))
     node.find("type")
-    node.lose_unread(f"{_TITLE}: only the role and the content of a message are carried")
+    node.lose_unread(f"{TITLE}: only the role and the content of a message are carried")
     return Message(role="user" if role == "user" else "model", items=items, at=node.at)
 
 
@@ -238,13 +225,13 @@ def _block(node: Node) -> Iterator[Item]:
         yield from results_from(node)
     elif kind == "text":
         yield Text(text=node.need("text").text, at=node.at)
-        node.lose_unread(f"{_TITLE}: only the text of a block is carried")
+        node.lose_unread(f"{TITLE}: only the text of a block is carried")
     elif kind == "thinking":
         yield Thought(text=node.need("thinking").text, signature=node.find_text("signature"), at=node.at)
-        node.lose_unread(f"{_TITLE}: only the text and the signature of a thought are carried")
+        node.lose_unread(f"{TITLE}: only the text and the signature of a thought are carried")
     elif kind in ("image", "document") and (blob := _media(node)) is not None:
         yield blob
-        node.lose_unread(f"{_TITLE}: only the content of a block is carried")
+        node.lose_unread(f"{TITLE}: only the content of a block is carried")
     else:
         yield Other(raw=node.object, keyword=kind, at=node.at)
 
@@ -257,14 +244,14 @@ def _media(node: Node) -> Blob | None:
     if kind not in ("base64", "url"):
         return None
     data, uri = (source.need("data").text, None) if kind == "base64" else (None, source.need("url").text)
-    source.lose_unread(f"{_TITLE}: only the content of a block is carried")
+    source.lose_unread(f"{TITLE}: only the content of a block is carried")
     return Blob(mime_type=mime_type, data=data, uri=uri, name=name, at=node.at)
 
 
 def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
-    """Messages; with the system text beside them, if there is any."""
-    system, messages = transfer.split_system(messages, out, _TITLE)
-    entries = [_message_to(message, out) for message in transfer.merged(messages, out, _TITLE, strictly=False)]
+    """Write messages, with the system text if there is any."""
+    system, messages = transfer.split_system(messages, out, TITLE)
+    entries = [_message_to(message, out) for message in transfer.merged(messages, out, TITLE, strictly=False)]
     entries = [entry for entry in entries if entry["content"] or out.is_same]
     if not system:
         return entries
@@ -276,9 +263,9 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _message_to(message: Message, out: WriteContext) -> JsonObject:
-    items = transfer.standing(message, out, _TITLE, (Text, Thought, Blob, Call, Result))
-    # Results come first in a message, or the request is refused.
-    transfer.report_order(message, items, out, _TITLE, Result)
+    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result))
+    # Results must come first in a message, or the request is refused.
+    transfer.report_order(message, items, out, TITLE, Result)
     items.sort(key=lambda item: not isinstance(item, Result))
     blocks = [block for item in items for block in _block_to(item, message.role, out)]
     is_text = len(blocks) == 1 and [*blocks[0]] == ["type", "text"]
@@ -291,7 +278,7 @@ def _block_to(item: Item, role: str, out: WriteContext) -> Iterator[JsonObject]:
     elif isinstance(item, Thought):
         if item.signature is None:
             # A thought that Anthropic did not sign is refused.
-            out.lose(item.at, "thought", f"{_TITLE}: only thoughts that it signed itself are accepted")
+            out.lose(item.at, "thought", f"{TITLE}: only thoughts that it signed itself are accepted")
         else:
             yield {"type": "thinking", "thinking": item.text, "signature": item.signature}
     elif isinstance(item, Call):
@@ -308,28 +295,11 @@ def _media_block(blob: Blob, out: WriteContext, role: str = "user") -> JsonObjec
     kind = "image" if blob.mime_type.startswith("image/") else "document"
     is_known = kind == "image" or blob.mime_type == "application/pdf"
     if role != "user" or not is_known or not transfer.can_be_fetched(blob, "http", "https"):
-        stub = transfer.media_stub(blob, out, f"{_TITLE}: no place for media of this type in a message of this role")
+        stub = transfer.media_stub(blob, out, f"{TITLE}: no place for media of this type in a message of this role")
         return {"type": "text", "text": stub.text}
     if kind == "image":
-        blob = transfer.unnamed(blob, out, _TITLE)
+        blob = transfer.unnamed(blob, out, TITLE)
     source: JsonObject = {"type": "url", "url": blob.uri}
     if blob.data is not None:
         source = {"type": "base64", "media_type": blob.mime_type, "data": transfer.standard_base64(blob.data)}
     return {"type": kind, "source": source} | ({"title": blob.name} if blob.name else {})
-
-
-ANTHROPIC = Format(
-    name="anthropic",
-    title=_TITLE,
-    detect=detect,
-    tools_from=tools_from,
-    tools_to=tools_to,
-    calls_from=calls_from,
-    calls_to=calls_to,
-    results_from=results_from,
-    results_to=results_to,
-    history_from=history_from,
-    history_to=history_to,
-    names=NameRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), re.compile(r"[^A-Za-z0-9_-]+")),
-    ids=re.compile(r"[A-Za-z0-9_-]{1,64}"),
-)

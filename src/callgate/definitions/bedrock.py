@@ -1,4 +1,4 @@
-"""Bedrock's dialect of Amazon's shapes: `toolSpec`, and messages made of blocks, with their system text.
+"""Bedrock's variant of Amazon's format: `toolSpec`, and messages made of blocks, with system text.
 
 Tools, tool uses and results are read as `amazon_q.py` reads them. Knows nothing of other formats.
 """
@@ -9,40 +9,17 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
-from callgate.definitions import transfer
-from callgate.definitions.amazon_q import (
-    calls_from,
-    content_block,
-    detect_pieces,
-    result_body,
-    results_from,
-    source_of,
-    specification,
-    tools_from,
-)
-from callgate.definitions.amazon_q import calls_to as uses_to
-from callgate.definitions.format import (
-    Blob,
-    Call,
-    Format,
-    Item,
-    Kind,
-    Message,
-    Other,
-    Result,
-    Text,
-    Thought,
-    Tool,
-    Value,
-    WriteContext,
-)
+from callgate.definitions import amazon_q, transfer
+from callgate.definitions.format import Kind, WriteContext
+from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, Text, Thought, Tool, Value
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject
 
-__all__ = ["BEDROCK"]
-
-_TITLE = "Bedrock"
+TITLE = "Bedrock"
+NAMES = NameRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), re.compile(r"[^A-Za-z0-9_-]+"))
+IDS = re.compile(r"[A-Za-z0-9_-]{1,64}")
+tools_from, calls_from, results_from = amazon_q.tools_from, amazon_q.calls_from, amazon_q.results_from
 _BLOCKS = frozenset({
     "text", "image", "document", "video", "toolUse", "toolResult", "guardContent", "cachePoint", "reasoningContent",
     "citationsContent", "searchResult",
@@ -50,14 +27,14 @@ _BLOCKS = frozenset({
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be."""
+    """Return the kinds that an object may be."""
     if obj.get("role") in ("user", "assistant") and "parts" not in obj:
         return frozenset({"history"} if _is_content(obj.get("content")) else ())
     entries = obj.get("messages")
     if isinstance(entries, list) and entries:
         fits = all(isinstance(entry, dict) and detect(cast("JsonObject", entry)) for entry in cast("list[Any]", entries))
         return frozenset({"history"} if fits and _is_content(obj.get("system", [])) else ())
-    return detect_pieces(obj) if "ToolSpecification" not in obj and "toolSpecification" not in obj else frozenset()
+    return amazon_q.detect_pieces(obj) if "ToolSpecification" not in obj and "toolSpecification" not in obj else frozenset()
 
 
 def _is_content(content: Any) -> bool:
@@ -71,21 +48,22 @@ def _is_block(block: JsonObject) -> bool:
 
 def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools as a `toolConfig` lists them."""
-    return [{"toolSpec": specification(tool, out, _TITLE)} for tool in tools]
+    return [{"toolSpec": amazon_q.specification(tool, out, TITLE)} for tool in tools]
 
 
-def _tools_wrap(tools: list[Any]) -> JsonObject:
+def tools_wrap(tools: list[Any]) -> JsonObject:
+    """Wrap several tools in the format's list."""
     return {"tools": tools}
 
 
 def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
     """Tool uses as blocks."""
-    return [{"toolUse": use} for use in uses_to(calls, out)]
+    return [{"toolUse": use} for use in amazon_q.calls_to(calls, out)]
 
 
 def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
     """Tool results as blocks."""
-    return [{"toolResult": result_body(result, [*_result_blocks(result, out)], out, _TITLE)} for result in results]
+    return [{"toolResult": amazon_q.result_body(result, [*_result_blocks(result, out)], out, TITLE)} for result in results]
 
 
 def _result_blocks(result: Result, out: WriteContext) -> Iterator[JsonObject]:
@@ -96,12 +74,12 @@ def _result_blocks(result: Result, out: WriteContext) -> Iterator[JsonObject]:
             yield {"json": part.value}
         elif isinstance(part, Other) and out.is_same:
             yield part.raw
-        elif (text := transfer.in_words(part, out, _TITLE)) is not None:
+        elif (text := transfer.in_words(part, out, TITLE)) is not None:
             yield {"text": text.text}
 
 
 def history_from(node: Node) -> list[Message]:
-    """Messages; in a request, with the system text beside them."""
+    """Read messages; in a request, with the system text."""
     messages: list[Message] = []
     entries = [node]
     if isinstance(node.value, list):
@@ -119,7 +97,7 @@ def _message_from(node: Node) -> Message:
     if role not in ("user", "assistant"):
         raise ShapeError(node.at, f"there is no role {role!r}; the roles are 'user' and 'assistant'")
     items = tuple(item for block in node.need("content").items for item in _block(block))
-    node.lose_unread(f"{_TITLE}: only the role and the content of a message are carried")
+    node.lose_unread(f"{TITLE}: only the role and the content of a message are carried")
     return Message(role="user" if role == "user" else "model", items=items, at=node.at)
 
 
@@ -133,25 +111,25 @@ def _block(node: Node) -> Iterator[Item]:
     elif (reasoning := node.find("reasoningContent")) is not None and (said := reasoning.find("reasoningText")) is not None:
         yield Thought(text=said.need("text").text, signature=said.find_text("signature"), at=node.at)
         for holder in (said, reasoning):
-            holder.lose_unread(f"{_TITLE}: only the text and the signature of a thought are carried")
+            holder.lose_unread(f"{TITLE}: only the text and the signature of a thought are carried")
     else:
-        found = content_block(node)
+        found = amazon_q.content_block(node)
         yield found
         if isinstance(found, Other):
             return
-    node.lose_unread(f"{_TITLE}: only the content of a block is carried")
+    node.lose_unread(f"{TITLE}: only the content of a block is carried")
 
 
 def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
-    """Messages; with the system text beside them, if there is any."""
-    system, messages = transfer.split_system(messages, out, _TITLE)
-    entries = [_message_to(message, out) for message in transfer.merged(messages, out, _TITLE, strictly=True)]
+    """Write messages, with the system text if there is any."""
+    system, messages = transfer.split_system(messages, out, TITLE)
+    entries = [_message_to(message, out) for message in transfer.merged(messages, out, TITLE, strictly=True)]
     entries = [entry for entry in entries if entry["content"] or out.is_same]
     return {"system": [{"text": text.text} for text in system], "messages": entries} if system else entries
 
 
 def _message_to(message: Message, out: WriteContext) -> JsonObject:
-    items = transfer.standing(message, out, _TITLE, (Text, Thought, Blob, Call, Result))
+    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result))
     blocks = [block for item in items for block in _block_to(item, message.role, out)]
     return {"role": "user" if message.role == "user" else "assistant", "content": blocks}
 
@@ -161,7 +139,7 @@ def _block_to(item: Item, role: str, out: WriteContext) -> Iterator[JsonObject]:
         yield {"text": item.text}
     elif isinstance(item, Thought):
         if item.signature is None:
-            out.lose(item.at, "thought", f"{_TITLE}: only thoughts that it signed itself are accepted")
+            out.lose(item.at, "thought", f"{TITLE}: only thoughts that it signed itself are accepted")
         else:
             yield {"reasoningContent": {"reasoningText": {"text": item.text, "signature": item.signature}}}
     elif isinstance(item, Call):
@@ -177,28 +155,10 @@ def _block_to(item: Item, role: str, out: WriteContext) -> Iterator[JsonObject]:
 def _media_block(blob: Blob, out: WriteContext, role: str = "user") -> JsonObject:
     named = next((named for named, mime in transfer.MIME_TYPES.items() if mime == blob.mime_type and named != "jpg"), None)
     if named is None or not transfer.can_be_fetched(blob, "s3") or role != "user":
-        reason = f"{_TITLE}: no place for media of this type in a message of this role"
+        reason = f"{TITLE}: no place for media of this type in a message of this role"
         return {"text": transfer.media_stub(blob, out, reason).text}
-    source = source_of(blob)
+    source = amazon_q.source_of(blob)
     if blob.mime_type.startswith("image/"):
-        transfer.unnamed(blob, out, _TITLE)
+        transfer.unnamed(blob, out, TITLE)
         return {"image": {"format": named, "source": source}}
     return {"document": {"format": named, "name": blob.name or "document", "source": source}}
-
-
-BEDROCK = Format(
-    name="bedrock",
-    title=_TITLE,
-    detect=detect,
-    tools_from=tools_from,
-    tools_to=tools_to,
-    tools_wrap=_tools_wrap,
-    calls_from=calls_from,
-    calls_to=calls_to,
-    results_from=results_from,
-    results_to=results_to,
-    history_from=history_from,
-    history_to=history_to,
-    names=NameRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), re.compile(r"[^A-Za-z0-9_-]+")),
-    ids=re.compile(r"[A-Za-z0-9_-]{1,64}"),
-)

@@ -1,8 +1,8 @@
-"""Calls and results of a history, each with the id and name that belong to it.
+"""Match the calls and results of a history by id and name.
 
-A result goes to an open call with its id, else to one of its name: of those in the newest exchange that has any, to the
-first. Ids are made up only where a format needs them and the source has none, always in the same way, and are left out again
-where a format can do without. Knows no format.
+A result belongs to the open call with its id, else to the first open call of its name in the newest exchange that has
+one. Ids are generated, deterministically, only where a format needs them and the source has none, and are omitted again
+where a format allows it. Knows no format.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from callgate.definitions.format import Call, Format, Message, Result, WriteContext
+from callgate.definitions.format import Format, WriteContext
+from callgate.definitions.items import Call, Message, Result
 
 __all__ = ["paired", "with_ids"]
 
@@ -22,7 +23,7 @@ One = TypeVar("One", Call, Result)
 
 
 class _Ids:
-    """Ids for one target: those that will do stay, others are replaced."""
+    """Ids for one target: valid ones stay, others are replaced."""
 
     def __init__(self, target: Format, taken: Iterable[str], out: WriteContext) -> None:
         self._target = target
@@ -65,7 +66,7 @@ class _Ids:
 
 
 def with_ids(items: Sequence[One], target: Format, out: WriteContext) -> list[One]:
-    """Calls, or results, that stand by themselves."""
+    """Assign ids to calls or results outside a history."""
     ids = _Ids(target, (item.id for item in items if item.id is not None), out)
     return [replace(item, id=ids.of_call(item) if isinstance(item, Call) else ids.of_orphan(item)) for item in items]
 
@@ -76,13 +77,13 @@ class _Open:
 
     number: int
     exchange: int
-    """How often the other side had spoken before it. Some systems count their ids from zero every time."""
+    """The number of the exchange. Some systems number their calls from zero in every exchange."""
     given: Call
     call: Call
 
 
 def paired(messages: Sequence[Message], target: Format, out: WriteContext) -> list[Message]:
-    """The turns with ids and names in their places. Where ids are optional, results stand in the order of their calls."""
+    """Return the messages with ids and names filled in. Where ids are optional, results are in the order of their calls."""
     taken = {
         item.id for message in messages for item in message.items if isinstance(item, (Call, Result)) and item.id is not None
     }
@@ -109,7 +110,7 @@ def paired(messages: Sequence[Message], target: Format, out: WriteContext) -> li
 
 
 def _answer(result: Result, waiting: list[_Open], ids: _Ids) -> tuple[float, Result]:
-    """The result with what its call says of it, and the number of that call."""
+    """Complete a result from its call; return it with the number of that call."""
     place = _place(result, waiting)
     if place is None:
         return float("inf"), replace(result, id=ids.of_orphan(result))

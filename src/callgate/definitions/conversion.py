@@ -1,7 +1,7 @@
-"""`convert`: tools, calls, results and histories of one format into another one, with every loss.
+"""`convert`: tools, calls, results and histories of one format to another, with every loss.
 
-Objects of any make come in; plain JSON, a map of names and a list of losses go out. Knows the table of formats and none of
-its rows.
+Takes objects of any format; returns plain JSON, a map of names and a list of losses. Knows the table of formats and none
+of its rows.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any, cast
 
 from callgate.definitions.call_ids import paired, with_ids
 from callgate.definitions.detection import Read, read
-from callgate.definitions.format import KINDS, Call, Format, Kind, Message, Result, Tool, WriteContext
+from callgate.definitions.format import KINDS, Format, Kind, WriteContext
 from callgate.definitions.formats import FORMATS, format_named
+from callgate.definitions.items import Call, Message, Result, Tool
 from callgate.definitions.json_node import plain
 from callgate.errors import ToolNotDeclarableError, UsageError
 from callgate.types import JsonObject, Loss
@@ -24,25 +25,25 @@ __all__ = ["Converted", "convert"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Converted:
-    """What came out of a conversion."""
+    """The result of a conversion."""
 
     value: Any
-    """Plain JSON in the target's shape: one object for one, and what the target lists them in for several."""
+    """Plain JSON in the target's format: one object, or the target's list form for several."""
     losses: list[Loss] = field(default_factory=list[Loss])
-    """Everything that could not be carried over, in the order in which it was found."""
+    """Everything that could not be converted, in the order in which it was found."""
     names: Mapping[str, str] = field(default_factory=dict[str, str])
     """Name in `value` -> the tool's own name, for every tool that is named in it."""
 
 
 def convert(obj: Any, *, source: str | None = None, target: str, kind: Kind | None = None) -> Converted:
-    """A tool, call, result or history (or a list of one of the first three) in the shape of another system.
+    """Convert a tool, call, result or history (or a list of one of the first three) to another format.
 
-    Without `source` and `kind`, both are detected. A history comes out as the list of its messages; where there is a system
-    text that the target keeps apart, as the object that holds both.
+    Without `source` and `kind`, both are detected. A history becomes a list of messages, or an object with both where the
+    target keeps the system text apart.
 
     Raises:
         UsageError: a format or kind is not known, cannot be written, or must be named because several fit.
-        ShapeError: the object is not what its format has; the message begins with the JSON pointer to the place.
+        ShapeError: the object does not fit its format; the message begins with the JSON pointer to the place.
     """
     to = format_named(target)
     if kind is not None and kind not in KINDS:
@@ -54,12 +55,12 @@ def convert(obj: Any, *, source: str | None = None, target: str, kind: Kind | No
         raise UsageError(f"a {found.kind} cannot be written as {target!r}: the formats that can are {able}")
     converted = _KINDS[found.kind](found, to)
     if found.format == to.name and _is_part(converted.value, given):
-        return Converted(value=given, names=converted.names)  # What the words between the formats lack need not go.
+        return Converted(value=given, names=converted.names)  # Same format: keep what the common model cannot represent.
     return converted
 
 
 def _is_part(part: Any, whole: Any) -> bool:
-    """Whether one JSON value is another one with some fields left out."""
+    """True if one JSON value equals another with some fields left out."""
     stack = [(part, whole)]
     while stack:
         one, other = stack.pop()
@@ -98,7 +99,7 @@ def _tools(found: Read, to: Format) -> Converted:
 
 
 def _with_tool(loss: Loss, tools: Sequence[Tool], names: Mapping[str, str]) -> Loss:
-    """The loss with the own name of the tool that it is about."""
+    """Prefix the loss with the name of its tool."""
     if loss.tool is not None:
         return replace(loss, tool=names.get(loss.tool, loss.tool))
     around = [tool for tool in tools if f"{loss.pointer}/".startswith(f"{tool.at}/")]
@@ -151,7 +152,7 @@ def _writing(found: Read, to: Format) -> tuple[list[Loss], WriteContext]:
 
 
 def _as_function(call: Call, out: WriteContext) -> Call:
-    """The call of a tool that takes plain text, as one of a function that takes it as its only argument."""
+    """Turn a call with plain text into a function call with that text as its only argument."""
     if not call.is_custom or out.is_same:
         return call
     out.lose(call.at, "custom", "only its own format has tools that take plain text", "the text is the argument 'input'")

@@ -1,7 +1,7 @@
-"""Objects of an unknown make in, what they say in the words of `format.py` out.
+"""Detect the format of an object, and read it into the model of `items.py`.
 
-Every format is asked what it takes an object for. Where several claim it and read the same, it does not matter which is
-right; where they do not, the caller must say. Knows the table of formats and none of its rows.
+Every format is asked which kinds an object may be. If several match and read the same, either will do; if they differ,
+the caller must choose. Knows the table of formats and none of its rows.
 """
 
 from __future__ import annotations
@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
-from callgate.definitions.format import KINDS, Format, Kind, Tool
+from callgate.definitions.format import KINDS, Format, Kind
 from callgate.definitions.formats import FORMATS, format_named
 from callgate.definitions.function import FunctionTool
+from callgate.definitions.items import Tool
 from callgate.definitions.json_node import Node, ShapeError, plain
 from callgate.errors import UsageError
 from callgate.types import JsonObject, Loss, ToolDefinition
@@ -24,7 +25,7 @@ _NOUNS: Mapping[Kind, str] = {"tool": "tools", "call": "calls", "result": "resul
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What was read, and of what it was."""
+    """The items that were read, with their format and kind."""
 
     format: str
     kind: Kind
@@ -32,15 +33,15 @@ class Read:
     """`Tool`s, `Call`s, `Result`s or the `Message`s of a history."""
     losses: list[Loss]
     is_many: bool
-    """Whether the items were listed, rather than one given by itself."""
+    """True if the items were in a list, rather than a single one."""
 
 
 def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
-    """The definition of one tool: a dict, an object of an SDK or a callable. Without `format`, its make is detected.
+    """Return the definition of one tool: a dict, an SDK object or a callable. Without `format`, it is detected.
 
     Raises:
         UsageError: the format is not known, no format fits, several do and read it differently, or it holds several tools.
-        ShapeError: the object is not what its format has.
+        ShapeError: the object does not fit its format.
         ToolNotDeclarableError: the object is of the format, but cannot be declared.
     """
     if isinstance(obj, ToolDefinition):
@@ -54,7 +55,7 @@ def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
 
 
 def definitions_from(obj: Any, format: str | None = None) -> list[ToolDefinition]:
-    """The definitions of all tools in a list, a file or an object that holds several. A list may mix formats.
+    """Return the definitions of all tools in a list, a file or a container object. A list may mix formats.
 
     Raises:
         UsageError: as `definition_from`.
@@ -65,19 +66,19 @@ def definitions_from(obj: Any, format: str | None = None) -> list[ToolDefinition
 
 
 def read(value: Any, *, source: str | None, kind: Kind | None, say: str = "source") -> Read:
-    """What a plain value says, in the format and of the kind that are given or detected. `say` is what
-    the caller calls the source.
+    """Read a plain value in the format and kind that are given or detected. `say` is the caller's name for the source
+    parameter.
 
     Raises:
         UsageError: no format fits, several do and read it differently, or the format does not have the kind.
-        ShapeError: the value is not what the format has.
+        ShapeError: the value does not fit the format.
     """
     if value == [] and kind is not None:
         return Read(format=source or "", kind=kind, items=[], losses=[], is_many=True)
     if source is not None:
         named = format_named(source)
         return _read(value, named, kind or _kind_in(value, named))
-    # Where something in the middle is wrong, what it begins with still says what it is, and reading it says where.
+    # If an inner item is invalid, the first one still determines the format, and reading reports the place.
     fitting = _fitting(value, kind) or _fitting(_head(value), kind)
     if isinstance(value, list) and fitting and fitting[0][1] == "tool" and not _fitting(value, "tool"):
         return _each(cast("list[Any]", value), say)
@@ -101,7 +102,7 @@ def read(value: Any, *, source: str | None, kind: Kind | None, say: str = "sourc
 
 
 def _each(values: list[Any], say: str) -> Read:
-    """Tools of several makes in one list."""
+    """Read tools of several formats in one list."""
     tools: list[Tool] = []
     losses: list[Loss] = []
     for place, value in enumerate(values):
@@ -142,7 +143,7 @@ def _list_of(fmt: Format) -> str:
 
 
 def _said(reading: Read) -> list[Any]:
-    """What two readings must have in common to be the same."""
+    """Return the value by which two readings are compared."""
     if reading.kind != "tool":
         return list(reading.items)
     tools = cast("list[Tool]", reading.items)
@@ -150,12 +151,12 @@ def _said(reading: Read) -> list[Any]:
 
 
 def _is_listing(value: Any, kind: Kind) -> bool:
-    """Whether tools stand under the key that everybody uses for them."""
+    """True if the tools are under a well-known key."""
     return kind == "tool" and isinstance(value, dict) and isinstance(cast("JsonObject", value).get("tools"), list)
 
 
 def _kinds(value: Any, fmt: Format) -> frozenset[Kind]:
-    """What a value may be in a format. A list is what all its items are."""
+    """Return the kinds that a value may be in a format. A list is what all its items are."""
     if isinstance(value, (ToolDefinition, FunctionTool)) or callable(value):
         return frozenset({"tool"} if fmt.name == "function" else ())
     if isinstance(value, list):

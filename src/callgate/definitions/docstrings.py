@@ -1,4 +1,4 @@
-"""Docstrings in, prose and parameter descriptions out: Google, NumPy, reST and epydoc, told apart by their look.
+"""Parse docstrings into prose and parameter descriptions: Google, NumPy, reST and epydoc, detected by their layout.
 
 Knows nothing of functions, types or tools.
 """
@@ -12,7 +12,7 @@ __all__ = ["Docstring", "docstring_from"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Docstring:
-    """What a docstring tells a model."""
+    """The parts of a docstring that a model sees."""
 
     prose: str = ""
     """The description without the sections about parameters, results and exceptions."""
@@ -21,7 +21,7 @@ class Docstring:
 
 
 def docstring_from(text: str | None) -> Docstring:
-    """Read a docstring; one that no style fits is prose as a whole."""
+    """Parse a docstring; one that fits no style is prose as a whole."""
     if not text or not text.strip():
         return Docstring()
     import docstring_parser

@@ -1,24 +1,15 @@
-"""The table of formats: one row each.
-
-A row says how a format is told from others, read and written. This file knows the rows and nothing about them.
-"""
+"""The table of formats: one module each."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
 
-from callgate.definitions.amazon_q import AMAZON_Q
-from callgate.definitions.anthropic import ANTHROPIC
-from callgate.definitions.bedrock import BEDROCK
-from callgate.definitions.format import Format, Kind, Tool
+from callgate.definitions import amazon_q, anthropic, bedrock, gemini, json_schema, mcp, openai, snakepit
+from callgate.definitions.format import Format, Kind
 from callgate.definitions.function import FunctionTool, function_tool
-from callgate.definitions.gemini import GEMINI
+from callgate.definitions.items import Tool
 from callgate.definitions.json_node import Node, ShapeError
-from callgate.definitions.json_schema import JSON_SCHEMA
-from callgate.definitions.mcp import MCP
-from callgate.definitions.openai import OPENAI
-from callgate.definitions.snakepit import SNAKEPIT
 from callgate.errors import UsageError
 from callgate.types import ToolDefinition
 
@@ -42,14 +33,13 @@ def _tools_from_function(node: Node) -> list[Tool]:
 
 FUNCTION = Format(name="function", title="Python", detect=_detect_function, tools_from=_tools_from_function)
 
-FORMATS: Mapping[str, Format] = {
-    row.name: row for row in (FUNCTION, MCP, OPENAI, ANTHROPIC, AMAZON_Q, BEDROCK, GEMINI, SNAKEPIT, JSON_SCHEMA)
-}
+_MODULES = (mcp, openai, anthropic, amazon_q, bedrock, gemini, snakepit, json_schema)
+FORMATS: Mapping[str, Format] = {row.name: row for row in (FUNCTION, *map(Format.of_module, _MODULES))}
 """Every format by its name."""
 
 
 def format_named(name: str) -> Format:
-    """The format of this name.
+    """Return the format of this name.
 
     Raises:
         UsageError: there is none.

@@ -1,7 +1,7 @@
-"""Tool objects of other frameworks -> what they are: a make, and a `ToolDefinition`.
+"""Recognize tool objects of other frameworks, and read their definitions.
 
-Objects of LangChain, pydantic-ai and the OpenAI Agents SDK come in and are known by the names of their classes, so that none
-of these packages is ever imported for it. How such a tool is run is no business of this file.
+Objects of LangChain, pydantic-ai and the OpenAI Agents SDK are recognized by the names of their classes, so that none of
+these packages is imported. Running them happens elsewhere.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from callgate.types import JsonObject, ToolDefinition
 __all__ = ["Framework", "definition_of", "framework_of"]
 
 Framework: TypeAlias = Literal["langchain", "openai_agents", "pydantic_ai", "pydantic_ai_toolset", "google_genai"]
-"""Whose a tool is."""
+"""The framework of a tool."""
 
 _CLASSES: Mapping[tuple[str, str], Framework] = {
     ("langchain_core", "BaseTool"): "langchain",
@@ -25,7 +25,7 @@ _CLASSES: Mapping[tuple[str, str], Framework] = {
 }
 """Top package and name of a class -> whose it is."""
 
-# What an object must have beside the name of its class, which others may use as well.
+# Attributes that an object must have in addition to its class name, which is not unique.
 _MARKS: Mapping[Framework, str] = {
     "langchain": "tool_call_schema",
     "openai_agents": "params_json_schema",
@@ -36,7 +36,7 @@ _MARKS: Mapping[Framework, str] = {
 
 
 def framework_of(value: object) -> Framework | None:
-    """Whose tool an object is, if it is of a framework that callgate knows."""
+    """Return the framework of a tool object, if callgate supports it."""
     for kind in type(value).__mro__:
         make = _CLASSES.get((kind.__module__.partition(".")[0], kind.__name__))
         if make is not None and hasattr(value, _MARKS[make]):
@@ -45,7 +45,7 @@ def framework_of(value: object) -> Framework | None:
 
 
 def definition_of(value: object) -> ToolDefinition | None:
-    """What one tool of another framework is; None where it is none, or not one."""
+    """Return the definition of one framework tool; None if it is not a tool, or not a single one."""
     reader = _READERS.get(framework_of(value))
     return None if reader is None else reader(value)
 
@@ -53,7 +53,7 @@ def definition_of(value: object) -> ToolDefinition | None:
 def _of_langchain(tool: Any) -> ToolDefinition:
     schema: Any = tool.tool_call_schema
     if not isinstance(schema, dict):
-        ask = getattr(schema, "model_json_schema", None) or schema.schema  # the second one: models of pydantic's version 1
+        ask = getattr(schema, "model_json_schema", None) or schema.schema  # the second: models of pydantic version 1
         schema = ask()
     return ToolDefinition(name=tool.name, description=tool.description or "", input_schema=_object(schema))
 
@@ -72,7 +72,7 @@ def _of_pydantic_ai(tool: Any) -> ToolDefinition:
 
 
 def of_pydantic_ai_definition(tool: Any) -> ToolDefinition:
-    """A definition of pydantic-ai's as one of ours."""
+    """Convert a definition of pydantic-ai."""
     return ToolDefinition(
         name=tool.name,
         description=tool.description or "",

@@ -1,6 +1,6 @@
-"""Python callables in, tools out: a definition for the model, and a way from checked JSON to a real call.
+"""Python callables to tools: a definition for the model, and binding of checked JSON arguments.
 
-`tool` marks a function and leaves it what it was; `function_tool` makes the `FunctionTool` that an executor registers. This
+`tool` marks a function and leaves it unchanged; `function_tool` makes the `FunctionTool` that an executor registers. This
 file runs no tool, knows no model and no wire format, and does no I/O.
 """
 
@@ -57,7 +57,7 @@ Isolation: TypeAlias = Literal["process"]
 """`process`: run in a worker process that can be killed at the deadline."""
 
 RunIn: TypeAlias = Literal["thread", "loop"]
-"""Where a sync function runs: in a thread of its own, or on the thread of the event loop."""
+"""Where a sync function runs: in its own thread, or on the thread of the event loop."""
 
 _MARK = "__callgate_tool__"
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -78,7 +78,7 @@ class OptionWords(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolOptions:
-    """What `@tool(...)` was told. None means that nothing was said."""
+    """The options of `@tool(...)`. None means unset."""
 
     name: str | None = None
     """The tool's name, where it should differ from the function's."""
@@ -109,8 +109,8 @@ def tool(**options: Unpack[OptionWords]) -> Callable[[F], F]: ...
 def tool(fn: Any = None, /, **options: Any) -> Any:
     """Mark a function as a tool: `@tool`, or `@tool(name=..., timeout_s=...)` with any of the `OptionWords`.
 
-    The function itself comes back, unchanged but for the mark. A callable that takes no attributes (a bound method, a
-    builtin) comes back as a `functools.partial` of itself that carries the mark.
+    Returns the function itself, unchanged but for the mark. A callable that takes no attributes (a bound method, a
+    builtin) is returned as a `functools.partial` that carries the mark.
 
     Raises:
         ToolNotDeclarableError: an option has a value that cannot work, or the object cannot be called.
@@ -119,7 +119,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
         _options_from(options, "@tool(...)")  # a bad option is reported where it is written, not where it is used
         return functools.partial(tool, **options)
     where = f"@tool on {_described(fn)}"
-    # The mark belongs on the function inside, where a class leaves it to be found.
+    # The mark belongs on the inner function, where a class leaves it to be found.
     target: Any = cast("Any", fn).__func__ if isinstance(fn, (staticmethod, classmethod)) else fn
     _require_callable(target, where)
     marked = replace(_options_from(options, where), namespace=local_types(target))
@@ -132,7 +132,7 @@ def tool(fn: Any = None, /, **options: Any) -> Any:
 
 
 def function_tool(fn: Callable[..., Any], /, **options: Unpack[OptionWords]) -> FunctionTool:
-    """Framework a tool of any callable. Options given here win over those of `@tool`.
+    """Make a tool of any callable. Options given here take precedence over those of `@tool`.
 
     Raises:
         ToolNotDeclarableError: the callable has no name, or a parameter that JSON cannot fill.
@@ -154,11 +154,11 @@ class FunctionTool:
     definition: ToolDefinition
     fn: Callable[..., Any]
     is_async: bool
-    """Whether calling `fn` gives a coroutine."""
+    """True if calling `fn` returns a coroutine."""
     is_async_generator: bool
-    """Whether calling `fn` gives an async iterator."""
+    """True if calling `fn` returns an async iterator."""
     takes_context: bool
-    """Whether `fn` wants to know of its own call."""
+    """True if `fn` takes a `ToolContext`."""
     run_in: RunIn
     isolation: Isolation | None
 
@@ -202,10 +202,10 @@ class FunctionTool:
         return f"FunctionTool({self.definition.name!r}, {self.fn!r})"
 
     def bind(self, args: Mapping[str, Any], context: ToolContext | None) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        """Checked JSON arguments as what the function is called with: `fn(*positional, **keyword)`.
+        """Bind checked JSON arguments for the call `fn(*positional, **keyword)`.
 
-        An argument that is absent is not passed, so the function's own default applies. What a validator raises besides a
-        refusal goes through: it is code of the tool.
+        An absent argument is not passed, so the function's own default applies. Exceptions of validators other than
+        validation errors propagate: they are the tool's own code.
 
         Raises:
             ArgumentsInvalidError: the declared types refuse a value.
@@ -302,7 +302,7 @@ def _adapter(name: str, types: Mapping[str, FieldType], required: list[str], sig
         adapter = fields_adapter(types, required, signature.namespace)
         schema_of(adapter)
     except NotExpressibleError as whole:
-        # pydantic does not say which field it failed at; one of them fails alone.
+        # pydantic does not say which field failed; check them one by one.
         for key, kind in types.items():
             try:
                 schema_of(fields_adapter({key: kind}, [], signature.namespace))

@@ -1,7 +1,7 @@
-"""Gemini's shapes: declarations in either schema field, function calls and responses, and contents.
+"""Gemini's format: declarations in either schema field, function calls and responses, and contents.
 
-Field names are read in camelCase and in snake_case and written in camelCase; a user's own keys are never touched. What is
-declared is what `declare` would send. Contents that came from elsewhere get the marks that Gemini wants on them.
+Field names are read in camelCase and snake_case and written in camelCase; user-defined keys are never changed.
+Declarations are those of `declare`. Contents of other origin get the signatures that Gemini requires.
 """
 
 from __future__ import annotations
@@ -18,31 +18,15 @@ from callgate.content.read import SKIP_SIGNATURE, response_of, role_of
 from callgate.content.response import to_function_response
 from callgate.declaration import BUILT_IN, declare, declared_names
 from callgate.definitions import transfer
-from callgate.definitions.format import (
-    Blob,
-    Call,
-    Format,
-    Item,
-    Kind,
-    Message,
-    Other,
-    Result,
-    ResultPart,
-    Text,
-    Thought,
-    Tool,
-    Value,
-    WriteContext,
-)
+from callgate.definitions.format import Kind, WriteContext
 from callgate.definitions.gemini_schema import json_schema_from
+from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Thought, Tool, Value
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.errors import ToolNotDeclarableError
 from callgate.schema.refs import Source, as_mapping
 from callgate.types import FunctionCall, JsonObject, Part, ToolDefinition, ToolResult
 
-__all__ = ["GEMINI"]
-
-_TITLE = "Gemini"
+TITLE = "Gemini"
 One = TypeVar("One", Call, Result)
 _DECLARATIONS = ("functionDeclarations", "function_declarations")
 _JSON_SCHEMA = ("parametersJsonSchema", "parameters_json_schema")
@@ -60,7 +44,7 @@ _RESULT_MEDIA = frozenset({"image/png", "image/jpeg", "image/webp", "application
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be."""
+    """Return the kinds that an object may be."""
     if any(isinstance(obj.get(key), list) for key in _DECLARATIONS) or (obj and {*obj} <= _BUILT_IN):
         return frozenset({"tool"})
     if any(isinstance(obj.get(key), list) for key in ("parts", "contents", "candidates")):
@@ -85,7 +69,7 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
 
 
 def tools_from(node: Node) -> list[Tool]:
-    """The declarations of a Tool object, or one declaration."""
+    """Read the declarations of a Tool object, or one declaration."""
     listed = node.find(*_DECLARATIONS)
     if listed is None and not {*node.object} <= _BUILT_IN:
         return [_declaration_from(node)]
@@ -135,7 +119,7 @@ def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     declared: list[JsonObject] = declaration.tools[0][_DECLARATIONS[0]] if declaration.tools else []
     for tool, written in zip(tools, declared, strict=True):
         _report_marks(tool, out)
-        transfer.report_tool(tool, out, _TITLE, says=("output_schema",), keeps=("behavior",))
+        transfer.report_tool(tool, out, TITLE, says=("output_schema",), keeps=("behavior",))
         if tool.definition.output_schema is not None:
             written[_OUTPUT[0]] = tool.definition.output_schema
         if "behavior" in tool.extra:
@@ -144,20 +128,22 @@ def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
 
 
 def _report_marks(tool: Tool, out: WriteContext) -> None:
-    """Reports what a schema says to its readers and not of the arguments."""
+    """Report annotations of a schema that are not about the arguments."""
     for place in Source(tool.definition.input_schema).places():
         for keyword in ("$comment", "$id"):
             if keyword in as_mapping(place.schema):
                 at = transfer.place_in_schema(tool, f"{place.pointer}/{keyword}")
-                out.lose(at, keyword, f"{_TITLE}: it has no such keyword")
+                out.lose(at, keyword, f"{TITLE}: it has no such keyword")
 
 
-def _tools_wrap(tools: list[Any]) -> Any:
+def tools_wrap(tools: list[Any]) -> Any:
+    """Wrap several tools in the format's list."""
     return [{_DECLARATIONS[0]: tools}] if tools else []
 
 
-def _names(names: Sequence[str]) -> dict[str, str]:
-    return declared_names(ToolDefinition(name=name) for name in dict.fromkeys(names))
+def names(own: Sequence[str]) -> dict[str, str]:
+    """Map declared names to own names."""
+    return declared_names(ToolDefinition(name=name) for name in dict.fromkeys(own))
 
 
 # Calls and results -------------------------------------------------------------------------------------------------------
@@ -175,14 +161,14 @@ def calls_from(node: Node) -> list[Call]:
         signature=_signature(node),
         **transfer.args_from(inner.find("args")),
     )
-    inner.lose_unread(f"{_TITLE}: only the name, the arguments and the id of a call are carried")
+    inner.lose_unread(f"{TITLE}: only the name, the arguments and the id of a call are carried")
     if inner is not node:
-        node.lose_unread(f"{_TITLE}: what stands beside a call is not carried")
+        node.lose_unread(f"{TITLE}: fields next to a call are not converted")
     return [call]
 
 
 def _only(kind: type[One], node: Node) -> list[One]:
-    """The items of one kind of a content or answer; the others are reported."""
+    """Return the items of one kind of a content or response; the others are reported as losses."""
     found: list[One] = []
     for item in (item for message in history_from(node) for item in message.items):
         if isinstance(item, kind):
@@ -218,7 +204,7 @@ def results_from(node: Node) -> list[Result]:
     notes = _notes(said.get("notes", []))
     if notes is None or len(keys) != 1:
         keys, notes = {*said}, ()
-    # What has neither of these keys alone is a value as a whole.
+    # Without one of these as its only key, the object as a whole is the value.
     key = next((key for key in ("result", "output", "error") if keys == {key}), None)
     value: Any = said if key is None else said[key]
     media = [part for item in inner.find_items("parts") for part in _part(item) if isinstance(part, (Text, Blob, Other))]
@@ -231,9 +217,9 @@ def results_from(node: Node) -> list[Result]:
         raw=said,
         at=node.at,
     )
-    inner.lose_unread(f"{_TITLE}: only the response, the name and the id are carried")
+    inner.lose_unread(f"{TITLE}: only the response, the name and the id are carried")
     if inner is not node:
-        node.lose_unread(f"{_TITLE}: what stands beside a response is not carried")
+        node.lose_unread(f"{TITLE}: fields next to a response are not converted")
     return [result]
 
 
@@ -256,7 +242,7 @@ def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
 def _response_part(result: Result, out: WriteContext) -> Part:
     name = result.name
     if name is None:
-        reason = f"{_TITLE}: a response names its function, and this result does not say which it was"
+        reason = f"{TITLE}: a response names its function, and this result does not say which it was"
         out.lose(result.at, "name", reason, f"called {UNNAMED!r}; in a history the name is found")
         name = UNNAMED
     media: list[Part] = []
@@ -264,22 +250,22 @@ def _response_part(result: Result, out: WriteContext) -> Part:
     for part in result.parts:
         if isinstance(part, Other):
             if not out.is_same:
-                out.lose(part.at, part.keyword, f"{_TITLE}: it has no such block")
+                out.lose(part.at, part.keyword, f"{TITLE}: it has no such block")
         elif not isinstance(part, Blob):
             said.append(part)
         elif part.mime_type in _RESULT_MEDIA and transfer.can_be_fetched(part, *_SCHEMES):
             media.append(_media_part(part))
         else:
-            said.append(transfer.media_stub(part, out, f"{_TITLE}: no place for media of this type in a response"))
+            said.append(transfer.media_stub(part, out, f"{TITLE}: no place for media of this type in a response"))
     bare = replace(result, parts=tuple(said), notes=())
-    error = transfer.text_of_parts(bare, out, _TITLE) if result.is_error else None
+    error = transfer.text_of_parts(bare, out, TITLE) if result.is_error else None
     if any(isinstance(part, Value) and isinstance(part.value, (dict, list)) for part in said) and result.is_error:
-        out.lose(result.at, "json", f"{_TITLE}: an error is a sentence", "written as JSON text")
+        out.lose(result.at, "json", f"{TITLE}: an error is a sentence", "written as JSON text")
     made = ToolResult(
         call_id="",
         name=name,
         status="failed" if result.is_error else "finished",
-        value=None if result.is_error else transfer.one_value(bare, out, _TITLE),
+        value=None if result.is_error else transfer.one_value(bare, out, TITLE),
         error=error,
         notes=result.notes,
         media=tuple(media),
@@ -290,7 +276,7 @@ def _response_part(result: Result, out: WriteContext) -> Part:
     if out.is_same and result.raw is not None and not changes:
         response_of(part)["response"] = result.raw
     for note in changes:
-        out.lose(result.at, "value", f"{_TITLE}: the value cannot be sent as it is", note)
+        out.lose(result.at, "value", f"{TITLE}: the value cannot be sent as it is", note)
     return part
 
 
@@ -327,7 +313,7 @@ def _instruction(node: Node) -> list[Item]:
         return [Text(text=node.text, at=node.at)]
     items = _parts_of(node)
     node.find("role")
-    node.lose_unread(f"{_TITLE}: only the parts of a system instruction are carried")
+    node.lose_unread(f"{TITLE}: only the parts of a system instruction are carried")
     return items
 
 
@@ -339,7 +325,7 @@ def _messages_from(contents: list[Node]) -> list[Message]:
             raise ShapeError(content.at, f"there is no role {role!r}; the roles are 'user' and 'model'")
         items = _parts_of(content)
         content.find("role")
-        content.lose_unread(f"{_TITLE}: only the role and the parts of a content are carried")
+        content.lose_unread(f"{TITLE}: only the role and the parts of a content are carried")
         messages.append(Message(role=role, items=tuple(items), at=content.at))
     return messages
 
@@ -363,23 +349,23 @@ def _part(node: Node) -> Iterator[Item]:
         mime_type = blob.find_text("mimeType", "mime_type") or "application/octet-stream"
         name = blob.find_text("displayName", "display_name")
         yield Blob(mime_type=mime_type, data=blob.need("data").text, name=name, at=node.at)
-        blob.lose_unread(f"{_TITLE}: only the content of a part is carried")
+        blob.lose_unread(f"{TITLE}: only the content of a part is carried")
     elif (file := node.find(*_FILE)) is not None:
         uri = file.need("fileUri", "file_uri").text
         mime_type = file.find_text("mimeType", "mime_type") or transfer.mime_type_of(uri, "*/*")
         name = file.find_text("displayName", "display_name")
         yield Blob(mime_type=mime_type, uri=uri, name=name, at=node.at)
-        file.lose_unread(f"{_TITLE}: only the content of a part is carried")
+        file.lose_unread(f"{TITLE}: only the content of a part is carried")
     else:
         keyword = next((key for key in node.object if key not in (*_SIGNATURE, "thought")), "part")
         yield Other(raw=node.object, keyword=keyword, at=node.at)
         return
-    node.lose_unread(f"{_TITLE}: only the content of a part is carried")
+    node.lose_unread(f"{TITLE}: only the content of a part is carried")
 
 
 def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
-    """Contents; with the system instruction beside them, if there is any."""
-    system, messages = transfer.split_system(messages, out, _TITLE)
+    """Write contents, with the system instruction if there is any."""
+    system, messages = transfer.split_system(messages, out, TITLE)
     contents = [content for message in messages for content in _contents(message, out)]
     if not system:
         return contents
@@ -387,17 +373,17 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _contents(message: Message, out: WriteContext) -> Iterator[JsonObject]:
-    items = transfer.standing(message, out, _TITLE, (Text, Thought, Blob, Call, Result))
+    items = transfer.standing(message, out, TITLE, (Text, Thought, Blob, Call, Result))
     if out.is_same:
         parts = [results_to([item], out)[0] if isinstance(item, Result) else _part_to(item, out, None) for item in items]
         yield {"role": message.role, "parts": parts}
         return
-    # Responses stand alone in their content.
-    transfer.report_order(message, items, out, _TITLE, Result)
+    # Responses must be alone in their content.
+    transfer.report_order(message, items, out, TITLE, Result)
     if results := [item for item in items if isinstance(item, Result)]:
         yield {"role": "user", "parts": results_to(results, out)}
     others = [item for item in items if not isinstance(item, Result)]
-    # The first call of a content must be signed, or carry the word that it was not Gemini's.
+    # The first call of a content must be signed, or carry the marker for calls that are not Gemini's.
     first = next((item for item in others if isinstance(item, Call)), None)
     others = [_fetchable(item, out) for item in others]
     parts = [_part_to(item, out, SKIP_SIGNATURE if item is first else None) for item in others]
@@ -407,7 +393,7 @@ def _contents(message: Message, out: WriteContext) -> Iterator[JsonObject]:
 
 def _fetchable(item: Item, out: WriteContext) -> Item:
     if isinstance(item, Blob) and not transfer.can_be_fetched(item, *_SCHEMES):
-        return transfer.media_stub(item, out, f"{_TITLE}: it cannot fetch this address")
+        return transfer.media_stub(item, out, f"{TITLE}: it cannot fetch this address")
     return item
 
 
@@ -429,20 +415,3 @@ def _media_part(blob: Blob) -> Part:
         return {_INLINE[0]: {"mimeType": blob.mime_type, "data": transfer.standard_base64(blob.data)} | named}
     typed = {} if blob.mime_type.endswith("/*") else {"mimeType": blob.mime_type}
     return {_FILE[0]: {"fileUri": blob.uri} | typed | named}
-
-
-GEMINI = Format(
-    name="gemini",
-    title=_TITLE,
-    detect=detect,
-    tools_from=tools_from,
-    tools_to=tools_to,
-    tools_wrap=_tools_wrap,
-    calls_from=calls_from,
-    calls_to=calls_to,
-    results_from=results_from,
-    results_to=results_to,
-    history_from=history_from,
-    history_to=history_to,
-    names=_names,
-)

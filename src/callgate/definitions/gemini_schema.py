@@ -1,7 +1,7 @@
-"""Gemini's Schema message -> JSON Schema.
+"""Convert Gemini's Schema message to JSON Schema.
 
-The message writes types in capitals, null as `nullable`, large counts as text and its own words in either case. Keys below
-`properties` are a user's and stay as they are. A schema that is JSON Schema already comes out unchanged.
+The message has types in capitals, null as `nullable`, large counts as text and field names in either case. Keys below
+`properties` are user-defined and stay as they are. A schema that is JSON Schema already is returned unchanged.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NUMBERS: Mapping[Any, type[int] | type[float]] = {"integer": int, "number": flo
 
 
 def json_schema_from(schema: JsonObject) -> JsonObject:
-    """The JSON Schema that says the same."""
+    """Return the equivalent JSON Schema."""
     node = {_SPELLED.get(key, key): value for key, value in schema.items()}
     kind = node.get("type")
     if isinstance(kind, str) and kind in _TYPES:

@@ -1,7 +1,7 @@
-"""Values that pydantic takes as Python objects only, and their forms in JSON.
+"""JSON decoding of values that pydantic accepts as Python objects only.
 
-A pydantic adapter comes in, a reader of JSON goes out that takes what the adapter's JSON Schema promises: the value of an
-enum member in a `Literal`, an enum whose values are dates, bytes or tuples, and keys of an object, which are always text.
+Takes a pydantic adapter, returns a decoder that accepts what the adapter's JSON Schema promises: the value of an enum
+member in a `Literal`, an enum whose values are dates, bytes or tuples, and keys of an object, which are always text.
 Knows nothing of functions and tools.
 """
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["key_text", "keys_said", "reader_of"]
 
-# What pydantic finds in JSON without help. An enum member in a literal is none of these, whatever its value is.
+# Types that pydantic decodes from JSON without help. An enum member in a literal is not one, whatever its value is.
 _PLAIN = (str, int, float, bool, type(None))
 _DATA = frozenset({"type", "ref", "metadata", "serialization", "config", "default", "expected", "members"})
 """Keys of a core schema that hold no further schema."""
@@ -28,7 +28,7 @@ _NAMED = frozenset({"fields", "choices"})
 
 
 def reader_of(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
-    """The `validate_json` of the adapter, which also takes the JSON forms of values that it wants as Python objects."""
+    """Return the adapter's `validate_json`, extended to the JSON forms of values that it accepts only as Python objects."""
     from pydantic_core import SchemaValidator
 
     core: Any = adapter.core_schema
@@ -36,9 +36,9 @@ def reader_of(adapter: TypeAdapter[Any]) -> Callable[[bytes], Any]:
     if changed is core:
         return adapter.validate_json
     try:
-        # A model's own validator, which is used if it is there, does not know of the change.
+        # A model's cached validator, used if present, does not include the change.
         return SchemaValidator(changed, _use_prebuilt=False).validate_json
-    except TypeError:  # an earlier pydantic-core always builds anew
+    except TypeError:  # an earlier pydantic-core always builds a new one
         return SchemaValidator(changed).validate_json
 
 
@@ -71,7 +71,7 @@ class _Rewriting:
 
     def __init__(self, core: Any) -> None:
         self._definitions = {item.get("ref"): item for item in core.get("definitions", ())}
-        # What is looked at by a step of ours is read as Python objects from there on, which is not the same to these.
+        # Values that pass through our function are validated as Python objects, which differs for these.
         self._is_json_special = _mentions(core, strict=True, val_json_bytes="base64")
 
     def of(self, node: Any, *, is_key: bool = False) -> Any:
@@ -97,7 +97,7 @@ class _Rewriting:
         if kind == "literal":
             return _guided(schema, schema["expected"], is_key=is_key)
         if kind == "enum":
-            # pydantic knows the members of an enum by their values, unlike those in a literal.
+            # pydantic finds members of an enum by value, unlike those in a literal.
             return _guided(schema, schema["members"], is_key=is_key, known=lambda member: member.value)
         parts = {
             key: self._named(cast("Any", value))
@@ -118,7 +118,7 @@ class _Rewriting:
 
 
 def _mentions(core: Any, **settings: Any) -> bool:
-    """Whether one of these settings holds anywhere in a core schema."""
+    """True if one of these settings is set anywhere in a core schema."""
     todo = [core]
     while todo:
         node = todo.pop()
@@ -139,12 +139,12 @@ def _guided(
     wanted = str if is_key else _PLAIN
     plain = [member for member in members if isinstance(known(member), wanted) and not isinstance(known(member), Enum)]
     if len(set(map(known, plain))) < len(plain):
-        plain = []  # 1 and true are one to Python, and 1.0, which JSON does not tell from 1, may be taken for either
+        plain = []  # 1 and true are equal in Python, and 1.0, the same as 1 in JSON, may be taken for either
     rest = [member for member in members if not any(member is other for other in plain)]
     if not rest:
         return schema
     table: dict[str, Any] = {}
-    # Where two members look alike in JSON, the one that needs no help is meant.
+    # If two members look the same in JSON, prefer the one that needs no help.
     for member in (*plain, *rest):
         form = _form(member)
         table.setdefault(_spelled(form), member)
@@ -165,7 +165,7 @@ def _guided(
 
 
 def _keys_apart(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of a dict whose keys are no texts, which refuses two texts that are one key: `1` and `01`."""
+    """The schema of a dict whose keys are not strings, which rejects two texts for one key: `1` and `01`."""
     from pydantic_core import PydanticCustomError
     from pydantic_core.core_schema import no_info_wrap_validator_function
 

@@ -1,6 +1,6 @@
-"""Foreign objects -> plain JSON, and a cursor over it that knows where it is and what was not read.
+"""Plain JSON of foreign objects, and a cursor over it that tracks its place and the fields not read.
 
-Dicts and objects of any SDK come in; plain values, or a `ShapeError` with a JSON pointer, go out. Knows no format.
+Takes dicts and objects of any SDK; returns plain values, or raises `ShapeError` with a JSON pointer. Knows no format.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ def pointer(at: str, *keys: str | int) -> str:
 
 
 def plain(value: Any, at: str = "") -> Any:
-    """The value as plain JSON. Objects of SDKs say themselves what they hold; callables and definitions stay.
+    """Convert a value to plain JSON. SDK objects serialize themselves; callables and definitions stay.
 
     Raises:
-        ShapeError: something in it cannot be said in JSON.
+        ShapeError: something in it has no JSON form.
     """
     return _plain(value, at, strict_json.DEPTH_MAX + 1)
 
@@ -75,7 +75,7 @@ def _scalar(value: str | float | bytes | bytearray, at: str) -> str | float:
 
 
 def _opened(value: Any, at: str) -> Any:
-    """What an object of another program holds, by the ways in which such objects say it."""
+    """Serialize a foreign object by one of the usual methods."""
     if (definition := definition_of(value)) is not None:
         return definition
     if callable(getattr(value, "model_dump", None)):
@@ -90,7 +90,7 @@ def _opened(value: Any, at: str) -> Any:
 
 
 class Node:
-    """A value with its place, and a record of which of its fields were asked for."""
+    """A value with its place, and a record of which of its fields were read."""
 
     __slots__ = ("at", "losses", "used", "value")
 
@@ -101,7 +101,7 @@ class Node:
         self.used: set[str] = set()
 
     def child(self, key: str | int) -> Node:
-        """What stands under a key or at a place, which must be there."""
+        """Return the value of a key or index, which must exist."""
         return Node(self.value[key], pointer(self.at, key), self.losses)
 
     def find(self, *keys: str) -> Node | None:
@@ -111,7 +111,7 @@ class Node:
         return next((self.child(key) for key in keys if fields.get(key) is not None), None)
 
     def need(self, *keys: str) -> Node:
-        """As `find`, for a field that must be there."""
+        """Like `find`, for a field that must be there."""
         found = self.find(*keys)
         if found is None:
             raise ShapeError(self.at, f"{' or '.join(map(repr, keys))} is missing")
@@ -149,16 +149,16 @@ class Node:
 
     @property
     def unread(self) -> dict[str, Node]:
-        """The fields that were not asked for and that say something."""
+        """The fields that were not read and are not empty."""
         fields = self.object.items()
         return {key: self.child(key) for key, item in fields if key not in self.used and item not in (None, "", [], {})}
 
     def lose(self, keyword: str, reason: str, instead: str = "") -> None:
-        """Reports that this value is not carried over."""
+        """Report that this value is not converted."""
         self.losses.append(Loss(pointer=self.at, keyword=keyword, reason=reason, instead=instead))
 
     def lose_unread(self, reason: str, *, but: Iterable[str] = ()) -> None:
-        """Reports every field that was not asked for."""
+        """Report every field that was not read."""
         for key, child in self.unread.items():
             if key not in but:
                 child.lose(key, reason)

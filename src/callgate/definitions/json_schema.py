@@ -1,4 +1,4 @@
-"""A JSON Schema that has a name: its title, or a `name` beside it.
+"""A JSON Schema with a name: its title, or a `name` next to it.
 
 Such a schema describes the arguments of a tool and nothing else. Knows nothing of other formats.
 """
@@ -9,18 +9,17 @@ from collections.abc import Sequence
 from typing import Any
 
 from callgate.definitions import transfer
-from callgate.definitions.format import Format, Kind, Tool, WriteContext
+from callgate.definitions.format import Kind, WriteContext
+from callgate.definitions.items import Tool
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.types import JsonObject, ToolDefinition
 
-__all__ = ["JSON_SCHEMA"]
-
-_TITLE = "JSON Schema"
+TITLE = "JSON Schema"
 _OTHERS = ("input_schema", "inputSchema", "parameters", "function", "content", "role", "parts", "args", "arguments")
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be."""
+    """Return the kinds that an object may be."""
     if any(key in obj for key in _OTHERS) or not any(isinstance(obj.get(key), str) for key in ("name", "title")):
         return frozenset()
     wrapped = isinstance(obj.get("name"), str) and isinstance(obj.get("schema"), dict)
@@ -54,17 +53,14 @@ def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
 
 def _schema(tool: Tool, out: WriteContext) -> JsonObject:
     definition = tool.definition
-    transfer.report_tool(tool, out, _TITLE, says=("title",))
-    schema = transfer.tool_schema(tool, out, _TITLE)
+    transfer.report_tool(tool, out, TITLE, says=("title",))
+    schema = transfer.tool_schema(tool, out, TITLE)
     for key in ("title", "description", "name"):
         if key in schema:
             place = tool.places.get("input_schema", "/input_schema")
-            out.lose(f"{tool.at}{place}/{key}", key, f"{_TITLE}: the tool's own {key} stands there")
+            out.lose(f"{tool.at}{place}/{key}", key, f"{TITLE}: the tool's own {key} stands there")
             del schema[key]
     named: JsonObject = {"title": definition.name}
     if definition.title:
         named = {"name": definition.name, "title": definition.title}
     return named | ({"description": definition.description} if definition.description else {}) | schema
-
-
-JSON_SCHEMA = Format(name="json_schema", title=_TITLE, detect=detect, tools_from=tools_from, tools_to=tools_to)

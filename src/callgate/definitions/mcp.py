@@ -1,6 +1,6 @@
-"""MCP's shapes: tools with their hints, parameters of `tools/call`, and its results.
+"""MCP's format: tools with their annotations, parameters of `tools/call`, and its results.
 
-Plain objects are read, and the JSON-RPC messages around them. MCP has no histories. Knows nothing of connections.
+Reads plain objects and the JSON-RPC messages around them. MCP has no histories. Knows nothing of connections.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from callgate.definitions import transfer
-from callgate.definitions.format import Blob, Call, Format, Kind, Other, Result, ResultPart, Text, Tool, Value, WriteContext
+from callgate.definitions.format import Kind, WriteContext
+from callgate.definitions.items import Blob, Call, Other, Result, ResultPart, Text, Tool, Value
 from callgate.definitions.json_node import Node, pointer
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject, ToolDefinition
 
-__all__ = ["MCP"]
-
-_TITLE = "MCP"
+TITLE = "MCP"
+NAMES = NameRule(re.compile(r"[A-Za-z0-9_.-]{1,128}"), re.compile(r"[^A-Za-z0-9_.-]+"), chars_max=128)
 _BLOCKS = ("text", "image", "audio", "resource", "resource_link")
 _HINTS = {"readOnlyHint": "read_only", "idempotentHint": "idempotent"}
 _KEEPS = (
@@ -30,7 +30,7 @@ _PLACES = {
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be."""
+    """Return the kinds that an object may be."""
     if "role" in obj or "type" in obj:
         return frozenset()
     if obj.get("method") == "tools/call":
@@ -58,7 +58,7 @@ def _is_result(obj: JsonObject) -> bool:
 
 
 def tools_from(node: Node) -> list[Tool]:
-    """A tool. What its hints say of reading only and of running twice is taken over; other hints stay beside it."""
+    """Read a tool. The read-only and idempotent hints become fields of the definition; other hints are extras."""
     hints = node.find("annotations")
     flags = {field: hints.find(hint) for hint, field in _HINTS.items()} if hints is not None else {}
     said = {field: flag.flag for field, flag in flags.items() if flag is not None}
@@ -87,13 +87,13 @@ def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
 
 def _tool(tool: Tool, out: WriteContext) -> JsonObject:
     definition = tool.definition
-    transfer.report_tool(tool, out, _TITLE, says=("title", "output_schema", "read_only", "idempotent"), keeps=_KEEPS)
+    transfer.report_tool(tool, out, TITLE, says=("title", "output_schema", "read_only", "idempotent"), keeps=_KEEPS)
     written: JsonObject = {"name": definition.name}
     if definition.title:
         written["title"] = definition.title
     if definition.description:
         written["description"] = definition.description
-    written["inputSchema"] = transfer.tool_schema(tool, out, _TITLE)
+    written["inputSchema"] = transfer.tool_schema(tool, out, TITLE)
     if definition.output_schema is not None:
         written["outputSchema"] = definition.output_schema
     hints = {hint: True for hint, field in _HINTS.items() if getattr(definition, field)}
@@ -104,7 +104,8 @@ def _tool(tool: Tool, out: WriteContext) -> JsonObject:
     return written | {key: value for key, value in kept.items() if "/" not in key}
 
 
-def _tools_wrap(tools: list[Any]) -> JsonObject:
+def tools_wrap(tools: list[Any]) -> JsonObject:
+    """Wrap several tools in the format's list."""
     return {"tools": tools}
 
 
@@ -121,9 +122,9 @@ def calls_from(node: Node) -> list[Call]:
         at=node.at,
         **transfer.args_from(inner.find("arguments")),
     )
-    inner.lose_unread(f"{_TITLE}: only the name and the arguments of a call are carried")
+    inner.lose_unread(f"{TITLE}: only the name and the arguments of a call are carried")
     if inner is not node:
-        node.lose_unread(f"{_TITLE}: only the parameters of a request are carried", but=("jsonrpc", "method"))
+        node.lose_unread(f"{TITLE}: only the parameters of a request are carried", but=("jsonrpc", "method"))
     return [call]
 
 
@@ -131,7 +132,7 @@ def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
     """Parameters of `tools/call`. The id of a call is that of the request that carries it."""
     for call in calls:
         if call.id is not None:
-            out.lose(call.at, "id", f"{_TITLE}: the id belongs to the request, not to its parameters")
+            out.lose(call.at, "id", f"{TITLE}: the id belongs to the request, not to its parameters")
     return [{"name": call.name, "arguments": transfer.args_to(transfer.unsigned(call, out), out)} for call in calls]
 
 
@@ -144,9 +145,9 @@ def results_from(node: Node) -> list[Result]:
     parts: list[ResultPart] = [] if structured is None else [Value(value=structured.object, at=structured.at)]
     said = [part for block in inner.find_items("content") for part in _block(block)]
     parts += [part for part in said if structured is None or not _repeats(part, structured.value)]
-    inner.lose_unread(f"{_TITLE}: only the content and the error flag of a result are carried")
+    inner.lose_unread(f"{TITLE}: only the content and the error flag of a result are carried")
     if inner is not node:
-        node.lose_unread(f"{_TITLE}: only the result of an answer is carried", but=("jsonrpc",))
+        node.lose_unread(f"{TITLE}: only the result of an answer is carried", but=("jsonrpc",))
     return [
         Result(
             id=None if call_id is None else str(call_id.value),
@@ -173,35 +174,35 @@ def _block(node: Node) -> Iterator[ResultPart]:
         mime_type = resource.find_text("mimeType") or "application/octet-stream"
         yield Blob(mime_type=mime_type, data=blob.text, name=resource.find_text("uri"), at=node.at)
         resource.find("blob")
-        resource.lose_unread(f"{_TITLE}: only the bytes of a resource are carried")
+        resource.lose_unread(f"{TITLE}: only the bytes of a resource are carried")
     elif kind == "resource" and (text := node.need("resource").find("text")) is not None:
         resource = node.need("resource")
         resource.find("text")
         yield Text(text=text.text, at=node.at)
-        resource.lose_unread(f"{_TITLE}: only the text of a resource is carried")
+        resource.lose_unread(f"{TITLE}: only the text of a resource is carried")
     else:
         yield Other(raw=node.object, keyword=kind, at=node.at)
         return
-    node.lose_unread(f"{_TITLE}: only the content of a block is carried")
+    node.lose_unread(f"{TITLE}: only the content of a block is carried")
 
 
 def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
-    """Results. An object is structured content, and its text for clients that know only text."""
+    """Write results. An object is structured content, with its text for clients that know only text."""
     return [_result(result, out) for result in results]
 
 
 def _result(result: Result, out: WriteContext) -> JsonObject:
     for field in ("id", "name"):
         if getattr(result, field):
-            out.lose(result.at, field, f"{_TITLE}: a result says nothing of its call; the answer that carries it does")
+            out.lose(result.at, field, f"{TITLE}: a result says nothing of its call; the answer that carries it does")
     values: list[Any] = [part.value for part in result.parts if isinstance(part, Value)]
     structured = next((cast("JsonObject", value) for value in values if isinstance(value, dict)), None)
     content: list[JsonObject] = []
     for part in result.parts:
         if isinstance(part, Value) and part.value is not structured and isinstance(part.value, (dict, list)):
-            out.lose(part.at, "json", f"{_TITLE}: structured content is one object", "written as JSON text")
+            out.lose(part.at, "json", f"{TITLE}: structured content is one object", "written as JSON text")
         content += _block_to(part, out)
-    content += [{"type": "text", "text": note} for note in transfer.notes_in_words(result, out, _TITLE)]
+    content += [{"type": "text", "text": note} for note in transfer.notes_in_words(result, out, TITLE)]
     written: JsonObject = {"content": content}
     if structured is not None:
         written["structuredContent"] = structured
@@ -213,7 +214,7 @@ def _block_to(part: ResultPart, out: WriteContext) -> Iterator[JsonObject]:
         yield _media_block(part, out)
     elif isinstance(part, Other) and out.is_same:
         yield part.raw
-    elif (text := transfer.in_words(part, out, _TITLE)) is not None:
+    elif (text := transfer.in_words(part, out, TITLE)) is not None:
         yield {"type": "text", "text": text.text}
 
 
@@ -224,22 +225,7 @@ def _media_block(blob: Blob, out: WriteContext) -> JsonObject:
         return link | ({} if blob.mime_type.endswith("/*") else {"mimeType": blob.mime_type})
     data = transfer.standard_base64(blob.data)
     if kind in ("image", "audio"):
-        transfer.unnamed(blob, out, _TITLE)
+        transfer.unnamed(blob, out, TITLE)
         return {"type": kind, "data": data, "mimeType": blob.mime_type}
     uri = blob.name if blob.name and ":" in blob.name else pointer("resource:", blob.name or "media")
     return {"type": "resource", "resource": {"uri": uri, "mimeType": blob.mime_type, "blob": data}}
-
-
-MCP = Format(
-    name="mcp",
-    title=_TITLE,
-    detect=detect,
-    tools_from=tools_from,
-    tools_to=tools_to,
-    tools_wrap=_tools_wrap,
-    calls_from=calls_from,
-    calls_to=calls_to,
-    results_from=results_from,
-    results_to=results_to,
-    names=NameRule(re.compile(r"[A-Za-z0-9_.-]{1,128}"), re.compile(r"[^A-Za-z0-9_.-]+"), chars_max=128),
-)

@@ -1,7 +1,6 @@
-"""Names of tools -> names that a format allows, with a map back.
+"""Map tool names to names that a format allows, and back.
 
-The same names always give the same aliases: a legal name stays as it is, and an alias carries a hash wherever two names
-would become one. Knows no format.
+Deterministic: a legal name stays as it is, and an alias carries a hash wherever two names would collide. Knows no format.
 """
 
 from __future__ import annotations
@@ -18,14 +17,14 @@ __all__ = ["NameRule"]
 
 @dataclass(frozen=True, slots=True)
 class NameRule:
-    """What names a format allows. As a function: names in, legal name -> own name out, in order."""
+    """The names that a format allows. As a function: names in, legal name -> own name out, in order."""
 
     legal: re.Pattern[str]
     illegal: re.Pattern[str]
-    """What is replaced by an underscore."""
+    """Characters replaced by an underscore."""
     chars_max: int = 64
     first: str = "_"
-    """What is put before a name whose first character is not allowed there."""
+    """The prefix of a name whose first character is not allowed there."""
 
     def __call__(self, names: Sequence[str]) -> dict[str, str]:
         """The aliases of these names."""
@@ -44,7 +43,7 @@ class NameRule:
             return name
         alias = self.illegal.sub("_", name).strip("_") or "tool"
         alias = alias if self.legal.match(alias[:1]) else f"{self.first}{alias}"
-        # What was replaced or cut off may be all that tells two names apart.
+        # The replaced or truncated characters may be the only difference between two names.
         if len(alias) > self.chars_max or not name.isascii():
             return f"{alias[: self.chars_max - 9]}_{_hash(name)}"
         return alias

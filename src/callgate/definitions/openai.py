@@ -1,6 +1,6 @@
-"""OpenAI's shapes: tools with and without their wrapper, tool calls, `role: tool` messages, and chat or response histories.
+"""OpenAI's format: tools with and without their wrapper, tool calls, `role: tool` messages, and chat or response histories.
 
-Chat completions are written; the items of the Responses API are read as well. Knows nothing of other formats.
+Writes chat completions; reads the items of the Responses API as well. Knows nothing of other formats.
 """
 
 from __future__ import annotations
@@ -10,27 +10,15 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Literal, cast
 
 from callgate.definitions import transfer
-from callgate.definitions.format import (
-    Blob,
-    Call,
-    Format,
-    Item,
-    Kind,
-    Message,
-    Other,
-    Result,
-    ResultPart,
-    Text,
-    Tool,
-    WriteContext,
-)
+from callgate.definitions.format import Kind, WriteContext
+from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Tool
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject, ToolDefinition
 
-__all__ = ["OPENAI", "media_block"]
-
-_TITLE = "OpenAI"
+TITLE = "OpenAI"
+NAMES = NameRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), re.compile(r"[^A-Za-z0-9_-]+"))
+IDS = re.compile(r"[\x21-\x7e]{1,40}")
 _REFUSED_AT_ROOT = ("anyOf", "oneOf", "allOf", "enum", "const", "not")
 _SPEAKERS: dict[str, Literal["system", "user", "model"]] = {
     "system": "system",
@@ -55,7 +43,7 @@ _ERROR_MARK = "Error: "
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be."""
+    """Return the kinds that an object may be."""
     kind = obj.get("type")
     wrapped: Any = obj.get("function")
     # Ollama leaves the type out.
@@ -127,11 +115,11 @@ def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
 
 
 def _tool(tool: Tool, out: WriteContext) -> JsonObject:
-    transfer.report_tool(tool, out, _TITLE, keeps=("strict",))
+    transfer.report_tool(tool, out, TITLE, keeps=("strict",))
     function: JsonObject = {"name": tool.definition.name}
     if tool.definition.description:
         function["description"] = tool.definition.description
-    function["parameters"] = transfer.schema_without_root_unions(tool, out, _TITLE, _REFUSED_AT_ROOT)
+    function["parameters"] = transfer.schema_without_root_unions(tool, out, TITLE, _REFUSED_AT_ROOT)
     if "strict" in tool.extra:
         function["strict"] = tool.extra["strict"]
     return {"type": "function", "function": function}
@@ -141,7 +129,7 @@ def _tool(tool: Tool, out: WriteContext) -> JsonObject:
 
 
 def calls_from(node: Node) -> list[Call]:
-    """One call, or those of a message, of an answer or of its choice."""
+    """Read one call, or those of a message, of a response or of its choice."""
     for key in ("choices", "tool_calls", "output"):
         if (listed := node.find(key)) is not None:
             node.find("role", "object", "index")
@@ -164,7 +152,7 @@ def _call(node: Node) -> Call | None:
         return _custom_call(node)
     inner = node.find("function", "function_call") or node
     if kind not in (None, "function", "function_call"):
-        node.lose(kind, f"{_TITLE}: a call of this type is made at OpenAI, and nowhere else")
+        node.lose(kind, f"{TITLE}: a call of this type is made at OpenAI, and nowhere else")
         return None
     call = Call(
         name=inner.need("name").text,
@@ -172,9 +160,9 @@ def _call(node: Node) -> Call | None:
         at=node.at,
         **transfer.args_from(inner.find("arguments")),
     )
-    node.lose_unread(f"{_TITLE}: only the name, the arguments and the id of a call are carried")
+    node.lose_unread(f"{TITLE}: only the name, the arguments and the id of a call are carried")
     if inner is not node:
-        inner.lose_unread(f"{_TITLE}: only the name, the arguments and the id of a call are carried")
+        inner.lose_unread(f"{TITLE}: only the name, the arguments and the id of a call are carried")
     return call
 
 
@@ -183,7 +171,7 @@ def _custom_call(node: Node) -> Call:
     inner = node.find("custom") or node
     text = inner.find_text("input") or ""
     call_id = node.find_text("call_id" if "call_id" in node.object else "id")
-    node.lose_unread(f"{_TITLE}: only the name, the input and the id of a call are carried")
+    node.lose_unread(f"{TITLE}: only the name, the input and the id of a call are carried")
     return Call(
         name=inner.need("name").text, args={"input": text}, raw=text, is_custom=True, id=call_id, at=node.at
     )  # fmt: skip
@@ -209,7 +197,7 @@ def results_from(node: Node) -> list[Result]:
         parts=tuple(_result_parts(node.find("content", "output"))),
         at=node.at,
     )
-    node.lose_unread(f"{_TITLE}: only the content and the id of a result are carried")
+    node.lose_unread(f"{TITLE}: only the content and the id of a result are carried")
     return [found]
 
 
@@ -225,17 +213,17 @@ def _result_parts(content: Node | None) -> Iterator[ResultPart]:
 
 
 def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
-    """Results as messages. There is no flag for an error, so its text is marked."""
+    """Write results as messages. There is no error flag, so an error's text is marked."""
     return [_result(result, out) for result in results]
 
 
 def _result(result: Result, out: WriteContext) -> JsonObject:
-    text = transfer.text_of_parts(result, out, _TITLE)
+    text = transfer.text_of_parts(result, out, TITLE)
     if result.is_error:
-        out.lose(result.at, "is_error", f"{_TITLE}: a result has no error flag", f"the text begins with {_ERROR_MARK!r}")
+        out.lose(result.at, "is_error", f"{TITLE}: a result has no error flag", f"the text begins with {_ERROR_MARK!r}")
         text = _ERROR_MARK + text
     if result.name and not out.in_history:
-        out.lose(result.at, "name", f"{_TITLE}: a result names its call by the id alone")
+        out.lose(result.at, "name", f"{TITLE}: a result names its call by the id alone")
     return {"role": "tool", "tool_call_id": result.id, "content": text}
 
 
@@ -243,7 +231,7 @@ def _result(result: Result, out: WriteContext) -> JsonObject:
 
 
 def history_from(node: Node) -> list[Message]:
-    """Messages, or items of the Responses API; also inside a request, and an answer by itself."""
+    """Read messages, or items of the Responses API; also inside a request, or a single response."""
     messages: list[Message] = []
     if isinstance(node.value, dict):
         if instructions := node.find("instructions"):
@@ -267,7 +255,7 @@ def history_from(node: Node) -> list[Message]:
 
 
 def _message_in(node: Node) -> Node:
-    """A message, or the one of a choice."""
+    """Return a message, or the one of a choice."""
     entry = node.find("message")
     if entry is None:
         return node
@@ -277,7 +265,7 @@ def _message_in(node: Node) -> Node:
 
 
 def _continues(last: Message, message: Message) -> bool:
-    """Whether a message belongs to the one before it: results of one turn do, and the items of one answer."""
+    """True if a message continues the previous one: results of one turn do, and the items of one response."""
     if last.role != message.role or not message.items:
         return False
     if message.role == "user":
@@ -305,8 +293,8 @@ def _message_from(node: Node) -> Message:
     items += [call for item in node.find_items("tool_calls") if (call := _call(item)) is not None]
     if (legacy := node.find("function_call")) is not None:
         items.append(Call(name=legacy.need("name").text, at=legacy.at, **transfer.args_from(legacy.find("arguments"))))
-        legacy.lose_unread(f"{_TITLE}: only the name and the arguments of a call are carried")
-    node.lose_unread(f"{_TITLE}: only the role, the content and the calls of a message are carried")
+        legacy.lose_unread(f"{TITLE}: only the name and the arguments of a call are carried")
+    node.lose_unread(f"{TITLE}: only the role, the content and the calls of a message are carried")
     return Message(role=_SPEAKERS[role], items=tuple(items), at=node.at)
 
 
@@ -335,22 +323,22 @@ def _block(node: Node) -> Iterator[Text | Blob | Other]:
         place = node.need("image_url")
         yield transfer.blob_from_url(place.text if isinstance(place.value, str) else place.need("url").text, node.at)
         if isinstance(place.value, dict):
-            place.lose_unread(f"{_TITLE}: only the image itself is carried")
+            place.lose_unread(f"{TITLE}: only the image itself is carried")
     elif kind == "input_audio":
         audio = node.need("input_audio")
         named = audio.need("format").text
         yield Blob(mime_type=_AUDIO.get(named, f"audio/{named}"), data=audio.need("data").text, at=node.at)
-        audio.lose_unread(f"{_TITLE}: only the sound itself is carried")
+        audio.lose_unread(f"{TITLE}: only the sound itself is carried")
     elif kind in ("file", "input_file") and (file := node.find("file") or node).find("file_data") is not None:
         node.find("filename")
         url, name = file.need("file_data").text, file.find_text("filename")
         yield transfer.blob_from_url(url, node.at, mime_type="application/pdf", name=name)
         if file is not node:
-            file.lose_unread(f"{_TITLE}: only the file itself is carried")
+            file.lose_unread(f"{TITLE}: only the file itself is carried")
     else:
         yield Other(raw=node.object, keyword=kind, at=node.at)
         return
-    node.lose_unread(f"{_TITLE}: only the content of a block is carried")
+    node.lose_unread(f"{TITLE}: only the content of a block is carried")
 
 
 def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
@@ -359,8 +347,8 @@ def history_to(messages: Sequence[Message], out: WriteContext) -> Any:
 
 
 def _messages_to(message: Message, out: WriteContext) -> Iterator[JsonObject]:
-    items = transfer.standing(message, out, _TITLE, (Text, Blob, Call, Result))
-    transfer.report_order(message, items, out, _TITLE, Result, (Text, Blob, Other), Call)
+    items = transfer.standing(message, out, TITLE, (Text, Blob, Call, Result))
+    transfer.report_order(message, items, out, TITLE, Result, (Text, Blob, Other), Call)
     results = [item for item in items if isinstance(item, Result)]
     yield from results_to(results, out)
     calls = [item for item in items if isinstance(item, Call)]
@@ -376,15 +364,15 @@ def _messages_to(message: Message, out: WriteContext) -> Iterator[JsonObject]:
 
 
 def _is_field(item: Text, out: WriteContext) -> bool:
-    """Whether a refusal stands in a field of its own, as it came."""
+    """True if a refusal was in a field of its own."""
     return item.is_refusal and out.is_same and "/content/" not in item.at
 
 
 def _has_block(item: Other, out: WriteContext) -> bool:
-    """Whether a chat completion has the block as well; the Responses API knows more of them."""
+    """True if chat completions have the block too; the Responses API has more of them."""
     if item.keyword in ("file", "input_audio"):
         return True
-    out.lose(item.at, item.keyword, f"{_TITLE}: a chat completion has no such block")
+    out.lose(item.at, item.keyword, f"{TITLE}: a chat completion has no such block")
     return False
 
 
@@ -401,7 +389,7 @@ def _block_to(item: Text | Blob | Other, role: str, out: WriteContext) -> JsonOb
         block = _media_block(item, out) if role == "user" else None
         if block is not None:
             return block
-        item = transfer.media_stub(item, out, f"{_TITLE}: no place for media of this type in a message of this role")
+        item = transfer.media_stub(item, out, f"{TITLE}: no place for media of this type in a message of this role")
     if item.is_refusal and out.is_same:
         return {"type": "refusal", "refusal": item.text}
     return {"type": "text", "text": item.text}
@@ -410,7 +398,7 @@ def _block_to(item: Text | Blob | Other, role: str, out: WriteContext) -> JsonOb
 def _media_block(blob: Blob, out: WriteContext) -> JsonObject | None:
     block = media_block(blob)
     if block is not None and block["type"] != "file":
-        transfer.unnamed(blob, out, _TITLE)
+        transfer.unnamed(blob, out, TITLE)
     return block
 
 
@@ -425,20 +413,3 @@ def media_block(blob: Blob) -> JsonObject | None:
         named = {"filename": blob.name} if blob.name else {}
         return {"type": "file", "file": named | {"file_data": transfer.data_url(blob)}}
     return None
-
-
-OPENAI = Format(
-    name="openai",
-    title=_TITLE,
-    detect=detect,
-    tools_from=tools_from,
-    tools_to=tools_to,
-    calls_from=calls_from,
-    calls_to=calls_to,
-    results_from=results_from,
-    results_to=results_to,
-    history_from=history_from,
-    history_to=history_to,
-    names=NameRule(re.compile(r"[A-Za-z0-9_-]{1,64}"), re.compile(r"[^A-Za-z0-9_-]+")),
-    ids=re.compile(r"[\x21-\x7e]{1,40}"),
-)

@@ -1,4 +1,4 @@
-"""Python types in, JSON Schema and a reader of JSON values out: the one place that speaks to pydantic.
+"""Python types to JSON Schema and a decoder of JSON values: the only module that uses pydantic's internals.
 
 Knows nothing of functions, of tools or of how a value will be used.
 """
@@ -41,11 +41,11 @@ _SELF: Any = cast("Any", typing).Self
 
 
 class NotExpressibleError(CallgateError):
-    """pydantic cannot say this type in JSON; the message is its reason in one sentence."""
+    """pydantic cannot express this type in JSON; the message is its reason in one sentence."""
 
 
 class FieldType:
-    """A type with what its `Field` says about it."""
+    """A type with the settings of its `Field`."""
 
     def __init__(self, annotation: Any, conversion: TypedDictConversion) -> None:
         from pydantic.fields import FieldInfo
@@ -60,7 +60,7 @@ class FieldType:
 
     @property
     def is_required(self) -> bool:
-        """Whether no `Field(default=...)` stands in when the value is absent."""
+        """True if there is no `Field(default=...)` for an absent value."""
         return self._info.is_required()
 
     @property
@@ -71,7 +71,7 @@ class FieldType:
         return next((text for text in texts if isinstance(text, str)), None)
 
     def key(self, name: str) -> str:
-        """What the value is called in JSON: the alias, if there is one."""
+        """The name of the value in JSON: the alias, if there is one."""
         aliases = (self._info.validation_alias, self._info.alias)
         return next((alias for alias in aliases if isinstance(alias, str)), name)
 
@@ -102,13 +102,13 @@ def fields_adapter(
 
     try:
         members = {name: (Required if name in required else NotRequired)[field.type] for name, field in fields.items()}
-    except TypeError as error:  # `ClassVar` and `Final` are no types of a value
+    except TypeError as error:  # `ClassVar` and `Final` are not types of a value
         raise NotExpressibleError(_first_sentence(error)) from error
     return adapter_for(cast("Any", TypedDict)("_Arguments_", members), namespace)
 
 
 def accepts_none_of_it(field: FieldType, namespace: Mapping[str, Any]) -> bool:
-    """Whether an empty list, or an empty object, is a value of the type."""
+    """True if an empty list, or an empty object, is a value of the type."""
     if typing.get_origin(field.type) in (list, dict):
         return True
     from pydantic import ValidationError
@@ -121,10 +121,10 @@ def accepts_none_of_it(field: FieldType, namespace: Mapping[str, Any]) -> bool:
 
 
 def schema_of(adapter: TypeAdapter[Any], *, mode: Any = "validation") -> dict[str, Any]:
-    """The adapter's JSON Schema without the titles that pydantic makes up.
+    """Return the adapter's JSON Schema without the titles that pydantic generates.
 
     Raises:
-        NotExpressibleError: there is no JSON form of the type.
+        NotExpressibleError: the type has no JSON form.
     """
     try:
         schema = adapter.json_schema(schema_generator=_generator(), mode=mode)
@@ -135,7 +135,7 @@ def schema_of(adapter: TypeAdapter[Any], *, mode: Any = "validation") -> dict[st
 
 
 def default_as_json(adapter: TypeAdapter[Any], name: str, key: str, value: Any) -> tuple[bool, Any]:
-    """Whether the default of field `name` can be said in JSON, and what it is there."""
+    """Return whether the default of field `name` has a JSON form, and that form."""
     from pydantic_core import PydanticSerializationError
 
     if first_bad(value):
@@ -152,7 +152,7 @@ def default_as_json(adapter: TypeAdapter[Any], name: str, key: str, value: Any) 
 
 
 def sentences_of(error: ValidationError, value: Any) -> tuple[str, ...]:
-    """What pydantic found wrong with a value, in sentences that let a model correct itself."""
+    """Format pydantic's errors as sentences that let a model correct itself."""
     found: dict[str, None] = {}
     for item in error.errors(include_url=False, include_context=False, include_input=False):
         missing = item["type"] == "missing"
@@ -246,7 +246,7 @@ def _flags_said(flags: type[Flag], said: dict[str, Any]) -> dict[str, Any]:
 
 
 def _never_json(annotation: Any) -> str | None:
-    """Why pydantic's own schema of an annotation is not to be believed."""
+    """Explain why pydantic's own schema of an annotation cannot be trusted."""
     if annotation is _SELF:
         return "Self has no meaning outside its class"
     if typing.get_origin(annotation) is re.Pattern and typing.get_args(annotation) == (bytes,):
@@ -255,7 +255,7 @@ def _never_json(annotation: Any) -> str | None:
 
 
 def _tidy(schema: dict[str, Any]) -> None:
-    """Remove `title` where it is an annotation of a schema (a property of that name stays), and speak of keys as text."""
+    """Remove `title` where it is an annotation of a schema (a property of that name stays), and describe keys as text."""
     definitions: dict[str, Any] = schema.get("$defs", {})
     todo: list[Any] = [schema]
     while todo:

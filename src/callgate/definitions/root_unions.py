@@ -1,8 +1,8 @@
-"""The root of a schema for systems that take no union there: a schema in, one plain object that is at least as wide out.
+"""Remove unions from the root of a schema: one plain object that is at least as wide.
 
-OpenAI and Anthropic answer a tool whose arguments are `anyOf`, `oneOf` or `allOf` as a whole by refusing the whole request.
-What the alternatives ask for is merged: every property is told, what all of them need stays required, and the rest is said
-in words. The keywords that were merged go out beside the schema, for the one who reports. Knows no format.
+OpenAI and Anthropic refuse a request with a tool whose arguments are `anyOf`, `oneOf` or `allOf` as a whole. The
+alternatives are merged: every property is declared, properties common to all stay required, and the rest is described in
+text. The merged keywords are returned for the report of losses. Knows no format.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _MERGED = frozenset({"type", "properties", "required", "description", "title", "
 
 
 class _Object(NamedTuple):
-    """What one schema asks of an object, its own parts merged."""
+    """The requirements of one schema for an object, its own parts merged."""
 
     properties: dict[str, Any]
     required: list[str]
@@ -39,7 +39,7 @@ def without_root_unions(schema: Mapping[str, Any], refused: Sequence[str]) -> tu
         return dict(schema), found
     source = Source(schema)
     merged = _Merger(source).object(source.root, 0)
-    # What the alternatives have looked at can no longer be told, so nothing may hold for the rest.
+    # The properties evaluated by the alternatives are unknown now, so nothing may be required of the rest.
     found |= {keyword: "widened" for keyword in ("unevaluatedProperties",) if keyword in schema}
     whole = {key: value for key, value in schema.items() if key not in found}
     whole["type"] = "object"
@@ -53,7 +53,7 @@ def without_root_unions(schema: Mapping[str, Any], refused: Sequence[str]) -> tu
         found["allOf"] = "merged into one object"
     for keyword in _UNIONS:
         if keyword in found and merged.words:
-            found[keyword] = "merged into one object; what is needed when is said in the description"
+            found[keyword] = "merged into one object; what is needed when is stated in the description"
     return whole, found
 
 
@@ -65,9 +65,9 @@ _OF_OBJECTS = frozenset(word for word, types in TYPES_OF.items() if types == fro
 
 
 def with_open_root(schema: JsonObject, given: Mapping[str, Any]) -> tuple[JsonObject, bool]:
-    """A schema whose root takes objects only where `given` took others as well, with references to the root that still do.
+    """Restrict the root of a schema to objects where `given` accepted others too; references to the root stay as wide.
 
-    The second value says whether they take more than before.
+    The second value is True if they accept more than before.
     """
     source = Source(schema)
 
@@ -86,17 +86,17 @@ def with_open_root(schema: JsonObject, given: Mapping[str, Any]) -> tuple[JsonOb
 
 
 class _Merger:
-    """Merges what stands in one schema, looking at a bounded number of parts."""
+    """Merges the parts of one schema, up to a bounded number."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
         self.left = _PARTS_MAX
 
     def object(self, place: Place, depth: int) -> _Object:
-        """One schema with everything that holds beside it."""
+        """Merge one schema with its siblings."""
         node = as_mapping(place.schema)
         if self.source.draft <= 7 and "$ref" in node:
-            node = {"$ref": node["$ref"]}  # what stands beside it counts for nothing
+            node = {"$ref": node["$ref"]}  # siblings of a reference are ignored
         properties = dict(as_mapping(node.get("properties")))
         required = [name for name in as_list(node.get("required")) if isinstance(name, str)]
         words: list[str] = []
@@ -129,7 +129,7 @@ def _may_be_object(schema: Any) -> bool:
 
 
 def _either(branches: Sequence[_Object], keyword: str) -> _Object:
-    """Alternatives as one object that allows whatever any of them allows."""
+    """Merge alternatives into one object that allows whatever any of them allows."""
     properties: dict[str, Any] = {}
     for name in dict.fromkeys(name for branch in branches for name in branch.properties):
         variants = [branch.properties[name] for branch in branches if name in branch.properties]
@@ -152,7 +152,7 @@ def _any_of(variants: Sequence[Any]) -> Any:
 
 
 def _open(variants: Sequence[Any]) -> JsonObject:
-    """A property that only some alternatives speak of: the others would take anything, so its type is said in words."""
+    """A property of only some alternatives: the others accept anything, so its type is described in text."""
     nodes = [as_mapping(variant) for variant in variants]
     text = next((str(node["description"]) for node in nodes if node.get("description")), "")
     kinds = dict.fromkeys(str(kind) for node in nodes for kind in _kinds(node))

@@ -1,7 +1,6 @@
-"""Callables in, their parameters out: names, kinds, resolved types and defaults, whatever the callable is made of.
+"""Signatures of callables: names, kinds, resolved types and defaults of their parameters.
 
-Functions, methods, partials, callable objects and wrappers look alike after this file. It knows nothing of JSON, of schemas
-or of docstrings.
+Functions, methods, partials, callable objects and wrappers are treated alike. Knows nothing of JSON, schemas or docstrings.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ __all__ = [
 ]
 
 ABSENT: Any = inspect.Parameter.empty
-"""Stands for a default or an annotation that is not there."""
+"""Marker for an absent default or annotation."""
 
 _LAYERS_MAX = 100
 _Kind = inspect.Parameter
@@ -57,29 +56,29 @@ class Parameter:
 
     @property
     def is_variadic(self) -> bool:
-        """Whether this is `*args` or `**kwargs`."""
+        """True if this is `*args` or `**kwargs`."""
         return self.kind in (_Kind.VAR_POSITIONAL, _Kind.VAR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Signature:
-    """What a callable takes and returns."""
+    """The parameters and return type of a callable."""
 
     parameters: tuple[Parameter, ...]
     returns: Any
     """The resolved return annotation, or `ABSENT` when there is none or it cannot be resolved."""
     namespace: Mapping[str, Any]
-    """Names local to where the callable was written, for types that refer to each other by name."""
+    """Local names of the scope that defines the callable, for types that refer to each other by name."""
     reserved: frozenset[str]
     """Names that `**kwargs` must not carry, because the callable or a partial of it has taken them."""
 
 
 def signature_from(fn: Callable[..., Any], *, tool_name: str, namespace: Mapping[str, Any]) -> Signature:
-    """Read what `fn` takes. `namespace` holds local types that were known when the function was decorated.
+    """Read the signature of `fn`. `namespace` holds the local types that existed when the function was decorated.
 
     Raises:
-        ToolNotDeclarableError: there is no signature, a parameter's annotation cannot be resolved, or the object is missing
-        that the method belongs to.
+        ToolNotDeclarableError: there is no signature, an annotation cannot be resolved, or a method is not bound to an
+        object.
     """
     try:
         raw = _dispatching(fn, _raw_signature(fn))
@@ -139,22 +138,22 @@ def own_name(fn: Any) -> str | None:
 
 
 def is_async_callable(fn: Any, test: Callable[[Any], bool] = inspect.iscoroutinefunction) -> bool:
-    """Whether calling `fn` gives a coroutine (or whatever else `test` looks for)."""
+    """True if calling `fn` returns a coroutine (or whatever else `test` checks)."""
     while isinstance(fn, (functools.partial, types.MethodType, staticmethod)):
         fn = cast("Any", fn).func if isinstance(fn, functools.partial) else cast("Any", fn).__func__
     return test(fn) or (is_callable_object(fn) and test(type(fn).__call__))
 
 
 def is_callable_object(fn: Any) -> bool:
-    """Whether `fn` is an instance of a class with a `__call__` written in Python."""
+    """True if `fn` is an instance of a class with a `__call__` written in Python."""
     return not isinstance(fn, type) and isinstance(getattr(cast("Any", type(fn)), "__call__", None), types.FunctionType)  # noqa: B004
 
 
 def local_types(fn: Any) -> dict[str, Any]:
-    """What the annotations of `fn` may name of the locals of the running functions that it is written in.
+    """Return the locals of the enclosing running functions that the annotations of `fn` may name.
 
-    With `from __future__ import annotations` such names are known nowhere else, and only while those functions run. Types
-    and modules are kept, since types may name each other; of other values just those that an annotation names.
+    With `from __future__ import annotations` such names exist nowhere else, and only while those functions run. Types and
+    modules are kept, since types may name each other; of other values only those that an annotation names.
     """
     written = list(layers(fn))[-1]
     code = getattr(written, "__code__", None)
@@ -188,7 +187,7 @@ class _Scope:
         owners += [type(layer) for layer in chain if is_callable_object(layer)]
         self.own: dict[str, Any] = {item.__name__: item for item in getattr(inner, "__type_params__", ())}
         self.own |= {**namespace, **_closure(inner), **local_types(inner)}
-        # What a class body or an import for type checkers only would have known; anything real goes before it.
+        # Names of a class body or of a TYPE_CHECKING import; real names take precedence.
         guesses: dict[str, Any] = {"ToolContext": ToolContext}
         for owner in owners:
             guesses |= {name: value for cls in reversed(owner.__mro__) for name, value in vars(cls).items()}

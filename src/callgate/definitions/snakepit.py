@@ -1,6 +1,6 @@
-"""snakepit's shapes: tools of Python workers, whose parameters have Python's type names, and their calls and results.
+"""snakepit's format: tools of Python workers, whose parameters have Python's type names, and their calls and results.
 
-What a parameter's schema says beyond its type travels as JSON text in `validation_json`. Knows nothing of workers.
+Parts of a parameter's schema beyond its type are JSON text in `validation_json`. Knows nothing of workers.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ from typing import Any, cast
 
 from callgate import strict_json
 from callgate.definitions import transfer
-from callgate.definitions.format import Blob, Call, Format, Kind, Result, ResultPart, Text, Tool, Value, WriteContext
+from callgate.definitions.format import Kind, WriteContext
+from callgate.definitions.items import Blob, Call, Result, ResultPart, Text, Tool, Value
 from callgate.definitions.json_node import Node, ShapeError, pointer
 from callgate.definitions.names import NameRule
 from callgate.errors import JsonError
 from callgate.types import JsonObject, ToolDefinition
 
-__all__ = ["SNAKEPIT"]
-
-_TITLE = "snakepit"
+TITLE = "snakepit"
+NAMES = NameRule(re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"), re.compile(r"[^A-Za-z0-9_.-]+"), first="a")
 _KEEPS = ("metadata", "supports_streaming")
 _PARAMETERS = "/parameters"
 _TYPES_DEPTH_MAX = 32
@@ -32,7 +32,7 @@ _SCHEMAS: dict[str, JsonObject] = {
     "map": {"type": "object"}, "mapping": {"type": "object"}, "none": {"type": "null"}, "nonetype": {"type": "null"},
     "any": {}, "optional": {}, "union": {}, "": {},
 }  # fmt: skip
-"""Python's names for types, in lower case as workers send them. A bare `optional` says nothing of what it may hold."""
+"""Python's names for types, in lower case as workers send them. A bare `optional` does not restrict the value."""
 
 _NAMES = {
     "string": "str", "integer": "int", "number": "float", "boolean": "bool", "array": "list", "object": "dict",
@@ -42,7 +42,7 @@ _GENERIC = re.compile(r"(?:typing\.)?(\w+)\[(.*)\]", re.DOTALL)
 
 
 def detect(obj: JsonObject) -> frozenset[Kind]:
-    """What an object may be."""
+    """Return the kinds that an object may be."""
     if isinstance(obj.get("name"), str) and isinstance(obj.get("parameters"), list):
         return frozenset({"tool"})
     if isinstance(obj.get("tool_name"), str):
@@ -64,7 +64,7 @@ def tools_from(node: Node) -> list[Tool]:
         properties[name] = _property(parameter)
         if (flag := parameter.find("required")) is not None and flag.flag:
             required.append(name)
-        parameter.lose_unread(f"{_TITLE}: a parameter has no such field")
+        parameter.lose_unread(f"{TITLE}: a parameter has no such field")
     schema: JsonObject = {"type": "object", "properties": properties}
     definition = ToolDefinition(
         name=node.need("name").text,
@@ -120,7 +120,7 @@ def _schema_of(written: str, node: Node, depth: int = 0) -> JsonObject:
 
 
 def _split(text: str, separator: str) -> list[str]:
-    """The text at the separators that stand in no brackets."""
+    """Split the text at separators outside brackets."""
     parts: list[str] = []
     begin = depth = 0
     for place, character in enumerate(text):
@@ -154,7 +154,7 @@ def _rules(node: Node) -> JsonObject:
 
 
 def _default(value: Any, schema: JsonObject) -> Any:
-    """A default, which may come as JSON text. Text that is no JSON, or not of the type, is the default itself."""
+    """Parse a default, which may be JSON text. Text that is not JSON, or not of the type, is the default itself."""
     if not isinstance(value, str):
         return value
     try:
@@ -170,17 +170,17 @@ def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
 
 
 def _tool(tool: Tool, out: WriteContext) -> JsonObject:
-    transfer.report_tool(tool, out, _TITLE, keeps=_KEEPS)
+    transfer.report_tool(tool, out, TITLE, keeps=_KEEPS)
     schema = tool.definition.input_schema
     place = tool.at + tool.places.get("input_schema", "/input_schema")
     for key in schema:
         if key not in ("type", "properties", "required"):
-            out.lose(pointer(place, key), key, f"{_TITLE}: a tool is a list of parameters, and says no more of them")
+            out.lose(pointer(place, key), key, f"{TITLE}: a tool is a list of parameters, and says no more of them")
     properties = cast("JsonObject", _of_type(schema, "properties", {}, place, out))
     required = cast("list[Any]", _of_type(schema, "required", [], place, out))
     for name in required:
         if not isinstance(name, str) or name not in properties:
-            out.lose(pointer(place, "required"), "required", f"{_TITLE}: {name!r} is required but not described")
+            out.lose(pointer(place, "required"), "required", f"{TITLE}: {name!r} is required but not described")
     parameters = [_parameter(name, rules, name in required) for name, rules in properties.items()]
     written: JsonObject = {"name": tool.definition.name, "description": tool.definition.description}
     return written | {"parameters": parameters} | {key: tool.extra[key] for key in _KEEPS if key in tool.extra}
@@ -218,16 +218,16 @@ def calls_from(node: Node) -> list[Call]:
     """A request to run a tool."""
     call = Call(name=node.need("tool_name").text, at=node.at, **transfer.args_from(node.find("parameters")))
     if (binary := node.find("binary_parameters")) is not None and binary.value:
-        binary.lose("binary_parameters", f"{_TITLE}: bytes beside the parameters are not carried")
-    node.lose_unread(f"{_TITLE}: only the name and the parameters of a call are carried")
+        binary.lose("binary_parameters", f"{TITLE}: bytes next to the parameters are not converted")
+    node.lose_unread(f"{TITLE}: only the name and the parameters of a call are carried")
     return [call]
 
 
 def calls_to(calls: Sequence[Call], out: WriteContext) -> list[Any]:
-    """Requests to run tools. A worker answers the request itself, so that there are no ids."""
+    """Write requests to run tools. A worker answers the request itself, so there are no ids."""
     for call in calls:
         if call.id is not None:
-            out.lose(call.at, "id", f"{_TITLE}: a call has no id; the answer comes on the same connection")
+            out.lose(call.at, "id", f"{TITLE}: a call has no id; the answer comes on the same connection")
     return [{"tool_name": call.name, "parameters": transfer.args_to(transfer.unsigned(call, out), out)} for call in calls]
 
 
@@ -241,42 +241,28 @@ def results_from(node: Node) -> list[Result]:
     elif value is not None:
         text = isinstance(value.value, str)
         parts.append(Text(text=value.text, at=value.at) if text else Value(value=value.value, at=value.at))
-    node.lose_unread(f"{_TITLE}: only the value and the error of a result are carried")
+    node.lose_unread(f"{TITLE}: only the value and the error of a result are carried")
     return [Result(is_error=is_error, parts=tuple(parts), at=node.at)]
 
 
 def results_to(results: Sequence[Result], out: WriteContext) -> list[Any]:
-    """Answers as a worker gives them."""
+    """Write results in the form of a worker's response."""
     return [_result(result, out) for result in results]
 
 
 def _result(result: Result, out: WriteContext) -> JsonObject:
     for field in ("id", "name"):
         if getattr(result, field):
-            out.lose(result.at, field, f"{_TITLE}: a result says nothing of its call")
+            out.lose(result.at, field, f"{TITLE}: a result says nothing of its call")
     if result.is_error:
-        return {"success": False, "error_message": transfer.text_of_parts(result, out, _TITLE)}
+        return {"success": False, "error_message": transfer.text_of_parts(result, out, TITLE)}
     parts: list[ResultPart] = []
     for part in result.parts:
         if isinstance(part, (Text, Value)):
             parts.append(part)
         elif isinstance(part, Blob):
-            parts.append(transfer.media_stub(part, out, f"{_TITLE}: a result is one JSON value"))
+            parts.append(transfer.media_stub(part, out, f"{TITLE}: a result is one JSON value"))
         else:
-            out.lose(part.at, part.keyword, f"{_TITLE}: it has no such block")
-    notes = [Text(text=note, at=result.at) for note in transfer.notes_in_words(result, out, _TITLE)]
-    return {"success": True, "result": transfer.one_value(Result(parts=(*parts, *notes), at=result.at), out, _TITLE)}
-
-
-SNAKEPIT = Format(
-    name="snakepit",
-    title=_TITLE,
-    detect=detect,
-    tools_from=tools_from,
-    tools_to=tools_to,
-    calls_from=calls_from,
-    calls_to=calls_to,
-    results_from=results_from,
-    results_to=results_to,
-    names=NameRule(re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}"), re.compile(r"[^A-Za-z0-9_.-]+"), first="a"),
-)
+            out.lose(part.at, part.keyword, f"{TITLE}: it has no such block")
+    notes = [Text(text=note, at=result.at) for note in transfer.notes_in_words(result, out, TITLE)]
+    return {"success": True, "result": transfer.one_value(Result(parts=(*parts, *notes), at=result.at), out, TITLE)}

@@ -1,6 +1,6 @@
-"""What the formats share: schemas and arguments in and out, and what becomes of things that a format has no word for.
+"""Shared parts of the formats: schemas, arguments and media in and out, and reports of what a format cannot express.
 
-Words of `format.py` come in and go out, with a loss for everything that could not stay. Knows no format.
+Works on the model of `items.py`, with a loss for everything that could not be converted. Knows no format.
 """
 
 from __future__ import annotations
@@ -13,20 +13,8 @@ from typing import Any, TypedDict, cast
 
 from callgate import strict_json
 from callgate.content.normalize import UNREADABLE
-from callgate.definitions.format import (
-    Blob,
-    Call,
-    Item,
-    Message,
-    Other,
-    Result,
-    ResultPart,
-    Text,
-    Thought,
-    Tool,
-    Value,
-    WriteContext,
-)
+from callgate.definitions.format import WriteContext
+from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Thought, Tool, Value
 from callgate.definitions.json_node import Node
 from callgate.definitions.root_unions import with_open_root, without_root_unions
 from callgate.errors import JsonError
@@ -44,19 +32,19 @@ __all__ = [
 
 
 def schema_from(node: Node | None) -> JsonObject:
-    """A schema of arguments. None, and an object that says nothing, mean that there are no arguments."""
+    """Read a schema of arguments. None, and an empty object, mean that there are no arguments."""
     schema = {} if node is None else node.object
     return schema or {"type": "object", "properties": {}}
 
 
 def schema_to(definition: ToolDefinition) -> JsonObject:
-    """The schema of arguments with its type, which every format wants to see and which can only be an object."""
+    """Return the schema of arguments with its type, which every format requires and which can only be an object."""
     given = definition.input_schema
     return dict(given) if "type" in given else with_open_root({"type": "object", **given}, given)[0]
 
 
 def tool_schema(tool: Tool, out: WriteContext, title: str) -> JsonObject:
-    """As `schema_to`; what that changes is reported."""
+    """Like `schema_to`; what that changes is reported."""
     given = tool.definition.input_schema
     return dict(given) if "type" in given else _for_objects({"type": "object", **given}, tool, out, title)
 
@@ -71,7 +59,7 @@ def _for_objects(schema: JsonObject, tool: Tool, out: WriteContext, title: str) 
 
 
 def schema_without_root_unions(tool: Tool, out: WriteContext, title: str, refused: Sequence[str]) -> JsonObject:
-    """As `schema_to`, for formats that refuse some keywords for the arguments as a whole; what that changes is reported."""
+    """Like `schema_to`, for formats that refuse some keywords at the root; changes are reported."""
     given = tool.definition.input_schema
     if out.is_same or given.keys().isdisjoint(refused):
         return tool_schema(tool, out, title)
@@ -92,12 +80,12 @@ def place_in_schema(tool: Tool, place: str) -> str:
 
 
 def description_of(definition: ToolDefinition) -> str:
-    """A description for formats that refuse an empty one."""
+    """Return a description for formats that refuse an empty one."""
     return definition.description or definition.title or f"Calls {definition.name}."
 
 
 def extra_of(node: Node, defaults: Mapping[str, Any] | None = None) -> JsonObject:
-    """The fields of a tool that nobody asked for, but for those that only say what is so anyway."""
+    """Return the fields of a tool that were not read, except those that state a default."""
     return {key: child.value for key, child in node.unread.items() if (defaults or {}).get(key, _NO_DEFAULT) != child.value}
 
 
@@ -117,7 +105,7 @@ _SAID_OTHERWISE = {
 def report_tool(
     tool: Tool, out: WriteContext, title: str, *, says: Collection[str] = (), keeps: Collection[str] = ()
 ) -> None:
-    """Reports what a tool says and the format cannot: `says` are fields of the definition, `keeps` extras that it can."""
+    """Report what the format cannot express: `says` are supported fields of the definition, `keeps` supported extras."""
     for field, reason in _SAID_OTHERWISE.items():
         if getattr(tool.definition, field) and field not in says:
             out.lose(tool.at + tool.places.get(field, f"/{field}"), field, f"{title}: {reason}")
@@ -130,7 +118,7 @@ def report_tool(
 
 
 class Arguments(TypedDict, total=False):
-    """The fields of a `Call` that say what it was called with."""
+    """The fields of a `Call` about its arguments."""
 
     args: JsonObject | None
     raw: Any
@@ -138,7 +126,7 @@ class Arguments(TypedDict, total=False):
 
 
 def args_from(node: Node | None) -> Arguments:
-    """Arguments as an object or as JSON text. None and an empty text mean none; what is neither is kept as it came."""
+    """Read arguments as an object or as JSON text. None and an empty text mean none; anything else is kept as it is."""
     if node is None or node.value == "":
         return {"args": {}}
     value: Any = node.value
@@ -155,7 +143,7 @@ def args_from(node: Node | None) -> Arguments:
 
 
 def args_to(call: Call, out: WriteContext) -> JsonObject:
-    """The arguments as an object. Such as cannot be read stand in it as they came, and are never taken for none."""
+    """Return the arguments as an object. Unreadable ones are included verbatim, and never dropped."""
     if call.args is not None:
         lost = strict_json.lost_by_reading(call.raw) if isinstance(call.raw, str) and not call.is_custom else ()
         for what, reason, instead in _READ_AS_LESS:
@@ -173,7 +161,7 @@ _READ_AS_LESS = (
 
 
 def args_text(call: Call) -> str:
-    """The arguments as JSON text, which may also be text that nobody can read."""
+    """Return the arguments as JSON text, which may be invalid if they were unreadable."""
     if isinstance(call.raw, str):
         return call.raw
     return dumped(call.raw if call.args is None else call.args)
@@ -188,9 +176,9 @@ def dumped(value: Any) -> str:
 
 
 def json_or_text(text: str, at: str) -> Text | Value:
-    """A text of a format that has nothing but text. What a JSON encoder wrote of an object or a list is taken for that.
+    """Parse a text of a format that has nothing but text, if a JSON encoder wrote it of an object or a list.
 
-    Only such text: in JSON that a person laid out, the layout may be what matters.
+    Only such text: in JSON laid out by a person, the layout may matter.
     """
     if text[:1] in ("{", "["):
         try:
@@ -210,7 +198,7 @@ def _encodings(value: Any) -> Iterator[str]:
 
 
 def one_value(result: Result, out: WriteContext, title: str) -> Any:
-    """The parts of a result, media left out, as one JSON value: itself, texts joined by line breaks, or a list."""
+    """Return the parts of a result, without media, as one JSON value: itself, texts joined by line breaks, or a list."""
     said = [part.text if isinstance(part, Text) else part.value for part in result.parts if isinstance(part, (Text, Value))]
     if len(said) < 2:
         return said[0] if said else None
@@ -239,7 +227,7 @@ def in_words(part: ResultPart, out: WriteContext, title: str) -> Text | None:
 
 
 def text_of_parts(result: Result, out: WriteContext, title: str) -> str:
-    """A result as one text, its notes included."""
+    """Return a result as one text, including its notes."""
     texts = [text.text for part in result.parts if (text := in_words(part, out, title)) is not None]
     if len(texts) > 1:
         out.lose(result.at, "content", f"{title}: a result is one text", "the parts are joined by line breaks")
@@ -265,7 +253,7 @@ MIME_TYPES = {
     "docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
     "xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
 }  # fmt: skip
-"""The ending of a file's name, which is also Amazon's word for the type -> its MIME type."""
+"""File name extension, which is also Amazon's name for the type -> its MIME type."""
 
 
 def mime_type_of(uri: str, otherwise: str) -> str:
@@ -275,14 +263,14 @@ def mime_type_of(uri: str, otherwise: str) -> str:
 
 
 def blob_from_url(url: str, at: str, *, mime_type: str = "image/*", name: str | None = None) -> Blob:
-    """Media from an address, which may hold the bytes themselves."""
+    """Read media from a URL, which may hold the bytes themselves."""
     if found := _DATA_URL.fullmatch(url):
         return Blob(mime_type=found["mime"] or mime_type, data=found["data"], name=name, at=at)
     return Blob(mime_type=mime_type_of(url, mime_type), uri=url, name=name, at=at)
 
 
 def unnamed(blob: Blob, out: WriteContext, title: str) -> Blob:
-    """The media without its name, for formats that have no place for one."""
+    """Drop the name of media, for formats without a field for it."""
     if blob.name is None:
         return blob
     out.lose(blob.at, "name", f"{title}: media of this type has no name")
@@ -290,17 +278,17 @@ def unnamed(blob: Blob, out: WriteContext, title: str) -> Blob:
 
 
 def data_url(blob: Blob) -> str:
-    """The address of media; the bytes themselves, where there is no other."""
+    """Return the URL of media; a data URL, where there is no other."""
     return blob.uri or f"data:{blob.mime_type};base64,{standard_base64(blob.data or '')}"
 
 
 def can_be_fetched(blob: Blob, *schemes: str) -> bool:
-    """Whether the bytes are there, or lie at an address of one of these schemes."""
+    """True if the bytes are included, or the URL has one of these schemes."""
     return blob.data is not None or (blob.uri or "").lower().startswith(tuple(f"{scheme}:" for scheme in schemes))
 
 
 def standard_base64(data: str) -> str:
-    """Base64 in the alphabet that everybody reads; Google's own libraries write another one, and leave its end out."""
+    """Normalize base64 to the standard alphabet; Google's libraries write the URL-safe one, without padding."""
     if "-" not in data and "_" not in data:
         return data
     return data.replace("-", "+").replace("_", "/") + "=" * (-len(data) % 4)
@@ -318,7 +306,7 @@ def media_stub(blob: Blob, out: WriteContext, reason: str) -> Text:
 
 
 def standing(message: Message, out: WriteContext, title: str, kinds: tuple[type, ...]) -> list[Item]:
-    """The items that a format has a word for; the others are reported, and so are signatures of another maker."""
+    """Return the items that a format supports; the others are reported, and so are signatures of other providers."""
     found: list[Item] = []
     reported = len(out.losses)
     for item in message.items:
@@ -330,7 +318,7 @@ def standing(message: Message, out: WriteContext, title: str, kinds: tuple[type,
         elif isinstance(item, Thought) and Thought not in kinds:
             out.lose(item.at, "thought", f"{title}: it has no place for thoughts of a model")
         elif not isinstance(kept := unsigned(item, out), (Text, Thought)) or kept.text or kept.signature or out.is_same:
-            found.append(kept)  # A text that only carried a signature has nothing more to say.
+            found.append(kept)  # A text that only carried a signature is empty now.
     if not found and not out.is_same and len(out.losses) == reported:
         out.lose(message.at, "content", "the message is empty", "left out")
     return found
@@ -339,7 +327,7 @@ def standing(message: Message, out: WriteContext, title: str, kinds: tuple[type,
 def report_order(
     message: Message, items: Iterable[Item], out: WriteContext, title: str, *groups: type | tuple[type, ...]
 ) -> None:
-    """Reports where items do not stand in the order in which a format keeps them apart. Texts without text do not count."""
+    """Report items that are not in the order in which a format groups them. Empty texts do not count."""
     said = [item for item in items if not (isinstance(item, Text) and not item.text)]
     ranks = [next((rank for rank, group in enumerate(groups) if isinstance(item, group)), len(groups)) for item in said]
     if ranks != sorted(ranks):
@@ -348,7 +336,7 @@ def report_order(
 
 
 def unsigned(item: Any, out: WriteContext) -> Any:
-    """The item without a signature, unless it goes back to where that came from."""
+    """Drop the signature of an item, unless it goes back to its own format."""
     if out.is_same or not getattr(item, "signature", None):
         return item
     out.lose(item.at, "signature", "only the model that signed it can use it")
@@ -356,7 +344,7 @@ def unsigned(item: Any, out: WriteContext) -> Any:
 
 
 def split_system(messages: Sequence[Message], out: WriteContext, title: str) -> tuple[list[Text], list[Message]]:
-    """The texts of the system, for formats that keep them beside the messages, and the other turns."""
+    """Separate the system texts, for formats that keep them apart, from the other messages."""
     system: list[Text] = []
     others: list[Message] = []
     for message in messages:
@@ -374,7 +362,7 @@ def split_system(messages: Sequence[Message], out: WriteContext, title: str) -> 
 
 
 def merged(messages: Sequence[Message], out: WriteContext, title: str, *, strictly: bool) -> list[Message]:
-    """Turns in which results and what the user said next stand together; `strictly`, no role follows itself."""
+    """Merge results with the user message that follows them; with `strictly`, no role follows itself."""
     result: list[Message] = []
     for message in messages:
         last = result[-1] if result else None

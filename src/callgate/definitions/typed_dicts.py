@@ -1,4 +1,4 @@
-"""Types in, the same types out with every `typing.TypedDict` replaced: pydantic refuses those before Python 3.12.
+"""Replace every `typing.TypedDict` in a type: pydantic refuses those before Python 3.12.
 
 The replacement is a `typing_extensions.TypedDict` with the same fields. A dataclass that holds such a dict is replaced by a
 typed dict of its fields that is turned into the dataclass after validation. Knows nothing of functions or tools, and can be
@@ -31,7 +31,7 @@ class TypedDictConversion:
         return self._of(annotation) if self._is_needed(annotation) else annotation
 
     def _is_needed(self, annotation: Any) -> bool:
-        """Whether a `typing.TypedDict` can be reached from here. Recursive types are entered once."""
+        """True if a `typing.TypedDict` can be reached from here. Recursive types are entered once."""
         seen: list[Any] = []
         todo = [annotation]
         while todo:
@@ -47,7 +47,7 @@ class TypedDictConversion:
         return False
 
     def _of(self, annotation: Any, bound: Mapping[Any, Any] | None = None) -> Any:
-        """The converted annotation; `bound` gives the arguments of a generic typed dict."""
+        """Convert an annotation; `bound` has the arguments of a generic typed dict."""
         origin, args = typing.get_origin(annotation), typing.get_args(annotation)
         is_new_with_old = _is_new_typed_dict(annotation) and self._is_needed(annotation)
         if is_new_with_old or _is_old_typed_dict(annotation) or _is_old_typed_dict(origin):

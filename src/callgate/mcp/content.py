@@ -13,9 +13,9 @@ import json
 from typing import Any, cast
 
 from callgate import strict_json
-from callgate.definitions.format import Blob, ResultPart, Text, Value
+from callgate.definitions.items import Blob, ResultPart, Text, Value
 from callgate.definitions.json_node import Node, ShapeError
-from callgate.definitions.mcp import MCP
+from callgate.definitions.mcp import results_from
 from callgate.errors import JsonError, ToolError
 from callgate.types import JsonObject, Media
 
@@ -35,9 +35,8 @@ def value_of(result: JsonObject) -> object:
     Raises:
         ToolError: the server says that the call failed, or the result cannot be read.
     """
-    assert MCP.results_from is not None
     try:
-        (read,) = MCP.results_from(Node(result))
+        (read,) = results_from(Node(result))
     except ShapeError as error:
         raise ToolError(f"The result of the MCP server cannot be read: {error}") from error
     if read.is_error:

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from callgate.config.known_secrets import remember_secrets_in
 from callgate.content.tool_names import is_reserved_server
 from callgate.definitions.json_node import Node, ShapeError
-from callgate.definitions.mcp import MCP
+from callgate.definitions.mcp import tools_from
 from callgate.errors import UsageError
 from callgate.mcp import resources as resource_calls
 from callgate.mcp.clock import PersonClock
@@ -290,9 +290,8 @@ class McpServer:
         return name not in self._exclude and (self._include is None or name in self._include)
 
     def _definition(self, item: JsonObject) -> ToolDefinition | None:
-        assert MCP.tools_from is not None
         try:
-            (tool,) = MCP.tools_from(Node(item))
+            (tool,) = tools_from(Node(item))
         except ShapeError as error:
             self.left_out.append(f"A tool of the MCP server {self.name!r} was left out: {error}")
             return None

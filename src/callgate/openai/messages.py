@@ -27,7 +27,7 @@ from callgate.content.read import (
     role_of,
     text_of,
 )
-from callgate.definitions.format import Blob
+from callgate.definitions.items import Blob
 from callgate.definitions.openai import media_block
 from callgate.errors import UsageError
 from callgate.history.repair import starts_exchange

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 from callgate.definitions import format_named
-from callgate.definitions.format import Call, Item, Message, Result, Text, Value, WriteContext
+from callgate.definitions.format import WriteContext
+from callgate.definitions.items import Call, Item, Message, Result, Text, Value
 from callgate.definitions.transfer import blob_from_url
 from callgate.errors import UsageError
 from callgate.permission import Answered, Approval
