@@ -305,7 +305,7 @@ def test_a_run_that_loses_its_session_while_it_waits_ends_with_that_error(monkey
         async def renew(self, lease: Lease, *, lease_s: float = 30.0) -> None:
             raise SessionLostError("taken over")
 
-    monkeypatch.setattr("callgate.run.sessions.LEASE_S", 0.01)
+    monkeypatch.setattr("callgate.run.lease.LEASE_S", 0.01)
 
     async def wait() -> None:
         await asyncio.Event().wait()

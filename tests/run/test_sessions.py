@@ -111,7 +111,7 @@ def test_after_a_journal_that_failed_the_session_is_read_anew_also_by_those_who_
 
 
 def test_one_timer_renews_the_leases_of_all_runs_and_ends_when_there_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callgate.run.sessions.LEASE_S", 0.03)
+    monkeypatch.setattr("callgate.run.lease.LEASE_S", 0.03)
 
     async def story() -> None:
         store, go_on = Watched(), asyncio.Event()
@@ -128,8 +128,8 @@ def test_one_timer_renews_the_leases_of_all_runs_and_ends_when_there_are_none(mo
         assert set(store.renewed) == {"s", "t"}
         go_on.set()
         await asyncio.gather(*runs)
-        gate._resources.sessions._renew(asyncio.get_running_loop())
-        assert gate._resources.sessions._renewing == set()
+        gate._resources.sessions._renewal._renew(asyncio.get_running_loop())
+        assert gate._resources.sessions._renewal._loops == set()
 
     run(story())
 

@@ -1,13 +1,12 @@
-"""The sessions that a gate has in memory: found or begun, locked and leased while a run works on them, and released.
+"""The sessions of a gate in memory: loaded or created, locked and leased during a run, and released.
 
-Ids come in, sessions go out, up to date with their journals; the lease of each run is renewed while it lasts. How a run goes
-is in `run.py`. All of this may be used by several event loops and threads at once.
+Takes ids, returns sessions that are up to date with their journals; leases are renewed while a run lasts. `run.py` is one
+run. All of this may be used by several event loops and threads.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextvars
 import logging
 import os
 import time
@@ -17,10 +16,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from callgate.errors import SessionBusyError, StoreError, UsageError
+from callgate.errors import StoreError, UsageError
 from callgate.machine import facts
 from callgate.machine.machine import RunMachine
-from callgate.store import LEASE_S, Lease, MemoryStore, Store
+from callgate.run.lease import CURRENT_LEASES, LeaseHolder, LeaseRenewal, acquire_lease
+from callgate.store import Lease, MemoryStore, Store
 from callgate.store.anonymous import begun, new_session_id
 from callgate.store.owner import new_owner
 from callgate.store.protocol import check_id
@@ -37,22 +37,9 @@ STOP_WAIT_S = 2.0
 CANCEL_WAIT_S = 5.0
 """How long a cancellation from another thread waits for the event loop of the run."""
 
-_LEASES: contextvars.ContextVar[tuple[Lease, ...]] = contextvars.ContextVar("callgate_leases", default=())
-"""The leases of the runs that the current code is called by. Not the runs: a context may be kept for long."""
 
-
-class ActiveRun(Protocol):
+class ActiveRun(LeaseHolder, Protocol):
     """A run that works on a session."""
-
-    @property
-    def lease(self) -> Lease:
-        """The right to write to the session."""
-        ...
-
-    @property
-    def event_loop(self) -> asyncio.AbstractEventLoop:
-        """The event loop that it runs on."""
-        ...
 
     def request_cancel(self, reason: str) -> bool:
         """Ask the run to stop; return whether it will because of this. On its event loop."""
@@ -60,10 +47,6 @@ class ActiveRun(Protocol):
 
     def interrupt(self, error: Exception) -> bool:
         """End the run with this error and write nothing more; return whether it will. On its event loop."""
-        ...
-
-    def renew_lease(self) -> None:
-        """Renew the lease in the background. On its event loop."""
         ...
 
 
@@ -76,14 +59,14 @@ class Session:
     position: int
     """Facts in the journal."""
     lock: CrossLoopLock = field(default_factory=CrossLoopLock)
-    """Held while something works on the session."""
+    """Held during work on the session."""
     users: int = 0
     """Holders of the lock, and those that wait for it."""
     is_new: bool = True
-    """Whether the journal was empty when the session was last acquired."""
+    """True if the journal was empty when the session was last acquired."""
     run: ActiveRun | None = None
     is_reported: bool = False
-    """Whether what is wrong with its journal was reported."""
+    """True if the problems of its journal were reported."""
     broken: bool = False
     """The journal could not be written, so the state in memory is not to be trusted."""
     is_stopping: bool = False
@@ -128,7 +111,7 @@ class Session:
 
 
 class running:
-    """While it is entered, this is the run of the session, and what it calls can be told from others."""
+    """Mark the current code as part of the session's run."""
 
     __slots__ = ("_run", "_session", "_token")
 
@@ -137,25 +120,24 @@ class running:
 
     def __enter__(self) -> None:
         self._session.run, self._session.is_stopping, self._session.interruption = self._run, False, None
-        self._token = _LEASES.set((*_LEASES.get(), self._run.lease))
+        self._token = CURRENT_LEASES.set((*CURRENT_LEASES.get(), self._run.lease))
 
     def __exit__(self, *exc: object) -> None:
         self._session.run = None
-        with suppress(ValueError):  # A coroutine that is garbage collected ends in somebody else's context.
-            _LEASES.reset(self._token)
+        with suppress(ValueError):  # A garbage-collected coroutine ends in a foreign context.
+            CURRENT_LEASES.reset(self._token)
 
 
 class Sessions:
-    """Sessions in memory: those in use, and those that were used last.
+    """Sessions in memory: those in use, and the recently used ones.
 
-    One that has come to the end of its first run is dropped: most are never used again, and one run is quickly replayed.
+    A session is dropped after its first run: most are never used again, and one run is replayed quickly.
     """
 
     def __init__(self) -> None:
         self._known: OrderedDict[str, Session] = OrderedDict()
         self._owner, self._process = "", 0
-        self._renewing: set[asyncio.AbstractEventLoop] = set()
-        """The event loops that have a timer for the leases of all their runs."""
+        self._renewal = LeaseRenewal(self._runs)
 
     def get(self, session_id: str) -> Session | None:
         """Return the session if it is in memory."""
@@ -164,14 +146,13 @@ class Sessions:
             return self._known.get(session_id)
 
     async def acquire(self, session_id: str | None, store: Store, *, wait_s: float) -> tuple[Session, Lease]:
-        """Lock and lease a session, against runs here and in other processes, and replay what is new in its journal.
+        """Lock and lease a session, against runs here and in other processes, and replay new facts of its journal.
 
-        A session that does not exist yet begins, and so does one without an id. It is to be released again.
+        A missing session is created, and so is one without an id. The caller must release it.
 
         Raises:
             SessionBusyError: another process holds it for more than `wait_s` seconds.
-            UsageError: the id cannot be that of a session, a store in memory has forgotten the session, or the caller is
-                part of a run of it.
+            UsageError: the id is invalid, a store in memory has forgotten the session, or the caller is part of a run of it.
         """
         session = self._use(session_id)
         try:
@@ -182,7 +163,7 @@ class Sessions:
         try:
             if isinstance(store, MemoryStore):
                 store.check_known(session.id)
-            lease = await self._leased(store, session.id, wait_s)
+            lease = await acquire_lease(store, session.id, owner=self._owner, wait_max_s=wait_s)
         except BaseException:
             self._unlock(session)
             raise
@@ -210,19 +191,15 @@ class Sessions:
 
     def keep_leases(self, loop: asyncio.AbstractEventLoop) -> None:
         """Renew the leases of the runs on this event loop in time, until there are none."""
-        if loop in self._renewing:
-            return
-        with PROCESS_LOCK:
-            self._renewing = {other for other in self._renewing if not other.is_closed()} | {loop}
-        # In a context of its own: it outlasts the run that it is made in, and is not to hold what belongs to that.
-        loop.call_later(LEASE_S / 3, self._renew, loop, context=contextvars.Context())
+        self._renewal.start(loop)
 
     # Internals ------------------------------------------------------------------------------------------------------------
 
     def _forget_parent(self) -> None:
-        """Forget the runs of the process that this one was forked from: their locks are never released here."""
+        """Forget the runs of the parent process after a fork: their locks are never released here."""
         if self._process != os.getpid():
-            self._known, self._renewing = OrderedDict(), set()
+            self._known = OrderedDict()
+            self._renewal.forget()
             self._owner, self._process = new_owner(), os.getpid()
 
     def _use(self, session_id: str | None) -> Session:
@@ -236,25 +213,13 @@ class Sessions:
             if session is None:
                 session = self._known[session_id] = Session(session_id, RunMachine(), 0)
             run = session.run
-            if run is not None and any(lease is run.lease for lease in _LEASES.get()):
+            if run is not None and any(lease is run.lease for lease in CURRENT_LEASES.get()):
                 raise UsageError(
                     f"session {session_id!r} is in the middle of the run that made this call, which would wait for itself: "
                     "use another session, or go on with this one when the run is over"
                 )
             session.users += 1
         return session
-
-    async def _leased(self, store: Store, session: str, wait_max_s: float) -> Lease:
-        """Wait for the lease of a session. Its lock keeps the runs of this gate apart, the lease all others."""
-        wait_s, waited_s = 0.02, 0.0
-        while True:
-            try:
-                return await store.acquire(session, owner=self._owner)
-            except SessionBusyError:
-                if waited_s >= wait_max_s:
-                    raise
-            await asyncio.sleep(wait_s)
-            waited_s, wait_s = waited_s + wait_s, min(2 * wait_s, 0.5)
 
     def _unlock(self, session: Session) -> None:
         session.lock.release()
@@ -273,23 +238,15 @@ class Sessions:
                 pass
 
     def _forget_oldest(self) -> bool:
-        """Drop one session that nobody uses; return whether there was one."""
+        """Drop one unused session; return whether there was one."""
         for session in self._known.values():
             if not session.users:
                 del self._known[session.id]
                 return True
         return False
 
-    def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
-        with PROCESS_LOCK:
-            runs = [session.run for session in self._known.values() if session.run is not None]
-            mine = [run for run in runs if run.event_loop is loop]
-            if not mine:
-                self._renewing.discard(loop)
-        for run in mine:
-            run.renew_lease()
-        if mine:
-            loop.call_later(LEASE_S / 3, self._renew, loop)
+    def _runs(self) -> list[ActiveRun]:
+        return [session.run for session in self._known.values() if session.run is not None]
 
 
 async def _within(wait_s: float, work: Awaitable[None]) -> None:
