@@ -384,7 +384,7 @@ def test_going_on_with_a_session_that_is_over_leaves_its_reply_to_be_recalled() 
     store = MemoryStore()
     gate = three_turns(store)
     before = facts_in(store)
-    with pytest.raises(UsageError, match="nothing to go on with"):
+    with pytest.raises(UsageError, match="nothing to continue"):
         asyncio.run(gate.run(session="s"))
     assert facts_in(store) == before
     assert asyncio.run(load(store, "s")).reply.text == "Three."

@@ -15,7 +15,7 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run with any P
         f"callgate needs Python 3.11 or newer, and this is Python {sys.version_info[0]}.{sys.version_info[1]} "
         f"({sys.executable}). Install a newer one, and with it: python3.11 -m pip install 'callgate[cli]'"
     )
-    # Whoever runs the command is told in one line; whoever imports the package gets an error that can be caught.
+    # The command prints one line; importing the package raises an error that can be caught.
     if os.path.basename(sys.argv[0] if sys.argv else "") in ("-m", "callgate", "callgate.exe"):
         raise SystemExit("callgate: " + _SENTENCE)
     raise ImportError(_SENTENCE)
@@ -120,7 +120,7 @@ _PLACES = {
 }  # fmt: skip
 _WHERE = {name: module for module, names in _PLACES.items() for name in names}
 
-# A library says nothing unless its user asks: handlers are the program's choice.
+# A library logs nothing by default: handlers are the program's choice.
 logging.getLogger("callgate").addHandler(logging.NullHandler())
 
 

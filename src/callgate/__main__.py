@@ -1,4 +1,4 @@
-"""`python -m callgate`: the command line, for where its script is not in PATH."""
+"""`python -m callgate`: the command line, if its script is not in PATH."""
 
 from __future__ import annotations
 

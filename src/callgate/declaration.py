@@ -1,8 +1,8 @@
-"""Definitions -> what a model is shown: declarations, the configuration for calling them, and a map of names.
+"""Declare tools: definitions to declarations, the tool configuration, and a map of names.
 
-`ToolDefinition`s come in; `tools` and `toolConfig` as Gemini takes them go out, with a map from the names that were sent
-back to the tools' own names. The same definitions always give the same bytes. This file knows nothing of running tools; of
-the tools that run at Google it knows the names.
+Takes `ToolDefinition`s; returns `tools` and `toolConfig` in Gemini's form, with a map from declared names to the tools'
+own names. Deterministic: the same definitions always give the same bytes. Knows nothing of running tools; of the tools
+that run at Google it knows the names.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ BUILT_IN: Mapping[str, Literal["developer", "vertex"] | None] = {
 """Every built-in tool, and the surface that alone has it. Python's spelling (`google_search`) is understood too."""
 
 AT_CLIENT = frozenset({"computerUse"})
-"""Built-in tools that bring calls for the client to answer, and may stand beside functions; all others run at Google."""
+"""Built-in tools with calls for the client to answer, which may be combined with functions; all others run at Google."""
 
 _MODES = {"auto": "AUTO", "required": "ANY", "none": "NONE", "validated": "VALIDATED"}
 _ILLEGAL = re.compile(r"[^A-Za-z0-9_]+")
@@ -50,7 +50,7 @@ _LEGAL = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,63}")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """What is sent of a set of tools."""
+    """The declared form of a set of tools."""
 
     tools: list[JsonObject]
     """One Tool object with all declarations and built-in tools; empty when there are none."""
@@ -58,7 +58,7 @@ class Declaration:
     names: Mapping[str, str]
     """Declared name -> the tool's own name."""
     losses: list[Loss] = field(default_factory=list[Loss])
-    """What the tools' schemas say and the declarations do not; see `Loss.instead` for what is done about it."""
+    """Parts of the tools' schemas that the declarations lack; see `Loss.instead` for their replacement."""
     warnings: list[str] = field(default_factory=list[str])
     """Sentences about declarations that are so large that a model may refuse them, with the tools to blame."""
     quarantined: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -73,13 +73,13 @@ def declare(
     tool_choice: ToolChoice = "auto",
     built_in: Iterable[BuiltIn] = (),
 ) -> Declaration:
-    """Declares the tools, in the order given, and the built-in ones behind them.
+    """Declare the tools, in the order given, followed by the built-in ones.
 
     A tool whose schema cannot be declared is left out, with the reason in `Declaration.quarantined`.
 
     Raises:
         ToolNotDeclarableError: two tools have the same name, or there are more than 512.
-        UsageError: an unknown surface, schema field, tool choice or built-in tool, or something that is no definition.
+        UsageError: an unknown surface, schema field, tool choice or built-in tool, or an item that is not a definition.
     """
     definitions = _definitions(definitions)
     if surface not in ("developer", "vertex"):
@@ -108,7 +108,7 @@ def declare(
         losses += compiled.losses
     if isinstance(cast("Any", tool_choice), str) and tool_choice in quarantined:
         raise UsageError(f"tool_choice={tool_choice!r} cannot be declared: {quarantined[tool_choice]}")
-    # Several Tool objects are refused for some mixes, one that holds everything is not.
+    # Some combinations are refused in several Tool objects, but not in a single one.
     tool: JsonObject = {"functionDeclarations": declarations} if declarations else {}
     tool |= _built_in_fields(built_in)
     if tool_choice == "auto" and any(name not in AT_CLIENT for name in tool if name != "functionDeclarations"):
@@ -140,10 +140,10 @@ def in_schema_field(
     *,
     surface: Literal["developer", "vertex"] = "developer",
 ) -> list[JsonObject]:
-    """The tools of a declaration, under the same names, with their schemas in another field.
+    """Return the tools of a declaration, under the same names, with their schemas in another field.
 
     Raises:
-        ToolNotDeclarableError: a tool cannot be declared so.
+        ToolNotDeclarableError: a tool cannot be declared that way.
         UsageError: there is no such field.
     """
     if schema_field not in ("parametersJsonSchema", "parameters"):
@@ -163,13 +163,14 @@ def in_schema_field(
 
 
 def without_functions(declaration: Declaration) -> Declaration:
-    """What is declared beside functions: the tools that run at Google."""
+    """Return the declared tools besides functions: those that run at Google."""
     tools = [{key: value for key, value in tool.items() if key != "functionDeclarations"} for tool in declaration.tools]
     return Declaration(tools=[tool for tool in tools if tool], tool_config=None, names={})
 
 
 def tool_config(choice: ToolChoice, names: Mapping[str, str]) -> JsonObject | None:
-    """The `toolConfig` for a choice: `auto`, `required`, `none`, `validated`, or the own name of the one tool to call.
+    """Return the `toolConfig` for a choice: `auto`, `required`, `none`, `validated`, or the own name of the one tool to
+    call.
 
     Raises:
         UsageError: no tool has that name, or a call is required although there are no tools.
@@ -188,7 +189,7 @@ def tool_config(choice: ToolChoice, names: Mapping[str, str]) -> JsonObject | No
 
 
 def split_built_in(tools: Iterable[object]) -> tuple[list[object], list[BuiltIn]]:
-    """Tools that run here, and built-in ones: names, and objects of nothing but such names (or of one unknown one)."""
+    """Separate tools that run here from built-in ones: names, and objects of only such names (or of one unknown one)."""
     ours: list[object] = []
     theirs: list[BuiltIn] = []
     for item in cast("Iterable[Any]", tools):
@@ -200,7 +201,7 @@ def split_built_in(tools: Iterable[object]) -> tuple[list[object], list[BuiltIn]
 
 
 def declared_names(definitions: Iterable[ToolDefinition]) -> dict[str, str]:
-    """Declared name -> own name, in order. Legal names stay; others get an alias, with a hash where it would be ambiguous.
+    """Map declared names to own names, in order. Legal names stay; others get an alias, with a hash if it is ambiguous.
 
     Raises:
         ToolNotDeclarableError: two tools have the same name.
@@ -258,7 +259,7 @@ def _built_in_fields(built_in: Iterable[BuiltIn]) -> JsonObject:
 
 
 def _declaration(name: str, definition: ToolDefinition, schema_field: str, compiled: Compiled) -> JsonObject:
-    # A description is optional on the wire, but a model that is not told what a tool does guesses.
+    # A description is optional on the wire, but without one a model guesses what a tool does.
     description = definition.description or definition.title or f"Calls {definition.name}."
     if compiled.note and compiled.note not in description:
         description = f"{description}\nArguments: {compiled.note}"
@@ -269,7 +270,7 @@ def _declaration(name: str, definition: ToolDefinition, schema_field: str, compi
 
 
 def _free_alias(alias: str, name: str, taken: set[str]) -> str:
-    """The alias with a hash behind it that no other tool has; a tool may be called like the alias of another one."""
+    """Return an alias with a unique hash suffix; a tool may have the alias of another one as its name."""
     hashes = (_hash(name + "\0" * again) for again in itertools.count())
     free = next(hashed for h in hashes if (hashed := f"{alias[: NAME_CHARS_MAX - 9]}_{h}") not in taken)
     taken.add(free)
@@ -281,7 +282,7 @@ def _legal(name: str) -> str:
         return name
     alias = _ILLEGAL.sub("_", name).strip("_") or "tool"
     alias = alias if alias[0].isalpha() else f"_{alias}"
-    # What was replaced or cut off may be all that tells two names apart, so an alias always carries a hash then.
+    # The replaced or truncated characters may be the only difference between two names, so such an alias always has a hash.
     if len(alias) > NAME_CHARS_MAX or not name.isascii():
         return f"{alias[: NAME_CHARS_MAX - 9]}_{_hash(name)}"
     return alias

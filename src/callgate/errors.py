@@ -1,34 +1,34 @@
-"""Everything callgate raises, as one tree.
+"""All exceptions of callgate, as one tree.
 
     CallgateError
-    ├── UsageError                    the programmer must change something
+    ├── UsageError                    the program must be changed
     │   └── ToolNotDeclarableError    a tool cannot be declared, or clashes with another one
-    ├── ConversationInvalidError      a history that breaks a rule of the wire and was not to be repaired
-    ├── SessionBusyError              somebody else is at work on the session
-    ├── SessionLostError              somebody else has taken the session over
+    ├── ConversationInvalidError      a history that breaks a rule of the wire and may not be repaired
+    ├── SessionBusyError              the session is in use
+    ├── SessionLostError              the session was taken over
     ├── StoreError                    the store cannot be read or written
     ├── AuditError                    the audit log cannot be written or read
-    ├── JsonError                     text that is not JSON, or not JSON that may be passed on
-    └── ModelError                    the model, or the way to it, failed
+    ├── JsonError                     text that is not JSON, or not valid here
+    └── ModelError                    the model, or the connection to it, failed
         ├── BlockedError              the prompt was refused
-        ├── MalformedAnswerError      the model kept answering with something that is not a call
-        ├── EmptyAnswerError          the model kept answering with nothing
-        ├── OutputError               the model gave no answer that fits the type which was asked for
-        ├── InvalidRequestError       the server refused the request itself; sending it again will not help
-        │   └── ToolsUnsupportedError the model, or the server before it, has no tool calling of its own
+        ├── MalformedAnswerError      the model repeatedly failed to write a valid call
+        ├── EmptyAnswerError          the model repeatedly gave an empty answer
+        ├── OutputError               the model gave no answer of the requested type
+        ├── InvalidRequestError       the server refused the request itself; a retry will not help
+        │   └── ToolsUnsupportedError the model, or its server, has no native tool calling
         ├── AuthError                 the key or the permission is missing or wrong
         ├── RateLimitedError          too many requests, or a quota is used up
-        ├── ServerUnavailableError    the server has trouble of its own
+        ├── ServerUnavailableError    the server has an internal problem
         ├── ConnectionLostError       the connection could not be made, or broke
         ├── RequestTimeoutError       the server took longer than the limits allow
         ├── LimitExceededError        the request or the answer is larger than allowed
-        ├── ProtocolError             the answer is not what the protocol promises
+        ├── ProtocolError             the answer violates the protocol
         └── ScriptExhaustedError      a ScriptedModel was asked for more answers than it has
 
     ToolError                         raised by a tool: a sentence for the model (not an error of callgate)
 
-Three fates, never mixed: what the model can mend becomes a `ToolResult` with `is_error`; what the programmer must mend is
-raised when a tool is registered or a gate is built; what the world did wrong is raised out of the run.
+Three classes of errors, never mixed: errors that the model can correct become a `ToolResult` with `is_error`; errors of
+the program are raised when a tool is registered or a gate is built; external failures are raised out of the run.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ __all__ = [
 
 
 class ToolError(Exception):
-    """Raise this in a tool to tell the model, in a sentence, what went wrong and what it may do about it."""
+    """Raise this in a tool to tell the model, in a sentence, what went wrong and what it can do about it."""
 
 
 class CallgateError(Exception):
@@ -78,15 +78,15 @@ class ConversationInvalidError(CallgateError, ValueError):
 
 
 class SessionBusyError(CallgateError):
-    """Somebody else is at work on this session; try again when they are done."""
+    """The session is in use; try again later."""
 
 
 class SessionLostError(CallgateError):
-    """Somebody else has taken this session over, because its owner seemed to be gone. Nothing more was written to it."""
+    """The session was taken over, because its owner seemed to be gone. Nothing more was written to it."""
 
 
 class StoreError(CallgateError):
-    """The place where sessions are kept cannot be read or written; the message says what to do."""
+    """The session store cannot be read or written; the message says what to do."""
 
 
 class JsonError(CallgateError, ValueError):
@@ -94,9 +94,9 @@ class JsonError(CallgateError, ValueError):
 
 
 class ModelError(CallgateError):
-    """The model, or the way to it, failed.
+    """The model, or the connection to it, failed.
 
-    `partial` holds the text that had arrived, `retryable` says whether trying again may help.
+    `partial` is the text received so far; `retryable` is True if a retry may help.
     """
 
     def __init__(self, message: str, *, partial: str = "", retryable: bool = False) -> None:
@@ -108,7 +108,7 @@ class ModelError(CallgateError):
 class BlockedError(ModelError):
     """The prompt was refused before the model answered.
 
-    `reason` is the server's word for it, `ratings` what it thinks of the prompt, category by category, as it came.
+    `reason` is the server's reason, `ratings` its raw safety ratings of the prompt.
     """
 
     def __init__(self, message: str, *, reason: str, ratings: Sequence[Mapping[str, Any]] = ()) -> None:
@@ -118,7 +118,7 @@ class BlockedError(ModelError):
 
 
 class MalformedAnswerError(ModelError):
-    """The model was asked again and still did not produce a valid call. `finish_reason` is its last word."""
+    """The model was asked again and still did not produce a valid call. `finish_reason` is the last one."""
 
     def __init__(self, message: str, *, finish_reason: str) -> None:
         super().__init__(message, retryable=True)
@@ -126,13 +126,13 @@ class MalformedAnswerError(ModelError):
 
 
 class EmptyAnswerError(ModelError):
-    """The model was asked again and still answered with nothing at all."""
+    """The model was asked again and still gave an empty answer."""
 
 
 class OutputError(ModelError):
-    """There is no answer that fits the type which was asked for.
+    """No answer has the requested type.
 
-    `reply` is what the run came to: its text, its calls, what it cost. `problems` says what was wrong with the last answer.
+    `reply` is the result of the run: its text, its calls, its cost. `problems` are those of the last answer.
     """
 
     def __init__(self, message: str, *, reply: Reply, problems: Sequence[str] = ()) -> None:
@@ -144,7 +144,7 @@ class OutputError(ModelError):
 class InvalidRequestError(ModelError):
     """The server refused the request.
 
-    `status` is its word for it, `field` the place that it names, and `tool` the tool that this place belongs to.
+    `status` is its error status, `field` the field that it names, and `tool` the tool that this field belongs to.
     """
 
     def __init__(self, message: str, *, status: str = "", field: str = "", tool: str | None = None) -> None:
@@ -163,7 +163,7 @@ class AuthError(ModelError):
 
 
 class RateLimitedError(ModelError):
-    """Too many requests. `retry_after` is how many seconds the server asked for, `quota` the quota that is used up."""
+    """Too many requests. `retry_after` is the server's delay in seconds, `quota` the exhausted quota."""
 
     def __init__(
         self, message: str, *, retry_after: float | None = None, quota: str = "", retryable: bool = True, partial: str = ""
@@ -174,7 +174,7 @@ class RateLimitedError(ModelError):
 
 
 class ServerUnavailableError(ModelError):
-    """The server has trouble of its own, and went on having it."""
+    """The server has an internal problem, and retries did not help."""
 
 
 class ConnectionLostError(ModelError):
@@ -194,4 +194,4 @@ class ProtocolError(ModelError):
 
 
 class ScriptExhaustedError(ModelError):
-    """A `ScriptedModel` was asked for one answer more than its script has."""
+    """A `ScriptedModel` was asked for more answers than its script has."""

@@ -1,7 +1,7 @@
-"""What a run reports while it goes on: one closed list of events, in the order in which things happen.
+"""The events of a run: one closed list, in the order in which they occur.
 
-Every output format (terminal, JSON lines, server-sent events) is an encoder over this list. Every `CallProposed` is followed
-by exactly one `CallFinished` of the same call id, also when a stream is cut off or a run is cancelled.
+Every output format (terminal, JSON lines, server-sent events) is an encoder over this list. Every `CallProposed` is
+followed by exactly one `CallFinished` with the same call id, even if a stream is cut off or a run is cancelled.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ class ThoughtDelta:
 
 @dataclass(frozen=True, slots=True)
 class CallProposed:
-    """The model asked for a call. Nothing has been checked or run.
+    """The model requested a call. Nothing has been checked or run.
 
-    Where arguments stream, this comes with the first piece of them, and `CallArgsDelta` events follow; the arguments as they
-    will run are in `CallStarted`.
+    With streamed arguments this comes with their first piece, and `CallArgsDelta` events follow; the final arguments are
+    in `CallStarted`.
     """
 
     call: FunctionCall
@@ -54,12 +54,12 @@ class CallArgsDelta:
 
 @dataclass(frozen=True, slots=True)
 class ApprovalNeeded:
-    """The call waits until somebody answers; `reason` says why it was not simply allowed."""
+    """The call waits for approval; `reason` says why it is needed."""
 
     call: FunctionCall
     reason: str
     preview: str | None = None
-    """What the call would change, such as a diff, if its tool can say."""
+    """A preview of the call's effect, such as a diff, if its tool has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class CallStarted:
 
 @dataclass(frozen=True, slots=True)
 class CallProgress:
-    """A running tool said how far it is."""
+    """A running tool reported its progress."""
 
     call_id: str
     message: str
@@ -80,7 +80,7 @@ class CallProgress:
 
 @dataclass(frozen=True, slots=True)
 class CallFinished:
-    """The call is over, in whatever way; `result` is what the model will be told."""
+    """The call is over; `result` is what the model gets."""
 
     call: FunctionCall
     result: ToolResult
@@ -95,7 +95,7 @@ class UsageReported:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something a person should know: a retry, a repair, a limit. `code` is stable, `message` is a sentence."""
+    """Information for the user: a retry, a repair, a limit. `code` is stable, `message` is a sentence."""
 
     code: str
     message: str
@@ -134,7 +134,7 @@ def to_json(event: Event) -> JsonObject:
 
 
 def plain(value: Any) -> Any:
-    """Words of callgate as the JSON that events are made of: an object for each, with the names of its fields."""
+    """Convert callgate's types to the JSON of events: an object for each, with the names of its fields."""
     if value is None or isinstance(value, (str, int, float)):
         return value
     if is_dataclass(value) and not isinstance(value, type):
@@ -152,7 +152,7 @@ _SIMPLE = frozenset({str, int, float, bool, type(None)})
 
 @functools.cache
 def _names_of(kind: type) -> tuple[str, ...]:
-    # What is encoded in a reply is shown decoded, and what callgate knows of a value besides is nobody else's business.
+    # Encoded parts of a reply are decoded, and internal fields are omitted.
     names = [field.name for field in fields(kind) if field.name != "plain_json"]
     return tuple("contents" if name == "history" else name for name in names)
 
@@ -166,7 +166,7 @@ def _typed(value: Any) -> Any:
     return to_jsonable_python(value, inf_nan_mode="null", fallback=repr)
 
 
-# Fields that may hold more than words and JSON.
+# Fields that may hold more than our types and JSON.
 _PLAIN = {"output": _typed}
 
 

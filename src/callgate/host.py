@@ -1,8 +1,7 @@
-"""For the inside of a tool: calls of other tools of the same gate, under the same permission, wherever the tool runs.
+"""Calls from inside a tool to other tools of the same gate, with the same permissions, wherever the tool runs.
 
-A name and arguments come in, the value comes back; whatever else became of the call is raised as a `ToolError`. This file
-decides nothing: it only finds the caller of the tool, in this process or in the program of this worker, and the person whose
-run it is.
+Takes a name and arguments, returns the value; any other outcome is raised as a `ToolError`. Decides nothing: it only
+finds the host of the tool, in this process or in the parent of a worker, and the user's elicitation callback.
 """
 
 from __future__ import annotations
@@ -37,15 +36,15 @@ async def call(name: str, args: Mapping[str, Any] | None = None) -> Any:
     ```
 
     Raises:
-        ToolError: it failed, was denied, or took too long. Left alone, it becomes the error of this tool.
-        UsageError: this is not the inside of a tool.
+        ToolError: it failed, was denied, or took too long. If not caught, it becomes the error of this tool.
+        UsageError: called outside a tool.
     """
     ask, _ = _door()
     return _value(await asyncio.wrap_future(ask(name, args or {})))
 
 
 def call_sync(name: str, args: Mapping[str, Any] | None = None) -> Any:
-    """As `call`, for sync tools."""
+    """Like `call`, for sync tools."""
     ask, loop = _door()
     try:
         running = asyncio.get_running_loop()
@@ -86,7 +85,7 @@ def enter(context: ToolContext | Ask) -> None:
 
 
 class run_for:
-    """What runs meanwhile is done for this person, by whom questions are answered; None is nobody who can be asked."""
+    """Set who answers questions for the code inside; None if there is no one to ask."""
 
     __slots__ = ("_person", "_token")
 
@@ -101,7 +100,7 @@ class run_for:
 
 
 def person_of_this_run() -> Person | None:
-    """Who answers questions for the gate that runs this tool, if somebody does."""
+    """Return who answers questions for the gate that runs this tool, if there is one."""
     return _PERSON.get()
 
 

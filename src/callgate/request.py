@@ -1,6 +1,6 @@
-"""What a model is asked with, and what is the same about the settings of all models.
+"""Requests to a model, and settings common to all models.
 
-Put together by the runtime, read by the models. This file knows nothing of either.
+Built by the runtime, read by the models. Knows nothing of either.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["ModelRequest", "extra_body", "merged", "unknown_setting", "with_outp
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelRequest:
-    """Everything that a model is asked with."""
+    """A request to a model."""
 
     conversation: Conversation
     definitions: tuple[ToolDefinition, ...] = ()
@@ -31,17 +31,17 @@ class ModelRequest:
     system: str | None = None
     settings: Mapping[str, Any] = field(default_factory=dict[str, Any])
     feedback: str | None = None
-    """A sentence behind the conversation, for this request only."""
+    """A sentence appended to the conversation, for this request only."""
 
     output: JsonObject | None = None
-    """The JSON Schema that the answer must fit, if it must fit one. The same object from request to request."""
+    """The JSON Schema of the answer, if it must fit one. The same object from request to request."""
 
     stream: bool = True
-    """Whether somebody watches the answer arrive. Where nobody does, it may be asked for whole, and again if it breaks."""
+    """True if the answer is observed while it arrives. Otherwise it may be requested whole, and retried if it breaks."""
 
     @property
     def contents(self) -> list[Content]:
-        """What is sent: the conversation, and the feedback if there is any."""
+        """The contents to send: the conversation, and the feedback if there is any."""
         contents = self.conversation.contents
         return [*contents, user_content(self.feedback)] if self.feedback else contents
 
@@ -58,7 +58,7 @@ _INSTRUCTION = (
 
 
 def with_output_told(request: ModelRequest) -> ModelRequest:
-    """The request with words in place of a schema, for a model that cannot be held to one, or not beside its tools."""
+    """Replace the schema by text, for a model without structured output, or not in combination with tools."""
     if request.output is None:
         return request
     told = _INSTRUCTION.format(strict_json.dump(request.output).decode())
@@ -66,7 +66,7 @@ def with_output_told(request: ModelRequest) -> ModelRequest:
 
 
 def extra_body(settings: Mapping[str, Any], *, taken: Collection[str]) -> JsonObject:
-    """Fields that are to be sent although callgate knows no setting for them.
+    """Return fields to send that have no setting in callgate.
 
     Raises:
         UsageError: they are not fields, or are `taken`.
@@ -91,7 +91,7 @@ def merged(body: JsonObject, extra: Mapping[str, Any]) -> JsonObject:
 
 
 def unknown_setting(name: str, known: Collection[str]) -> str:
-    """What is said of a setting that a model does not have: the nearest one, or all of them."""
+    """The error for an unknown setting: the nearest one, or all of them."""
     near = difflib.get_close_matches(name, sorted(known), n=1)
     return f"unknown setting {name!r}" + (
         f": did you mean {near[0]!r}?" if near else f"; known are {', '.join(sorted(known))}"

@@ -1,7 +1,7 @@
-"""Sessions as a whole: how one stands, and what can be done with it when no run is at work on it.
+"""Operations on whole sessions: state, rewind, fork, import and export, outside of their runs.
 
-A store comes in; standings, documents and changed sessions go out. A conversation is taken back or copied by facts that are
-appended: what happened stays in the journal. What tools did to files is put back by `undo`, where that is given.
+A conversation is rewound or copied by appending facts: the journal keeps everything. `undo` restores the files that tools
+changed.
 """
 
 from __future__ import annotations
@@ -54,33 +54,33 @@ State: TypeAlias = Literal["idle", "waiting", "interrupted"]
 """`idle`: the user's turn. `waiting`: for answers about calls. `interrupted`: the process ended before the run did."""
 
 Undo: TypeAlias = Callable[[str, Sequence[str]], Sequence[str]]
-"""Puts back the files that these calls of a session wrote, and says in sentences what was done and what could not be."""
+"""Restores the files that these calls of a session wrote; returns sentences on what was restored and what could not be."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionState:
-    """How a session stands, from its journal alone."""
+    """The state of a session, from its journal alone."""
 
     state: State
     reply: Reply
-    """What its last run came to, as far as it came."""
+    """The result of its last run, as far as it got."""
     exchanges: int
-    """How many times the user said something."""
+    """The number of exchanges."""
 
 
 @dataclass(slots=True, kw_only=True)
 class Exchange:
-    """Something that the user said, and what came of it."""
+    """One exchange: a user input and everything up to the next one."""
 
     said: str
     position: int
-    """The fact by which it came into the journal."""
+    """The position of its fact in the journal."""
     kept_then: int
-    """Contents before it, when it was said."""
+    """Contents before it at that time."""
     kept: int | None
-    """Contents before it now; None if the history was shortened and it is no longer in it."""
+    """Contents before it now; None if it was dropped from the history."""
     is_shortened: bool = False
-    """Whether the history was shortened since."""
+    """True if the history was shortened since."""
     calls: list[str] = field(default_factory=list[str])
     """Ids of the calls that were started, once or again."""
 
@@ -93,18 +93,18 @@ class Exchange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewindResult:
-    """What a rewind took back."""
+    """The result of a rewind."""
 
     exchanges: list[Exchange]
     notes: list[str]
-    """What `undo` said."""
+    """The sentences of `undo`."""
 
 
 # Looking -----------------------------------------------------------------------------------------------------------------
 
 
 async def find(store: Store, id: str) -> SessionInfo:
-    """The session with that id, or with the only one that begins so; `latest` is the one that was written to last.
+    """Find the session with that id, or an unambiguous prefix; `latest` is the one written to last.
 
     Raises:
         UsageError: there is none, or more than one.
@@ -124,16 +124,16 @@ async def find(store: Store, id: str) -> SessionInfo:
 
 
 def _begins(session: str, prefix: str) -> bool:
-    """Ids that callgate makes up have a word before them, which nobody has to type."""
+    """Generated ids have a prefix, which need not be typed."""
     return bool(prefix) and (session.startswith(prefix) or session.partition("-")[2].startswith(prefix))
 
 
 async def load(store: Store, session: str) -> SessionState:
-    """How a session stands: for a program that died before it could use the reply, too.
+    """Load the state of a session, for example after a crash before the reply could be used.
 
     Raises:
         UsageError: there is no such session.
-        StoreError: the store cannot be used, or holds something that is not a fact.
+        StoreError: the store cannot be used, or contains something that is not a fact.
     """
     facts = await store.load(session)
     if not facts:
@@ -142,14 +142,14 @@ async def load(store: Store, session: str) -> SessionState:
 
 
 def state_from_facts(session: str, facts: Iterable[Fact]) -> SessionState:
-    """How a session with these facts stands."""
+    """Return the state of a session with these facts."""
     facts = list(facts)
     loop = RunMachine(facts)
     return SessionState(state=state_of(loop), reply=loop.reply(session), exchanges=len(exchanges_of(facts)))
 
 
 def state_of(loop: RunMachine) -> State:
-    """How a session stands whose facts a loop has taken in."""
+    """Return the state of a session from its machine."""
     if loop.phase in ("idle", "done"):
         return "idle"
     unsettled = {record.state for record in loop.open_calls if record.state not in FINAL_STATES}
@@ -157,7 +157,7 @@ def state_of(loop: RunMachine) -> State:
 
 
 def exchanges_of(facts: Sequence[Fact]) -> list[Exchange]:
-    """Everything that the user said and that was not taken back, oldest first."""
+    """Return the exchanges that were not taken back, oldest first."""
     loop = RunMachine()
     exchanges: list[Exchange] = []
     returns = {fact.position for fact in facts if isinstance(fact, words.Rewound)}
@@ -180,7 +180,7 @@ def exchanges_of(facts: Sequence[Fact]) -> list[Exchange]:
                 exchanges[-1].calls.append(call_id)
             case _:
                 pass
-        # An exchange that was taken back, or came to nothing, is no longer in the history.
+        # An exchange that was taken back, or failed, is no longer in the history.
         while exchanges and exchanges[-1].kept is not None and exchanges[-1].kept >= len(loop.conversation):
             exchanges.pop()
         if position in returns:
@@ -201,13 +201,13 @@ def _exchange(content: Content, position: int, kept: int) -> Exchange:
 
 
 async def rewind(store: Store, session: str, *, exchanges: int = 1, undo: Undo | None = None) -> RewindResult:
-    """Rewind the conversation to before its last `exchanges`, and files with it if `undo` is given.
+    """Rewind the conversation by the last `exchanges` exchanges, and files with it if `undo` is given.
 
-    Files first: if the process dies in between, the conversation still says what was done, and it can be done again.
+    Files first: if the process dies in between, the conversation still shows what was done, and a retry works.
 
     Raises:
         UsageError: there is no such session, or it has fewer exchanges.
-        SessionBusyError: somebody is at work on it.
+        SessionBusyError: the session is in use.
         StoreError: the store cannot be used.
     """
     async with _leased(store, session) as lease:
@@ -226,18 +226,18 @@ async def rewind(store: Store, session: str, *, exchanges: int = 1, undo: Undo |
 
 
 def _cut_before(exchange: Exchange, facts: Sequence[Fact]) -> Fact:
-    """The fact that puts the conversation back to before an exchange."""
+    """Return the fact that rewinds the conversation to before an exchange."""
     if not exchange.is_shortened:
         return words.Rewound(contents_kept=exchange.kept_then)
-    # What was left out since was there then, and comes back from the journal.
+    # Contents dropped since are restored from the journal.
     then = RunMachine(facts[: exchange.position + 1]).conversation.contents
     return words.Rewound(contents_kept=exchange.kept_then, contents=then[: exchange.kept_then], position=exchange.position)
 
 
 async def fork(store: Store, session: str, target: str, *, exchange: int | None = None) -> None:
-    """Make `target` a new session that goes on from this one, or from its first `exchange` ones.
+    """Make `target` a new session that continues this one, or its first `exchange` exchanges.
 
-    What the user allowed for good is asked for again there, and calls that wait are decided about again.
+    Session rules are not copied, and waiting calls are decided again.
 
     Raises:
         UsageError: there is no such session or exchange, or the target exists.
@@ -250,15 +250,15 @@ async def fork(store: Store, session: str, target: str, *, exchange: int | None 
     if exchange is not None and not 0 <= exchange <= len(known):
         raise UsageError(f"session {session!r} has {len(known)} exchanges, and no exchange {exchange}")
     cut = [_cut_before(known[exchange], facts)] if exchange is not None and exchange < len(known) else []
-    # In one commit: a copy that still had the permissions of its original must not be there for a moment.
+    # In one commit: the copy must not have the permissions of its original at any moment.
     await import_session(store, target, [*facts, *cut])
 
 
 async def import_session(store: Store, session: str, facts: Sequence[Fact]) -> None:
-    """Make a new session of facts that came from elsewhere. Nothing in them is taken for a permission.
+    """Make a new session of facts of external origin. Nothing in them grants a permission.
 
     Raises:
-        UsageError: the session exists, or the facts make no conversation.
+        UsageError: the session exists, or the facts are not a conversation.
         StoreError: the store cannot be used.
     """
     facts = [*facts, words.Adopted()]
@@ -286,7 +286,7 @@ async def _leased(store: Store, session: str) -> AsyncGenerator[Lease]:
 
 
 def export_session(session: JsonObject, facts: Sequence[Fact]) -> JsonObject:
-    """A session as one JSON object that any later version of callgate reads; `docs/sessions.md` describes it."""
+    """Export a session as one JSON object that any later version of callgate reads; `docs/sessions.md` describes it."""
     return {
         "callgate": DOCUMENT_VERSION,
         "session": session,
@@ -316,11 +316,11 @@ def _fact_of(value: Any) -> Fact:
 
 
 def facts_of(document: Mapping[str, Any]) -> list[Fact]:
-    """The facts in a document; one that has only contents begins with these.
+    """Return the facts of an exported document; one with only contents starts with these.
 
     Raises:
         UsageError: it is not such a document, or one of another version.
-        JsonError: a fact in it cannot be read.
+        JsonError: a fact in it is invalid.
     """
     version, listed, contents = (document.get(key) for key in ("callgate", "facts", "contents"))
     if version != DOCUMENT_VERSION:

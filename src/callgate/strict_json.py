@@ -1,10 +1,10 @@
-"""JSON in and out: finite numbers, bounded depth, no lone surrogates.
+"""Strict JSON parsing and encoding: finite numbers, bounded depth, no lone surrogates.
 
-Bytes or text come in and plain values go out, and the other way round; this file knows nothing of what the JSON means.
+Takes bytes or text, returns plain values, and vice versa; knows nothing of what the JSON means.
 
-`pydantic_core` is the fast path. It reads `1e999` as infinity and refuses a whole document for one bad number or surrogate,
-and it writes `NaN`; so its work is guarded here, and `parse_isolating` reads again what it refused, slowly, and marks just
-the bad places.
+`pydantic_core` is the fast path. It reads `1e999` as infinity, refuses a whole document for one bad number or surrogate,
+and writes `NaN`; so it is guarded here, and `parse_isolating` parses again what it refused, slowly, and marks only the
+bad places.
 """
 
 from __future__ import annotations
@@ -51,18 +51,18 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _RAW_BYTE = re.compile("[\udc80-\udcff]")
 _DIGITS_MAX = 4_300
 _INT_BITS_MAX = 14_000
-"""Integers of more bits may have more digits than Python reads or writes in one go."""
+"""Integers of more bits may have more digits than Python converts at once."""
 _EXACT_CHARS_MAX = 15
 _SHARED_FROM = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """Stands where a value could not be read; `reason` is a sentence for the model."""
+    """Marks an invalid value; `reason` is a sentence for the model."""
 
     reason: str
     value: Any = None
-    """The nearest thing that can be written as JSON."""
+    """The nearest JSON value."""
 
 
 @functools.cache
@@ -74,11 +74,11 @@ def _core() -> Any:
 
 
 def parse(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
-    """The value of a JSON text.
+    """Parse a JSON text.
 
     Raises:
-        JsonError: the text is not JSON, or holds NaN, Infinity, a number beyond range, a lone surrogate, bytes that are not
-            UTF-8, or more than `depth_max` levels.
+        JsonError: the text is not JSON, or contains NaN, Infinity, a number beyond range, a lone surrogate, bytes that
+        are not UTF-8, or more than `depth_max` levels.
     """
     try:
         text = text if isinstance(text, bytes) else text.encode("utf-8")
@@ -105,7 +105,7 @@ def parse_own(text: bytes) -> Any:
 
 
 class AnnotatedObject(dict[str, Any]):
-    """An object that had to be repaired while it was read; `notes` are sentences for whoever runs it."""
+    """An object that was repaired while parsing; `notes` are sentences about it."""
 
     __slots__ = ("notes",)
 
@@ -115,20 +115,20 @@ class AnnotatedObject(dict[str, Any]):
 
 
 class Replaced(str):
-    """A text in which something that is not Unicode was replaced, so that whoever runs it can say so."""
+    """A text in which invalid Unicode was replaced, so that the replacement can be reported."""
 
     __slots__ = ()
 
 
 def was_replaced(value: Any) -> bool:
-    """Whether a text in this value was changed while it was read."""
+    """True if a text in this value was changed while it was read."""
     if isinstance(value, (dict, list)):
         return any(map(was_replaced, _children(value)))
     return type(value) is Replaced
 
 
 def parse_isolating(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
-    """As `parse`, but one bad place does not spoil the rest: it becomes a `Bad`. Lone surrogates become U+FFFD.
+    """Like `parse`, but one bad place does not affect the rest: it becomes a `Bad`. Lone surrogates become U+FFFD.
 
     Raises:
         JsonError: the text is not JSON at all.
@@ -137,8 +137,8 @@ def parse_isolating(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
         return parse(text, depth_max=depth_max)
     except JsonError:
         pass
-    # Raw bytes that are not UTF-8 spoil a string, lone surrogates are only replaced. In a text that holds both, an escaped
-    # surrogate may look like a raw byte, and is then taken for one.
+    # Raw bytes that are not UTF-8 invalidate a string, lone surrogates are only replaced. In a text with both, an escaped
+    # surrogate may be taken for a raw byte.
     decoded = text if isinstance(text, str) else text.decode("utf-8", "surrogateescape")
     has_raw_bytes = isinstance(text, bytes) and _RAW_BYTE.search(decoded) is not None
     if decoded.startswith("\ufeff"):
@@ -153,7 +153,7 @@ def parse_isolating(text: bytes | str, *, depth_max: int = DEPTH_MAX) -> Any:
 
 
 def is_sound(value: Any, *, depth_max: int = DEPTH_MAX, values_max: float = math.inf, chars_max: float = math.inf) -> bool:
-    """Whether a value is exactly what JSON can say, within the bounds: plain types, whole characters, finite numbers.
+    """True if a value is valid JSON within the bounds: plain types, whole characters, finite numbers.
 
     One walk, level by level, so neither depth nor a cycle costs any stack.
     """
@@ -187,12 +187,12 @@ def _is_sound_key(key: Any) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """Whether an int or float can be written and read again."""
+    """True if an int or float can be written and read again."""
     return value - value == 0 if _kind(value) is float else _kind(value) is int and value.bit_length() <= _INT_BITS_MAX
 
 
 def is_whole_text(text: str) -> bool:
-    """Whether the text holds no lone surrogates, and so can be encoded."""
+    """True if the text holds no lone surrogates, and so can be encoded."""
     if text.isascii():
         return True
     try:
@@ -203,14 +203,14 @@ def is_whole_text(text: str) -> bool:
 
 
 def isolate(value: Any, *, depth_max: int = DEPTH_MAX, values_max: int = 1_000_000) -> Any:
-    """A Python value as `parse_isolating` would have read it: what JSON cannot say becomes a `Bad`, halves of characters
-    become U+FFFD. Never raises and always ends, whatever the value is.
+    """Return a Python value as `parse_isolating` would: what is not JSON becomes a `Bad`, lone surrogates
+    become U+FFFD. Never raises and always terminates.
     """
     return _Isolation(values_max).clean(value, depth_max)
 
 
 def lost_by_reading(text: str) -> frozenset[Literal["keys", "digits"]]:
-    """Whether a JSON text that can be read says more than its value: keys that stand twice, digits beyond a double."""
+    """Return what parsing a valid JSON text loses: duplicate keys, digits beyond a double."""
     lost: set[Literal["keys", "digits"]] = set()
 
     def number(written: str) -> None:
@@ -226,7 +226,7 @@ def lost_by_reading(text: str) -> frozenset[Literal["keys", "digits"]]:
 
 
 def is_exact(written: str) -> bool:
-    """Whether a number with a fraction or exponent is the double that it is read as, by the shortest digits of that."""
+    """True if a number with a fraction or exponent is the double that it is read as, by the shortest digits of that."""
     if len(written) <= _EXACT_CHARS_MAX and "e" not in written and "E" not in written:
         return True
     value = float(written)
@@ -237,17 +237,17 @@ def is_exact(written: str) -> bool:
 
 
 def dump(value: Any) -> bytes:
-    """The value as compact UTF-8 JSON.
+    """Encode the value as compact UTF-8 JSON.
 
     Raises:
-        JsonError: the value holds something that JSON cannot say.
+        JsonError: the value contains something that is not JSON.
     """
     core = _core()
     try:
         data: bytes = core.to_json(value)
     except (core.PydanticSerializationError, ValueError) as error:
         raise JsonError(f"cannot be written as JSON: {error}") from None
-    # pydantic_core writes NaN and Infinity bare; the words may also stand in a string, so a hit is only a reason to look.
+    # pydantic_core writes NaN and Infinity bare; the words may also be in a string, so a hit only triggers a check.
     if b"NaN" in data or b"Infinity" in data:
         try:
             core.from_json(data, allow_inf_nan=False)
@@ -257,7 +257,7 @@ def dump(value: Any) -> bytes:
 
 
 PIECE_ITEMS = 2_000
-"""Items that `dump_pieces` encodes at once: meanwhile no other thread of the process runs."""
+"""Items that `dump_pieces` encodes in one go, during which no other thread runs."""
 _PIECE_LEVELS = 5
 """How deep it looks for long lists and objects."""
 
@@ -266,7 +266,7 @@ def dump_pieces(value: Any, levels: int = _PIECE_LEVELS) -> bytes:
     """Encode a value as `dump` does, but a long one in pieces, so that other threads may run in between.
 
     Raises:
-        JsonError: the value holds something that JSON cannot say.
+        JsonError: the value contains something that is not JSON.
     """
     if not _is_long(value, levels):
         return dump(value)
@@ -298,11 +298,11 @@ def _pieces(items: Iterable[Any]) -> Iterator[list[Any]]:
 
 
 _kind: Callable[[Any], Any] = type
-"""`type`, of which a type checker wants to know no more."""
+"""`type`, without narrowing by the type checker."""
 
 
 def _beyond_range(value: Any) -> str | None:
-    """Why a value that was just parsed and is not deep must not be passed on: a number became infinity."""
+    """Return why a freshly parsed flat value is invalid: a number became infinity."""
     containers: list[Any] = [[value]]
     for item in containers:
         children: Iterable[Any] = item.values() if _kind(item) is dict else item
@@ -318,7 +318,7 @@ def _beyond_range(value: Any) -> str | None:
 
 
 def _unsound(value: Any, depth_max: int) -> str | None:
-    """Why a value that was just parsed must not be passed on. One walk for both reasons, on the hottest path there is."""
+    """Return why a freshly parsed value is invalid. One walk for both reasons: this is a hot path."""
     level: list[Any] = [value]
     if type(value) is float and value - value != 0:
         return f"the number {value} is beyond the range of a double"
@@ -331,7 +331,7 @@ def _unsound(value: Any, depth_max: int) -> str | None:
                 kind = _kind(child)
                 if kind is dict or kind is list:
                     deeper.append(child)
-                elif kind is float and child - child != 0:  # The quickest test that says no to infinity.
+                elif kind is float and child - child != 0:  # The fastest test for infinity.
                     return f"the number {child} is beyond the range of a double"
         if not deeper:
             return None
@@ -343,7 +343,7 @@ _HARMLESS = frozenset({str, int, bool, type(None)})
 
 
 def first_bad(value: Any) -> str | None:
-    """The reason why this value must not be passed on (a number that is not finite, a `Bad`), or None."""
+    """Return why this value is invalid (a number that is not finite, a `Bad`), or None."""
     stack: list[Any] = [value]
     seen: set[int] = set()
     while stack:
@@ -361,20 +361,20 @@ def first_bad(value: Any) -> str | None:
 
 
 def depth_exceeds(value: Any, depth_max: int) -> bool:
-    """Whether lists and objects are nested more than `depth_max` deep. Walks level by level, so depth costs no stack."""
+    """True if lists and objects are nested more than `depth_max` deep. Walks level by level, so depth costs no stack."""
     level: list[Any] = _containers([value])
     for _ in range(depth_max):
         level = _containers(child for item in level for child in _children(item))
         if not level:
             return False
         if len(level) > _SHARED_FROM:
-            # A value that is shared by many others is looked at once a level, or a small one could take for ever.
+            # A shared value is visited once per level, or a small one could take exponential time.
             level = list({id(item): item for item in level}.values())
     return bool(level)
 
 
 def without_bad(value: Any) -> Any:
-    """The value with every `Bad`, and every number that is not finite, replaced by the nearest thing that JSON can say."""
+    """Replace every `Bad`, and every number that is not finite, by the nearest JSON value."""
     if isinstance(value, Bad):
         return value.value
     if isinstance(value, Replaced):
@@ -387,7 +387,7 @@ def without_bad(value: Any) -> Any:
 
 
 def objects_in(value: Any) -> list[dict[str, Any]]:
-    """The objects among the items of a list; none where there is no list."""
+    """Return the objects among the items of a list; empty without a list."""
     return [item for item in cast("list[Any]", value) if isinstance(item, dict)] if isinstance(value, list) else []
 
 
@@ -421,7 +421,7 @@ def _int(text: str) -> int | Bad:
 
 
 class _Isolation:
-    """One walk that marks what must not be passed on."""
+    """One walk that marks invalid values."""
 
     def __init__(self, values_max: float = math.inf, *, has_raw_bytes: bool = False) -> None:
         self.values_left = values_max

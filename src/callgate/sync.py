@@ -1,6 +1,6 @@
 """Bridges between threads and event loops: a portal for sync callers, a lock for tasks of several loops, and a channel.
 
-Coroutines go into the portal, their values come out; this file knows nothing of conversations.
+Knows nothing of conversations.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ OWN_LOOP = (
 )
 
 PROCESS_LOCK = threading.RLock()
-"""Held for an instant while threads change something that they share; it is free in a forked child.
+"""Held briefly while threads change shared state; it is free in a forked child.
 
-One lock for all, so that there is no order to keep; reentrant, because the garbage collector may run code that takes it
+One lock for all, so that there is no lock order; reentrant, because the garbage collector may run code that takes it
 at any point.
 """
 
@@ -50,7 +50,7 @@ if hasattr(os, "register_at_fork"):
 def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], T], default: T, *, wait_s: float) -> T:
     """Call a function on an event loop from any thread, and return its value.
 
-    Returns `default`, and the function is never called, if the loop is closed or does not come to it within `wait_s`.
+    Returns `default`, without calling the function, if the loop is closed or too busy for `wait_s`.
     """
     if asyncio._get_running_loop() is loop:
         return function()
@@ -75,7 +75,7 @@ def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[[], T], def
 
 
 class BlockingPortal:
-    """An event loop in a thread of its own, for sync callers; it works inside another running event loop too.
+    """An event loop in its own thread, for sync callers; it works inside another running event loop too.
 
     The thread is started by the first `run`, and again by the next one after `close`, after a fork, and if its loop has
     failed. A portal that is garbage collected stops its thread.
@@ -87,17 +87,18 @@ class BlockingPortal:
 
     @property
     def is_open(self) -> bool:
-        """Whether the portal has a thread in this process."""
+        """True if the portal has a thread in this process."""
         return self._thread is not None and self._thread.is_usable
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run the coroutine on the portal's loop, in the caller's context, and wait for it.
 
-        An interruption of the wait, such as Ctrl-C, cancels the coroutine and is raised when that has cleaned up, or after
-        `WIND_DOWN_S`; a second one is raised at once. A KeyboardInterrupt or SystemExit of the coroutine is raised here.
+        An interruption of the wait, such as Ctrl-C, cancels the coroutine and is raised after its clean-up, or after
+        `WIND_DOWN_S`; a second one is raised immediately. A KeyboardInterrupt or SystemExit of the coroutine is raised
+        here.
 
         Raises:
-            UsageError: the caller is on the portal's own loop, or keeps it waiting.
+            UsageError: the caller is on the portal's own loop, or blocks it.
             RuntimeError: the thread cannot be started, or its loop ended before the coroutine did.
         """
         job, current = _Job(coroutine), threading.current_thread()
@@ -141,7 +142,7 @@ class BlockingPortal:
     def _start_thread(self) -> _LoopThread:
         self._take_thread()
         try:
-            # Taken in before it is started, so that an interruption of this leaves nothing behind.
+            # Registered before it is started, so that an interruption leaves nothing behind.
             thread = self._thread = _LoopThread()
             self._finalizer = weakref.finalize(self, thread.stop)
             self._finalizer.atexit = False  # Those are stopped together.
@@ -160,12 +161,12 @@ class BlockingPortal:
 
 
 class _LoopThread(threading.Thread):
-    """A thread with an event loop that nothing ends but `stop`. It knows nothing of its portal, so as not to keep it."""
+    """A thread with an event loop that runs until `stop`. It has no reference to its portal, so as not to keep it alive."""
 
     def __init__(self) -> None:
         super().__init__(name="callgate-loop", daemon=True)
         self.is_blocked = False
-        """Whether this thread itself waits in a portal, so that its loop does nothing."""
+        """True if this thread itself waits in a portal, so that its loop is blocked."""
         self._process = os.getpid()
         self._loop = asyncio.new_event_loop()
         self._jobs: set[_Job[Any]] = set()
@@ -174,11 +175,11 @@ class _LoopThread(threading.Thread):
 
     @property
     def is_usable(self) -> bool:
-        """Whether the thread runs, and is of this process: the loop of a parent is never touched."""
+        """True if the thread runs, and is of this process: the loop of a parent is never touched."""
         return self._process == os.getpid() and self.is_alive()
 
     def submit(self, job: _Job[Any], context: contextvars.Context) -> None:
-        """Hand over a job, which gets an outcome whatever becomes of the loop."""
+        """Submit a job, which gets an outcome whatever happens to the loop."""
         job.loop = self._loop
         self._jobs.add(job)
         try:
@@ -189,7 +190,7 @@ class _LoopThread(threading.Thread):
     def stop(self) -> None:
         """Cancel all tasks, then end the loop and the thread; from any thread, and without a wait."""
         if self._process == os.getpid():
-            with contextlib.suppress(RuntimeError):  # It is over.
+            with contextlib.suppress(RuntimeError):  # The thread has ended.
                 self._loop.call_soon_threadsafe(self._begin_end)
 
     def discard(self) -> None:
@@ -201,7 +202,7 @@ class _LoopThread(threading.Thread):
         failure: BaseException | None = None
         try:
             while not self._is_over:
-                # A task that raised one of these has it as its outcome, so that whoever waits for it gets it; asyncio
+                # A task that raised one of these has it as its outcome, so that the waiter gets it; asyncio
                 # raises it here too, and it is not to end the loop for everybody else.
                 with contextlib.suppress(KeyboardInterrupt, SystemExit):
                     self._loop.run_forever()
@@ -238,7 +239,7 @@ _CALLERS: contextvars.ContextVar[tuple[_LoopThread, ...]] = contextvars.ContextV
 
 
 class _Job(Generic[T]):
-    """A coroutine on its way through a loop."""
+    """A coroutine submitted to a loop."""
 
     def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
         self.outcome: concurrent.futures.Future[T] = concurrent.futures.Future()
@@ -254,7 +255,7 @@ class _Job(Generic[T]):
             self._task.add_done_callback(self._finish)
 
     def cancel(self) -> None:
-        """Cancel it; from any thread, and even if it was interrupted on its way to the loop."""
+        """Cancel it; from any thread, even if it has not reached the loop yet."""
         try:
             if self.loop is not None:
                 self.loop.call_soon_threadsafe(self._cancel)
@@ -264,7 +265,7 @@ class _Job(Generic[T]):
         self._cancel()
 
     def drop(self, error: BaseException) -> None:
-        """Give it this outcome, unless it has one, because there is no loop for it."""
+        """Set this outcome, unless it has one, because there is no loop for it."""
         if self._task is None:
             self._coroutine.close()
         with contextlib.suppress(concurrent.futures.InvalidStateError):
@@ -278,7 +279,7 @@ class _Job(Generic[T]):
 
     def _finish(self, task: asyncio.Task[T]) -> None:
         if task.cancelled():
-            # Not `outcome.cancel()`: whoever waits for the outcome would not be told of that.
+            # Not `outcome.cancel()`: the waiter would not be notified.
             self.outcome.set_exception(concurrent.futures.CancelledError())
         elif (error := task.exception()) is not None:
             self.outcome.set_exception(error)
@@ -299,7 +300,7 @@ async def _end_tasks() -> None:
 
 @atexit.register
 def _stop_all() -> None:
-    """Close the loops that nobody has closed, while their threads can still do it themselves."""
+    """Close all open loops, while their threads can still do it themselves."""
     threads = [thread for thread in threading.enumerate() if isinstance(thread, _LoopThread) and thread.is_usable]
     until_s = time.monotonic() + WIND_DOWN_S
     for thread in threads:
@@ -313,23 +314,23 @@ def _stop_all() -> None:
 
 
 class CrossLoopLock:
-    """A lock for tasks of any event loop in any thread; whoever waits longest gets it next.
+    """A lock for tasks of any event loop in any thread, first come, first served.
 
-    A waiter that is cancelled, or whose loop was closed, is passed over.
+    A waiter that is cancelled, or whose loop was closed, is skipped.
     """
 
     __slots__ = ("_guard", "_holder", "_waiters")
 
     def __init__(self) -> None:
-        # Reentrant: the garbage collector may close a waiting coroutine, and so come here, between any two steps.
+        # Reentrant: the garbage collector may close a waiting coroutine, and so call this, between any two steps.
         self._guard = threading.RLock()
         self._holder: _Ticket | None = None
-        """Whose lock it is. A waiter is given the lock before it runs, so that nobody overtakes it."""
+        """The holder. A waiter gets the lock before it runs, so that none overtakes it."""
         self._waiters: deque[tuple[_Ticket, asyncio.Future[None]]] = deque()
 
     @property
     def is_held(self) -> bool:
-        """Whether somebody holds the lock."""
+        """True if the lock is held."""
         return self._holder is not None
 
     async def acquire(self) -> None:
@@ -345,7 +346,7 @@ class CrossLoopLock:
             self._waiters.append((ticket, future))
             holder = self._holder
         if holder is None or (holder.loop.is_closed() and not holder.has_run):
-            self._pass_on(holder)  # Nobody else will: it was released just now, or given to a task that never runs.
+            self._pass_on(holder)  # It must be passed on: it was released just now, or given to a task that never runs.
         try:
             await future
         except BaseException:
@@ -357,11 +358,11 @@ class CrossLoopLock:
         ticket.has_run = True
 
     def release(self) -> None:
-        """Pass the lock on to whoever waits longest; from any thread."""
+        """Pass the lock on to the first waiter; from any thread."""
         self._pass_on(self._holder)
 
     def _pass_on(self, holder: _Ticket | None) -> None:
-        """Take the lock from this holder, if it is the holder, and give it to the next waiter that can still run."""
+        """Take the lock from this holder, if it has it, and give it to the next waiter that can still run."""
         while True:
             with self._guard:
                 if self._holder is not holder:
@@ -383,16 +384,16 @@ class CrossLoopLock:
 
 
 class _Ticket:
-    """A task that waits for a lock, or holds it. It does not hold the task: one that is never resumed can be collected."""
+    """A task that waits for a lock, or has it. Does not reference the task: one that is never resumed can be collected."""
 
     __slots__ = ("has_run", "is_gone", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, *, has_run: bool = False) -> None:
         self.loop = loop
         self.has_run = has_run
-        """Whether the task knows that it has the lock."""
+        """True if the task knows that it has the lock."""
         self.is_gone = False
-        """Whether the task waits no more, and never got it."""
+        """True if the task stopped waiting before it got the lock."""
 
 
 def _wake(future: asyncio.Future[None]) -> None:
@@ -414,7 +415,7 @@ class Channel(Generic[T]):
         self._room = asyncio.Event()
 
     async def send(self, item: T) -> None:
-        """Add an item; wait while the receiver is far behind. Once the channel is closed, items are dropped."""
+        """Add an item; wait while the queue is full. Items sent to a closed channel are dropped."""
         while len(self._items) >= self._size_max and not self._closed:
             self._room.clear()
             await self._room.wait()

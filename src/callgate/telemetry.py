@@ -1,8 +1,8 @@
-"""Runs as OpenTelemetry spans, by the names of the GenAI conventions: `invoke_agent`, `chat`, `execute_tool`.
+"""OpenTelemetry spans of runs, with the names of the GenAI conventions: `invoke_agent`, `chat`, `execute_tool`.
 
-What happens in a run comes in, spans go out to whatever tracer provider the program has set up. Without one, or without the
-package, nothing is imported and next to nothing is done. Spans hold names, numbers and states; what was said, asked and
-answered is in them only where content was asked for (`record_content`, or the variable that OpenTelemetry has for it).
+Spans go to the program's tracer provider. Without one, or without the package, nothing is imported and next to nothing is
+done. Spans have names, numbers and states; content is included only on request (`record_content`, or OpenTelemetry's
+variable for it).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ CONTENT_CHARS_MAX = 100_000
 AGENT = "callgate"
 
 _IS_WANTED = bool(os.environ.get("OTEL_PYTHON_TRACER_PROVIDER"))
-"""Whether the program was started to be traced, even if it has no code for that."""
+"""True if the program was started with auto-instrumentation."""
 
 # Setting of a model -> its attribute.
 _SETTINGS = {
@@ -44,13 +44,13 @@ _TOOL_TYPES = {"mcp": "extension"}
 
 _content: bool | None = None
 _seen: tuple[Any, Any] = (None, None)
-"""How a provider was asked for and which one was set, when that was last looked at."""
+"""The inputs of the last look-up of the provider."""
 _found: tuple[Any, Any] | None = None
-"""What it came to."""
+"""Its result."""
 
 
 def record_content(on: bool | None) -> None:
-    """Says whether spans hold what was said, whatever the environment says; None goes by that again."""
+    """Set whether spans include content, overriding the environment; None follows that again."""
     global _content
     _content = on
 
@@ -60,7 +60,7 @@ def _has_content() -> bool:
 
 
 def _api() -> Any:
-    """OpenTelemetry's `trace` module, if something in this program uses it; importing it would help nobody else."""
+    """Return OpenTelemetry's `trace` module, if this program uses it; importing it otherwise is useless."""
     trace = sys.modules.get("opentelemetry.trace")
     if trace is None and _IS_WANTED:
         with contextlib.suppress(ImportError):
@@ -69,13 +69,13 @@ def _api() -> Any:
 
 
 def tracing() -> tuple[Any, Any] | None:
-    """The module and a tracer of the program's provider; None where it has none."""
+    """Return the module and a tracer of the program's provider; None without one."""
     global _seen, _found
     trace = _api()
     if trace is None:
         return None
-    # As long as none is set, the package looks into the environment whenever it is asked, which takes longer than all else
-    # here. So it is asked only if another one was set since; a package that keeps it elsewhere is asked each time.
+    # Without a provider, the package reads the environment on every call, which takes longer than all else here. So it is
+    # called only if another one was set since; a package that stores it elsewhere is called each time.
     ask, provider = trace.get_tracer_provider, getattr(trace, "_TRACER_PROVIDER", _seen)
     if ask is not _seen[0] or provider is not _seen[1]:
         _found = _tracer_of(trace, ask())
@@ -92,10 +92,9 @@ def _tracer_of(trace: Any, provider: Any) -> tuple[Any, Any] | None:
 
 
 def inject(headers: dict[str, str]) -> None:
-    """Adds the context of the current span to the headers of a request, if there is one.
+    """Add the context of the current span to the headers of a request, if there is one.
 
-    Nothing but `traceparent` and `tracestate`, whatever the program hands on between its own services: baggage may hold
-    what is nobody else's business.
+    Only `traceparent` and `tracestate`, whatever propagators the program has: baggage may be confidential.
     """
     if tracing() is not None:
         module = importlib.import_module("opentelemetry.trace.propagation.tracecontext")
@@ -109,7 +108,7 @@ class ChatSpan:
         self._span = span
 
     def answered(self, answer: ModelResponse, model: str) -> None:
-        """Takes in what came back."""
+        """Record the response."""
         usage = answer.usage
         attributes: JsonObject = {
             "gen_ai.response.model": model,
@@ -154,7 +153,7 @@ class RunSpans:
             yield
 
     def ended(self, reply: Reply) -> None:
-        """Takes in what the run came to."""
+        """Record the result of the run."""
         attributes = {
             "gen_ai.response.finish_reasons": [reply.finish_reason],
             "gen_ai.usage.input_tokens": reply.usage.input_tokens,
@@ -164,7 +163,7 @@ class RunSpans:
 
     @contextlib.contextmanager
     def chat(self, request: ModelRequest) -> Generator[ChatSpan]:
-        """One request to the model."""
+        """Start the span of a request to the model."""
         trace, tracer = self._tools
         attributes: JsonObject = {
             **self._common,
@@ -186,7 +185,7 @@ class RunSpans:
 
     @contextlib.contextmanager
     def started(self, call: FunctionCall, definition: ToolDefinition | None) -> Generator[None]:
-        """A call begins: what is started in here belongs to it, and goes on in its context."""
+        """Start the span of a call: everything started inside belongs to it, and runs in its context."""
         trace, tracer = self._tools
         kind = definition.kind if definition is not None else "function"
         attributes: JsonObject = {
@@ -210,7 +209,7 @@ class RunSpans:
             yield
 
     def finished(self, call: FunctionCall, result: ToolResult) -> None:
-        """A call is over."""
+        """End the span of a call."""
         span = self._open.pop(call.id, None)
         if span is not None:
             _told(lambda: self._finish(span, result))
@@ -223,7 +222,7 @@ class RunSpans:
         span.end()
 
     def close(self) -> None:
-        """The run is over: no span of it stays open."""
+        """End all open spans of the run."""
         for span in self._open.values():
             _told(span.end)
         self._open.clear()
@@ -242,7 +241,7 @@ class RunSpans:
 
 
 class _NoSpan:
-    """Nothing, wherever a span could be."""
+    """A no-op span."""
 
     __slots__ = ()
 
@@ -253,14 +252,14 @@ class _NoSpan:
         pass
 
     def answered(self, answer: ModelResponse, model: str) -> None:
-        """Nobody wants to know."""
+        """Do nothing."""
 
 
 _NO_SPAN = _NoSpan()
 
 
 class _NoSpans:
-    """The spans of a run that nobody traces: there are none. It does what `RunSpans` does, for all such runs."""
+    """The spans of an untraced run: none. Same interface as `RunSpans`."""
 
     __slots__ = ()
 
@@ -269,10 +268,10 @@ class _NoSpans:
         return _NO_SPAN
 
     def ended(self, reply: Reply) -> None:
-        """Nobody wants to know."""
+        """Do nothing."""
 
     def chat(self, request: ModelRequest) -> _NoSpan:
-        """One request to the model."""
+        """Return a no-op span."""
         return _NO_SPAN
 
     def started(self, call: FunctionCall, definition: ToolDefinition | None) -> _NoSpan:
@@ -280,21 +279,21 @@ class _NoSpans:
         return _NO_SPAN
 
     def finished(self, call: FunctionCall, result: ToolResult) -> None:
-        """Nobody wants to know."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """There is nothing open."""
+        """Do nothing."""
 
 
 Spans: TypeAlias = RunSpans | _NoSpans
 NO_SPANS = _NoSpans()
 
-# What an exception says may hold what was said, so it is written down by `_failing` and not by the package.
+# The message of an exception may include content, so `_failing` records it and not the package.
 _OURS = {"record_exception": False, "set_status_on_exception": False}
 
 
 def _told(report: Callable[[], object]) -> None:
-    """Tell an exporter something. What it raises is its own trouble: it is logged, and the run goes on."""
+    """Call an exporter. Its exceptions are logged, and the run continues."""
     outcome = user_code.call(report)
     if outcome.error is not None:
         logger.error("a trace could not be reported", exc_info=outcome.error)
@@ -302,7 +301,7 @@ def _told(report: Callable[[], object]) -> None:
 
 @contextlib.contextmanager
 def _contained(make: Callable[[], Any]) -> Generator[Any]:
-    """A span of the program's tracer around some work; without it where the tracer fails."""
+    """Run some work inside a span of the program's tracer; without it if the tracer fails."""
     span: Any = None
     manager: Any = None
 
@@ -321,7 +320,7 @@ def _contained(make: Callable[[], Any]) -> Generator[Any]:
 
 
 def spans_of(session: str, *, provider: str, model: str) -> Spans:
-    """The spans of a run, if anybody traces it."""
+    """Return the spans of a run; no-ops if tracing is not set up."""
     outcome = user_code.call(tracing)
     if outcome.error is not None:
         logger.error("the tracer cannot be used", exc_info=outcome.error)

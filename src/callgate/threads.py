@@ -1,7 +1,7 @@
-"""Daemon threads for sync tools: a function goes in, its value comes back to the event loop, a deadline abandons it.
+"""Daemon threads for sync tools: run a function, return its value to the event loop, abandon it at a deadline.
 
-The standard pool is of no use here: the interpreter waits for its threads at exit, and a tool that hangs would keep the
-program from ending. This file knows nothing of calls and results.
+The standard pool cannot be used: the interpreter waits for its threads at exit, and a tool that hangs would keep the
+program from ending. Knows nothing of calls and results.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ __all__ = [
 
 IDLE_THREADS_MAX = 64
 ITEMS_MAX = 1_000_001
-"""Items that are read of a generator: one more than a result may hold, so that an endless one is cut and says so."""
+"""Maximum number of items of a generator: one more than a result may hold, so that an endless one is cut and says so."""
 """Threads that wait for the next call."""
 BUSY_MAX = 256
-"""Threads of this process that run functions of tools at a time. Further calls wait for one."""
+"""Maximum number of threads of this process that run tools. Further calls wait for one."""
 
 
 class StillRunningError(Exception):
@@ -52,30 +52,30 @@ class NotBegunError(Exception):
 
 
 NOT_BEGUN = "It had not begun, so it had no effect."
-"""What is said of such a call."""
+"""The error of such a call."""
 
 _PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.@+~ -]+)+[/\\]([\w.@+~-]+)")
 
 
 def without_paths(text: str) -> str:
-    """The text with only the last name of each path: where a program lies on the disk is nothing for a model."""
+    """Reduce each path in a text to its last name: the layout of the disk is not for a model."""
     return _PATH.sub(r"\1", text)
 
 
 def error_text(error: BaseException) -> str:
-    """The message of an exception; empty where its own code fails to tell."""
+    """Return the message of an exception; empty if its own code fails."""
     return user_code.call(lambda: str(error)).value or ""
 
 
 def error_sentence(error: BaseException) -> str:
-    """What a model is told of an exception: its type and first line; no traceback, and of a path only the last name."""
+    """Describe an exception to a model: its type and first line; no traceback, and of a path only the last name."""
     first_line = (error_text(error).strip().splitlines() or [""])[0]
     text = without_paths(first_line)[:500]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 class _Slot:
-    """The place of one function among the busy threads, which it may lend to a call that it makes."""
+    """The slot of one function among the busy threads, which it may lend to a nested call."""
 
     __slots__ = ("is_lent", "is_over")
 
@@ -89,11 +89,11 @@ _SLOT: contextvars.ContextVar[_Slot | None] = contextvars.ContextVar("callgate_t
 
 
 class Threads:
-    """Threads that are reused when their function has returned, and left behind when it does not.
+    """Threads that are reused when their function has returned, and abandoned when it does not.
 
-    At most `BUSY_MAX` run functions of tools at a time, those that were left behind included; further calls wait in order. A
-    function that calls another tool lends that call its place if there is no other, one call at a time: otherwise many
-    functions, each waiting for a call of its own, could wait for ever.
+    At most `BUSY_MAX` threads run tools, abandoned ones included; further calls wait in order. A function that calls
+    another tool lends that call its slot if there is no other, one call at a time: otherwise many functions, each waiting
+    for a nested call, could deadlock.
     """
 
     def __init__(self) -> None:
@@ -107,13 +107,13 @@ class Threads:
     async def run(self, function: Callable[[], object], *, abandoned_max: int | None) -> object:
         """Run the function in a thread, in a copy of the current context.
 
-        With `abandoned_max=None` it counts neither as busy nor as abandoned: for what waits for a person.
+        With `abandoned_max=None` it counts neither as busy nor as abandoned: for waits for a user.
 
         Raises:
-            ToolError: too many threads have been left behind already, or none can be started.
+            ToolError: too many threads are abandoned already, or none can be started.
             NotBegunError: the caller was cancelled before there was a thread for the function.
-            StillRunningError: the caller was cancelled, and the thread goes on. A function that is not counted is left to
-            itself.
+            StillRunningError: the caller was cancelled, and the thread continues. A function that is not counted is
+            abandoned.
         """
         if abandoned_max is not None and self.abandoned >= abandoned_max:
             raise ToolError(
@@ -158,7 +158,7 @@ class Threads:
     # Under the lock -------------------------------------------------------------------------------------------------------
 
     def _take_place(self, job: _Job) -> bool:
-        """Find a place for a job; return whether there was one."""
+        """Find a slot for a job; return whether there was one."""
         lender = job.parent
         if self._busy < BUSY_MAX:
             self._busy += 1
@@ -176,11 +176,11 @@ class Threads:
             self._busy -= 1
 
     def _next_after(self, job: _Job) -> _Job | None:
-        """Return the job that gets the place that this one has left."""
+        """Return the job that gets the slot of this one."""
         if not job.is_counted:
             return None
         while (other := next((one for one in self._waiting if job.lender in (None, one.parent)), None)) is not None:
-            is_dead = other.loop.is_closed()  # Then nobody waits for it any more.
+            is_dead = other.loop.is_closed()  # Then its caller does not wait any more.
             if not is_dead and not self._take_place(other):
                 return None
             del self._waiting[other]
@@ -200,12 +200,12 @@ class Threads:
                     self.abandoned -= 1
                 self._leave_place(job)
                 following = self._next_after(job)
-                # A thread that is free before its result is delivered can take the next call at once.
+                # A thread that is free before its result is delivered can take the next call immediately.
                 keep = following is not None or len(self._idle) < IDLE_THREADS_MAX
                 if keep and following is None:
                     self._idle.append(inbox)
             job.deliver(value, error)
-            # Held on to by this frame, the last call's arguments and result would live until the next call.
+            # Otherwise this frame would keep the last call's arguments and result alive until the next call.
             del job, value, error
             if not keep:
                 return
@@ -225,7 +225,7 @@ class Threads:
 
 
 class _Job:
-    """One call of a sync function on its way through a thread."""
+    """One call of a sync function in a thread."""
 
     def __init__(self, function: Callable[[], object], loop: asyncio.AbstractEventLoop, *, is_counted: bool) -> None:
         self.context = contextvars.copy_context()
@@ -234,11 +234,11 @@ class _Job:
         self.future: asyncio.Future[object] = loop.create_future()
         self.is_counted = is_counted
         self.parent = _SLOT.get()
-        """The place of the function that waits for this one, if it has one."""
+        """The slot of the function that waits for this one, if it has one."""
         self.state: Literal["waiting", "running", "over"] = "waiting"
         self.slot = _Slot()
         self.lender: _Slot | None = None
-        """Whose place it has, if it has none of its own."""
+        """The borrowed slot, if it has none of its own."""
         self.is_abandoned = False
 
     def run(self) -> tuple[object, BaseException | None]:
@@ -260,8 +260,8 @@ class _Job:
         return list(islice(cast("Iterator[Any]", value), ITEMS_MAX)) if inspect.isgenerator(value) else value
 
     def deliver(self, value: object, error: BaseException | None) -> None:
-        """Hands the outcome to the event loop, if that still exists and still waits."""
-        # RuntimeError: the loop was closed while the tool was running; nobody waits any more.
+        """Hand the outcome to the event loop, if that still exists and still waits."""
+        # RuntimeError: the loop was closed while the tool was running; the caller is gone.
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(self._set, value, error)
 

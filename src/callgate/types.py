@@ -1,6 +1,6 @@
-"""The words of callgate: frozen data that every other file speaks in.
+"""The types of callgate: frozen data that every other file uses.
 
-Nothing comes in and nothing goes out; this file knows no wire format, no model and no tool, and imports nothing of ours.
+This file knows no wire format, no model and no tool, and imports nothing of ours.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json
 """A JSON value."""
 
 JsonObject: TypeAlias = dict[str, Any]
-"""A JSON object that came from, or goes to, the outside."""
+"""A JSON object of external origin or destination."""
 
 Part: TypeAlias = dict[str, Any]
-"""One part of a content, as the JSON that came (see `callgate.content.read`)."""
+"""One part of a content, as received JSON (see `callgate.content.read`)."""
 
 Content: TypeAlias = dict[str, Any]
-"""One turn of a conversation in Gemini's form: `{"role": ..., "parts": [...]}`."""
+"""One content of a conversation in Gemini's form: `{"role": ..., "parts": [...]}`."""
 
 CallState: TypeAlias = Literal[
     "proposed", "checked", "allowed", "denied", "awaiting", "started",
     "finished", "failed", "timed_out", "cancelled", "unknown",
 ]  # fmt: skip
-"""Where a call is in its life. The last five, and `denied`, are final."""
+"""The state of a call. The last five, and `denied`, are final."""
 
 ResultStatus: TypeAlias = Literal["finished", "failed", "denied", "timed_out", "cancelled", "unknown"]
-"""How a call ended. Only `finished` carries a value; all others carry an error sentence."""
+"""The final status of a call. Only `finished` carries a value; all others carry an error sentence."""
 
 FINAL_STATES: frozenset[str] = frozenset({"finished", "failed", "denied", "timed_out", "cancelled", "unknown"})
 
 ToolKind: TypeAlias = Literal["function", "file", "command", "mcp", "worker"]
-"""Where a tool comes from; decides the default permission and whether its writes keep their order."""
+"""The origin of a tool; decides the default permission and whether its writes keep their order."""
 
 Verdict: TypeAlias = Literal["allow", "ask", "deny"]
-"""What the policy says of a call before anybody is asked."""
+"""The policy's decision about a call, before approval."""
 
 ToolChoice: TypeAlias = str
 """`auto`, `required`, `none`, `validated`, or the name of the one tool that must be called."""
@@ -51,7 +51,7 @@ lower-case words: `turn_limit`, `call_limit`, `token_limit`, `cost_limit`, `loop
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolDefinition:
-    """What a tool is called, what it does and what it takes; never how it runs."""
+    """The name, description and schema of a tool; never its implementation."""
 
     name: str
     """The tool's own name. What is sent to a model may be an alias of it (see `callgate.declare`)."""
@@ -62,7 +62,7 @@ class ToolDefinition:
     title: str | None = None
     kind: ToolKind = "function"
     server: str | None = None
-    """The MCP server or worker pool that the tool lives on, if it lives on one."""
+    """The MCP server or worker pool of the tool, if it has one."""
     read_only: bool = False
     """The tool changes nothing, so it may be run again and needs no permission by default."""
     idempotent: bool = False
@@ -81,34 +81,34 @@ class ToolDefinition:
 
     @property
     def ordered(self) -> bool:
-        """Whether calls to this tool keep their order within a turn instead of running in parallel."""
+        """True if calls to this tool keep their order within a turn instead of running in parallel."""
         return self.sequential or (not self.read_only and self.kind in ("file", "command", "mcp"))
 
     @property
     def repeatable(self) -> bool:
-        """Whether a call whose outcome is unknown may simply be run again."""
+        """True if a call whose outcome is unknown may simply be run again."""
         return self.read_only or self.idempotent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FunctionCall:
-    """A call that a model asked for."""
+    """A call requested by a model."""
 
     name: str
     args: Mapping[str, Any] = field(default_factory=dict[str, Any])
     id: str = ""
     """Ours: always there once a collector has seen the call, and unique in the conversation."""
     wire_id: str | None = None
-    """The model's own id, when it sent one; the only id that goes back on the wire."""
+    """The model's own id, if it sent one; the only id that is sent back."""
     wire_name: str | None = None
     """The name as the model wrote it, when that differs from `name`."""
     problem: str | None = None
-    """Why this call cannot run as it was sent (arguments that do not parse, a stream cut in the middle)."""
+    """The reason why this call cannot run (arguments that do not parse, a truncated stream)."""
     notes: tuple[str, ...] = ()
-    """What was repaired while reading the call."""
+    """Repairs made while reading the call."""
 
     def detached(self) -> FunctionCall:
-        """The same call with arguments of its own: whoever is shown it cannot change what will run."""
+        """Return the same call with its own copy of the arguments: callbacks cannot change what will run."""
         return replace(self, args=copy.deepcopy(dict(self.args)))
 
 
@@ -131,58 +131,58 @@ class PlainJson:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolResult:
-    """How one call ended."""
+    """The outcome of one call."""
 
     call_id: str
     name: str
     status: ResultStatus
     value: Any = None
-    """What the tool returned, as plain JSON data (see `callgate.content.json_safe`). None unless `status` is `finished`."""
+    """The tool's return value, as plain JSON data (see `callgate.content.json_safe`). None unless `status` is `finished`."""
     error: str | None = None
     """A sentence for the model, when `status` is anything but `finished`."""
     notes: tuple[str, ...] = ()
-    """What was cut, repaired or should be known besides the value."""
+    """Notes besides the value: truncations, repairs, warnings."""
     media: tuple[Part, ...] = ()
     """Images and other media of the result, as inline data parts."""
     duration_s: float = 0.0
     plain_json: PlainJson | None = field(default=None, compare=False, repr=False)
-    """Set by callgate where it has made the value itself, so that it is not looked through again; not journalled."""
+    """Set by callgate for values of its own, so that they are not checked again; not journalled."""
 
     @property
     def known_json(self) -> PlainJson | None:
-        """`plain_json` if it is about the value of this result, which may have been replaced since."""
+        """Return `plain_json` if it belongs to the value of this result, which may have been replaced since."""
         known = self.plain_json
         return known if known is not None and known.value is self.value else None
 
     @property
     def is_error(self) -> bool:
-        """Whether the model is told of an error instead of a value."""
+        """True if the model gets an error instead of a value."""
         return self.status != "finished"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """What was decided about a call, and by whom."""
+    """A decision about a call, and its origin."""
 
     verdict: Verdict
     reason: str = ""
     by: str = "policy"
     """`policy`; `user` when a person or program answered; `mode`, `hook` or `limit` when one of these decided."""
     rule: str = ""
-    """The rule that asks, if the verdict is `ask`: an "always" beats this one and no other."""
+    """The rule that asks, if the verdict is `ask`: an "always" overrides this one and no other."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionRule:
-    """A lasting yes: calls like one that was approved run without asking, until the session ends or it is revoked."""
+    """A session rule: calls like an approved one run without asking, until the session ends or it is revoked."""
 
     id: str
     tool: str
     server: str | None = None
     digest: str = ""
-    """Hash of what was declared of the tool when it was approved; a changed tool is asked about again."""
+    """Hash of the tool's declaration when it was approved; a changed tool needs a new approval."""
     raised_by: str = ""
-    """The rule that asked: the only one that this answer beats."""
+    """The rule that asked: the only one that this answer overrides."""
     paths: tuple[str, ...] = ()
     """Patterns that the files of a call must match, if the tool is a file tool."""
     exact: Mapping[str, Any] | None = None
@@ -191,14 +191,14 @@ class SessionRule:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallRecord:
-    """One call of a run with everything that became of it."""
+    """One call of a run with its decision and outcome."""
 
     call: FunctionCall
     state: CallState
     decision: Decision | None = None
     result: ToolResult | None = None
     edited: bool = False
-    """Whether the arguments were changed at approval."""
+    """True if the arguments were edited at approval."""
 
     @property
     def duration_s(self) -> float:
@@ -208,7 +208,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """Arguments after the check: what would run, what was changed on the way, and what is wrong."""
+    """Checked arguments: what would run, the coercions, and the problems."""
 
     args: Mapping[str, Any]
     problems: list[str] = field(default_factory=list[str])
@@ -217,21 +217,21 @@ class Checked:
     """Lossless conversions that were made, such as `"5"` to `5`."""
 
     def __post_init__(self) -> None:
-        # Whoever compares with a list gets one, whatever the check collected its sentences in.
+        # Comparisons with a list must work, whatever the check collected its sentences in.
         object.__setattr__(self, "problems", list(self.problems))
         object.__setattr__(self, "coercions", list(self.coercions))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loss:
-    """Something that a conversion could not carry over."""
+    """Something that could not be converted."""
 
     pointer: str
     """JSON pointer to the place in the source."""
     keyword: str
     reason: str
     instead: str = ""
-    """What is done in its place: a local check, words in the description, a wider form."""
+    """The replacement: a local check, text in the description, a wider form."""
     tool: str | None = None
 
 
@@ -257,49 +257,49 @@ class Usage:
         )
 
 
-"""What has been used before anything was."""
+"""No usage at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """Every bound of a run in one place. A limit that is reached refuses; it never skips a check."""
+    """All limits of a run. A limit that is reached refuses; it never skips a check."""
 
     turns: int = 25
-    """Requests to the model in one run. The last one is sent with tools switched off, so that an answer exists."""
+    """Requests to the model in one run. The last one has tools disabled, so that there is an answer."""
     calls: int = 200
-    """Calls in one run; further ones are answered with an error."""
+    """Calls in one run; further ones get an error."""
     calls_per_turn: int = 128
-    """Calls in one answer of the model; further ones are answered with an error."""
+    """Calls in one answer of the model; further ones get an error."""
     parallel: int = 10
     """Calls running at the same time."""
     call_timeout_s: float = 30.0
     """The deadline of one call, unless its tool sets another."""
     repeats: int = 5
-    """The same call in this many turns one after another is a loop; the last one is not run."""
+    """The same call in this many consecutive turns is a loop; the last one is not run."""
     retries_malformed: int = 2
     """How often the model is asked again after a malformed or empty answer."""
     output_retries: int = 2
     """How often the model is asked again after an answer that does not fit the `output` of the run."""
     output_chars: int = 40_000
-    """Characters of one tool result that the model sees; the middle of a longer one is left out."""
+    """Characters of one tool result that the model sees; the middle of a longer one is omitted."""
     abandoned_threads: int = 32
     """Threads of timed-out sync tools that may still be running before further sync calls are refused."""
     json_depth: int = 100
     """Levels of nesting in arguments and results."""
     session_wait_s: float = 10.0
-    """How long a run waits for a session that another process is at work on."""
+    """How long a run waits for a session that another process holds."""
     connect_s: float = 10.0
-    """How long a connection to a model may take to be made."""
+    """Connect time-out."""
     first_byte_s: float = 60.0
-    """How long a model may take to begin a streamed answer."""
+    """Time-out for the first byte of a streamed answer."""
     idle_s: float = 60.0
-    """How long an answer may pause."""
+    """Idle time-out of an answer."""
     total_s: float = 600.0
-    """How long one answer may take in all."""
+    """Total time-out of one answer."""
     attempts: int = 5
-    """How often one request is sent before it is given up."""
+    """Attempts per request."""
     backoff_s: float = 1.0
-    """The first wait between two attempts; doubles with each one."""
+    """The first back-off between two attempts; doubles with each one."""
     backoff_max_s: float = 60.0
     """The longest wait; a server that asks for more gets none, and the caller an error."""
     event_bytes: int = 16 * 1024 * 1024
@@ -307,15 +307,15 @@ class Limits:
     body_bytes: int = 64 * 1024 * 1024
     """The size of one whole answer."""
     context_tokens: int | None = None
-    """How long the history may be, in tokens; a longer one is shortened before the next request. None: any length."""
+    """Length of the history in tokens; a longer one is shortened before the next request. None: unlimited."""
     run_tokens: int | None = None
-    """Tokens that one run may use; it ends with `token_limit` before the request after that. None: any number."""
+    """Tokens of one run; it ends with `token_limit` before the next request. None: unlimited."""
     session_tokens: int | None = None
     """Tokens that all runs of a session together may use."""
     run_cost: float | None = None
-    """What one run may cost by the gate's prices; it ends with `cost_limit`. None: anything."""
+    """Cost of one run by the gate's prices; it ends with `cost_limit`. None: unlimited."""
     session_cost: float | None = None
-    """What all runs of a session together may cost."""
+    """Cost of all runs of a session together."""
 
     def __post_init__(self) -> None:
         for name in self.__slots__:
@@ -342,7 +342,7 @@ _OPTIONAL = frozenset({"context_tokens", "run_tokens", "session_tokens", "run_co
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Price:
-    """What a million tokens of a model cost, in whatever currency you count."""
+    """The price of a million tokens of a model, in any currency."""
 
     input: float
     output: float
@@ -350,14 +350,14 @@ class Price:
     """Of input that the server had in its cache; None: as much as other input."""
 
     def of(self, usage: Usage) -> float:
-        """What this usage costs."""
+        """Return the cost of this usage."""
         fresh = usage.input_tokens - usage.cached_tokens + usage.tool_tokens
         cached = usage.cached_tokens * (self.input if self.cached is None else self.cached)
         return (fresh * self.input + cached + (usage.output_tokens + usage.thought_tokens) * self.output) / 1_000_000
 
 
 class History(Protocol):
-    """A conversation at one moment, such as `Conversation(...).history`."""
+    """A snapshot of a conversation, such as `Conversation(...).history`."""
 
     @property
     def contents(self) -> list[Content]:
@@ -367,7 +367,7 @@ class History(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """What a run came to."""
+    """The result of a run."""
 
     text: str
     """The model's answer, thoughts left out."""
@@ -381,13 +381,13 @@ class Reply:
     turns: int = 0
     """Answers of the model that this run used."""
     limited: bool = False
-    """Whether the last answer was given with tools switched off because `Limits.turns` was reached."""
+    """True if the last answer was given with tools disabled because `Limits.turns` was reached."""
     approvals: list[CallRecord] = field(default_factory=list[CallRecord])
     """Calls that wait for an answer, when `finish_reason` is `approval_needed`."""
     model: str = ""
     """The model that gave the last answer."""
     cost: float | None = None
-    """What the run cost by the gate's prices; None when they do not say."""
+    """The cost of the run by the gate's prices; None if they are unknown."""
     context_tokens: int = 0
     """About how many tokens the whole conversation has now: what the next request sends of it."""
     output: Any = None
@@ -401,19 +401,19 @@ class Reply:
 
     @property
     def ok(self) -> bool:
-        """Whether the model ended its answer by itself. A limit, a safety stop or an unknown reason is not ok."""
+        """True if the model completed its answer. A limit, a safety stop or an unknown reason is not ok."""
         return self.finish_reason == "STOP"
 
 
 class Progress(Protocol):
-    """Takes one progress report of a running call."""
+    """Receives progress reports of a running call."""
 
     def __call__(self, message: str, fraction: float | None = None) -> None:
-        """Say in a few words what is being done, and how much of it (0 to 1) if that is known."""
+        """Report progress: a short text, and the fraction done (0 to 1) if known."""
 
 
 CallTool: TypeAlias = "Callable[[str, Mapping[str, Any]], Awaitable[ToolResult]]"
-"""Calls a tool by its name; what became of it is in the result."""
+"""Calls a tool by its name; the outcome is in the result."""
 
 
 async def no_tools(name: str, args: Mapping[str, Any]) -> ToolResult:
@@ -423,7 +423,7 @@ async def no_tools(name: str, args: Mapping[str, Any]) -> ToolResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolContext:
-    """What a tool may know of its own call. A parameter annotated with this type is filled in, and hidden from the model."""
+    """The context of a tool's own call. A parameter annotated with this type is filled in, and hidden from the model."""
 
     call_id: str
     name: str
@@ -431,13 +431,13 @@ class ToolContext:
     timeout_s: float | None = None
     """Seconds that the call was given when it started."""
     progress: Progress = field(default=lambda message, fraction=None: None, repr=False)
-    """Reports progress to whoever watches the run: `context.progress("half way", 0.5)`. May be called from any thread."""
+    """Reports progress to observers of the run: `context.progress("half way", 0.5)`. Thread-safe."""
     is_cancelled: Callable[[], bool] = field(default=lambda: False, repr=False)
-    """Whether the call was cancelled or ran out of time. A long sync tool should look from time to time and return."""
+    """True if the call was cancelled or timed out. A long sync tool should check it periodically and return."""
     paused: Callable[[], AbstractContextManager[None]] = field(default=nullcontext, repr=False)
-    """`with context.paused():` stops the clock of the call while a person is asked. May be entered from any thread."""
+    """`with context.paused():` pauses the deadline of the call while a user is asked. Thread-safe."""
     paused_s: Callable[[], float] = field(default=lambda: 0.0, repr=False)
-    """For how many seconds the clock of the call has stood still so far."""
+    """For how many seconds the deadline has been paused so far."""
     hides: Callable[[str, str], bool] | None = field(default=None, repr=False)
     """(file, named path) -> true if the policy keeps the file out of a list or search that only named a path above it."""
     call_tool: CallTool = field(default=no_tools, repr=False)

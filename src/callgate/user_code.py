@@ -1,8 +1,8 @@
-"""The one place that calls code of the user's: tools, validators, approve, hooks, previews, exporters, callbacks.
+"""The only module that calls user code: tools, validators, approve, hooks, previews, exporters, callbacks.
 
-A callable comes in, an `Outcome` goes out: its value, or whatever it raised. `KeyboardInterrupt`, `SystemExit` and a
-cancellation of the user's own making are outcomes too; only a cancellation of the task that waits here goes through. What an
-outcome means is for the caller to say.
+Takes a callable, returns an `Outcome`: its value, or whatever it raised. `KeyboardInterrupt`, `SystemExit` and a
+cancellation raised by the user's code are outcomes too; only a cancellation of the waiting task propagates. The caller
+interprets the outcome.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ class ProgramInterrupt(KeyboardInterrupt):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """What came of a call of user code: a value, or an error."""
+    """The outcome of user code: a value, or an error."""
 
     value: T | None = None
     error: BaseException | None = None
 
     @property
     def exception(self) -> Exception | None:
-        """The error as one that may travel through an event loop: what would end the program becomes one of ours."""
+        """The error in a form that may pass through an event loop: one that would end the program is wrapped."""
         if self.error is None or isinstance(self.error, Exception):
             return self.error
         raised = CallgateError(f"{type(self.error).__name__} was raised: {self.error}".removesuffix(": "))
@@ -63,7 +63,7 @@ async def call_async(work: Callable[[], Awaitable[T] | T]) -> Outcome[T]:
             value = await value
         return Outcome(cast("T", value))
     except (ProgramInterrupt, GeneratorExit):
-        raise  # With the latter the event loop is gone, and nobody waits here any more.
+        raise  # With the latter the event loop is gone, and there is no waiter.
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is not None and task.cancelling():

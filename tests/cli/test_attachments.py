@@ -73,7 +73,7 @@ def test_a_text_without_files_stays_a_text(folder: Path) -> None:
         ("nul.bin", "'nul.bin' is not text: it has NUL bytes in it"),
         ("long.txt", "of a text at most 1.0 MiB can be attached"),
         ("huge.bin", "'huge.bin' has 10.0 MiB, and at most 10.0 MiB can be attached"),
-        (".env", "'.env' may hold secrets, and nobody can be asked here"),
+        (".env", "'.env' may hold secrets, and there is no terminal to confirm it"),
         ("a\x00b.txt", "is not attached: "),
     ],
 )

@@ -792,7 +792,7 @@ def test_a_question_that_a_killed_chat_left_open_is_asked_again(
     again.wait_for('wipe returned "wiped /x"')
     again.wait_for("> ")
     again.type("\x04")
-    again.wait_for("To go on: callgate chat -r chat-")
+    again.wait_for("To resume: callgate chat -r chat-")
     assert again.end() == 0
 
 

@@ -65,7 +65,7 @@ TROUBLES = {
         (*HI, "-m", "gemini-nope"), "is not found", "(the model is 'gemini-nope')", "-m gemini-", env=KEY
     ),
     "bad tool file": Trouble(
-        (*HI, "-T", "bad.py"), "cannot be imported", "'bad.py' cannot be imported: line 2", "Mend it there"
+        (*HI, "-T", "bad.py"), "cannot be imported", "'bad.py' cannot be imported: line 2", "Fix it there"
     ),
     "exception in a tool": Trouble(
         ("chat", "--no-stdin", "boom", "-T", "boom.py"), "ZeroDivisionError", "boom.py line 6, in boom", "--debug shows"
@@ -78,7 +78,7 @@ TROUBLES = {
         (*HI, "--provider", "gemini"),
         "no connection",
         "GOOGLE_GEMINI_BASE_URL",
-        "Look at the network",
+        "Check the network",
         program=ONCE,
         env=KEY,
     ),

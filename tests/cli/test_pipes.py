@@ -98,7 +98,7 @@ def test_a_pipe_that_stays_silent_is_waited_for_only_so_long(tmp_path: Path) -> 
             command, stdin=stdin, capture_output=True, text=True, timeout=PATIENCE_S, env=environment(tmp_path), check=False
         )
     assert (done.returncode, done.stdout) == (0, "2 + 2 = 4.\n")
-    assert "Nothing came through stdin within 3 seconds" in done.stderr
+    assert "No input on stdin within 3 seconds" in done.stderr
     assert "--stdin waits for it" in done.stderr
 
 
@@ -127,7 +127,7 @@ def test_nobody_is_asked_where_nobody_sits(tmp_path: Path) -> None:
         env=environment(tmp_path), check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout) == (42, "")
-    assert "'.env' may hold secrets, and nobody can be asked here" in done.stderr
+    assert "'.env' may hold secrets, and there is no terminal to confirm it" in done.stderr
 
 
 def test_files_can_be_attached_to_one_prompt(

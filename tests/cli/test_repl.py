@@ -236,7 +236,7 @@ def test_an_answer_is_drawn_as_markdown_and_the_terminal_is_left_as_it_was(scree
     show.type("\x04")
     assert show.end() == 0
     show.assert_as_before()
-    assert "To go on: callgate chat -r chat-" in show.text
+    assert "To resume: callgate chat -r chat-" in show.text
 
 
 def test_a_running_call_is_one_line_that_changes_and_unfolds_afterwards(screen: Callable[..., Screen]) -> None:
@@ -568,7 +568,7 @@ def test_commands_do_their_work_in_a_real_terminal_too(screen: Callable[..., Scr
         ("wipe it", "It said: {'result': 'wiped a.txt'}"),
         ("/call", "call 1: wipe, finished"),
         ("second words", "You said second words"),
-        ("/compact", "contents were summed up."),
+        ("/compact", "contents were summarized."),
         ("/undo", "taken back: second words"),
         ("/clear", "A new conversation begins. The one before is stored: /load chat-"),
         ("/load nothing-like-it", "there is no session 'nothing-like-it'"),

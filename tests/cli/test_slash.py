@@ -98,7 +98,7 @@ def test_commands_that_look(session: Callable[..., Any]) -> None:
     assert "/call takes the number of a call, not 'x'" in shown
     assert "nothing\n0 taken back" in shown
     assert "idle" in shown.partition("taken back")[2]
-    assert "To go on: callgate chat -r chat-" in shown
+    assert "To resume: callgate chat -r chat-" in shown
 
 
 def test_model_mode_and_approval_change_for_what_follows(session: Callable[..., Any], tmp_path: Path) -> None:
@@ -109,7 +109,7 @@ def test_model_mode_and_approval_change_for_what_follows(session: Callable[..., 
     assert "scripted; /model NAME changes it" in shown
     assert "no key for Gemini" in shown
     assert "auto; /mode auto|native|prompted changes" in shown
-    assert "told of tools in the mode native" in shown
+    assert "declared in the mode native" in shown
     assert "/mode takes auto, native, prompted, not 'x'" in shown
     assert "No call waits for an answer. The approval mode is default" in shown
     assert "/approve takes default, auto_edit, yolo, plan, not 'x'" in shown
@@ -134,7 +134,7 @@ def test_a_conversation_is_written_to_a_file_and_taken_up_again(session: Callabl
         "/save chat.json", "hello", "/save", "/save chat.json", "/save chat.json", "/save no/folder.json", "/clear",
         "/load chat.json", "/load gone", "/load", "/load other.json", "/load broken.json", "/load latest",
     )  # fmt: skip
-    assert "nothing was said yet, so there is nothing to keep" in shown
+    assert "the conversation is empty, so there is nothing to save" in shown
     assert f"stored in {tmp_path / 'state'}" in shown
     assert "Written to chat.json. /load chat.json takes it up again." in shown
     assert "'chat.json' is there already: choose another name" in shown
@@ -151,8 +151,8 @@ def test_a_conversation_is_written_to_a_file_and_taken_up_again(session: Callabl
 
 def test_a_history_is_summed_up_when_there_is_something_to(session: Callable[..., Any]) -> None:
     _, shown = session("/compact", "one", "/compact", "two", "/compact", "three")
-    assert shown.count("There is nothing to sum up before your last words.") == 2
-    assert "2 contents were summed up." in shown
+    assert shown.count("There is nothing to summarize before your last message.") == 2
+    assert "2 contents were summarized." in shown
     assert "You said three" in shown
 
 
@@ -245,6 +245,6 @@ def test_a_call_is_answered_later_and_then_asked_about_again(
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     code, shown = session("write it", "/approve", words=("--root", str(tmp_path)))
     assert code == 0
-    assert "/approve asks again; so does this session when it is taken up later." in shown
+    assert "/approve asks again; so does this session when it is resumed later." in shown
     assert shown.count("Run it? [y]es, [n]o, [a]lways") == 2
     assert (tmp_path / "made.txt").read_text() == "made\n"

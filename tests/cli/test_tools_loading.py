@@ -123,7 +123,7 @@ def sentence(*words: str) -> str:
         ("no_such_module_here", "there is no module 'no_such_module_here' here or among the installed packages"),
         ("no_such_module_here.deep:fn", "there is no module 'no_such_module_here' here or among the installed packages"),
         ("my_tools.py:rol", "'my_tools.py' has no 'rol'; it has roll_dice, flip, plain, takes_a_group"),
-        ("my_tools.py:NUMBER", "'my_tools.py': 7 is not callable, so it is no tool"),
+        ("my_tools.py:NUMBER", "'my_tools.py': 7 is not callable, so it is not a tool"),
         ("my_tools.py:Pair", "a class is not a tool"),
         ("my_tools.py:takes_a_group", "'my_tools.py': tool 'takes_a_group': parameter 'x' cannot be declared"),
         ("empty.py", "'empty.py' has no tools: mark a function with @tool, or name one with -T empty.py:function"),

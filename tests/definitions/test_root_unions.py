@@ -31,7 +31,7 @@ def test_alternatives_of_required_properties_are_said_in_words() -> None:
     }
     (loss,) = found.losses
     assert (loss.pointer, loss.keyword, loss.tool) == ("/input_schema/anyOf", "anyOf", "f")
-    assert loss.instead == "merged into one object; what is needed when is said in the description"
+    assert loss.instead == "merged into one object; what is needed when is stated in the description"
 
 
 def test_closed_alternatives_keep_the_types_of_their_properties() -> None:

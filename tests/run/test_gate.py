@@ -871,7 +871,7 @@ def test_wrong_arguments_of_a_gate_say_what_to_do():
         run(Gate(ScriptedModel([]), [add]).run("Go", tool_choice="nope"))
     with pytest.raises(UsageError, match="needs tools"):
         run(Gate(ScriptedModel([])).run("Go", tool_choice="required"))
-    with pytest.raises(UsageError, match="nothing to go on with"):
+    with pytest.raises(UsageError, match="nothing to continue"):
         run(Gate(ScriptedModel([])).run())
 
 

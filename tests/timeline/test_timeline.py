@@ -151,7 +151,7 @@ def test_a_request_that_came_to_nothing_says_why(last: facts.Fact, state: str) -
 
 def test_summing_up_is_a_request_of_its_own() -> None:
     found = spans_of(at((1.0, begun()), (2.0, facts.HistoryShortened(dropped=0, summary="s")), (3.0, answered(said="Yes."))))
-    assert [(span.state, span.start_s) for span in found if span.kind == "request"] == [("summed up", 1.0), ("STOP", 2.0)]
+    assert [(span.state, span.start_s) for span in found if span.kind == "request"] == [("summarized", 1.0), ("STOP", 2.0)]
 
 
 def test_a_journal_without_times_still_tells_how_long_calls_took() -> None:

@@ -1,4 +1,4 @@
-"""callgate and other frameworks, both ways. Each framework is imported by the function that is about it and by nothing else.
+"""Adapters to other frameworks, both ways. Each framework is imported only by its own functions.
 
 | framework | their tools behind our gate | our tools in their agents |
 |---|---|---|
@@ -7,9 +7,9 @@
 | pydantic-ai | `from_pydantic_ai` | `to_pydantic_ai` |
 | OpenAI Agents SDK | `from_openai_agents` | `to_openai_agents` |
 
-`Gate(tools=[...])` takes objects of these frameworks as they are; the functions are for those that need more. Tools that go
-out are behind a `GatedTools`: arguments checked, policy, approval, limits and audit log as in a gate.
-`GenaiModel` is a model that speaks through a `genai.Client` of yours.
+`Gate(tools=[...])` accepts objects of these frameworks directly; the functions have further options. Exported tools are
+`GatedTools`: arguments checked, policy, approval, limits and audit log as in a gate. `GenaiModel` is a model that uses a
+`genai.Client` of yours.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
 ]  # fmt: skip
 
 
-# Their tools behind our gate ---------------------------------------------------------------------------------------------
+# Their tools in our gate -------------------------------------------------------------------------------------------------
 
 
 def from_langchain(*tools: Any) -> list[object]:
-    """LangChain tools as tools of a gate.
+    """Use LangChain tools as tools of a gate.
 
     Raises:
-        ToolNotDeclarableError: something is no LangChain tool.
+        ToolNotDeclarableError: an item is not a LangChain tool.
     """
     from callgate.foreign.langchain import LangChainTool
 
@@ -49,15 +49,15 @@ def from_langchain(*tools: Any) -> list[object]:
 
 
 def from_openai_agents(*tools: Any, context: object = None, approved: bool = False) -> list[object]:
-    """Function tools of the OpenAI Agents SDK as tools of a gate.
+    """Use function tools of the OpenAI Agents SDK as tools of a gate.
 
     Args:
         tools: The tools.
-        context: What their functions get as the context of a run.
-        approved: Says that the policy of the gate decides, instead of the tools' own `needs_approval`.
+        context: The run context passed to their functions.
+        approved: Let the policy of the gate decide, instead of the tools' own `needs_approval`.
 
     Raises:
-        ToolNotDeclarableError: a tool has something that only a Runner of the SDK can do.
+        ToolNotDeclarableError: a tool has a feature that needs a Runner of the SDK.
     """
     from callgate.foreign.openai_agents import AgentsTool
 
@@ -65,12 +65,12 @@ def from_openai_agents(*tools: Any, context: object = None, approved: bool = Fal
 
 
 def from_pydantic_ai(toolset: Any, *, deps: Any = None, approved: bool = False) -> list[object]:
-    """A toolset or a tool of pydantic-ai as tools of a gate.
+    """Use a toolset or a tool of pydantic-ai as tools of a gate.
 
     Args:
         toolset: The toolset, or one `Tool`.
-        deps: What its functions get as `ctx.deps`.
-        approved: Says that the policy of the gate decides about tools that require approval; without it they are left out.
+        deps: The `ctx.deps` passed to its functions.
+        approved: Let the policy of the gate decide about tools that require approval; otherwise they are left out.
     """
     from callgate.foreign.pydantic_ai import PydanticAiTools
 
@@ -78,11 +78,11 @@ def from_pydantic_ai(toolset: Any, *, deps: Any = None, approved: bool = False) 
 
 
 def from_google_genai(*tools: Any, functions: Iterable[Callable[..., Any]] = ()) -> list[object]:
-    """What `GenerateContentConfig(tools=[...])` takes, as tools of a gate: functions, `types.Tool`s, built-in tools.
+    """Use the `tools` of `GenerateContentConfig` as tools of a gate: functions, `types.Tool`s, built-in tools.
 
     Args:
         tools: The tools.
-        functions: The functions behind the declarations of a `types.Tool`, by their names.
+        functions: The functions for the declarations of a `types.Tool`, by name.
 
     Raises:
         ToolNotDeclarableError: a declaration has no function, or a function no declaration.
@@ -103,10 +103,9 @@ def _only(kind: Callable[[Any], object], item: Any) -> object:
 
 
 def to_langchain(tools: GatedTools | Iterable[object], **options: Any) -> list[BaseTool]:
-    """Our tools as LangChain tools, for `bind_tools`, agents and graphs; `options` are those of `GatedTools`.
+    """Export our tools as LangChain tools, for `bind_tools`, agents and graphs; `options` are those of `GatedTools`.
 
-    What went wrong is told to the model as the content of a `ToolMessage` with the status `error`; the `ToolResult` is its
-    artifact.
+    Errors are sent to the model as the content of a `ToolMessage` with the status `error`; the `ToolResult` is its artifact.
     """
     from callgate.adapters.langchain import langchain_tools
 
@@ -130,12 +129,12 @@ def to_openai_agents(tools: GatedTools | Iterable[object], **options: Any) -> li
 def to_google_genai(
     tools: GatedTools | Iterable[object], *, is_async: bool = False, **options: Any
 ) -> list[Callable[..., Any]]:
-    """Our tools as functions for google-genai's automatic function calling; `options` are those of `GatedTools`.
+    """Export our tools as functions for google-genai's automatic function calling; `options` are those of `GatedTools`.
 
     Args:
         tools: The tools.
-        is_async: Whether they are for `client.aio`; plain functions work with both, and hold up the loop there.
-        options: As `GatedTools` takes them.
+        is_async: True for `client.aio`; plain functions work with both, but block the event loop there.
+        options: Those of `GatedTools`.
     """
     from callgate.adapters.google_genai import functions_of
 

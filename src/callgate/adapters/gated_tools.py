@@ -1,7 +1,6 @@
-"""Our tools for those who bring their own loop: a name and arguments come in, a `ToolResult` goes out.
+"""Our tools for programs with their own loop: a name and arguments in, a `ToolResult` out.
 
-Every call is checked, decided about, asked about, limited, timed and written down as in a run of a gate. Which framework
-makes the calls is of no interest here.
+Every call is checked, decided, approved, limited, timed and logged as in a run of a gate. Knows no framework.
 """
 
 from __future__ import annotations
@@ -25,27 +24,27 @@ from callgate.types import FunctionCall, Limits, ToolDefinition, ToolResult
 
 __all__ = ["GatedTools"]
 
-NOBODY = "Nobody can be asked: pass approve= to GatedTools, or a rule that allows it."
+NOBODY = "There is no approval callback: pass approve= to GatedTools, or a rule that allows it."
 
 
 class GatedTools:
-    """Tools behind the checks of a gate, without a model.
+    """Tools with the checks of a gate, without a model.
 
     ```python
     async with GatedTools([get_weather, FileTools("docs")], policy=Policy(rules=["ask write_file"]), approve=ask) as gated:
         result = await gated.call("get_weather", {"city": "Oslo"})
     ```
 
-    Tools that must be started, such as MCP servers, are known once it was entered, with `async with` or, for sync code,
-    with `with`. `call_sync` works in either case, on a thread of its own.
+    Tools that must be started, such as MCP servers, are available inside `async with` or, for sync code, `with`.
+    `call_sync` works in either case, on its own thread.
 
     Args:
-        tools: What `Gate(tools=...)` takes.
-        policy: What may run.
-        approve: Who is asked. An edited call is checked and decided about again; an answer that is put off is a no.
+        tools: Tools, as in `Gate(tools=...)`.
+        policy: The permission policy.
+        approve: The approval callback. An edited call is checked and decided again; a deferred answer is a no.
         limits: Deadlines and sizes.
-        rates: How often.
-        audit: A log, or where it is.
+        rates: Rate limits.
+        audit: An audit log, or its path.
     """
 
     def __init__(
@@ -86,12 +85,12 @@ class GatedTools:
 
     @property
     def definitions(self) -> list[ToolDefinition]:
-        """The tools that may be told of: all that the policy does not refuse in any case."""
+        """The tools that may be declared: all that the policy does not deny unconditionally."""
         self._executor.refresh()
         return list(filter(self._guard.policy.may_declare, self._executor.definitions))
 
     async def call(self, name: str, args: Mapping[str, Any], *, call_id: str = "") -> ToolResult:
-        """Makes one call. Whatever becomes of it, there is a result; cancelling the caller stops the tool."""
+        """Make one call. There is always a result; cancelling the caller cancels the tool."""
         async with self._in_use():
             dispatcher = self._dispatcher()
             call = FunctionCall(name=name, args=dict(args), id=call_id or f"call-{uuid4().hex}")
@@ -104,7 +103,7 @@ class GatedTools:
         return self._portal.run(self.call(name, args, call_id=call_id))
 
     def close(self) -> None:
-        """Ends the thread of `call_sync`, if there is one. The next `call_sync` starts another one."""
+        """Stop the thread of `call_sync`, if there is one. The next `call_sync` starts another one."""
         self._portal.close()
 
     async def __aenter__(self) -> GatedTools:
@@ -129,7 +128,7 @@ class GatedTools:
             self._guard.audit.close()
 
     def _dispatcher(self) -> CallDispatcher:
-        """Where calls of the running event loop are taken in."""
+        """Return the dispatcher of the running event loop."""
         loop = asyncio.get_running_loop()
         if loop not in self._dispatchers:
             for over in [known for known in self._dispatchers if known.is_closed()]:
@@ -139,7 +138,7 @@ class GatedTools:
 
     @contextlib.asynccontextmanager
     async def _in_use(self) -> AsyncGenerator[None]:
-        """What must be started runs at least as long as a call."""
+        """Keep live tools running for at least as long as a call."""
         owner = object()
         try:
             await self._executor.start_tools(owner)

@@ -1,7 +1,7 @@
-"""Our tools as functions for google-genai's automatic function calling.
+"""Export our tools as functions for google-genai's automatic function calling.
 
-Gated tools come in, functions go out whose signatures make the SDK declare our schemas. The SDK sends what a function raises
-as an error, which is what becomes of a call that failed or was refused.
+The signatures of the functions make the SDK declare our schemas. The SDK sends exceptions to the model as errors, so
+failed and denied calls raise one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["functions_of"]
 
 
 def functions_of(gated: GatedTools, *, is_async: bool) -> list[Callable[..., Any]]:
-    """A function for each of the gated tools, under the name that Gemini can be told."""
+    """Return a function for each gated tool, under a name that Gemini accepts."""
     definitions = {definition.name: definition for definition in gated.definitions}
     names = declared_names(definitions.values())
     return [_function(gated, definitions[own], name, is_async=is_async) for name, own in names.items()]
@@ -44,7 +44,7 @@ def _function(gated: GatedTools, definition: ToolDefinition, name: str, *, is_as
     # The SDK checks values with isinstance, so the type is one that everything is; the schema says the rest.
     types = {key: Annotated[object, WithJsonSchema({**value, **shared})] for key, value in properties.items()}
     function.__annotations__ = types
-    # As text: only then does the SDK look the types up, and finds plain `object` where it wants something for isinstance.
+    # As text: only then does the SDK resolve the types, and finds plain `object` for its isinstance check.
     function.__signature__ = inspect.Signature(
         [_parameter(schema, key, name) for key in properties],
         __validate_parameters__=False,  # pyright: ignore[reportCallIssue] - their order is of no interest to anybody

@@ -1,7 +1,6 @@
-"""Our tools as LangChain tools.
+"""Export our tools as LangChain tools.
 
-Gated tools come in, `BaseTool`s go out. LangChain checks no argument of them: their schema is plain JSON Schema, and the
-gate checks against it.
+LangChain does not check their arguments: their schema is plain JSON Schema, and the gate checks against it.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ from callgate.types import ToolResult
 __all__ = ["langchain_tools"]
 
 Content: TypeAlias = "str | list[Any]"
-"""What a message of LangChain holds: text, or blocks."""
+"""The content of a LangChain message: text, or blocks."""
 
 
 class _GatedTool(BaseTool):
-    """One tool. Its arguments may have any names: LangChain's own parameters are not among those of `_run`."""
+    """One tool. Its arguments may have any names: they do not collide with parameters of `_run`."""
 
     _gated: GatedTools = PrivateAttr()
 

@@ -1,7 +1,6 @@
-"""Our tools as function tools of the OpenAI Agents SDK.
+"""Export our tools as function tools of the OpenAI Agents SDK.
 
-Gated tools come in, `FunctionTool`s go out. A result is text there, and so is an error: the SDK has no other way to tell a
-model of one without ending the run.
+Results and errors are text: the SDK cannot report an error to the model in any other way without ending the run.
 """
 
 from __future__ import annotations
@@ -39,13 +38,13 @@ def _tool(gated: GatedTools, definition: ToolDefinition) -> FunctionTool:
         description=definition.description,
         params_json_schema=dict(definition.input_schema),
         on_invoke_tool=invoke,
-        # Strict schemas know no optional arguments; what is sent is checked by the gate in any case.
+        # Strict schemas have no optional arguments; the gate checks the arguments in any case.
         strict_json_schema=False,
     )
 
 
 def _output(result: ToolResult) -> str | list[ToolOutputText | ToolOutputImage]:
-    """Text, and the pictures beside it. The SDK takes no other media from a tool."""
+    """Text, followed by images. The SDK accepts no other media from a tool."""
     found = [media for part in result.media if "data" in (media := media_of(part) or {})]
     images = [media for media in found if media["mime_type"].startswith("image/")]
     if not images:

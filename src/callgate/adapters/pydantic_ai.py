@@ -1,7 +1,6 @@
-"""Our tools as a toolset of pydantic-ai.
+"""Export our tools as a toolset of pydantic-ai.
 
-Gated tools come in, a `FunctionToolset` goes out. An agent checks no argument of them: the gate does, against the schema
-that the agent's model was told.
+The agent does not check their arguments: the gate does, against the declared schema.
 """
 
 from __future__ import annotations

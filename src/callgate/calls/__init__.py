@@ -1,1 +1,1 @@
-"""THE PIPELINE: the one life of a call, whoever makes it."""
+"""THE PIPELINE: the same life for every call, whatever its origin."""

@@ -1,7 +1,7 @@
-"""Calls that belong to no run of a gate, by any number of clients: MCP clients, and other frameworks.
+"""Dispatch calls outside the runs of a gate: calls of MCP clients and other frameworks.
 
-A call and whoever made it come in, a `ToolResult` goes out. The pipeline, the guard, the limits and the audit log are those
-that a run meets; a question goes to whoever made the call. What protocol they speak is of no interest here.
+Takes a call and its client, returns a `ToolResult`. The pipeline, the guard, the limits and the audit log are those of a
+run; questions go to the client. Knows no protocol.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ __all__ = ["CallDispatcher", "DeferredCall", "InFlightCall"]
 logger = logging.getLogger("callgate.calls")
 
 CALLS_MAX = 256
-"""Calls that may be under way, most of them waiting; a further one is refused."""
+"""Maximum number of calls in flight, most of them waiting; a further one is refused."""
 SESSIONS_MAX = 10_000
-"""Sessions whose lasting answers are remembered; the one that was used longest ago is forgotten first."""
+"""Maximum number of sessions whose rules are remembered; the least recently used is forgotten first."""
 ASK_S = 600.0
-"""How long somebody may think about a question."""
+"""Time-out of a question."""
 CLOSE_S = 5.0
-"""How long calls may take to end when all is being closed."""
+"""How long calls may take to end on close."""
 
 
 class DeferredCall(Exception):  # noqa: N818 - control flow, not an error
-    """Raised by `Ask`: the answer will come with another call like this one. Its arguments are for whoever made the call."""
+    """Raised by `Ask`: the answer will come with a repeated call. Its arguments are for the client."""
 
 
 @dataclass(slots=True)
 class _Session:
-    """What is remembered of one client."""
+    """The state of one client."""
 
     always: dict[str, SessionRule] = field(default_factory=dict[str, SessionRule])
     lane: Slots = field(default_factory=lambda: Slots(1))
@@ -53,7 +53,7 @@ class _Session:
 
 
 class InFlightCall:
-    """One call under way. `stop` ends it soon, whatever it is doing."""
+    """One call in flight. `stop` ends it soon, whatever it is doing."""
 
     def __init__(self, single: SingleCall, work: asyncio.Task[ToolResult]) -> None:
         self._single = single
@@ -71,22 +71,22 @@ class InFlightCall:
             del interruption
 
     def stop(self, reason: str) -> None:
-        """Tell the tool to stop, or the call not to start."""
+        """Stop the tool, or the call before its start."""
         self._single.stop(reason)
 
 
 class CallDispatcher:
-    """Takes calls in, for as many clients as there are.
+    """Dispatches the calls of any number of clients.
 
     Args:
         executor: The tools.
-        guard: What decides about calls; shared with a gate, its limits in time are shared too.
-        nobody: What is said of a call that must be asked about by a client that cannot be asked.
+        guard: Decides about calls; its rate limits are shared with a gate that has the same one.
+        nobody: The refusal of a call that needs approval, if its client cannot be asked.
     """
 
     def __init__(self, executor: Executor, guard: Guard, *, nobody: str) -> None:
         self._executor = executor
-        # Limits, log and rules stay shared; only who is asked is another one: here it is each client.
+        # Limits, log and rules stay shared; only questions go to another place: to each client.
         self._guard = copy.copy(guard)
         self._guard.policy = replace(guard.policy, nobody=nobody)
         self._places = Slots(executor.limits.parallel)
@@ -145,7 +145,7 @@ class CallDispatcher:
     def _ended(self, in_flight: InFlightCall, work: asyncio.Task[ToolResult]) -> None:
         self._calls.discard(in_flight)
         if not work.cancelled():
-            work.exception()  # Looked at, because whoever made the call may be gone.
+            work.exception()  # Retrieved here, because the client may be gone.
 
     async def aclose(self) -> None:
         """Stop all calls, and wait until they have ended."""
@@ -182,7 +182,7 @@ class _Asker:
             return "later"
 
     def approve(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval:
-        """Stands for the client where the guard wants to know whether anybody can be asked."""
+        """Represents the client where the guard wants to know whether there is anyone to ask."""
         raise AssertionError("clients are asked by the pipeline")
 
 

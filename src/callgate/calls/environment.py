@@ -1,4 +1,4 @@
-"""Where calls are made, and whom they belong to: what the pipeline is given."""
+"""The environment and the owner of calls: the inputs of the pipeline."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Ask", "CallEnvironment", "CallOwner", "CallScope", "ParentCall", "Pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """What somebody is asked about a call."""
+    """A question about a call."""
 
     call: FunctionCall
     definition: ToolDefinition
@@ -33,15 +33,15 @@ class Question:
     """Hash of what is declared of the tool now."""
     reason: str
     preview: str | None
-    """What the call would change, if its tool can say."""
+    """A preview of the call's effect, if its tool has one."""
 
 
 Ask: TypeAlias = Callable[[Question], Awaitable[Approval]]
-"""Asks whoever can be asked. Code of the user's: whatever it raises refuses the call."""
+"""Ask for approval. User code: whatever it raises denies the call."""
 
 
 class CallOwner(Protocol):
-    """Whoever the calls of a pipeline belong to."""
+    """The owner of the calls of a pipeline."""
 
     @property
     def calls(self) -> CallBatch:
@@ -58,24 +58,24 @@ class CallOwner(Protocol):
         ...
 
     async def emit(self, event: Event) -> None:
-        """Report what happens."""
+        """Report an event."""
         ...
 
 
 class CallScope(Protocol):
-    """What a running call may call through; closed as soon as that call is over."""
+    """The interface for nested calls of a running call; closed as soon as that call is over."""
 
     async def call(self, name: str, args: Mapping[str, Any]) -> ToolResult:
-        """Call a tool. Whatever becomes of it is in the result."""
+        """Call a tool. There is always a result."""
         ...
 
     def close(self) -> None:
-        """The call is over, and with it all that it has called."""
+        """Close the scope after the call, and end its nested calls."""
         ...
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left of what the call has called."""
+        """True if nothing is left of what the call has called."""
         ...
 
     async def wait(self) -> None:
@@ -104,7 +104,7 @@ ScopeOf: TypeAlias = "Callable[[CallEnvironment, ParentCall], CallScope]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEnvironment:
-    """Where calls are made: what a pipeline needs besides their owner."""
+    """The environment of calls: everything a pipeline needs besides their owner."""
 
     executor: Executor
     guard: Guard
@@ -112,9 +112,9 @@ class CallEnvironment:
     session: str
     ask: Ask | None
     asking: asyncio.Lock
-    """Held while somebody is asked: one question at a time in a session, so that a terminal can cope."""
+    """Held during a question: one at a time per session, so that a terminal can cope."""
     lane: Slots
-    """Calls that keep their order run one after another in it."""
+    """The lane of ordered calls, which run one after another."""
     places: Slots
     """At most so many calls run at the same time."""
     scope_of: ScopeOf
@@ -123,5 +123,5 @@ class CallEnvironment:
     held: frozenset[str] = frozenset()
     """Rate limits in which the calls around this one have a place."""
     person: Person | None = None
-    """Who answers what tools want to know."""
+    """Answers questions of tools."""
     spans: Spans = NO_SPANS

@@ -1,7 +1,7 @@
-"""Calls that a running tool makes of other tools: through the same pipeline as the model's own, at any depth.
+"""Nested calls: a running tool calls other tools through the same pipeline as the model, at any depth.
 
-A name and arguments come in, one result goes out, and both are journalled. A call made here ends with the one that made it
-at the latest: once that is over, further calls are refused and have no effect.
+Takes a name and arguments, returns one result; both are journalled. A nested call ends with its parent at the latest:
+once that is over, further calls are refused and have no effect.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from callgate.types import CallRecord, FunctionCall, ResultStatus, SessionRule, 
 __all__ = ["DEPTH_MAX", "NestedCalls", "NestedScope"]
 
 DEPTH_MAX = 4
-"""How many tools may have called one another before the next call is refused."""
+"""Maximum nesting depth."""
 
 
 @dataclass(slots=True, kw_only=True)
 class NestedCalls:
-    """What all nested calls of one run share."""
+    """The shared state of all nested calls of one run."""
 
     always: Callable[[], Iterable[SessionRule]]
     """The lasting answers of the session."""
@@ -46,7 +46,7 @@ class NestedCalls:
 
 
 class NestedScope:
-    """What one running call may call through."""
+    """The scope of one running call."""
 
     def __init__(self, run: NestedCalls, outside: CallEnvironment, parent: ParentCall, depth: int) -> None:
         self._run = run
@@ -58,7 +58,7 @@ class NestedScope:
         self._open: dict[SingleCall, asyncio.Task[ToolResult]] = {}
 
     async def call(self, name: str, args: Mapping[str, Any]) -> ToolResult:
-        """Call a tool. Whatever becomes of it is in the result; cancelling the wait stops it."""
+        """Call a tool. There is always a result; cancelling the wait stops it."""
         run = self._run
         run.made += 1
         call = FunctionCall(name=name, args=dict(args), id=f"{self._parent.id}.{run.made}")
@@ -93,14 +93,14 @@ class NestedScope:
         )
 
     def close(self) -> None:
-        """The call is over, and with it all that it has called."""
+        """Close the scope after the call, and end its nested calls."""
         self._is_open = False
         for single in self._open:
             single.stop("The tool that made it is over.")
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing is left of what the call has called."""
+        """True if nothing is left of what the call has called."""
         return not self._open
 
     async def wait(self) -> None:
@@ -131,14 +131,14 @@ class NestedScope:
         if result is None:
             later = "The user did not allow this call. A tool cannot wait for an answer that comes later."
             result = _refused(record.call, "denied", later)
-        # The tool that made it may have made others, and hands on what it is told.
+        # The parent may have made other calls, and passes on the notes.
         return replace(result, error=f"{record.call.name!r}: {result.error}") if result.status == "denied" else result
 
     def _fact_of(self, call: FunctionCall) -> facts.NestedCall:
         return facts.NestedCall(parent=self._parent.id, id=call.id, name=call.name, args=call.args)
 
     async def _emit(self, event: Event) -> None:
-        # Whoever watches knows of the calls of the model alone; but questions and warnings are for everybody.
+        # Observers only see calls of the model; but questions and warnings are for everyone.
         if isinstance(event, (ApprovalNeeded, Notice)):
             await self._run.emit(event)
 

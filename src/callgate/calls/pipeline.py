@@ -1,15 +1,15 @@
-"""THE PIPELINE: check -> decide -> ask -> admit -> run -> settle, the one life of a call, whoever makes it.
+"""THE PIPELINE: check -> decide -> ask -> admit -> run -> settle, the same for every call.
 
-What should be done with calls comes in (`CallBatch.todo`), facts about them go out to their owner: a run, which journals
-them, or a call that belongs to no turn (`single.py`). Questions, deadlines, limits and records are the same for the model's
-own calls, for calls that tools make, for MCP clients and for other frameworks.
+Executes `CallBatch.todo` and reports facts to the owner of the calls: a run, which journals them, or a call outside a
+turn (`single.py`). Questions, deadlines, limits and records are the same for the model's own calls, nested calls, MCP
+clients and other frameworks.
 
     check    the executor finds the tool and checks the arguments
-    decide   policy and hooks say allow, ask or deny
-    ask      somebody answers; edited arguments are checked and decided about again
-    admit    order, places and rates let the call in, and the audit log has its start
+    decide   policy and hooks allow, ask or deny
+    ask      the approval is answered; edited arguments are checked and decided again
+    admit    order, slots and rates admit the call, and the audit log records its start
     run      the tool runs with its deadline
-    settle   its result is a fact; its places are free again, and the audit log has its end
+    settle   its result is a fact; its slots are released, and the audit log records its end
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ PROGRESS_MAX = 256
 
 
 _Happening: TypeAlias = "facts.CallEnded | CallProgress | Notice | None"
-"""What happened while calls ran; None says that it is time to look again."""
+"""An event of running calls; None wakes the loop."""
 
 
 _QUESTION: ContextVar[asyncio.Lock | None] = ContextVar("callgate_question", default=None)
@@ -64,15 +64,15 @@ class CallPipeline:
         self._running: dict[str, RunningCall | CachedCall] = {}
         self._scopes: dict[str, CallScope] = {}
         self._waiting: set[str] = set()
-        """Calls whose turn has not come yet."""
+        """Calls that wait for a slot."""
         self._asking: str | None = None
-        """The call that somebody is being asked about."""
+        """The call whose approval is pending."""
         self._question: asyncio.Task[None] | None = None
         self._deferred: set[str] = set()
         """Calls that will be answered later, when this pipeline is gone."""
 
     async def advance(self, todo: facts.Todo) -> bool:
-        """Do what the calls need next, or wait until something happens; False if only deferred answers are missing."""
+        """Do what the calls need next, or wait for an event; return False if only deferred answers are missing."""
         if todo.check:
             await self._owner.note(*[self._around.executor.check(call) for call in todo.check])
         elif todo.decide:
@@ -90,7 +90,7 @@ class CallPipeline:
         return True
 
     async def wind_down(self, reason: str, *, partial_text: str = "") -> None:
-        """Stop everything in good order: every call that had started gets its result."""
+        """Stop everything cleanly: every started call gets its result."""
         self._cancellation.is_heeded = True
         await self._owner.note(facts.Cancelled(reason=reason, partial=partial_text))
         if self._question is not None:
@@ -101,11 +101,11 @@ class CallPipeline:
             await self._wait()
 
     def defer(self, call_ids: Iterable[str]) -> None:
-        """Leave these calls waiting: somebody said that the answer will come later."""
+        """Leave these calls waiting: their answers are deferred."""
         self._deferred.update(call_ids)
 
     def settle(self, records: Sequence[CallRecord]) -> None:
-        """Take in that calls are over, in whatever way: their places are free, and the audit log says what came of them."""
+        """Settle calls: release their slots, and record their outcome in the audit log."""
         self._leave_places({record.call.id for record in records})
         self._guard.settled(records)
 
@@ -140,7 +140,7 @@ class CallPipeline:
     # Ask ------------------------------------------------------------------------------------------------------------------
 
     def _ask_about(self, approvals: Sequence[facts.AskApproval]) -> None:
-        """Ask about the first call that nobody has been asked about yet."""
+        """Ask about the first call without a question so far."""
         for approval in approvals:
             if self._asking is None and approval.call.id not in self._deferred:
                 self._asking = approval.call.id
@@ -149,14 +149,14 @@ class CallPipeline:
 
     async def _ask(self, approval: facts.AskApproval) -> None:
         call = approval.call
-        # The clocks stand still while others are asked, too. A call that is made to answer a question does not wait for it.
+        # Deadlines are paused during other questions, too. A call made to answer a question does not wait for it.
         lock = self._around.asking
         asking = contextlib.nullcontext() if _QUESTION.get() is lock else lock
         with self._around.paused():
             async with asking:
                 _QUESTION.set(lock)
                 if self._owner.calls.find(call.id, "awaiting") is None:
-                    return  # It was settled while others were asked.
+                    return  # It was settled during other questions.
                 fact = await self._answer(call, approval.reason)
                 if fact is not None:
                     # Before the next question: the answer may cover that one, too.
@@ -169,10 +169,10 @@ class CallPipeline:
             self._wake()
 
     async def _answer(self, call: FunctionCall, reason: str) -> facts.ApprovalAnswered | None:
-        """The answer about one call; None if it will come later."""
+        """Return the answer about one call; None if it is deferred."""
         around = self._around
         if around.guard.verdict(call, self._owner.always).verdict == "allow":
-            return facts.ApprovalAnswered(id=call.id, answer="yes")  # It was answered for good meanwhile.
+            return facts.ApprovalAnswered(id=call.id, answer="yes")  # A session rule has answered it meanwhile.
         question = Question(
             call=call.detached(),
             definition=around.executor.definition(call.name),
@@ -192,7 +192,7 @@ class CallPipeline:
             answered = user_code.call(lambda: around.guard.answer(call, cast("Approval", outcome.value)))
         if answered.error is None:
             return cast("facts.ApprovalAnswered", answered.value)
-        # The program's own code failed. A call that nobody could be asked about does not run.
+        # The program's own code failed. A call that cannot be approved does not run.
         logger.error("asking about %r failed", call.name, exc_info=answered.error)
         return facts.ApprovalAnswered(id=call.id, answer="no", reason=f"Asking failed ({type(answered.error).__name__}).")
 
@@ -215,11 +215,11 @@ class CallPipeline:
         now_s = time.time()
         await self._owner.note(*[facts.CallStarted(id=call.id, at_s=now_s) for call in ready], durable=True)
         try:
-            # Reported before they run: a tool that holds up the event loop would hold up the news of its start too.
+            # Reported before they run: a tool that blocks the event loop would delay the report of its start, too.
             for call in ready:
                 await self._owner.emit(CallStarted(call))
         finally:
-            # What the journal calls started ends with a result, whatever happens to this task.
+            # A call journalled as started ends with a result, whatever happens to this task.
             for call in ready:
                 self._run(call)
 
@@ -265,7 +265,7 @@ class CallPipeline:
             yield
 
     def _ended(self, call: FunctionCall, result: ToolResult) -> None:
-        """Hear that a call is over. An error in here ends the run: there is nobody else to tell."""
+        """Handle the end of a call. An error in here ends the run: there is no other owner."""
         try:
             self._scopes[call.id].close()
             self._around.spans.finished(call, result)
@@ -284,19 +284,19 @@ class CallPipeline:
             self._inbox.put_nowait(item)
 
     def _progress_of(self, call_id: str) -> Progress:
-        """What a tool reports its progress with, from any thread."""
+        """Return the progress callback of a tool, which may be called from any thread."""
         event_loop = asyncio.get_running_loop()
 
         def report(message: str, fraction: float | None = None) -> None:
             if fraction is not None and not 0 <= fraction <= 1:
-                fraction = None  # Whoever shows it would have to guess what is meant.
-            with contextlib.suppress(RuntimeError):  # The loop is gone: nobody watches any more.
+                fraction = None  # An observer would have to guess what is meant.
+            with contextlib.suppress(RuntimeError):  # The loop is closed: there is no observer.
                 event_loop.call_soon_threadsafe(self._take_progress, CallProgress(call_id, message, fraction))
 
         return report
 
     def _take_progress(self, event: CallProgress) -> None:
-        # A tool that reports faster than anybody reads loses reports, not memory.
+        # A tool that reports faster than the observer reads loses reports, not memory.
         if self._inbox.qsize() < PROGRESS_MAX and event.call_id in self._running:
             self._inbox.put_nowait(event)
 
@@ -306,7 +306,7 @@ class CallPipeline:
         self._inbox.put_nowait(None)
 
     async def _wait(self) -> None:
-        """Wait until something happened, then take in everything that has."""
+        """Wait for an event, then handle all pending ones."""
         items = [await self._cancellation.during(self._inbox.get())]
         while not self._inbox.empty():
             items.append(self._inbox.get_nowait())

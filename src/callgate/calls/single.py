@@ -1,7 +1,7 @@
-"""One call that belongs to no turn of a model, on its way through the pipeline.
+"""One call outside a turn, on its way through the pipeline.
 
-Made by tools (`nested.py`), MCP clients and other frameworks (`dispatcher.py`). Its life is the same as that of a model's
-own call; what differs is where its facts go, which is for whoever makes it to say.
+Made by tools (`nested.py`), MCP clients and other frameworks (`dispatcher.py`). Its life is that of a model's own call;
+only the destination of its facts differs, and is up to the caller.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from callgate.types import CallRecord, FunctionCall, SessionRule
 __all__ = ["SingleCall"]
 
 Note = Callable[[CallFact, CallRecord], Awaitable[None]]
-"""Told of a fact before it is taken in, and of the call as it is then."""
+"""Observes a fact before it is applied, with the current call."""
 
 
 class SingleCall:
@@ -28,11 +28,11 @@ class SingleCall:
 
     Args:
         call: The call.
-        around: Where it is made.
-        always: The lasting answers of the session; an answer of "always" is handed to `keep`.
-        keep: Keeps a lasting answer.
-        note: Told of the fact that the call starts, before it does, and of how it ended.
-        emit: Told of what happens.
+        around: Its environment.
+        always: The session rules; a new one is passed to `keep`.
+        keep: Stores a session rule.
+        note: Observes the start of the call, before it starts, and its end.
+        emit: Observes events.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class SingleCall:
         return self.calls.calls[0].record()
 
     async def carry_out(self) -> CallRecord:
-        """Take the call to its end. A call whose answer will come later is `awaiting` then, and has no result."""
+        """Take the call to its end. A deferred call is `awaiting` then, and has no result."""
         self.cancellation.begin()
         if self._stopped is not None:
             self.cancellation.request(self._stopped)
@@ -100,7 +100,7 @@ class SingleCall:
                 await self._note(fact, self.record)
 
     async def emit(self, event: Event) -> None:
-        """Report what happens."""
+        """Report an event."""
         await self._emit(event)
 
 

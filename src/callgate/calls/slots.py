@@ -1,4 +1,4 @@
-"""Places for calls that may run at the same time; a lane, where one runs after another, is one place."""
+"""Slots for calls that may run in parallel; a lane, where one runs after another, is one slot."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Slots"]
 
 
 class Slots:
-    """A number of places, given out first come, first served. Used on one event loop.
+    """A number of slots, first come, first served. Used on one event loop.
 
     ```python
     if not slots.take(call.id, wake):
@@ -20,7 +20,7 @@ class Slots:
     def __init__(self, count: int) -> None:
         self._count = count
         self._line: dict[str, Callable[[], None]] = {}
-        """Who has a place, and then who waits for one, in the order in which they came."""
+        """The holders of a slot, followed by those who wait, in order of arrival."""
 
     def take(self, holder: str, wake: Callable[[], None]) -> bool:
         """Take a place, or a place in the line; return whether the holder may go on."""
@@ -28,7 +28,7 @@ class Slots:
         return self._is_in(holder)
 
     def leave(self, holder: str) -> None:
-        """Give the place up, or stop waiting for one; whoever is next is told."""
+        """Release the slot, or stop waiting for one; the next in line is woken."""
         if holder not in self._line:
             return
         waited = [other for other in self._line if not self._is_in(other)]

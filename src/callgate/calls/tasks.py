@@ -1,4 +1,4 @@
-"""The owner of tasks: none is without one, none fails in silence, none outlives it."""
+"""Task ownership: no task without an owner, no silent failure, no task that outlives its owner."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["TaskOwner", "outlast"]
 
 
 class TaskOwner:
-    """The tasks of one run, or of one call that belongs to no run.
+    """The tasks of one run, or of one call outside a run.
 
     Args:
-        fail: Told of the first task that fails; whoever waits for the others is to end with this error.
+        fail: Called with the first error; everything that waits for the others must end with it.
     """
 
     def __init__(self, fail: Callable[[Exception], None]) -> None:
@@ -25,7 +25,7 @@ class TaskOwner:
         self._is_closing = False
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None] | None:
-        """Start work that ends with its owner at the latest; None if the owner is about to end."""
+        """Start a task that ends with its owner at the latest; None if the owner is about to end."""
         if self._is_closing:
             work.close()
             return None
@@ -35,7 +35,7 @@ class TaskOwner:
         return task
 
     async def cancel(self, task: asyncio.Task[None]) -> None:
-        """Cancel a task that is not needed any more, and wait until it has ended."""
+        """Cancel a task, and wait until it has ended."""
         self._cancelled.add(task)
         task.cancel()
         await asyncio.wait({task})
@@ -61,8 +61,8 @@ class TaskOwner:
 async def outlast(task: asyncio.Task[Any], stop: Callable[[], object]) -> asyncio.CancelledError | None:
     """Wait until a task is over, however often the wait is cancelled; call `stop` the first time, and return that error.
 
-    Cancel scopes (anyio, Starlette, MCP servers) cancel again and again whatever waits inside of them. The error is to be
-    raised as it came: a scope knows its own ones by what they say.
+    Cancel scopes (anyio, Starlette, MCP servers) cancel repeatedly whatever waits inside of them. The error must be
+    raised unchanged: a scope recognizes its own by their message.
     """
     interruption: asyncio.CancelledError | None = None
     while not task.done():
@@ -75,4 +75,4 @@ async def outlast(task: asyncio.Task[Any], stop: Callable[[], object]) -> asynci
     try:
         return interruption
     finally:
-        del interruption  # It holds on to this frame.
+        del interruption  # The error references this frame.

@@ -1,8 +1,8 @@
-"""The command line: words of a shell in, an exit code out.
+"""The command line: arguments in, an exit code out.
 
-Each command lives in its own file and is imported when it is run. Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input,
-53 the limit of turns, 130 Ctrl-C. An error is one sentence on stderr; `--debug` adds the traceback. This file knows nothing
-of models and tools.
+Each command lives in its own file and is imported when it is run. Exit codes: 0, 1 error, 2 wrong usage, 42 bad input, 53
+turn limit, 130 Ctrl-C. An error is one sentence on stderr; `--debug` adds the traceback. This file knows nothing of
+models and tools.
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ INTERRUPTED = 130
 
 COMMANDS = {
     "chat": "Chat with a model that can call tools.",
-    "config": "Look at settings, say where they come from, and change them.",
+    "config": "Show settings and where they come from, and change them.",
     "convert": "Convert tools, calls, results and histories between systems.",
     "doctor": "What works here and what does not, and what to do about it.",
     "mcp": "Servers with tools: list, test, add, remove, login, logout, serve.",
     "model": "The model that runs on this machine: fetch, list, path.",
-    "audit": "Look at the log of calls, and see whether it was changed.",
+    "audit": "Show the audit log of calls, and verify that it is intact.",
     "serve": "Serve conversations over HTTP.",
-    "sessions": "Look at the conversations that are stored, and take them back, copy, export or delete them.",
-    "store": "The tables of a store, and copies of it.",
-    "tools": "Look at tools before a model does.",
+    "sessions": "List stored conversations; show, rewind, fork, export or delete them.",
+    "store": "Migrate and back up a store.",
+    "tools": "List tools, and check them for problems.",
     "trace": "Show what a session did and when, in the terminal or as a picture.",
-    "undo": "Look at what was written to files, and put back what was there before.",
+    "undo": "List changes of files, and undo them.",
     "completion": "The script by which bash, zsh or fish completes what you type.",
 }
 """Name of a command, which is also its function -> its line in the list of commands."""
 
 FILES = {"tools": "tools_command"}
-"""Name of a command -> the file it lives in, where that is not its own name."""
+"""Name of a command -> its module, where the names differ."""
 
 logger = logging.getLogger("callgate.cli")
 
@@ -78,12 +78,12 @@ def cli(ctx: click.Context) -> None:
 
 
 def main(args: Sequence[str] | None = None) -> int:
-    """Runs the command and gives its exit code."""
+    """Run the command and return its exit code."""
     try:
         return _run(args)
     finally:
         if args is None:
-            # The program is over: a Ctrl-C that comes while Python cleans up must not change its exit code any more.
+            # The program is finished: a Ctrl-C during Python's clean-up must not change its exit code.
             signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 

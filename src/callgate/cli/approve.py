@@ -1,7 +1,7 @@
-"""Asking the person at the terminal about one call: the exact call, what it would change, and then the question.
+"""Approval prompts at the terminal: the exact call, a preview of its effect, and then the question.
 
-A call comes in, an answer goes out. The question is drawn last, nothing else is drawn while it is open, and keys that were
-typed before it are dropped; so neither what a model or a tool says, nor what was typed too early, is ever an answer.
+Takes a call, returns an answer. The question is drawn last, nothing else is drawn while it is open, and keys typed before
+it are discarded, so neither output of a model or tool nor early typing counts as an answer.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["Approver"]
 PREVIEW_WAIT_S = 5.0
 PREVIEW_LINES_MAX = 400
 MARK = "  | "
-"""Stands before each line of what others wrote, so that none of it passes for a question."""
+"""Prefix of each line of untrusted text, so that none of it passes for a question."""
 _COLORS = {"+": "added", "-": "removed", "@": "place"}
 _ANSWERS: dict[str, Approval] = {
     "y": "yes", "yes": "yes", "a": "always", "always": "always", "l": "later", "later": "later",
@@ -44,20 +44,20 @@ _ANSWERS: dict[str, Approval] = {
 
 
 class Approver:
-    """Asks on the terminal; anything but a clear answer is no."""
+    """Prompt on the terminal; anything but a clear answer means no."""
 
     def __init__(self, terminal: Terminal, environ: Mapping[str, str] = os.environ, *, tty: Tty | None = None) -> None:
         self._terminal = terminal
         self._environ = environ
         self._tty = tty
         self.before_question: Callable[[], None] | None = None
-        """Drops keys that somebody else has read already, and that were typed before the question."""
+        """Discard keys that were typed before the question, including those already read."""
         self._previews: dict[str, asyncio.Future[str | None]] = {}
         self._turn = asyncio.Lock()
 
     @contextlib.asynccontextmanager
     async def asking(self) -> AsyncGenerator[None]:
-        """While the block lasts the terminal is the asker's: one question at a time, and nothing else is drawn."""
+        """Give the prompt exclusive use of the terminal: one question at a time, and nothing else is drawn."""
         async with self._turn:
             self._terminal.hold()
             try:
@@ -66,11 +66,11 @@ class Approver:
                 self._terminal.release()
 
     async def ask_line(self, question: str, enter: str) -> str:
-        """What is typed behind a question; `enter` says what an empty line means. Only within `asking`."""
+        """Read the answer to a question; `enter` is the meaning of an empty line. Only inside `asking`."""
         return await self._ask(question, enter)
 
     def see(self, event: Event) -> None:
-        """Hears of every event before it is shown: the one that announces a question brings what the call would change."""
+        """Observe every event before it is shown: the one that announces a question carries the preview of the call."""
         if isinstance(event, ApprovalNeeded):
             preview = self._preview(event.call.id)
             if not preview.done():
@@ -80,7 +80,7 @@ class Approver:
         """`yes`, `no`, `always`, `later`, or the call as it was edited."""
         preview: str | None = None
         with contextlib.suppress(TimeoutError):
-            # Whatever happened before has been shown by then.
+            # Everything before it has been shown by now.
             preview = await asyncio.wait_for(self._preview(call.id), PREVIEW_WAIT_S)
         self._previews.pop(call.id, None)
         async with self.asking():
@@ -106,7 +106,7 @@ class Approver:
 
     def _show(self, call: FunctionCall, definition: ToolDefinition, reason: str, preview: str | None) -> None:
         columns = max(40, shutil.get_terminal_size().columns)
-        room = columns - len(MARK) - 1  # Where a terminal breaks lines is not left to what is shown.
+        room = columns - len(MARK) - 1  # Wrap lines here: the terminal must not choose where untrusted text breaks.
         server = f" on server {ascii_json(definition.server)}" if definition.server else ""
         whole = f"? {shown_call(call)}{server}"
         if len(whole) < columns:
@@ -127,12 +127,12 @@ class Approver:
             self._terminal.line(f"  {one_line(reason, 500)}")
 
     async def _ask(self, question: str, enter: str = "no") -> str:
-        """Asks, and gives what was typed after the question stood there."""
+        """Prompt, and return what was typed after the question was shown."""
         self._terminal.ask(f"  {question} ")
         _forget_typed()
         if self.before_question is not None:
             self.before_question()
-        # What is typed from here on counts. This is written last, so whoever waits for it loses nothing.
+        # Input counts from here on. Written last, so a program that waits for it loses nothing.
         self._terminal.ask(f"(Enter: {enter}) ")
         return await _typed_line()
 
@@ -176,7 +176,7 @@ def _question(call: FunctionCall, definition: ToolDefinition) -> str:
 
 
 def _forget_typed() -> None:
-    """Drops what was typed before the question was shown: it was no answer to it."""
+    """Drop what was typed before the question was shown: it was no answer to it."""
     with contextlib.suppress(ImportError, OSError, ValueError):
         import termios
 
@@ -195,7 +195,7 @@ async def _in_editor(words: list[str], text: str) -> str:
 
 
 async def _typed_line() -> str:
-    """One line from the terminal; other calls go on meanwhile, and Ctrl-C ends the wait."""
+    """Read one line from the terminal; other calls continue meanwhile, and Ctrl-C ends the wait."""
     loop = asyncio.get_running_loop()
     line: asyncio.Future[str] = loop.create_future()
     descriptor = sys.stdin.fileno()

@@ -1,7 +1,7 @@
-"""`@file` in a prompt, and `-a FILE`: files that a person shows to the model.
+"""Attachments: `@file` in a prompt, and `-a FILE`.
 
-Text and names come in, a prompt with the files' contents goes out. Files are opened below the root only, by the same door as
-the file tools use; a sensitive one is asked about, and refused where nobody can be. A text is labelled as data.
+Takes text and names, returns a prompt with the contents of the files. Files are opened below the root only, as the file
+tools open them; sensitive ones need a confirmation and are refused without a terminal. Text is labelled as data.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ MIB = 1024 * 1024
 TEXT_BYTES_MAX = MIB
 MEDIA_BYTES_MAX = 10 * MIB
 TOTAL_BYTES_MAX = 15 * MIB
-"""What all files of one prompt may have: a request with more than 20 MB is refused, and media grow by a third on the way."""
+"""Total size of the files of one prompt: requests over 20 MB are refused, and base64 adds a third."""
 FILES_MAX = 50
 
-# At the beginning of a word: an e-mail address is no file. Blanks in a name are quoted, or escaped as in a shell.
+# At the beginning of a word: an e-mail address is not a file. Blanks in a name are quoted, or escaped as in a shell.
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|((?:\\.|[^\s\\"])+))')
 _ESCAPED = re.compile(r"\\(.)")
 _ENDING = re.compile(r"[.,;:!?)\]}']+$")
@@ -51,7 +51,7 @@ _KINDS: tuple[tuple[int, bytes, str], ...] = (
     (4, b"ftyp", "video/mp4"),
     (0, b"\x1aE\xdf\xa3", "video/webm"),
 )
-"""Where in a file which bytes stand, and what it is then; the first row that fits counts."""
+"""Offset and bytes of a signature -> the MIME type; the first match counts."""
 
 
 class AttachError(Exception):
@@ -59,12 +59,12 @@ class AttachError(Exception):
 
 
 def mentions(text: str) -> list[str]:
-    """The names behind an @ in a text, in order, each once."""
+    """List the names after an @ in a text, in order, each once."""
     return list(dict.fromkeys(_ESCAPED.sub(r"\1", found[1] or found[2]) for found in _MENTION.finditer(text)))
 
 
 class Attachments:
-    """The files below one folder, as far as a person shows them."""
+    """The files below one folder that the user attaches."""
 
     def __init__(self, root: str, *, confirm: Callable[[str], bool] | None = None) -> None:
         self.root = os.path.abspath(root)
@@ -78,7 +78,7 @@ class Attachments:
         self._folder.close()
 
     def mentioned(self, text: str) -> tuple[Prompt, list[str]]:
-        """The text with the files that it mentions, and the mentions that are no files: these stay text.
+        """Return the text with the files it mentions, and the mentions that are not files, which stay text.
 
         Raises:
             AttachError: a file cannot be attached.
@@ -90,7 +90,7 @@ class Attachments:
             if found is not None:
                 named.append(found)
             elif "/" in name or "." in _ENDING.sub("", name):
-                self._open(name)  # It looks like a path: says what is wrong with it.
+                self._open(name)  # It looks like a path: report what is wrong with it.
             else:
                 words.append(name)
         return self.prompt(text, named), words
@@ -127,11 +127,11 @@ class Attachments:
             return self._folder.open_file(self._folder.names(self._inside(name)))
         except ToolError as error:
             raise AttachError(
-                f"{name!r} is not attached: {error} To write an @ that means no file, put a blank behind it."
+                f"{name!r} is not attached: {error} For an @ that is not a file, put a blank after it."
             ) from error
 
     def _inside(self, name: str) -> str:
-        """A path as the root knows it: one that is given in full, or with `./`, is the user's own way of naming it."""
+        """Return a path relative to the root; absolute paths and `./` are accepted here because the user typed them."""
         absolute = os.path.normpath(os.path.join(self.root, os.path.expanduser(name)))
         return os.path.relpath(absolute, self.root) if absolute.startswith(self.root.rstrip(os.sep) + os.sep) else name
 
@@ -153,7 +153,7 @@ class Attachments:
 
     def _ask(self, name: str) -> None:
         if self._confirm is None:
-            raise AttachError(f"{name!r} may hold secrets, and nobody can be asked here: attach it in a terminal")
+            raise AttachError(f"{name!r} may hold secrets, and there is no terminal to confirm it: attach it in a terminal")
         if not self._confirm(name):
             raise AttachError(f"{name!r} was not attached: it may hold secrets, and you did not say yes")
 

@@ -1,7 +1,6 @@
-"""`callgate audit`: looks at an audit log. `verify` says whether it is whole, `show` and `tail` print what it holds.
+"""`callgate audit`: verify an audit log, or print its records.
 
-A path comes in; lines for people, or JSON for programs, go out, with an exit code: 0 whole, 1 tampered with, 42 no such log.
-Nothing is written.
+Takes a path; prints lines, or JSON for programs. Exit codes: 0 intact, 1 tampered with, 42 no such log. Writes nothing.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ class LogError(click.ClickException):
     exit_code = NO_LOG
 
 
-@click.group(short_help="Look at the log of calls, and see whether it was changed.")
+@click.group(short_help="Show the audit log of calls, and verify that it is intact.")
 def audit() -> None:
-    """Looks at the log of calls, and sees whether it was changed."""
+    """Show the audit log of calls, and verify that it is intact."""
 
 
 @audit.command(name="verify")
@@ -51,7 +50,7 @@ def audit() -> None:
 def verify_command(
     ctx: click.Context, file: str, head: str | None, key: str | None, anchor: str | None, output: str
 ) -> None:
-    """Finds every record of FILE and its rotated files that was edited, deleted, moved or put in, and a cut-off end."""
+    """Find every record of FILE and its rotated files that was edited, deleted, moved or put in, and a cut-off end."""
     from callgate.permission.audit import verify
 
     try:
@@ -82,7 +81,7 @@ def verify_command(
 @click.option("--tool", metavar="NAME", help="Only this tool.")
 @Output
 def show(file: str, session: str | None, tool: str | None, output: str) -> None:
-    """Prints the records of FILE from the oldest on."""
+    """Print the records of FILE from the oldest on."""
     from callgate.permission.audit import records_of
 
     try:
@@ -97,7 +96,7 @@ def show(file: str, session: str | None, tool: str | None, output: str) -> None:
 @click.option("-f", "--follow", is_flag=True, help="Wait for further records.")
 @Output
 def tail(file: str, lines: int, follow: bool, output: str) -> None:
-    """Prints the last records of FILE."""
+    """Print the last records of FILE."""
     from callgate.permission.audit import records_of
 
     try:

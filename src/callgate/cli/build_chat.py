@@ -1,4 +1,4 @@
-"""From options to a conversation: the tools, the servers, the policy and the gate behind it.
+"""Build a chat from options: its tools, servers, policy and gate.
 
 Takes options and a chosen model, returns a `ChatSession`. Bad input is one sentence and the exit code for bad input.
 """
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ["build_chat", "in_mode", "policy_of"]
 
-NOBODY = "Nobody can be asked here: use a terminal, or a rule in a --policy file, or run it with --approval-mode yolo."
-NOBODY_IN_YOLO = "Nobody can be asked here, and no --approval-mode allows it: use a terminal."
+NOBODY = "There is no terminal for an approval: use a terminal, or a rule in a --policy file, or --approval-mode yolo."
+NOBODY_IN_YOLO = "There is no terminal for an approval, and no --approval-mode allows it: use a terminal."
 
 
 def build_chat(
@@ -46,12 +46,12 @@ def build_chat(
     tty: Tty,
     shows_example: bool = False,
 ) -> ChatSession:
-    """The conversation that was asked for.
+    """Build the chat.
 
     Raises:
         InputError: a tool, a folder, a server or the policy cannot be used.
     """
-    # Whoever cannot see the question cannot answer it.
+    # No approval without a terminal to show the question on.
     approve = Approver(terminal, tty=tty) if is_terminal(sys.stdin) and is_terminal(sys.stderr) else None
     settings = options.settings or settings_here()
     with _one_sentence():
@@ -69,13 +69,13 @@ def build_chat(
 
     chat = ChatSession(build, session.id, approve, tty=tty, servers=servers)
     if options.tool or options.root or options.mcp or options.policy or options.audit or options.prompt or shows_example:
-        _ = chat.gate  # What somebody named and cannot be used is told before anything is asked.
+        _ = chat.gate  # Report unusable tools and servers before the first prompt.
     return chat
 
 
 @contextlib.contextmanager
 def _one_sentence() -> Generator[None]:
-    """What cannot be used becomes a sentence of the command."""
+    """Turn an unusable argument into a one-sentence error of the command."""
     try:
         yield
     except UsageError as error:
@@ -98,7 +98,7 @@ def _gate(
     from callgate.run.gate import Gate
 
     settings = options.settings or settings_here()
-    # The example asks for the weather, and nobody sits there who could take the made-up figures for true.
+    # The example asks for the weather, and no user is present to mistake the invented figures for real ones.
     unnamed = DEMO_TOOLS if shows_example else chosen.tools()
     named = load_tools(options.tool) if options.tool else [] if servers else unnamed
     return Gate(
@@ -123,14 +123,14 @@ def _saying(terminal: Terminal) -> Callable[[str], None]:
 
 
 def _host(terminal: Terminal, approver: Approver) -> Host:
-    """Servers may ask the person at the terminal."""
+    """Let servers send questions to the terminal."""
     from callgate.cli.mcp_prompts import ServerAsker
 
     return ServerAsker(terminal.line, approver).host()
 
 
 def policy_of(file: str | None, mode: Mode | None, settings: Settings) -> Policy:
-    """The policy of the settings and of a file, in the mode that was asked for.
+    """Return the policy of the settings and of a file, in the requested mode.
 
     Raises:
         InputError: the file cannot be read.
@@ -140,5 +140,5 @@ def policy_of(file: str | None, mode: Mode | None, settings: Settings) -> Policy
 
 
 def in_mode(policy: Policy, mode: Mode) -> Policy:
-    """The policy in another mode, with the sentence for where nobody can be asked."""
+    """Return the policy in another mode, with the refusal used when there is no terminal."""
     return replace(policy, mode=mode, nobody=NOBODY_IN_YOLO if mode == "yolo" else NOBODY)

@@ -1,7 +1,7 @@
-"""`callgate chat`: the words of its command line.
+"""`callgate chat`: its command-line interface.
 
-A shell's words come in, an `Options` object goes on to `prompts.py`, and its exit code goes out. Nothing slow is imported
-here: help and shell completion read this file.
+Parses arguments into `Options`, hands them to `prompts.py` and returns its exit code. Nothing slow is imported here: help
+and shell completion read this file.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 @click.option(
     "--mode",
     type=click.Choice(CALL_MODES),
-    help="How the model is told of tools: by its API, in its prompt, or whichever it can.",
+    help="How tools are declared: through the API, in the prompt, or whichever works.",
 )
 @click.option("--system", metavar="TEXT", help="An instruction for the whole conversation.")
 @click.option(
@@ -68,17 +68,17 @@ def _models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
 @click.option(
     "--stdin/--no-stdin",
     default=None,
-    help="Wait for what is piped in beside a prompt, or leave it alone; else it counts if it comes soon.",
+    help="Wait for piped input, or ignore it; by default it counts if it arrives soon.",
 )
 @session_options
 @set_option
-@click.option("--example", is_flag=True, help="Where nobody can type and no prompt comes, show a short conversation.")
+@click.option("--example", is_flag=True, help="Without a terminal and a prompt, show a short conversation.")
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context
 def chat(ctx: click.Context, **given: Any) -> None:
-    """Answers PROMPT, or what is piped in, with the help of tools; without either, starts a conversation.
+    """Answer PROMPT, or what is piped in, using tools; without either, start a conversation.
 
-    What is piped in beside a prompt is given to the model as data.
+    Input piped in next to a prompt is passed to the model as data.
 
     Exit codes: 0, 1 an error, 2 wrong usage, 42 bad input, 53 the limit of turns, 130 Ctrl-C.
     """

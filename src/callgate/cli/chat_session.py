@@ -1,7 +1,7 @@
-"""One conversation on one event loop, with Ctrl-C in good order.
+"""One conversation on one event loop, with clean Ctrl-C handling.
 
-A gate and the id of a session come in; turns go out, as events while they happen. How they look is `render.py`'s business,
-what is typed is `repl.py`'s.
+Takes a gate and the id of a session, runs exchanges and passes on their events. `render.py` draws them, `repl.py` reads
+input.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ T = TypeVar("T")
 
 CANCEL_AGAIN_S = 0.01
 CLOSE_WAIT_S = 5.0
-"""How long a turn that was given up may take to clean up before the program ends without it."""
+"""How long a cancelled exchange may take to clean up before the program exits without it."""
 
 
 class ChatSession:
-    """One conversation. While a turn runs, the first Ctrl-C cancels it and the second raises; at other times the first."""
+    """One conversation. During an exchange the first Ctrl-C cancels it and the second raises; otherwise the first raises."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class ChatSession:
         self.has_begun = False
         self.last: Reply | None = None
         self.on_interrupt: Callable[[], None] | None = None
-        """Who hears of a Ctrl-C that comes as a signal while somebody types."""
+        """Called on SIGINT while a line is being edited."""
         self.tty = tty
         self.approver = approver
         self._runner = asyncio.Runner()
@@ -80,8 +80,8 @@ class ChatSession:
     def __exit__(self, *exc: object) -> None:
         try:
             if self._task is not None and not self._task.done():
-                # A second Ctrl-C left the turn in mid-flight. It must be ended by itself: closing the loop cancels all
-                # tasks at once, those too that the run waits for.
+                # A second Ctrl-C left the exchange in mid-flight. It must end by itself: closing the loop would cancel
+                # all tasks at once, including those that the run waits for.
                 self._task.cancel()
                 self._runner.run(_ended(self._task))
             if self._task is None or self._task.done():
@@ -94,29 +94,29 @@ class ChatSession:
             signal.signal(signal.SIGINT, self._handler_before)
 
     def prepare(self) -> None:
-        """Builds the gate now, if it can be built; if not, whoever needs it hears why."""
+        """Build the gate now, if possible; an error is raised again on first use."""
         with contextlib.suppress(Exception):
             gate = self.gate
-            if not self.servers:  # Their tools are not known before they run.
+            if not self.servers:  # Their tools are unknown until they run.
                 work = partial(asyncio.run, _quietly(gate.prepare(tools=False)))
                 threading.Thread(target=work, name="callgate-prepare", daemon=True).start()
 
     def use(self, gate: Gate) -> None:
-        """Goes on with another gate: one that has another model, mode or policy."""
+        """Continue with another gate: another model, mode or policy."""
         self._gate = gate
 
     async def _entered_gate(self) -> Gate:
-        # Servers and connections live as long as the conversation, not as long as one turn of it.
+        # Servers and connections live as long as the conversation, not as long as one exchange.
         if self.gate not in self._entered:
             self._entered.append(await self.gate.__aenter__())
         return self.gate
 
     def begin(self, session: str) -> None:
-        """Goes on with another session."""
+        """Go on with another session."""
         self.session, self.has_begun, self.last = session, False, None
 
     def start_servers(self) -> None:
-        """Starts the servers that are not running yet, so that one can look at them."""
+        """Start the servers that are not running yet."""
 
         async def start() -> None:
             await asyncio.gather(*(server.start(self) for server in self.servers))
@@ -124,7 +124,7 @@ class ChatSession:
         self.run(start())
 
     def turn(self, prompt: Prompt | None, show: Callable[[Event], None], tick: Callable[[], float] | None = None) -> Reply:
-        """Runs one turn of the conversation and shows its events. `tick` is called from time to time: it says when again.
+        """Run one exchange and show its events. `tick` is called periodically and returns the next delay.
 
         Raises:
             KeyboardInterrupt: Ctrl-C was pressed twice.
@@ -135,7 +135,7 @@ class ChatSession:
         return self.last
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Runs something on the loop of the conversation. What is no turn is simply left at the first Ctrl-C."""
+        """Run a coroutine on the loop of the conversation; Ctrl-C abandons it."""
         self._interrupts = 0
         return self._runner.run(work)
 
@@ -169,7 +169,7 @@ class ChatSession:
             self._loop.call_soon_threadsafe(self._cancel)
 
     def _cancel(self) -> None:
-        # A run that is only about to begin cannot be stopped yet; one that is over ends the turn by itself.
+        # A run that is about to begin cannot be cancelled yet; one that is over ends the exchange by itself.
         if self._loop is not None and not self.gate.cancel(self.session):
             self._loop.call_later(CANCEL_AGAIN_S, self._cancel)
 
@@ -185,6 +185,6 @@ async def _ticking(tick: Callable[[], float]) -> None:
 
 
 async def _quietly(work: Coroutine[Any, Any, None]) -> None:
-    """Does something in advance; what goes wrong is said when it is needed."""
+    """Run something ahead of time; errors surface when the result is needed."""
     with contextlib.suppress(CallgateError):
         await work

@@ -1,6 +1,6 @@
-"""`callgate completion`: the script by which a shell completes commands, options, sessions and files.
+"""`callgate completion`: scripts for shell completion of commands, options, sessions and files.
 
-The name of a shell comes in, its script goes to stdout. The script asks `callgate` itself, so it never gets out of date.
+Takes the name of a shell, prints its script. The script calls `callgate`, so it never gets out of date.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _WHERE = "\n\n".join(f"{name}: {where}" for name, where in SHELLS.items())
 )
 @click.argument("shell", type=click.Choice(list(SHELLS)))
 def completion(shell: str) -> None:
-    """Prints the script of a shell."""
+    """Print the script of a shell."""
     from click.shell_completion import get_completion_class
 
     from callgate.cli import cli

@@ -1,7 +1,7 @@
-"""`callgate config`: which settings hold here and why, and the files that they are stored in.
+"""`callgate config`: effective settings, where they come from, and the files that hold them.
 
-Keys and values come in; tables, JSON and changed files go out. Secrets are never shown. What settings there are is known to
-`callgate.config`.
+Takes keys and values; prints tables or JSON, and changes files. Secrets are never shown. `callgate.config` defines the
+settings.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ VALUE_CHARS_MAX = 60
 _project = click.option("--project", "in_project", is_flag=True, help="In the file of the project, instead of your own.")
 
 
-@click.group(short_help="Look at settings, say where they come from, and change them.")
+@click.group(short_help="Show settings and where they come from, and change them.")
 def config() -> None:
     """Settings: a flag beats the environment, that the project's file, that your own file, and that the default.
 
@@ -59,7 +59,7 @@ def config() -> None:
 @click.option("--all", "everything", is_flag=True, help="Defaults too.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
 def show(*, everything: bool, output: str) -> None:
-    """Shows every setting that holds here, and where it comes from; secrets are masked."""
+    """Show every effective setting and its source; secrets are masked."""
     settings = settings_here()
     if output == "json":
         echo_json(_as_json(settings))
@@ -107,7 +107,7 @@ def _origin(settings: Settings, key: str) -> str:
 
 @config.command("path")
 def path() -> None:
-    """Says where your file is, and the project's."""
+    """Print the paths of your settings file and of the project's."""
     click.echo(f"user     {escape(str(config_file(os.environ)))}")
     found = project_file(Path.cwd())
     if found is None:
@@ -120,7 +120,7 @@ def path() -> None:
 @config.command("get")
 @click.argument("key")
 def get(key: str) -> None:
-    """Prints the value of KEY; nothing if it has none."""
+    """Print the value of KEY; nothing if it has none."""
     _known(key)
     settings = settings_here()
     value = masked(SETTINGS[key], settings[key])
@@ -135,7 +135,7 @@ def get(key: str) -> None:
 @click.argument("value")
 @_project
 def set_value(key: str, value: str, *, in_project: bool) -> None:
-    """Gives KEY a VALUE in your file; comments in it stay."""
+    """Set KEY to VALUE in your file; comments are preserved."""
     setting = _known(key)
     if setting.secret:
         raise click.UsageError(f"{key} is a secret, and others can see a command line: write it into the file yourself")
@@ -151,7 +151,7 @@ def set_value(key: str, value: str, *, in_project: bool) -> None:
 @click.argument("key")
 @_project
 def unset(key: str, *, in_project: bool) -> None:
-    """Takes KEY out of your file."""
+    """Take KEY out of your file."""
     _known(key)
     _change(in_project, lambda text: without_value(text, key))
 
@@ -159,7 +159,7 @@ def unset(key: str, *, in_project: bool) -> None:
 @config.command("trust")
 @click.argument("folder", required=False)
 def trust_folder(folder: str | None) -> None:
-    """Lets the file of the project in FOLDER (this one, unless it is named) be read."""
+    """Trust the settings file of the project in FOLDER (default: this one)."""
     chosen = _project_folder(folder)
     try:
         click.echo(f"{escape(trust(chosen, os.environ))} is trusted: its project file is read from now on")
@@ -171,7 +171,7 @@ def trust_folder(folder: str | None) -> None:
 @click.argument("folder", required=False)
 @click.option("--list", "listed", is_flag=True, help="Only list the folders that are trusted.")
 def untrust_folder(folder: str | None, *, listed: bool) -> None:
-    """Lets the file of the project in FOLDER not be read any more."""
+    """Stop trusting the settings file of the project in FOLDER."""
     if listed:
         for one in trusted_folders(os.environ):
             click.echo(escape(one))

@@ -1,7 +1,6 @@
-"""`callgate convert`: a file of one system in, JSON for another one out.
+"""`callgate convert`: a file in one format in, JSON in another format out.
 
-The JSON goes to stdout; where somebody sits at stderr, what was lost is shown there as well. What a conversion does is the
-business of `callgate.definitions`.
+The JSON goes to stdout; on a terminal, losses are also listed on stderr. `callgate.definitions` does the conversion.
 """
 
 from __future__ import annotations
@@ -32,10 +31,10 @@ FORMAT_NAMES = ("amazon_q", "anthropic", "bedrock", "gemini", "json_schema", "mc
     "--kind", type=click.Choice(["tool", "call", "result", "history"]), help="What FILE holds; detected if left out."
 )
 def convert(file: str, source: str | None, target: str, kind: str | None) -> None:
-    """Converts FILE (- for stdin), which holds JSON, and prints {"value", "names", "losses"}.
+    """Convert FILE (- for stdin), which holds JSON, and print {"value", "names", "losses"}.
 
-    `names` leads from each name in `value` back to the tool's own name; `losses` says what could not be carried over, where
-    it stood and what is done in its place.
+    `names` maps each name in `value` to the tool's own name; `losses` lists what could not be converted, where it was and
+    what replaces it.
 
     Exit codes: 0, 2 wrong usage, 42 bad input.
     """
@@ -55,13 +54,13 @@ def convert(file: str, source: str | None, target: str, kind: str | None) -> Non
 
 
 def echo_json(value: Any) -> None:
-    """Prints JSON, with characters as they are if stdout can write them, and is not a terminal that they could steer."""
+    """Print JSON, with characters as they are if stdout can write them, and is not a terminal that they could steer."""
     encoding = (sys.stdout.encoding or "").lower().replace("-", "")
     click.echo(json.dumps(value, ensure_ascii=encoding != "utf8" or is_terminal(sys.stdout), indent=2))
 
 
 def loss_lines(losses: list[Loss], indent: str = "  ") -> list[str]:
-    """Losses as a table: where, what, why and what instead."""
+    """Format losses as a table: where, what, why and what instead."""
     rows = [(escape(loss.pointer or "/"), escape(loss.keyword), _why(loss)) for loss in losses]
     widths = [min(max(len(row[column]) for row in rows), 44) for column in (0, 1)]
     return [f"{indent}{place:<{widths[0]}}  {keyword:<{widths[1]}}  {why}" for place, keyword, why in rows]

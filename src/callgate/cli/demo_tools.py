@@ -1,6 +1,6 @@
-"""The tools of the demo: made-up weather, small sums, and the time.
+"""The tools of the demo: invented weather, arithmetic, and the time.
 
-Arguments that were checked against these signatures come in, plain values go out. Nothing here touches a file or a network.
+Arguments are checked against these signatures. Nothing here touches a file or a network.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ __all__ = ["DEMO_TOOLS", "HONEST_TOOLS", "calculate", "current_time", "get_curre
 
 EXPRESSION_CHARS_MAX = 200
 BITS_MAX = 4096
-"""Longest integer, in bits, that a sum may come to on its way."""
+"""Longest integer, in bits, in any step of a calculation."""
 
 _CONDITIONS = ("clear", "cloudy", "rainy", "windy", "foggy")
 
 
 @tool(read_only=True)
 def get_current_weather(location: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -> dict[str, Any]:
-    """Gets the current weather for a location. The figures are made up, and the same every time.
+    """Get the current weather for a location. The figures are made up, and the same every time.
 
     Args:
         location: A city, such as Oslo.
@@ -67,7 +67,7 @@ def calculate(expression: str) -> int | float:
 
 @tool(read_only=True)
 def current_time(timezone: str = "UTC") -> dict[str, str]:
-    """Says what time it is in a time zone.
+    """Say what time it is in a time zone.
 
     Args:
         timezone: A name of the IANA database, such as Europe/Oslo, or UTC.
@@ -77,7 +77,7 @@ def current_time(timezone: str = "UTC") -> dict[str, str]:
 
 
 HONEST_TOOLS: tuple[Callable[..., Any], ...] = (calculate, current_time)
-"""What a real model gets when nobody names tools: a real model would tell its user made-up weather as true."""
+"""Default tools of a real model, which would report invented weather as true."""
 
 DEMO_TOOLS: tuple[Callable[..., Any], ...] = (get_current_weather, *HONEST_TOOLS)
 

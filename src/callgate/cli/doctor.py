@@ -1,8 +1,8 @@
-"""`callgate doctor`: what works here, what does not, and what to do about it.
+"""`callgate doctor`: what works here, what does not, and how to fix it.
 
-Options come in; lines for people, or JSON for programs, go out. Servers are started and asked for their tools, the model's
-server is asked whether it knows the model; no tool is called, and no model is made to say anything. What the findings are is
-in `findings.py`; here is only how to look.
+Takes options; prints lines, or JSON for programs. Servers are started and asked for their tools, and the provider is
+asked whether it knows the model; no tool is called and nothing is generated. `findings.py` words the findings; this file
+only collects facts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _MARKS: Mapping[Level, str] = {"ok": "+", "note": "-", "warning": "!", "broken":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiagnosticContext:
-    """What is to be looked at."""
+    """The subject of a diagnosis: options, environment and settings."""
 
     mcp: Sequence[str] = ()
     tool: Sequence[str] = ()
@@ -62,10 +62,10 @@ class DiagnosticContext:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="Lines, or one JSON object.")
 @click.pass_context
 def doctor(ctx: click.Context, output: str, **given: Any) -> None:
-    """Says what works here and what does not: the model and its key, servers, tools, sessions and the sandbox.
+    """Check the model and its key, servers, tools, sessions and the sandbox.
 
-    For every server and tool it tells what became of it, what was lost on the way, what is wrong and what to do. Servers are
-    started and stopped again; no tool is called.
+    For every server and tool it reports its state, losses, problems and remedies. Servers are started and stopped again;
+    no tool is called.
 
     Exit codes: 0, 1 something is broken, 2 wrong usage.
     """
@@ -81,7 +81,7 @@ def doctor(ctx: click.Context, output: str, **given: Any) -> None:
 
 
 async def examined(patient: DiagnosticContext, env: Mapping[str, str]) -> list[Finding]:
-    """Everything that was found, area by area."""
+    """Collect all findings, area by area."""
     model, servers, store = await asyncio.gather(
         _model_findings(patient, env), _server_findings(patient), _store_finding(store_place(patient.store, env))
     )
@@ -110,7 +110,7 @@ def _python_findings() -> Iterator[Finding]:
 def _is_there(module: str) -> bool:
     try:
         return importlib.util.find_spec(module) is not None
-    except ModuleNotFoundError:  # Not even what stands before its last dot is.
+    except ModuleNotFoundError:  # The parent package is missing too.
         return False
 
 
@@ -137,7 +137,7 @@ async def _store_finding(place: str) -> Finding:
 
 
 def _is_missing(place: str) -> bool:
-    """Whether the store would be a file that is not there; looking must not make it."""
+    """True if the store would be a file that is not there; looking must not make it."""
     is_file = "://" not in place or place.startswith("sqlite:///")
     return is_file and not os.path.exists(place.removeprefix("sqlite:///"))
 
@@ -213,7 +213,7 @@ def _embedded_finding(*, is_needed: bool) -> Finding:
 
 
 async def _reached(provider: str, name: str | None, env: Mapping[str, str]) -> Finding:
-    """Whether the server knows the model. It is asked what the model is, and not for an answer of it, which might cost."""
+    """Ask the provider for the model's metadata, which costs nothing, unlike a generated answer."""
     import httpx2
 
     try:
@@ -240,7 +240,7 @@ def _answer(response: Any, name: str) -> Answer:
         body = None
     said = cast("JsonObject", body) if isinstance(body, dict) else {}
     if response.is_success:
-        # Servers of chat completions list their models, and say nothing of one by itself.
+        # Chat completion servers list their models, and have no endpoint for a single one.
         listed = [str(one.get("id")) for one in cast("list[JsonObject]", said.get("data") or [])]
         if listed and name not in listed:
             return Answer(status=404, words=f"it has {', '.join(listed[:5])}" + (" and others" if listed[5:] else ""))
@@ -256,7 +256,7 @@ async def _gemini_place(name: str | None, env: Mapping[str, str]) -> tuple[str, 
 
     surface = surface_from_environment(env)
     name = name or env.get("GEMINI_MODEL") or MODEL_DEFAULT
-    # What a model is, is asked without a project, on Vertex too.
+    # Model metadata needs no project, on Vertex either.
     return name, surface.base_url, replace(surface, project=None).place(name), await surface.headers()
 
 
@@ -270,4 +270,4 @@ async def _openai_place(name: str | None, env: Mapping[str, str]) -> tuple[str, 
 
 
 _PLACES = {"gemini": _gemini_place, "openai": _openai_place}
-"""Name of a provider -> the model's name, its server, where to ask for it, and what lets the question in."""
+"""Provider -> the model's name, its server, the metadata URL, and the authentication headers."""

@@ -1,7 +1,7 @@
-"""What people meet in their first hour, said in full: what happened, where, and what to do about it.
+"""Hints for common errors: what happened, where, and what to do about it.
 
-Errors come in, sentences go out. The error itself says what happened and where; what a person at a shell can do about it is
-known here and nowhere else.
+Takes errors, returns sentences. The error itself says what happened and where; the remedy for a user of the command is
+defined here and nowhere else.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ADDRESSES = ("GOOGLE_GEMINI_BASE_URL", "GOOGLE_VERTEX_BASE_URL", "OPENAI_BASE_U
 
 
 def with_hint(error: errors.CallgateError, env: Mapping[str, str] = os.environ) -> str:
-    """The sentence of an error, and what a person at a shell can do about it."""
+    """Return the error's message, followed by what a user of the command can do."""
     advice = next((advise(error, env) for kind, advise in _ADVICE.items() if isinstance(error, kind)), "")
     sentence = str(error)
     return f"{sentence}{'' if sentence.endswith('.') else '.'} {advice}" if advice else sentence
@@ -49,7 +49,7 @@ def _about_request(error: errors.CallgateError, env: Mapping[str, str]) -> str:
 def _about_network(error: errors.CallgateError, env: Mapping[str, str]) -> str:
     used = [name for name in _ADDRESSES if env.get(name)]
     named = f", and at {' and '.join(used)} in the environment" if used else ", and whether a proxy is needed (HTTPS_PROXY)"
-    return f"Look at the network{named}; --provider embedded answers without one."
+    return f"Check the network{named}; --provider embedded answers without one."
 
 
 def _about_store(error: errors.CallgateError, env: Mapping[str, str]) -> str:
@@ -66,7 +66,7 @@ _ADVICE: dict[type[errors.CallgateError], Callable[[errors.CallgateError, Mappin
 
 
 def for_command_line(sentence: str) -> str:
-    """The sentence of the library, with what a person at a shell can do in place of what a programmer can."""
+    """Replace a remedy for programmers by one for users of the command."""
     if not sentence.startswith("no key for Gemini"):
         return sentence
     return (
@@ -84,14 +84,14 @@ def port_in_use(host: str, port: int) -> str:
 
 
 class ErrorHintHandler(logging.Handler):
-    """Tells a person where a tool failed. The model is told only what, and the log of `--debug` has the whole traceback."""
+    """Log handler that shows where a tool failed. The model sees only the message; `--debug` logs the traceback."""
 
     def __init__(self, terminal: Terminal) -> None:
         super().__init__(logging.ERROR)
         self._terminal = terminal
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Shows the place in one line, if the record is about an exception."""
+        """Show the location in one line, if the record has an exception."""
         _, error, trace = record.exc_info or (None, None, None)
         if error is None or trace is None:
             return
@@ -105,7 +105,7 @@ class ErrorHintHandler(logging.Handler):
 
 
 def place_of(trace: TracebackType) -> str:
-    """The last line of somebody's own code that was being run: not a package's, not Python's."""
+    """Find the last executed line of the user's own code: not of a package, not of Python."""
     frames = traceback.extract_tb(trace)
     others = (os.path.dirname(os.path.dirname(__file__)), *sysconfig.get_paths().values())
     own = [frame for frame in frames if not frame.filename.startswith(others)]

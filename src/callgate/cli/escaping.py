@@ -1,7 +1,7 @@
-"""Text of others, made fit for a terminal: everything that could steer it, hide in it or reorder it is spelled out.
+"""Escape untrusted text for a terminal: whatever could steer it, hide in it or reorder it is spelled out.
 
-A text of a model, a tool, a file or a server comes in; a text goes out that shows as what it is, as in `<U+202E>`. Letters
-of all scripts stay as they are. Pure: what is written where is `render.py`'s business.
+Takes text of a model, tool, file or server, returns text that shows what it contains, as in `<U+202E>`. Letters of all
+scripts stay as they are. Pure; `render.py` does the writing.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from callgate.types import FunctionCall
 __all__ = ["ascii_json", "one_line", "shown_args", "shown_call", "visible", "wrapped"]
 
 CONTEXT_CHARS = 8
-"""How much of the text before must be known to judge what follows it."""
+"""Length of the preceding text needed to judge what follows."""
 COMBINING_MAX = 4
-"""More marks than this over one letter grow over the lines around it."""
+"""More combining marks than this on one letter overlap the lines around it."""
 SHOWN_CHARS_MAX = 20_000
 
 _COMBINING = (
@@ -33,20 +33,20 @@ _UNSAFE = re.compile(
     "\u00ad\u034f\u061c\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-\u206f\ufeff"  # no width, or another direction
     "\u1680\u2000-\u200a\u2028\u2029\u205f\u2800\u3164\u115f\u1160\uffa0"  # spaces that are none, and ends of lines
     "\u0488\u0489\u20dd-\u20e0\u20e2\u20e4\ua670-\ua672"  # circles around others, which some terminals choke on
-    "\u17b4\u17b5\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a"  # invisible marks, and what is no character
-    "\ufe00-\ufe0d\U000e0000-\U000e0fff"  # tags and variants: text inside of text that nobody sees
+    "\u17b4\u17b5\ufff9-\ufffb\ufffe\uffff\U0001d173-\U0001d17a"  # invisible marks and non-characters
+    "\ufe00-\ufe0d\U000e0000-\U000e0fff"  # tags and variation selectors: hidden text
     "\ud800-\udfff\ue000-\uf8ff\U000f0000-\U0010ffff"  # halves of pairs, and what means something else everywhere
     "]"
-    # How a sign is drawn may be said once, behind a sign.
+    # One variation selector after a symbol is legitimate.
     "|(?<![\u00a9\u00ae\u203c-\u3299\U0001f000-\U0001faff#*0-9])[\ufe0e\ufe0f]"
     f"|(?<=[{_COMBINING}]{{{COMBINING_MAX}}})[{_COMBINING}]"
 )
 
 
 def visible(text: str, *, before: str = "") -> str:
-    """The text with everything that could steer a terminal or deceive a reader spelled out.
+    """Escape everything that could steer a terminal or deceive a reader.
 
-    `before` is what stood right before it, where a text comes in pieces.
+    `before` is the text right before it, where a text arrives in pieces.
     """
     before = before[-CONTEXT_CHARS:]
     pieces: list[str] = []
@@ -59,7 +59,7 @@ def visible(text: str, *, before: str = "") -> str:
 
 
 def one_line(text: str, chars_max: int, *, cut: str = "...") -> str:
-    """The text, made visible, on one line; what does not fit is cut off."""
+    """Escape the text and put it on one line; excess is cut off."""
     line = visible(" ".join(text.split()))
     return line if len(line) <= chars_max else line[:chars_max] + cut
 
@@ -75,7 +75,7 @@ def shown_call(call: FunctionCall) -> str:
 
 
 def shown_args(args: Mapping[str, Any]) -> Iterator[str]:
-    """The exact arguments, one to a line, in ASCII. A very long one is cut, with its length and its hash."""
+    """Format the exact arguments in ASCII, one per line. A very long value is cut, with its length and hash."""
     for name, value in args.items():
         text = ascii_json(value)
         if len(text) > SHOWN_CHARS_MAX:
@@ -87,7 +87,7 @@ def shown_args(args: Mapping[str, Any]) -> Iterator[str]:
 
 
 def wrapped(text: str, columns: int) -> Iterator[str]:
-    """The visible text in pieces that fit into so many columns of a terminal."""
+    """Split the escaped text into pieces of so many columns."""
     piece, used = "", 0
     for char in visible(text):
         width = 2 if unicodedata.east_asian_width(char) in "WF" else 1

@@ -1,7 +1,7 @@
-"""One turn at the terminal, and the exit codes of a chat.
+"""One exchange at the terminal, and the exit codes of a chat.
 
-What the person said comes in; the turn is shown while it happens, and whether to go on goes out. Nothing that a turn does
-wrong ends the conversation.
+Takes what the user said, shows the exchange while it runs, and returns whether to continue. No error of an exchange ends
+the conversation.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ OK, ERROR, TURN_LIMIT, INTERRUPTED = 0, 1, 53, 130
 def run_exchange(
     chat: ChatSession, terminal: Terminal, prompt: Prompt | None, *, show: Callable[[Event], None] | None = None
 ) -> bool:
-    """One turn; False when the person wants to leave. What fails is told, and the conversation goes on."""
+    """Run one exchange; return False when the user wants to leave. Errors are shown, and the conversation continues."""
     terminal.begin()
     try:
         chat.turn(prompt, show or terminal.show, terminal.tick)

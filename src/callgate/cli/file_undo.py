@@ -1,6 +1,6 @@
-"""The undo of the file tools for whole sessions: calls of a session in, the files as they were before them out.
+"""Undo the file changes of a session's calls.
 
-Where callgate was built without file tools there is nothing to put back.
+Does nothing where the file tools are not installed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ _FILES = "callgate.files"
 
 
 def file_undo() -> Undo | None:
-    """What puts files back, if there are file tools."""
+    """Return the undo function, if there are file tools."""
     return _undone if importlib.util.find_spec(_FILES) is not None else None
 
 
 def _undone(session: str, call_ids: Sequence[str]) -> list[str]:
-    """Puts back what the calls wrote, the newest change first. Nothing is written over changes that came later."""
+    """Restore what the calls wrote, the newest change first. Later changes are never overwritten."""
     files: Any = importlib.import_module(_FILES)
     backups: Any = importlib.import_module(f"{_FILES}.backups")
     bounds: Any = importlib.import_module(f"{_FILES}.bounds")

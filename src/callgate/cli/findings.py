@@ -1,7 +1,7 @@
-"""What `callgate doctor` finds: facts in, sentences out, each with what to do about it.
+"""The findings of `callgate doctor`: facts in, sentences with remedies out.
 
-Nothing is looked at here: what a server said, what a request came to and what is installed come in as they are. A finding is
-`ok`, a `note`, a `warning`, or `broken`; only the last one makes the doctor fail.
+Nothing is examined here: responses of servers, outcomes of requests and installed packages are passed in. A finding is
+`ok`, a `note`, a `warning`, or `broken`; only the last makes the command fail.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ EXTRAS: Mapping[str, tuple[str, str]] = {
 }
 """Name of an extra -> a module of it, and what it is for."""
 
-# Words in what a server's failure says -> what to do about it; the first that fits.
+# Words in a server's error -> the remedy; the first match counts.
 _SERVER_REMEDIES: tuple[tuple[str, str], ...] = (
     ("there is no program", "Install the program, or write its whole path as the command."),
     ("cannot be started", "See that the command can be run, and that its folder is there."),
     ("wants a login", "Log in once with `callgate mcp login` at a terminal."),
-    ("last words on stderr", "Do what the server's last words ask for, or run its command by hand to see more."),
+    ("last words on stderr", "Follow the server's last output, or run its command by hand to see more."),
     ("exit code", "Run its command by hand to see why it ends."),
     ("it is still starting", "Start it by hand once, so that it can load what it needs; or disable it."),
-    ("did not answer within", "See that the command starts an MCP server over stdio, and not something else."),
+    ("did not answer within", "Check that the command starts an MCP server over stdio."),
     ("ConnectError", "See that the server runs, and that its address and port are right."),
-    ("more than 16 MiB", "Tell the server to send less at once."),
+    ("more than 16 MiB", "Configure the server to send less in one message."),
     ("401", "Give it a token in 'headers', or log in with `callgate mcp login`."),
     ("404", "See that the path of the address is right; often it ends in /mcp or /sse."),
 )
@@ -58,7 +58,7 @@ _FILE_REMEDIES: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at."""
+    """One examined item."""
 
     area: str
     subject: str
@@ -69,7 +69,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """What a model's server said when it was asked for the model: a status and its words, or why there was no answer."""
+    """The provider's response to a metadata request: a status and message, or why there was none."""
 
     status: int | None = None
     words: str = ""
@@ -79,7 +79,7 @@ class Answer:
 
 
 def of_python(version: tuple[int, int, int], installed: Mapping[str, bool]) -> Iterator[Finding]:
-    """Whether this Python will do, and what the extras that are not there would be for."""
+    """Report the Python version and missing extras."""
     said = ".".join(map(str, version))
     fits = PYTHON_MIN <= version[:2] <= PYTHON_MAX
     oldest, newest = (".".join(map(str, bound)) for bound in (PYTHON_MIN, PYTHON_MAX))
@@ -105,7 +105,7 @@ def of_python(version: tuple[int, int, int], installed: Mapping[str, bool]) -> I
 
 
 def of_key(env: Mapping[str, str]) -> Iterator[Finding]:
-    """Which key is used. Keys are never shown."""
+    """Report which key is used. Keys are never shown."""
     both = [name for name in ("GOOGLE_API_KEY", "GEMINI_API_KEY") if env.get(name, "").strip()]
     if len(both) == 2 and env["GOOGLE_API_KEY"].strip() != env["GEMINI_API_KEY"].strip():
         yield Finding(
@@ -118,7 +118,7 @@ def of_key(env: Mapping[str, str]) -> Iterator[Finding]:
 
 
 def of_model(name: str, place: str, answer: Answer) -> Finding:
-    """Whether the model's server knows the key and the model."""
+    """Report whether the provider accepts the key and knows the model."""
     subject = f"{name} at {place}"
     words = f": {answer.words}" if answer.words else ""
     if answer.status is not None and 200 <= answer.status < 300:
@@ -144,7 +144,7 @@ def of_model(name: str, place: str, answer: Answer) -> Finding:
 
 
 def of_embedded(problem: str | None, *, has_engine: bool, is_needed: bool) -> Finding:
-    """Whether the embedded model can answer, and whether anybody else would."""
+    """Report whether the embedded model works, and which provider is used otherwise."""
     if problem is None and has_engine:
         return Finding(area="Model", subject="embedded", level="ok", message="is here and whole")
     level: Level = "warning" if is_needed else "note"
@@ -159,7 +159,7 @@ def of_embedded(problem: str | None, *, has_engine: bool, is_needed: bool) -> Fi
 
 
 def of_servers_file(path: str, read: ServersFile | str) -> Iterator[Finding]:
-    """What is wrong with a file of servers; `read` is a sentence where it cannot be read at all."""
+    """Report problems in a servers file; `read` is a sentence if the file cannot be read at all."""
     area = "MCP servers"
     if isinstance(read, str):
         yield Finding(area=area, subject=path, level="broken", message=read, remedy="Correct the file, or name another one.")
@@ -173,7 +173,7 @@ def of_servers_file(path: str, read: ServersFile | str) -> Iterator[Finding]:
 
 
 def of_server(status: ServerStatus) -> Iterator[Finding]:
-    """Whether a server works, and which of its tools it keeps to itself."""
+    """True if a server works, and which of its tools it keeps to itself."""
     area = "MCP servers"
     if status.problem is not None:
         remedy = next((remedy for words, remedy in _SERVER_REMEDIES if words in status.problem), "Run its command by hand.")
@@ -189,12 +189,12 @@ def of_server(status: ServerStatus) -> Iterator[Finding]:
             subject=status.name,
             level="warning",
             message=remark,
-            remedy="Tell whoever makes the server, or exclude it.",
+            remedy="Report it to the author of the server, or exclude it.",
         )
 
 
 def of_tools(definitions: Sequence[ToolDefinition]) -> Iterator[Finding]:
-    """What became of each tool: its declared name, and what of it is lost on the way to the model."""
+    """Report each tool: its declared name, and what is lost in its declaration."""
     from callgate.declaration import declare
 
     for definition in definitions:
@@ -215,23 +215,23 @@ def of_tools(definitions: Sequence[ToolDefinition]) -> Iterator[Finding]:
             yield Finding(area="Tools", subject=where, level="ok", message=f"{became} whole")
         else:
             stored = "Nothing need be done: arguments are checked against the whole schema before it runs."
-            message = f"{became}; the model is not told, or told in words: {', '.join(lost)}"
+            message = f"{became}; not declared, or only described: {', '.join(lost)}"
             yield Finding(area="Tools", subject=where, level="note", message=message, remedy=stored)
 
 
 def of_look_alikes(own: Sequence[str], definitions: Sequence[ToolDefinition]) -> Iterator[Finding]:
-    """Tools that are taken for one another."""
+    """Report tools with confusable names."""
     named = [(name, None) for name in own]
     for pair in look_alikes([*named, *((d.name, d.server) for d in definitions)]):
         remedy = "See that it is meant; if not, leave it out with 'excludeTools', or remove the server."
         yield Finding(area="Tools", subject=ascii(pair.name), level="warning", message=str(pair), remedy=remedy)
 
 
-# What is stored, and what guards -------------------------------------------------------------------------------------------
+# Storage and sandbox ------------------------------------------------------------------------------------------------------
 
 
 def of_store(place: str, problem: str | None, sessions: int | None) -> Finding:
-    """Whether sessions can be stored."""
+    """True if sessions can be stored."""
     shown = re.sub(r"(?<=://)[^@/]*@", "", place)
     if problem is not None:
         remedy = "Move the file away, or name another place with --store."
@@ -241,7 +241,7 @@ def of_store(place: str, problem: str | None, sessions: int | None) -> Finding:
 
 
 def of_sandbox(weaknesses: Sequence[str]) -> Iterator[Finding]:
-    """What holds less on this system than elsewhere."""
+    """Report guarantees that are weaker on this system."""
     if not weaknesses:
         yield Finding(area="Sandbox", subject="file tools", level="ok", message="everything that guards them is here")
     for sentence in weaknesses:

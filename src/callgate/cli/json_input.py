@@ -1,6 +1,6 @@
-"""A file, or stdin, with JSON in it -> its value; or one sentence that says where it is wrong.
+"""Read JSON from a file or stdin, or fail with one sentence that says where it is wrong.
 
-Bytes come in, plain values go out. This file knows nothing of what the JSON means.
+Takes bytes, returns plain values. This file knows nothing of what the JSON means.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BAD_INPUT = 42
 
 
 class InputError(click.ClickException):
-    """What was given cannot be used."""
+    """The input cannot be used."""
 
     exit_code = BAD_INPUT
 
@@ -66,5 +66,5 @@ def _place(data: bytes, offset: int) -> str:
 
 
 def _too_deep(sentence: str, depth_max: int) -> str:
-    """The parser has a limit of its own, which it calls by a name that says little to a user."""
+    """Rename the parser's own limit, whose message says little to a user."""
     return sentence.replace("recursion limit exceeded", f"nested deeper than {depth_max} levels")

@@ -1,7 +1,7 @@
-"""Reading what a person types at the prompt: history, several lines, completion, large pastes.
+"""The line editor of the prompt: history, multiple lines, completion, large pastes.
 
-Keys come in, one text goes out. prompt_toolkit is imported when the first prompt is shown, and draws on stderr; where it is
-missing, or the terminal can do too little for it, Python's own `input` reads. Knows no commands but their names.
+prompt_toolkit is imported when the first prompt is shown, and draws on stderr; without it, or on a limited terminal,
+Python's own `input` reads. Knows nothing of commands but their names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ __all__ = ["History", "LineReader", "Pastes", "PlainLine", "completions", "line_
 PROMPT = "> "
 PASTE_CHARS_MAX = 2_000
 PASTE_LINES_MAX = 12
-"""A paste with more than this is shown as one word, and sent whole: a terminal cannot draw a megabyte at each key."""
+"""A longer paste is shown as one word and sent whole: a terminal cannot redraw a megabyte at each key."""
 PASTES_KEPT = 20
 """Pastes that a line which is called back may still mean."""
 HISTORY_MAX = 1_000
@@ -34,17 +34,17 @@ HISTORY_CHARS_MAX = 20_000
 """Longer texts are not remembered."""
 PREPARE_AFTER_S = 0.2
 FILES_MAX = 200
-"""Names of files that are offered at once."""
+"""How many file names are offered at a time."""
 
 Choices = Mapping[str, Callable[[], Iterable[str]]]
-"""Name of a command -> what may stand behind it."""
+"""Name of a command -> its possible arguments."""
 
 
 class LineReader(Protocol):
-    """Whatever reads a text from the person at the prompt."""
+    """Reads a text from the user at the prompt."""
 
     ends_line: bool
-    """Whether the cursor is in a new line after Ctrl-C and Ctrl-D."""
+    """True if the cursor is in a new line after Ctrl-C and Ctrl-D."""
 
     def read(self) -> str:
         """The next text.
@@ -56,12 +56,12 @@ class LineReader(Protocol):
         ...
 
     def forget_typed(self) -> None:
-        """Drops keys that were read already, and belong to no text yet."""
+        """Drop keys that were read already, and belong to no text yet."""
         ...
 
 
 class PlainLine:
-    """Lines by `input`, for terminals that cannot do more. A line that ends with a backslash goes on in the next one."""
+    """Lines read with `input`, for limited terminals. A backslash at the end continues the line."""
 
     ends_line = False
 
@@ -77,7 +77,7 @@ class PlainLine:
         return line
 
     def forget_typed(self) -> None:
-        """Nothing is read ahead here."""
+        """Do nothing: nothing is read ahead here."""
 
 
 def line_reader(
@@ -93,18 +93,18 @@ def line_reader(
         return PlainLine()
 
 
-# What is remembered ------------------------------------------------------------------------------------------------------
+# History -----------------------------------------------------------------------------------------------------------------
 
 
 class History:
-    """What was typed before, in a file of one JSON text a line, for its owner alone. Without a path, in memory."""
+    """Previous inputs, in a file of one JSON text per line that only its owner may read. Without a path, in memory."""
 
     def __init__(self, path: str | None) -> None:
         self.path = path
         self.texts: list[str] = []
         """Oldest first."""
         self.problem: str | None = None
-        """Why the file cannot be used."""
+        """The reason why the file cannot be used."""
         if path is not None:
             self._load(path)
 
@@ -126,7 +126,7 @@ class History:
             self._write([*self.texts], os.O_TRUNC)
 
     def add(self, text: str) -> None:
-        """Remembers a text, unless it begins with a blank (as in a shell), is very long, or was the last one already."""
+        """Remember a text, unless it begins with a blank (as in a shell), is very long, or repeats the last one."""
         if not text.strip() or text[0] == " " or len(text) > HISTORY_CHARS_MAX or self.texts[-1:] == [text]:
             return
         self.texts.append(text)
@@ -145,14 +145,14 @@ class History:
 
 
 class Pastes:
-    """Large pastes, each behind the word that stands for it in the line."""
+    """Large pastes, each by the placeholder that represents it in the line."""
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
         self._count = 0
 
     def word_for(self, text: str) -> str:
-        """What to put into the line for a paste: the text itself, or a word that stands for it."""
+        """Return what to put into the line for a paste: the text itself, or a placeholder."""
         lines = text.count("\n") + 1
         if len(text) <= PASTE_CHARS_MAX and lines <= PASTE_LINES_MAX:
             return text
@@ -174,7 +174,7 @@ class Pastes:
 
 
 def completions(before: str, choices: Choices, root: str) -> Iterator[tuple[str, int]]:
-    """What may stand at the end of a text: each with how many characters of the text it takes the place of."""
+    """List completions of a text, each with the number of characters it replaces."""
     word = before.rpartition("\n")[2].rpartition(" ")[2]
     if before.startswith("/") and "\n" not in before:
         name, blank, rest = before.partition(" ")
@@ -210,7 +210,7 @@ def _paths(typed: str, root: str) -> Iterator[str]:
 
 
 class RichLine:
-    """Lines by prompt_toolkit, on the event loop of the conversation: its servers are attended to meanwhile.
+    """Lines read with prompt_toolkit on the event loop of the conversation, so that its servers stay responsive.
 
     Raises:
         ImportError: it is not installed.
@@ -254,7 +254,7 @@ class RichLine:
 
         self._chat.on_interrupt = interrupt
         try:
-            # Signals are the conversation's business: prompt_toolkit would put Python's own handler in the place of ours.
+            # The conversation handles signals: prompt_toolkit would replace our handler by Python's own.
             line = self._chat.run(self._prompted())
         finally:
             self._chat.on_interrupt = None
@@ -263,12 +263,12 @@ class RichLine:
         return text
 
     async def _prompted(self) -> str:
-        # Once the prompt stands there, what the first turn needs is made ready.
+        # While the prompt is shown, prepare what the first exchange needs.
         asyncio.get_running_loop().call_later(PREPARE_AFTER_S, self._chat.prepare)
         return await self._session.prompt_async(handle_sigint=False, set_exception_handler=False)
 
     def forget_typed(self) -> None:
-        """Drops keys that came together with the last text."""
+        """Discard keys that arrived together with the last text."""
         from prompt_toolkit.input.typeahead import clear_typeahead
 
         clear_typeahead(self._session.app.input)
@@ -319,7 +319,7 @@ class RichLine:
 
 
 def _done(action: Callable[[KeyPressEvent], object], event: KeyPressEvent) -> None:
-    """Does what a key stands for. What an action gives back is nobody's business, and would be awaited."""
+    """Run the action of a key. Its return value is dropped, because prompt_toolkit would await it."""
     action(event)
 
 
@@ -327,7 +327,7 @@ def _output() -> Any:
     from prompt_toolkit.output import create_output
 
     output: Any = create_output(stdout=sys.stderr)
-    # Asking the terminal where its cursor is has an answer that may come late, as the answer to a question of ours.
+    # The terminal's report of the cursor position may arrive late, and be read as an answer to a question of ours.
     output.enable_cpr = False
     return output
 
@@ -336,7 +336,7 @@ def _completer(choices: Choices, root: str) -> Any:
     from prompt_toolkit.completion import Completer, Completion
 
     class Offered(Completer):
-        """Commands, what they take, and files behind an @."""
+        """Complete commands, their arguments, and files after an @."""
 
         def get_completions(self, document: Document, complete_event: Any) -> Iterator[Completion]:
             for text, length in completions(document.text_before_cursor, choices, root):

@@ -1,8 +1,7 @@
-"""The lines at the end of a terminal that change while something is going on.
+"""Lines at the end of a terminal that change while work is in progress.
 
-Lines come in, escape sequences go out. The cursor waits at the beginning of the first of these lines, so that whatever
-happens (a resize, text from elsewhere) they are taken away with one "clear from here on": nothing is counted, nothing
-flickers. Knows nothing of calls.
+Takes lines, returns escape sequences. The cursor stays at the beginning of the first of these lines, so that one "clear
+to the end" removes them whatever happens (a resize, other output): no counting, no flicker. Knows nothing of calls.
 """
 
 from __future__ import annotations
@@ -26,11 +25,11 @@ class Live:
 
     @property
     def is_shown(self) -> bool:
-        """Whether there is anything to take away."""
+        """True if there is anything to take away."""
         return bool(self._drawn)
 
     def draw(self, lines: Sequence[str]) -> None:
-        """Shows these lines instead of those before. Must begin at the beginning of a line."""
+        """Show these lines instead of those before. Must begin at the beginning of a line."""
         columns, rows = self._size()
         room = max(1, rows - 2)
         shown = [clipped(line, columns - 1) for line in lines[:room]]
@@ -46,14 +45,14 @@ class Live:
         self._drawn = shown
 
     def erase(self) -> None:
-        """Takes the lines away: the cursor is at the beginning of an empty line."""
+        """Take the lines away: the cursor is at the beginning of an empty line."""
         if self._drawn:
             self._drawn = []
             self._write(CLEAR + SHOW)
 
 
 def clipped(text: str, columns: int, *, cut: str = "…") -> str:
-    """The text, cut off where it would not fit into so many columns. It has no escape sequences in it."""
+    """Cut the text to so many columns. It must have no escape sequences."""
     if width_of(text) <= columns:
         return text
     stored, used = "", 0

@@ -1,7 +1,7 @@
-"""What `--debug` and `log_level` show: records of `callgate.*` on stderr, escaped, and without secrets.
+"""Logging of `--debug` and `log_level`: records of `callgate.*` on stderr, escaped and redacted.
 
-Requests and answers hold whatever users, tools and models put in them, so every line goes through the same redactor as the
-audit log, which also knows the keys of this environment by heart.
+Requests and answers contain arbitrary text, so every line passes the redactor of the audit log, which also knows the keys
+of this environment.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ LINE_CHARS_MAX = 100_000
 
 
 def start_logging(level: str | None, *, secrets: Iterable[str] = ()) -> None:
-    """Shows the records of callgate from this level on; None shows nothing."""
+    """Show the records of callgate from this level on; None shows nothing."""
     # asyncio would print tracebacks of its own when a second Ctrl-C ends everything in mid-flight.
     handler = logging.NullHandler() if level is None else log_handler(secrets)
     logging.getLogger("asyncio").addHandler(handler if level == "debug" else logging.NullHandler())

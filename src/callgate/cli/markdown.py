@@ -1,8 +1,8 @@
-"""Markdown -> styled text for a terminal, while it arrives: what was written is never drawn again.
+"""Render Markdown for a terminal while it arrives; nothing is drawn twice.
 
-Pieces of visible text come in, text with our own escape sequences goes out; the same however it was cut into pieces. A line
-is held back only as long as it could still become something else (a fence, a table, a rule), and a span only until it is
-closed. What is not closed, or is no Markdown that is known here, stays the text that it is. Knows no terminal but its width.
+Takes pieces of escaped text, returns text with our own escape sequences, independent of where it was cut. A line is
+buffered only as long as it could still become something else (a fence, a table, a rule), and a span only until it is
+closed. Unclosed or unknown Markdown stays text. Knows nothing of the terminal but its width.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from dataclasses import dataclass
 __all__ = ["Markdown", "width_of"]
 
 HOLD_CHARS_MAX = 400
-"""How far away the end of a span may be."""
+"""Maximum distance to the end of a span."""
 HEAD_CHARS_MAX = 200
-"""How long the beginning of a line may leave open what the line is."""
+"""Maximum length of the beginning of a line that leaves its kind open."""
 ROW_CHARS_MAX = 4_000
 ROWS_MAX = 500
 COLUMNS_LEAST = 20
 
 BOLD, DIM, ITALIC, UNDERLINE, STRIKE, CODE, HEADING = "1", "2", "3", "4", "9", "36", "1;35"
 
-# As long as a line has nothing but these, it may become several things.
+# A line of nothing but these may still become several things.
 _HEAD = re.compile(r"[ \t#*+\-_=0-9.)`~>]*")
 _FENCE_BEGUN = re.compile(r" {0,3}(?:`{3,}|~{3,})")
 _FENCE = re.compile(r" {0,3}(`{3,}|~{3,})([^`]*)")
@@ -44,7 +44,7 @@ Styled = tuple[str, str]
 
 
 def width_of(text: str) -> int:
-    """How many columns a text takes."""
+    """Return the width of a text in columns."""
     if text.isascii():
         return len(text)
     return sum(map(_char_width, text))
@@ -79,7 +79,7 @@ _MARKS = {
 
 
 def spans(text: str, style: str = "", *, before: str = "", complete: bool = True) -> tuple[list[Styled], int]:
-    """The text with its spans styled, and how much of it was used: all, or what comes before a span that may still close."""
+    """Style the spans of a text; return it with the number of characters used, without a span that may still close."""
     found: list[Styled] = []
     place = 0
     while place < len(text):
@@ -100,11 +100,11 @@ def spans(text: str, style: str = "", *, before: str = "", complete: bool = True
 
 
 def _span(text: str, start: int, style: str, before: str, *, complete: bool) -> _Span | None:
-    """The span that begins there, or its first characters as they are; None if that cannot be said yet."""
+    """Parse the span that begins there, or its first characters as text; None if that is undecided."""
     char = text[start]
     room = text[start : start + HOLD_CHARS_MAX]
     is_open = not complete and len(room) < HOLD_CHARS_MAX
-    """Whether more may come that makes a difference."""
+    """True if more text may arrive that makes a difference."""
     if char == "\\":
         if len(room) < 2:
             return None if is_open else _Span([("\\", style)], 1)
@@ -160,16 +160,16 @@ def _added(style: str, code: str) -> str:
 
 
 class Markdown:
-    """A text that is drawn while it arrives. `columns` says how wide the terminal is now."""
+    """A text that is drawn while it arrives. `columns` returns the current width of the terminal."""
 
     def __init__(self, columns: Callable[[], int], *, ascii_only: bool = False) -> None:
         self._columns = columns
         self._bullet, self._bar, self._rule, self._cross = ("*", "|", "-", "+") if ascii_only else ("•", "│", "─", "┼")
         self._out: list[str] = []
         self._held = ""
-        """What has arrived of this line and is not drawn yet."""
+        """The part of this line that has arrived and is not drawn yet."""
         self._kind: str | None = None
-        """What this line is; None: nobody knows yet."""
+        """The kind of this line; None while undecided."""
         self._style = ""
         self._drawn = ""
         """The last character that went into spans."""
@@ -182,11 +182,11 @@ class Markdown:
 
     @property
     def in_line(self) -> bool:
-        """Whether the cursor is somewhere in a line, or something is held back."""
+        """True if the cursor is inside a line, or text is buffered."""
         return bool(self._column or self._word or self._held or self._rows or self._kind is not None)
 
     def feed(self, text: str) -> str:
-        """What can be drawn now that this has arrived."""
+        """Add text; return what can be drawn now."""
         *lines, rest = text.replace("\t", "    ").split("\n")
         for line in lines:
             self._held += line
@@ -197,7 +197,7 @@ class Markdown:
         return self._drain()
 
     def close(self) -> str:
-        """Everything that was held back; ends with the end of a line, if anything stands in it."""
+        """Return everything that was buffered, followed by the end of the line, if it is not empty."""
         if self._held or self._kind is not None:
             self._take(complete=True)
         self._end_table()
@@ -222,7 +222,7 @@ class Markdown:
             self._end_line()
 
     def _decided(self, *, complete: bool) -> str | None:
-        """What the line is, as soon as that can be said."""
+        """The kind of the line, as soon as it is decided."""
         held = self._held
         if self._fence is not None:
             inside = held.strip(" ")
@@ -321,7 +321,7 @@ class Markdown:
             self._put_within(text, style, room)
 
     def _put_within(self, text: str, style: str, room: int) -> None:
-        """Draws a piece of a word, cut where the terminal ends."""
+        """Draw a piece of a word, cut at the width of the terminal."""
         if self._column + width_of(text) <= room:
             self._put(text, style)
             self._column += width_of(text)

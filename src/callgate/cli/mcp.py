@@ -1,8 +1,7 @@
-"""`callgate mcp`: which MCP servers a file names, and whether they work.
+"""`callgate mcp`: list and test MCP servers.
 
-A file with `mcpServers` comes in; lines for people, or JSON for programs, go out. `list` starts nothing; `test` starts every
-server, asks for its tools and stops it again. No tool is called. What changes the file is in `mcp_file.py`, what serves our
-own tools in `mcp_serve.py`.
+Takes a file with `mcpServers`; prints lines, or JSON for programs. `list` starts nothing; `test` starts every server,
+lists its tools and stops it again. No tool is called. `mcp_file.py` edits the file, `mcp_serve.py` serves our own tools.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _OUTPUT = click.option(
 
 @click.group(short_help="Servers with tools: list, test, add, remove, login, logout, serve.")
 def mcp() -> None:
-    """Looks at MCP servers, keeps the file that names them, and serves our own tools as one."""
+    """List, test and edit MCP servers, and serve our own tools as one."""
 
 
 for _command in (add_server, remove_server, serve):
@@ -60,7 +59,7 @@ mcp.add_command(logout)
 @click.argument("file")
 @_OUTPUT
 def list_servers(file: str, output: str) -> None:
-    """Says which servers FILE names, and what is wrong with it. Starts nothing."""
+    """List the servers of FILE, and what is wrong with it. Starts nothing."""
     read = _read(file)
     rows: list[JsonObject] = [{"name": server.name, "where": server.where} for server in read.servers]
     if output == "json":
@@ -79,7 +78,7 @@ def list_servers(file: str, output: str) -> None:
 @_OUTPUT
 @click.pass_context
 def test_servers(ctx: click.Context, file: str, name: str | None, output: str) -> None:
-    """Starts the servers of FILE, or the one called NAME, and says what tools they have or why they do not start.
+    """Start the servers of FILE, or the one called NAME, and print their tools or why they do not start.
 
     Exit codes: 0, 1 a server does not work, 2 wrong usage, 42 bad input.
     """

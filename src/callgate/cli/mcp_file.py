@@ -1,6 +1,6 @@
-"""`callgate mcp add` and `callgate mcp remove`: the file that names MCP servers, one server more or one less.
+"""`callgate mcp add` and `callgate mcp remove`: edit the file of MCP servers.
 
-Words of a shell come in, a changed file goes out, and what was done on stdout. No server is started.
+Takes arguments, changes the file, prints what was done. No server is started.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from callgate.types import JsonObject
 __all__ = ["add_server", "remove_server"]
 
 FILES = ("mcp.json", ".mcp.json")
-"""The file that is meant when none is named: the first of these that is in the current folder, or else a new one."""
+"""The default files: the first of these in the current folder, or else a new one."""
 
 _FILE = click.option(
     "--file", metavar="FILE", help="The file with mcpServers; without it mcp.json or .mcp.json in the current folder."
@@ -42,13 +42,13 @@ _VARIABLE = re.compile(r"\$\{?[A-Za-z_]")
 def add_server(
     name: str, command: Sequence[str], url: str | None, env: Sequence[str], header: Sequence[str], **more: Any
 ) -> None:
-    """Adds the server NAME to a file, as a COMMAND that is run or as an address.
+    """Add the server NAME to a file, as a COMMAND to run or as a URL.
 
     \b
         callgate mcp add git -- uvx mcp-server-git
         callgate mcp add docs --url https://example.com/mcp --header 'Authorization: Bearer $DOCS_TOKEN'
 
-    Everything else in the file stays as it is. Exit codes: 0, 2 wrong usage, 42 bad input.
+    The rest of the file is unchanged. Exit codes: 0, 2 wrong usage, 42 bad input.
     """
     from callgate.mcp.edit import change_file, with_server
 
@@ -79,7 +79,7 @@ def add_server(
 @click.argument("name")
 @_FILE
 def remove_server(name: str, file: str | None) -> None:
-    """Removes the server NAME from a file, and prints what was removed, so that it can be put back.
+    """Remove the server NAME from a file, and print what was removed, so that it can be put back.
 
     Exit codes: 0, 2 wrong usage, 42 bad input.
     """
@@ -133,7 +133,7 @@ def _pairs(given: Sequence[str], sign: str, option: str) -> dict[str, str]:
 def _secrets(
     command: Sequence[str], url: str | None, variables: dict[str, str], headers: dict[str, str]
 ) -> list[tuple[str, str]]:
-    """What should not stand in a file: where it is, and a name for it."""
+    """Secrets that should not be in a file: where each is, and a name for it."""
     found = [(f"the variable {name}", name) for name, value in variables.items() if _is_secret(name, value)]
     found += [(f"the header {name}", name) for name, value in headers.items() if _is_secret(name, value)]
     found += [("an argument of the command", "TOKEN") for word in command if _is_secret("", word)][:1]

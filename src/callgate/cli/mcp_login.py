@@ -1,6 +1,6 @@
-"""`callgate mcp login` and `logout`: being let in at remote MCP servers, once, and forgetting it.
+"""`callgate mcp login` and `logout`: authenticate at remote MCP servers, and delete the stored tokens.
 
-A file with `mcpServers` and a name come in; a sentence goes out, and a token into the file for tokens, or out of it.
+Takes a file with `mcpServers` and a name; adds a token to the token file, or removes it.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ __all__ = ["login", "logout"]
 @click.argument("file")
 @click.argument("name")
 def login(file: str, name: str) -> None:
-    """Logs in at the server NAME of FILE, in a browser. The token is stored and renewed from then on.
+    """Log in at the server NAME of FILE, in a browser. The token is stored and refreshed from then on.
 
-    Exit codes: 0, 1 nobody was let in, 2 wrong usage, 42 bad input.
+    Exit codes: 0, 1 authentication failed, 2 wrong usage, 42 bad input.
     """
     if not is_terminal(sys.stderr):
         raise click.ClickException("a login needs a person: run this at a terminal")
@@ -49,7 +49,7 @@ def login(file: str, name: str) -> None:
 @click.argument("file")
 @click.argument("name")
 def logout(file: str, name: str) -> None:
-    """Forgets the token of the server NAME of FILE."""
+    """Forget the token of the server NAME of FILE."""
     from callgate.mcp.tokens import TokenFile
 
     server = _remote(file, name, None)

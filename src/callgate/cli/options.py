@@ -1,8 +1,7 @@
-"""What may be said on the command line of a chat, in one place: the words, their choices, and the object they become.
+"""The options of a chat: flags, their choices, and the object they become.
 
-Flags come in as click reads them, one frozen `Options` goes out. Whoever has other sources of settings (a file, the
-environment) fills in `given` before `options_of` is called; nothing behind it looks anywhere else. This file imports nothing
-that is slow, because help and shell completion need it.
+Turns click's values into one frozen `Options`. Other sources of settings (files, the environment) fill in `given` before
+`options_of` is called; later code looks nowhere else. Imports nothing slow, because help and shell completion need it.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ OUTPUTS = ("text", "json", "stream-json")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
-    """What was asked for."""
+    """The options of a chat."""
 
     prompt: str | None = None
     tool: tuple[str, ...] = ()
@@ -48,11 +47,11 @@ class Options:
     audit: str | None = None
     output: Literal["text", "json", "stream-json"] = "text"
     stdin: bool | None = None
-    """Whether what is piped in is waited for; None: if it comes soon."""
+    """True: wait for piped input; None: only for a short time."""
     example: bool = False
     debug: bool = False
     settings: Settings | None = None
-    """Everything else that files, the environment and `--set` say."""
+    """All other settings of files, the environment and `--set`."""
 
 
 def options_of(given: Mapping[str, Any], settings: Settings | None = None) -> Options:
@@ -102,14 +101,14 @@ _OPTIONS = (
 
 
 def session_options(command: F) -> F:
-    """Gives a command the options that say where its session is stored, and which one it is."""
+    """Add the options that name the store and the session."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def set_option(command: F) -> F:
-    """Gives a command the option by which every setting can be given."""
+    """Add the option `--set KEY=VALUE`."""
     return click.option(
         "--set", "settings", multiple=True, metavar="KEY=VALUE", help="Any setting, as `config show` lists them; repeatable."
     )(command)

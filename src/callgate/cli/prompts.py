@@ -1,7 +1,7 @@
-"""One prompt and its answer, and the way into a conversation: what `callgate chat` does once its options are read.
+"""Answer one prompt, or start a conversation: `callgate chat` after its options are read.
 
-Options come in; the answer goes to stdout as text, one JSON object or a line for each event, what is about the run to
-stderr, and an exit code to the shell. How a run goes is the gate's business, how it looks is `render.py`'s.
+The answer goes to stdout as text, one JSON object or one line per event; progress goes to stderr, the exit code to the
+shell. The gate runs it, `render.py` draws it.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ if TYPE_CHECKING:
 __all__ = ["ask"]
 
 EXAMPLE_WAIT_S = 2.0
-"""How long `--example` waits for somebody to write to a pipe before it shows the example."""
+"""How long `--example` waits for piped input before it shows the example."""
 
 EXAMPLE = (
     "What is 12 * 7?",
     "What is the weather in Oslo and in Rome?",
     "What time is it in Atlantis?",
 )
-"""One call, two calls at once, and a call that fails and is made again in another way."""
+"""One call, two parallel calls, and a call that fails and is corrected."""
 
 
 def ask(ctx: click.Context, options: Options, session: StoredSession) -> int:
-    """Answers the prompt, or begins a conversation; gives the exit code."""
+    """Answer the prompt, or begin a conversation; return the exit code."""
     terminal = Terminal(sys.stdout, sys.stderr)
     settings = options.settings or settings_here()
     start_logging(settings["log_level"], secrets=secrets_of(settings))
@@ -72,7 +72,7 @@ def ask(ctx: click.Context, options: Options, session: StoredSession) -> int:
         chosen.warm()
         with chat:
             if session.is_unfinished and (prompts is None or prompts[0] != ""):
-                # What was left open is ended before anything new is asked.
+                # Finish an interrupted run before anything new is asked.
                 show = _shows(terminal)[options.output]
                 if not run_exchange(chat, terminal, None, show=show):
                     return INTERRUPTED
@@ -85,11 +85,11 @@ def ask(ctx: click.Context, options: Options, session: StoredSession) -> int:
             return _answer(chat, terminal, _attached(options, prompts[0]), options.output, session)
 
 
-# What is asked -----------------------------------------------------------------------------------------------------------
+# Prompts -----------------------------------------------------------------------------------------------------------------
 
 
 def _prompts(options: Options, terminal: Terminal, *, may_be_empty: bool) -> Sequence[str] | None:
-    """What to answer; None when somebody sits there who can be asked. Empty: the session goes on where it stopped."""
+    """Return the prompts; None starts a conversation, an empty list continues the session where it stopped."""
     prompt = options.prompt
     if prompt is None:
         if is_terminal(sys.stdin):
@@ -108,13 +108,13 @@ def _prompts(options: Options, terminal: Terminal, *, may_be_empty: bool) -> Seq
 
 
 def _context(options: Options, terminal: Terminal) -> str:
-    """What is piped in beside a prompt."""
+    """Return what is piped in next to a prompt."""
     if options.stdin is False or is_terminal(sys.stdin):
         return ""
     text = piped(sys.stdin, wait_s=None if options.stdin else PIPE_WAIT_S)
     if text is None:
         terminal.line(
-            f"! Nothing came through stdin within {PIPE_WAIT_S:g} seconds, so the prompt is answered without it. "
+            f"! No input on stdin within {PIPE_WAIT_S:g} seconds, so the prompt is answered without it. "
             "--stdin waits for it, --no-stdin does not look at it.",
             color="notice",
         )
@@ -122,7 +122,7 @@ def _context(options: Options, terminal: Terminal) -> str:
 
 
 def _attached(options: Options, prompt: str) -> Prompt | None:
-    """The prompt with the files that were named beside it."""
+    """Return the prompt with the attached files."""
     if not options.attach:
         return prompt or None
     from callgate.cli.attachments import AttachError, Attachments
@@ -180,7 +180,7 @@ def _show_example(chat: ChatSession, terminal: Terminal, prompts: Sequence[str])
 
 
 def _ignore(event: Event) -> None:
-    """The summary at the end says it all."""
+    """Show nothing: the summary at the end says it all."""
 
 
 def _print_event(event: Event) -> None:

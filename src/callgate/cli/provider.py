@@ -1,7 +1,7 @@
-"""Who answers: the provider that was named, or the best one that is at hand.
+"""Choose the provider: the named one, or the best one available.
 
-Options and the environment come in; a model, the line that says what it is, and the tools it gets when nobody names any go
-out. A provider that was named and cannot work is an error that says what to do; nothing is switched in silence.
+Takes options and the environment; returns a model, a line that describes it, and its default tools. A named provider that
+cannot work is an error with a remedy; there is no silent fallback.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class ProviderChoice:
 
     model: Model
     provider: str = ""
-    """Whose model it is."""
+    """The provider of the model."""
     line: str | None = None
-    """What a person should know about the model before it answers."""
+    """A line about the model for the user, shown before it answers."""
     tools: Callable[[], Sequence[Callable[..., Any]]] = _honest_tools
-    """The tools that it gets when nobody names any."""
+    """The default tools."""
     warm: Callable[[], None] = lambda: None
-    """Gets the model ready while a person still types."""
+    """Prepare the model while the user types."""
 
 
 Open: TypeAlias = Callable[["str | None", Mapping[str, str], "Limits | None"], ProviderChoice]
@@ -126,7 +126,7 @@ def _embedded(model: str | None, env: Mapping[str, str], limits: Limits | None) 
         raise (click.ClickException if model in (None, MODEL_NAME) else BadFileError)(str(error)) from error
 
     def warm() -> None:
-        # What goes wrong is said when the first request fails; here nobody has asked for anything yet.
+        # Errors surface with the first request; nothing has been asked yet.
         threading.Thread(target=_quietly(opened.load), name="callgate-embedded-load", daemon=True).start()
 
     line = EMBEDDED_LINE.format(name=opened.name) if opened.name == MODEL_NAME else None

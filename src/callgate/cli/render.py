@@ -1,8 +1,8 @@
-"""Events -> what a person sees in a terminal: the answer on stdout, what is about the run on stderr.
+"""Render events in a terminal: the answer on stdout, everything about the run on stderr.
 
-Events come in, lines go out. Everything passes through `visible`, so that no text of models, tools or files can steer the
-terminal. On a terminal that can do more, the answer is drawn as Markdown and running calls as lines that change; elsewhere
-both are plain lines. This file decides nothing and runs nothing.
+All text is escaped, so that no text of models, tools or files can steer the terminal. On a capable terminal the answer is
+drawn as Markdown and running calls as lines that change; elsewhere both are plain lines. This file decides nothing and
+runs nothing.
 """
 
 from __future__ import annotations
@@ -49,11 +49,11 @@ _COLORS = {
 
 
 escape = visible
-"""What every command passes text of others through."""
+"""Escape untrusted text; every command uses this."""
 
 
 def is_terminal(stream: TextIO | None) -> bool:
-    """Whether somebody sits at the other end."""
+    """True if the stream is a terminal."""
     try:
         return stream is not None and stream.isatty()
     except ValueError:  # The stream is closed.
@@ -61,7 +61,7 @@ def is_terminal(stream: TextIO | None) -> bool:
 
 
 class Terminal:
-    """Shows a run while it goes on."""
+    """Renders a run while it is in progress."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class Terminal:
         self._tail = ""
         """The end of the answer so far: what follows is judged by it."""
         self._running: dict[str, _Shown] = {}
-        """The calls that have started and are not over, in the order of their start."""
+        """The running calls, in the order of their start."""
         self._busy_since: float | None = None
-        """When somebody began to wait for the model; None while nobody does."""
+        """When the wait for the model began; None while there is none."""
         self._doing = "waiting for the model"
         self.calls: list[tuple[FunctionCall, ToolResult]] = []
-        """The calls that were shown, oldest first; `number_of_first` says which one the first is."""
+        """The calls that were shown, oldest first; `number_of_first` is the number of the first one."""
         self.number_of_first = 1
         self._held: list[Event] | None = None
 
@@ -103,27 +103,27 @@ class Terminal:
     # A turn ---------------------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """A turn begins: somebody waits for the model."""
+        """Start an exchange: the wait for the model begins."""
         self._busy_since, self._doing = time.monotonic(), "waiting for the model"
 
     def end(self) -> None:
-        """A turn is over, however it ended: nothing moves any more."""
+        """End an exchange, whatever its outcome: stop all animation."""
         self._busy_since = None
         self._running.clear()
         self.end_line()
 
     def tick(self) -> float:
-        """Draws what changes by itself; says after how many seconds to do so again."""
+        """Redraw what changes over time; return the delay until the next time."""
         self._draw_live()
         return TICK_S
 
     def hold(self) -> None:
-        """A question is being asked: nothing else is shown until it is answered."""
+        """Hold back all output until the question is answered."""
         self.end_line()
         self._held = []
 
     def release(self) -> None:
-        """The question is answered: shows what happened meanwhile."""
+        """Show what happened since `hold`."""
         held, self._held = self._held or [], None
         for event in held:
             self.show(event)
@@ -133,7 +133,7 @@ class Terminal:
         self.calls, self.number_of_first = [], 1
 
     def show(self, event: Event) -> None:
-        """Shows one event, if there is anything to be seen of it."""
+        """Show one event, if it is visible at all."""
         if self._held is not None:
             if len(self._held) < HELD_MAX or not isinstance(event, CallProgress):
                 self._held.append(event)
@@ -166,14 +166,14 @@ class Terminal:
     # Lines ----------------------------------------------------------------------------------------------------------------
 
     def line(self, text: str, *, color: str | None = None) -> None:
-        """One line about the run. Whatever it is made of cannot steer the terminal."""
+        """Print one escaped line about the run."""
         self.end_line()
         text = visible(text)
         code = _COLORS.get(color or "") if self._color else None
         self._write(self._err, f"\x1b[{code}m{text}\x1b[0m\n" if code else f"{text}\n")
 
     def ask(self, text: str) -> None:
-        """A question about the run, or its end; the answer is typed behind it."""
+        """Print a question about the run; the answer is typed after it."""
         self.end_line()
         self._write(self._err, visible(text))
 
@@ -183,12 +183,12 @@ class Terminal:
         self._write(self._out, f"{visible(text)}\n")
 
     def clear(self) -> None:
-        """Empties the screen, if there is one."""
+        """Clear the screen, if there is one."""
         if self._live is not None:
             self._write(self._err, "\x1b[H\x1b[2J")
 
     def end_line(self) -> None:
-        """Ends the line of text that is being written, if there is one."""
+        """End the current line of text, if there is one."""
         if self._prose is not None:
             if rest := self._prose.close():
                 self._write(self._out, rest)
@@ -221,7 +221,7 @@ class Terminal:
 
     def _finished(self, call: FunctionCall, result: ToolResult) -> None:
         if call.id not in self._running:
-            self._call(call)  # It never ran; what was asked for is still worth seeing.
+            self._call(call)  # It never ran; the request is still worth seeing.
         shown = self._running.pop(call.id)
         self.calls.append((call, result))
         if len(self.calls) > CALLS_KEPT:
@@ -246,7 +246,7 @@ class Terminal:
         )
 
     def _result_in_one(self, shown: _Shown, result: ToolResult, number: int) -> None:
-        """The call and what came of it in one line; `/call` shows the whole."""
+        """The call and its result in one line; `/call` shows all of it."""
         cut, columns = self._symbols["cut"], self._size()[0]
         symbol = self._symbols["failed" if result.is_error else "done"]
         args = clipped(shown.args, max(16, columns // 2 - width_of(shown.name)), cut=cut)
@@ -305,7 +305,7 @@ class _Shown:
         self.progress = ""
 
     def line(self, now: float, cut: str) -> str:
-        """How the call stands."""
+        """The state of the call as a line."""
         return f"{self.name}({clipped(self.args, 60, cut=cut)}) {_elapsed(now - self.since)} {self.progress}"
 
 
@@ -313,13 +313,13 @@ _ENDINGS = {
     "cancelled": "The run was cancelled; the conversation can go on.",
     "turn_limit": "The run was ended at its limit of turns.",
     "call_limit": "The run was ended at its limit of calls.",
-    "loop": "The run was ended because the model stored making the same call.",
+    "loop": "The run was ended because the model repeated the same call.",
     "approval_needed": "The run waits for an answer about a call.",
 }
 
 
 def ending_sentence(reply: Reply) -> str:
-    """Why a run ended, if it did not end by itself."""
+    """Explain why a run ended, unless it completed normally."""
     if reply.finish_reason == "STOP":
         return "The answer was given with tools switched off: the limit of turns is reached." if reply.limited else ""
     ended = f"The model ended its answer with {one_line(reply.finish_reason, 100)}."

@@ -1,7 +1,6 @@
-"""The conversation at a terminal: what is typed is a command or goes to the model, until somebody leaves.
+"""The read-eval-print loop: each line is a command or goes to the model, until the user leaves.
 
-A chat comes in, an exit code goes out. How a line is read is `line_editor.py`'s business, what commands do `slash.py`'s, how
-answers look `render.py`'s.
+Takes a chat, returns an exit code. `line_editor.py` reads lines, `slash.py` runs commands, `render.py` draws answers.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ __all__ = ["converse"]
 
 
 def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: StoredSession) -> int:
-    """Talks until somebody leaves; gives the exit code."""
+    """Run the loop until the user leaves; return the exit code."""
     context = CommandContext(chat, terminal, options, stored, turn=lambda prompt: run_exchange(chat, terminal, prompt))
     history = History(os.path.join(state_dir(), "history") if stored.is_kept else None)
     choices = {name: (lambda command=command: command.choices(context)) for name, command in COMMANDS.items()}
@@ -38,12 +37,12 @@ def converse(chat: ChatSession, terminal: Terminal, options: Options, stored: St
         terminal.line(f"! {one_line(history.problem, 500)}; what you type is not remembered.", color="notice")
     terminal.line("Ask something; /help lists the commands, Ctrl-D leaves.")
     try:
-        # Keys that are typed while nobody reads wait for the next prompt, unseen; a plain reader needs them shown.
+        # Keys typed between prompts wait unseen for the next one; the plain reader needs echo.
         with chat.tty.quiet() if line.ends_line else contextlib.nullcontext():
             return _until_left(context, line)
     finally:
         if stored.is_kept and chat.has_begun:
-            terminal.line(f"To go on: callgate chat -r {chat.session}")
+            terminal.line(f"To resume: callgate chat -r {chat.session}")
 
 
 def _until_left(context: CommandContext, line: LineReader) -> int:
@@ -80,19 +79,19 @@ def _end_line(terminal: Terminal, line: LineReader) -> None:
 
 
 def _said(context: CommandContext, text: str) -> bool:
-    """Sends a text to the model; False when the person wants to leave."""
+    """Send a text to the model; return False when the user wants to leave."""
     prompt = _with_files(context, text)
     if prompt is None:
         return True
     if not run_exchange(context.chat, context.terminal, prompt):
         return False
     if context.chat.last is not None and context.chat.last.approvals:
-        context.terminal.line("/approve asks again; so does this session when it is taken up later.")
+        context.terminal.line("/approve asks again; so does this session when it is resumed later.")
     return True
 
 
 def _with_files(context: CommandContext, text: str) -> Prompt | None:
-    """The text with the files that it mentions; None if one of them cannot be attached, which is told."""
+    """Attach the files that the text mentions; return None, after a message, if one cannot be attached."""
     if "@" not in text:
         return text
     from callgate.cli.attachments import AttachError, Attachments, mentions

@@ -391,4 +391,4 @@ def rewind_session(id: str, *, turns: int, keep_files: bool, store: str | None) 
         click.echo(escape(note))
     for line in said:
         click.echo(f"taken back: {one_line(line, LINE_CHARS_MAX)}")
-    click.echo(escape(f"To go on: callgate chat -r {session}"))
+    click.echo(escape(f"To resume: callgate chat -r {session}"))

@@ -1,6 +1,6 @@
-"""What a command was told, put together with the files and the environment: flags in, settings and a policy out.
+"""Merge flags, files and the environment into settings and a policy.
 
-Notices go to stderr. What settings there are, and which of them counts, is known to `callgate.config`.
+Notices go to stderr. `callgate.config` defines the settings and their precedence.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["audit_log", "limits_of", "policy_from", "prices_of", "secrets_of", "settings_here", "settled"]
 
-# Option of a command -> the setting that it gives.
+# Option of a command -> its setting.
 _OPTIONS = {
     "provider": "provider", "model": "model", "mode": "mode", "system": "system", "tool": "tools", "root": "root",
     "mcp": "mcp.files", "approval_mode": "approval_mode", "policy": "policy.file", "audit": "audit", "output": "output",
@@ -35,7 +35,7 @@ _OPTIONS = {
 
 
 def settled(given: dict[str, Any]) -> Settings:
-    """Takes `--set` out of the options that were given, and fills in what files and the environment say.
+    """Take `--set` out of the given options, and fill in the settings of files and the environment.
 
     Raises:
         InputError: a setting is wrong; the message has its place.
@@ -55,7 +55,7 @@ def settled(given: dict[str, Any]) -> Settings:
 
 
 def _flags(given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Key -> its value, and the flag that gave it."""
+    """Key -> its value, and the flag that set it."""
     flags: dict[str, tuple[Any, str]] = {}
     for word in cast("Sequence[str]", given.pop("settings", ())):
         key, equals, text = word.partition("=")
@@ -73,7 +73,7 @@ def _flags(given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
 
 
 def settings_here(flags: Mapping[str, tuple[Any, str]] | None = None) -> Settings:
-    """The settings that hold in this folder.
+    """Return the effective settings of this folder.
 
     Raises:
         InputError: one is wrong; the message has its place.
@@ -85,7 +85,7 @@ def settings_here(flags: Mapping[str, tuple[Any, str]] | None = None) -> Setting
 
 
 def _provider(settings: Settings) -> str | None:
-    """The provider, unless a model was named more strongly that says whose it is."""
+    """Return the provider, unless a model name of higher precedence implies another one."""
     provider, model = settings.values["provider"], settings.values["model"]
     if model.value is None or SOURCES.index(provider.source) <= SOURCES.index(model.source):
         return provider.value
@@ -111,7 +111,7 @@ def limits_of(settings: Settings) -> Limits:
 
 
 def prices_of(settings: Settings) -> dict[str, Price]:
-    """What models cost."""
+    """Return the prices of models."""
     return {model: Price(**row) for model, row in cast("JsonObject", settings["prices"] or {}).items()}
 
 

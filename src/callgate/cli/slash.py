@@ -1,7 +1,7 @@
-"""The commands of a conversation: lines that begin with a slash, one row of the table each.
+"""Slash commands of the conversation, one row of the table each.
 
-A command and what stands behind it come in; lines for the person go out, and now and then another model, mode, policy or
-session for the chat. What a command does to a session is the business of `callgate.sessions`.
+Commands print lines and may change the model, mode, policy or session of the chat. `callgate.sessions` does the work on
+sessions.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ MARK = "  | "
 
 @dataclass(slots=True)
 class CommandContext:
-    """Everything that a command may reach."""
+    """Everything that a command can reach."""
 
     chat: ChatSession
     terminal: Terminal
     options: Options
     stored: StoredSession
     turn: Callable[[Prompt | None], bool]
-    """Asks, or with None goes on with a run that waits; False when the person wants to leave."""
+    """Run an exchange, or with None continue a waiting run; False when the user wants to leave."""
     leaves: bool = field(default=False)
 
     def say(self, text: str) -> None:
-        """One line for the person."""
+        """Print one line."""
         self.terminal.line(text)
 
 
@@ -65,11 +65,11 @@ class Command:
     help: str
     run: Callable[[CommandContext, str], None]
     choices: Callable[[CommandContext], Iterable[str]] = lambda context: ()
-    """What may stand behind it, for completion."""
+    """Possible arguments, for completion."""
 
 
 def perform(context: CommandContext, line: str) -> None:
-    """Carries out one line. What goes wrong is told, and the conversation goes on."""
+    """Run one command. Errors are shown, and the conversation continues."""
     name, _, rest = line.partition(" ")
     command = COMMANDS.get(_ALIASES.get(name, name))
     if command is None:
@@ -106,7 +106,7 @@ def _tools(context: CommandContext, rest: str) -> None:
 
 
 def _mcp(context: CommandContext, rest: str) -> None:
-    """Servers, how they stand, and what they have; a resource to look at, or a prompt of theirs to ask."""
+    """Servers, their state, and what they offer; a resource to read, or a prompt to send."""
     if not context.chat.servers:
         context.say("There are no MCP servers; `callgate chat --mcp FILE` brings those of a file.")
         return
@@ -186,7 +186,7 @@ def _call(context: CommandContext, rest: str) -> None:
 
 
 def show_call(terminal: Terminal, number: int | None = None) -> None:
-    """Shows a call and its result whole; without a number, the last one."""
+    """Show a call and its result in full; without a number, the last one."""
     first, count = terminal.number_of_first, len(terminal.calls)
     number = first + count - 1 if number is None else number
     if not first <= number < first + count:
@@ -235,11 +235,11 @@ def _model(context: CommandContext, rest: str) -> None:
 
 def _mode(context: CommandContext, rest: str) -> None:
     if not rest:
-        context.say(f"{context.chat.gate.mode}; /mode {'|'.join(CALL_MODES)} changes how the model is told of tools")
+        context.say(f"{context.chat.gate.mode}; /mode {'|'.join(CALL_MODES)} changes how tools are declared")
         return
     mode: Any = _one_of(rest, CALL_MODES, "/mode")
     context.chat.use(context.chat.gate.with_options(mode=mode))
-    context.say(f"The model is now told of tools in the mode {mode}.")
+    context.say(f"Tools are now declared in the mode {mode}.")
 
 
 def _approve(context: CommandContext, rest: str) -> None:
@@ -263,7 +263,7 @@ def _allowed(context: CommandContext, rest: str) -> None:
 
 
 def allowed_line(rule: SessionRule) -> str:
-    """One lasting answer in words."""
+    """Describe one session rule."""
     server = f" of {ascii_json(rule.server)}" if rule.server else ""
     what = (
         f" in {', '.join(rule.paths)}" if rule.paths else f" with {ascii_json(rule.exact)}" if rule.exact is not None else ""
@@ -318,7 +318,7 @@ def _save(context: CommandContext, rest: str) -> None:
 def _found(context: CommandContext, work: Coroutine[Any, Any, list[T]]) -> list[T]:
     found = context.chat.run(work)
     if not found:
-        raise UsageError("nothing was said yet, so there is nothing to keep")
+        raise UsageError("the conversation is empty, so there is nothing to save")
     return found
 
 
@@ -368,7 +368,9 @@ def _undo(context: CommandContext, rest: str) -> None:
 
 def _compact(context: CommandContext, rest: str) -> None:
     dropped = context.chat.run(context.chat.gate.compact(context.chat.session))
-    context.say(f"{dropped} contents were summed up." if dropped else "There is nothing to sum up before your last words.")
+    context.say(
+        f"{dropped} contents were summarized." if dropped else "There is nothing to summarize before your last message."
+    )
 
 
 def _clear(context: CommandContext, rest: str) -> None:
@@ -387,7 +389,7 @@ def _exit(context: CommandContext, rest: str) -> None:
 def _known_sessions(context: CommandContext) -> list[str]:
     if not context.stored.is_kept:
         return []
-    # Asked for while the loop of the conversation is running, so on another one, in another thread.
+    # Called while the loop of the conversation is running, so use another loop in another thread.
     with ThreadPoolExecutor(1) as thread:
         return [id for id, _ in thread.submit(session_ids, context.stored.place).result()]
 
@@ -400,10 +402,12 @@ COMMANDS: dict[str, Command] = {
     "/help": Command("", "this list", _help),
     "/tools": Command("", "the tools that can be called, and what is asked before they are", _tools),
     "/mcp": Command(
-        "[read|ask SERVER ...]", "the MCP servers, how they stand and what they have; read or ask something of one", _mcp
+        "[read|ask SERVER ...]",
+        "the MCP servers, their state and what they offer; read a resource or send a prompt of one",
+        _mcp,
     ),
-    "/model": Command("[NAME]", "the model that answers, or another one", _model, _known_models),
-    "/mode": Command("[MODE]", "how the model is told of tools: auto, native, prompted", _mode, lambda _: CALL_MODES),
+    "/model": Command("[NAME]", "show or change the model", _model, _known_models),
+    "/mode": Command("[MODE]", "how tools are declared: auto, native, prompted", _mode, lambda _: CALL_MODES),
     "/approve": Command(
         "[MODE]",
         "answer what waits, or change what is asked: default, auto_edit, yolo, plan",
@@ -418,7 +422,7 @@ COMMANDS: dict[str, Command] = {
     "/save": Command("[FILE]", "where this conversation is stored, or write it to a file", _save),
     "/load": Command("ID|FILE", "go on with another conversation", _load, _known_sessions),
     "/undo": Command("[N]", "take back the last turn, or N, and what was written to files in it", _undo),
-    "/compact": Command("", "sum up everything before your last words, to save room", _compact),
+    "/compact": Command("", "summarize the conversation so far to free context", _compact),
     "/clear": Command("", "begin a new conversation", _clear),
     "/exit": Command("", "leave (Ctrl-D does too)", _exit),
 }
@@ -427,5 +431,5 @@ COMMANDS: dict[str, Command] = {
 _ALIASES = {"/quit": "/exit", "/stats": "/usage", "/new": "/clear", "/reset": "/clear", "/restore": "/undo", "/?": "/help"}
 _KEYS = (
     "@FILE in what you say shows that file to the model. Alt-Enter, or a backslash at the end, begins a new line.",
-    "Ctrl-C stops the answer that is being given; the conversation goes on. Twice, it leaves.",
+    "Ctrl-C cancels the answer; the conversation continues. Twice, it exits.",
 )

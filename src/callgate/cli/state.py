@@ -1,7 +1,7 @@
-"""Where the command keeps its sessions, and which of them a chat goes on with.
+"""The session store of the command, and the session that a chat continues.
 
-Options and the environment come in, an open store and the id of a session go out. What a session is, is the business of
-`callgate.sessions`.
+Takes options and the environment; returns an open store and the id of a session. `callgate.sessions` knows what a session
+is.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["StoredSession", "new_id", "open_session", "opened", "session_ids", "
 
 
 def state_dir(env: Mapping[str, str] = os.environ) -> str:
-    """Where callgate keeps what outlives it, as the environment says."""
+    """Return the state directory, as set by the environment."""
     return config.state_dir(env)
 
 
@@ -59,10 +59,10 @@ def opened(place: str | None) -> Generator[Store]:
 
 
 def session_ids(place: str | None) -> list[tuple[str, str]]:
-    """Ids and titles of the sessions that are stored, the newest first; none where they cannot be read."""
+    """List ids and titles of the stored sessions, the newest first; none if they cannot be read."""
     place = store_place(place)
     if "://" not in place and not os.path.exists(place):
-        return []  # Looking is no reason to make one.
+        return []  # Listing must not create the store.
     try:
         with opened(place) as store:
             return [(info.id, info.title) for info in asyncio.run(store.sessions())]
@@ -77,26 +77,26 @@ def new_id() -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredSession:
-    """The session that a chat goes on with, or begins."""
+    """The session that a chat continues or starts."""
 
     store: Store
     id: str
     state: State | None = None
-    """How it stood; None if it begins."""
+    """Its state so far; None for a new one."""
     is_kept: bool = True
-    """Whether it outlives the command."""
+    """True if it outlives the command."""
     place: str | None = None
     """The path or address of its store."""
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether there is something to do before the user says anything."""
+        """True if the run must be completed before the next prompt."""
         return self.state in ("waiting", "interrupted")
 
 
 @contextlib.contextmanager
 def open_session(given: dict[str, Any], *, keep: bool = True) -> Generator[StoredSession]:
-    """Takes the options of `session_options` out of those that were given, and opens what they name.
+    """Take the options of `session_options` out of those that were given, and open what they name.
 
     Without `keep` nothing is written, unless a store was named.
     """
@@ -116,7 +116,7 @@ def open_session(given: dict[str, Any], *, keep: bool = True) -> Generator[Store
 async def _found(store: Store, resume: str | None) -> StoredSession:
     if resume is None:
         session = new_id()
-        await store.load(session)  # A store that cannot be used is told before anything is asked.
+        await store.load(session)  # Fail before the first prompt if the store cannot be used.
         return StoredSession(store=store, id=session)
     try:
         info = await find(store, resume)

@@ -1,7 +1,7 @@
-"""What `-T` names -> tools: functions of modules and of files.
+"""Load the tools named by `-T`: functions of modules and of files.
 
-Words such as `module:fn`, `module`, `path/file.py` and `path/file.py:fn` come in, objects that a gate takes go out.
-Importing runs the code of those files; nothing else is run here, and every failure is one sentence.
+Takes `module:fn`, `module`, `path/file.py` and `path/file.py:fn`, returns objects that a gate accepts. Importing runs the
+code of those files; nothing else is run here, and every failure is one sentence.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ if TYPE_CHECKING:
 
 __all__ = ["ToolLoadError", "file_tools", "load_tools", "mcp_tools"]
 
-_MARK = "__callgate_tool__"  # What @tool leaves on a function.
+_MARK = "__callgate_tool__"  # The attribute that @tool sets on a function.
 _FILE = re.compile(r"(?P<place>.+\.py)(?::(?P<name>[\w.]+))?")
 _MODULE = re.compile(r"(?P<place>[^\W\d]\w*(?:\.[^\W\d]\w*)*)(?::(?P<name>[\w.]+))?")
 
 
 class ToolLoadError(UsageError):
-    """A tool could not be loaded; the message is one sentence that says which and why."""
+    """A tool could not be loaded; the message says which and why."""
 
 
 def load_tools(words: Iterable[str]) -> list[object]:
-    """The tools that the words name, in order, each once.
+    """Load the named tools, in order, each once.
 
     Raises:
         ToolLoadError: a file or module cannot be imported, or what is named in it is no tool.
@@ -50,7 +50,7 @@ def load_tools(words: Iterable[str]) -> list[object]:
 
 
 def file_tools(root: str | None, words: Sequence[str]) -> list[object]:
-    """The file tools in `root`; without one, in the current folder, unless somebody named the tools that they want.
+    """The file tools in `root`; without one, in the current folder, unless other tools were named.
 
     Raises:
         UsageError: the folder that was named cannot be worked in.
@@ -64,7 +64,7 @@ def file_tools(root: str | None, words: Sequence[str]) -> list[object]:
     except UsageError:
         if root is not None:
             raise
-        return []  # Nobody asked for them, and this system or this folder has none.
+        return []  # They were not requested, and are not available on this system or in this folder.
 
 
 def mcp_tools(
@@ -73,10 +73,9 @@ def mcp_tools(
     host: Callable[[], Host] | None = None,
     table: Mapping[str, Any] | None = None,
 ) -> list[object]:
-    """The servers of files with `mcpServers` and of a table of the settings; what is not understood is said, and harms
-    nobody else.
+    """Load the servers of files with `mcpServers` and of the settings; invalid entries are reported and skipped.
 
-    `host` makes what servers may ask of a person; without one they may ask nothing.
+    `host` answers requests of servers to the user; without it there are none.
 
     Raises:
         UsageError: a file cannot be read.
@@ -110,7 +109,7 @@ def _tools_of(word: str) -> Iterator[object]:
 
 
 def _marked(module: ModuleType) -> list[object]:
-    # What another framework made a tool of is marked as well as by @tool.
+    # Tools of other frameworks count as marked, as with @tool.
     return [
         value
         for value in vars(module).values()
@@ -137,7 +136,7 @@ def _require_declarable(item: Any, place: str) -> None:
     if isinstance(item, (FunctionTool, Runnable, Toolset)):
         return
     if not callable(item) and framework_of(item) is None:
-        raise ToolLoadError(f"{place!r}: {repr(item)[:80]} is not callable, so it is no tool")
+        raise ToolLoadError(f"{place!r}: {repr(item)[:80]} is not callable, so it is not a tool")
     try:
         if adapt_tool(item, Limits()) is None:
             function_tool(item)
@@ -171,7 +170,7 @@ def _module_of_file(place: str) -> ModuleType:
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
-    # What the file imports from beside it must be found, and its own types must find their module.
+    # Modules next to the file must be importable, and its own types must find their module.
     _add_to_path(path.parent)
     sys.modules[name] = module
     try:
@@ -185,7 +184,7 @@ def _module_of_file(place: str) -> ModuleType:
 
 
 def _add_to_path(folder: Path) -> None:
-    # At the end: a file beside the tools must not take the place of a module that the program itself imports later.
+    # At the end: a file next to the tools must not shadow a module that the program imports later.
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
@@ -197,7 +196,7 @@ def _import_error(place: str, error: BaseException, file: str | None) -> ToolLoa
     else:
         where = _innermost(error, file)
     what = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return ToolLoadError(f"{place!r} cannot be imported: {where}{what}. Mend it there; --debug shows the whole traceback")
+    return ToolLoadError(f"{place!r} cannot be imported: {where}{what}. Fix it there; --debug shows the traceback")
 
 
 def _innermost(error: BaseException, file: str | None) -> str:

@@ -1,6 +1,6 @@
-"""`callgate tools`: what a model would be shown of tools, and what is wrong with them.
+"""`callgate tools`: how a model sees tools, and what is wrong with them.
 
-A file with tools of any format comes in; a table for people, or JSON for programs, goes out. Nothing is run.
+Takes a file with tools of any format; prints a table, or JSON for programs. Nothing is run.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ TOOLS_MANY = 128
 """With more tools than this, models choose badly and some models refuse."""
 
 
-@click.group(short_help="Look at tools before a model does.", invoke_without_command=True)
+@click.group(short_help="List tools, and check them for problems.", invoke_without_command=True)
 @click.pass_context
 def tools(ctx: click.Context) -> None:
-    """Looks at tools before a model does; without a command, lists them with what may be done with them."""
+    """List tools and check them for problems; without a command, list them with their permissions."""
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_tools)
 
@@ -56,9 +56,9 @@ def list_tools(
     output: str = "text",
     settings: Sequence[str] = (),
 ) -> None:
-    """Lists the tools that `callgate chat` would have with these options, what each takes, and what may be done with it.
+    """List the tools of `callgate chat` with these options, their parameters, and whether calls are allowed.
 
-    Whether calls are allowed, asked about or denied, and why: the same rules decide in a chat.
+    Whether calls are allowed, need approval or are denied, and why, is decided by the same rules as in a chat.
 
     Exit codes: 0, 2 wrong usage, 42 bad input.
     """
@@ -86,7 +86,7 @@ def list_tools(
     shown = [_usage(definition) for definition in definitions]
     width = min(max(map(len, shown), default=0), 64)
     for usage, (definition, found) in zip(shown, explained, strict=True):
-        hidden = "" if found.declared else " The model is not told of it."
+        hidden = "" if found.declared else " It is not declared."
         lines.append(f"{_verdict(found.verdict)}  {usage:<{width}}  {escape(found.reason)}{hidden}")
         if description := definition.description.strip().splitlines():
             lines.append(f"       {escape(description[0])}")
@@ -105,7 +105,7 @@ def _verdict(verdict: Verdict) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Linted:
-    """What is to be said of one tool."""
+    """The findings about one tool."""
 
     name: str
     sent: str | None
@@ -120,7 +120,7 @@ class Linted:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
 @click.pass_context
 def lint(ctx: click.Context, file: str, source: str | None, output: str) -> None:
-    """Says of each tool in FILE (- for stdin) under which name it is sent, what is lost on the way and what is wrong.
+    """Check each tool in FILE (- for stdin): its declared name, losses and problems.
 
     Exit codes: 0, 1 a tool has problems, 2 wrong usage, 42 bad input.
     """
@@ -149,11 +149,11 @@ def _read(value: Any, source: str | None, named: str) -> tuple[list[ToolDefiniti
     return [tool.definition for tool in found.items], found.losses
 
 
-# What is wrong -----------------------------------------------------------------------------------------------------------
+# Problems ----------------------------------------------------------------------------------------------------------------
 
 
 def _general(definitions: Sequence[ToolDefinition]) -> list[str]:
-    """What is wrong with the tools taken together."""
+    """Find problems of the set of tools as a whole."""
     from callgate.declaration import DECLARATIONS_MAX, declare
 
     count = len(definitions)

@@ -1,6 +1,6 @@
-"""`callgate trace`: what a session did and when, as lines, as a picture or as JSON.
+"""`callgate trace`: the timeline of a session as lines, as an image or as JSON.
 
-The id of a session comes in; what its journal says of time goes out. How it is drawn is in `trace_lines.py`.
+Takes the id of a session, prints the times in its journal. `trace_lines.py` draws them.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ WIDTH_MAX = 160
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A drawing of lines, or JSON.")
 @store_option
 def trace(session: str, file: str | None, output: str, store: str | None) -> None:
-    """Shows the timeline of SESSION: when the model was asked, tools ran, and somebody was waited for.
+    """Show the timeline of SESSION: model requests, tool runs and waits for approval.
 
-    SESSION may be cut short as long as only one session begins so; `latest` is the one that was written to last.
+    SESSION may be abbreviated as long as it is unambiguous; `latest` is the session written to last.
     """
     from callgate.cli.state import store_place
     from callgate.cli.trace_lines import timeline_lines

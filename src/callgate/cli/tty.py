@@ -1,7 +1,6 @@
-"""The settings of the terminal: found, changed for a while, and always put back as they were found.
+"""Terminal settings: saved, changed for a while, and always restored.
 
-A stream comes in; modes that end by themselves go out. Where there is no terminal, or no termios, nothing is changed. What
-is written to the terminal is not this file's business, but for the few words that undo what was written before.
+Without a terminal or termios nothing is changed. Writes nothing to the terminal but the sequences that reset it.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ ENDING_SIGNALS = ("SIGTERM", "SIGHUP")
 
 
 class Tty:
-    """The terminal that keys come from. `with` it, and it is afterwards what it was before, however one leaves."""
+    """The terminal that keys come from. As a context manager it restores the settings on exit."""
 
     def __init__(self, keys: TextIO | None = None, screen: TextIO | None = None) -> None:
         self._keys = sys.stdin if keys is None else keys
@@ -30,7 +29,7 @@ class Tty:
 
     @property
     def is_there(self) -> bool:
-        """Whether there is a terminal whose settings can be changed."""
+        """True if there is a terminal whose settings can be changed."""
         return self._found is not None
 
     def __enter__(self) -> Tty:
@@ -40,11 +39,11 @@ class Tty:
         self.restore()
 
     def restore(self) -> None:
-        """Puts the settings back as they were found, and the screen into its usual state if it was left in another."""
+        """Put the settings back as they were found, and the screen into its usual state if it was left in another."""
         if self._found is None:
             return
         if self._settings() != self._found:
-            # Whoever changed them had no time to undo what they wrote, either.
+            # Code that changed them had no chance to reset the screen, either.
             with contextlib.suppress(OSError, ValueError):
                 self._screen.write(AS_USUAL)
                 self._screen.flush()
@@ -52,7 +51,7 @@ class Tty:
 
     @contextlib.contextmanager
     def quiet(self) -> Generator[None]:
-        """Keys are not shown and wait for whoever reads them next; Ctrl-C still works."""
+        """Turn echo off and keep typed keys for the next reader; Ctrl-C still works."""
         if self._found is None:
             yield
             return
@@ -65,7 +64,7 @@ class Tty:
 
     @contextlib.contextmanager
     def cooked(self) -> Generator[None]:
-        """Keys are shown and come by the line, as they did when the terminal was found."""
+        """Turn echo and line mode on, as the terminal was found."""
         if self._found is None:
             yield
             return
@@ -90,7 +89,7 @@ class Tty:
         except (ImportError, OSError, ValueError, AttributeError):
             return None
         except Exception as error:
-            if type(error).__name__ != "error":  # termios.error, which is no OSError.
+            if type(error).__name__ != "error":  # termios.error, which is not an OSError.
                 raise
             return None
 
@@ -115,15 +114,15 @@ def _is_main() -> bool:
 
 @contextlib.contextmanager
 def ending_signals() -> Generator[None]:
-    """SIGTERM and SIGHUP end the program by the way of its `finally`s, with the exit code that a shell gives them."""
+    """Make SIGTERM and SIGHUP end the program through its `finally` blocks, with the exit code of a shell."""
 
     def end(signum: int, frame: FrameType | None) -> None:
-        for name in ENDING_SIGNALS:  # A second one must not end the cleaning up.
+        for name in ENDING_SIGNALS:  # A second signal must not interrupt the clean-up.
             signal.signal(getattr(signal, name), signal.SIG_IGN)
         raise SystemExit(128 + signum)
 
     here = [getattr(signal, name) for name in ENDING_SIGNALS if hasattr(signal, name)]
-    # What was ignored on purpose (nohup) stays ignored.
+    # Signals ignored on purpose (nohup) stay ignored.
     before = {number: signal.getsignal(number) for number in here}
     for number in here:
         if before[number] is not signal.SIG_IGN:

@@ -27,7 +27,7 @@ __all__ = ["undo"]
 LISTED = 20
 
 
-@click.command(short_help="Look at what was written to files, and put back what was there before.")
+@click.command(short_help="List changes of files, and undo them.")
 @click.argument("change", metavar="[ID]", required=False)
 @click.option("--list", "listing", is_flag=True, help="List the changes, the newest first (also without an ID).")
 @click.option("--show", metavar="ID", help="Show what undoing this change would do.")

@@ -1,4 +1,4 @@
-"""Builders of Gemini contents and parts: words of `callgate.types` in, JSON parts out."""
+"""Builders of Gemini contents and parts: types of `callgate.types` in, JSON parts out."""
 
 from __future__ import annotations
 
@@ -67,12 +67,12 @@ def unsigned(part: Part) -> Part:
 
 
 def with_signature(part: Part, signature: str | None) -> Part:
-    """The part with the signature that it had when the model wrote it; as it is where that is not known."""
+    """Restore the signature that the part had when the model wrote it, if known."""
     return {**part, "thoughtSignature": signature} if signature else part
 
 
 def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
-    """A function call part, for calls that were made up or salvaged; real ones are replayed as they came."""
+    """Build a function call part, for generated or salvaged calls; real ones are replayed verbatim."""
     inner: JsonObject = {"name": call.wire_name or call.name, "args": dict(call.args)}
     if call.wire_id is not None:
         inner = {"id": call.wire_id} | inner
@@ -80,12 +80,12 @@ def call_part(call: FunctionCall, *, signature: str | None = None) -> Part:
 
 
 def call_from(name: str, args: Any, *, wire_id: str | None) -> Part:
-    """A function call part of what another model than Gemini sent: arguments as they came, and its id if it gave one."""
+    """Build a function call part for a call of another model than Gemini: its arguments, and its id if it has one."""
     return {"functionCall": ({} if wire_id is None else {"id": wire_id}) | {"name": name, "args": args}}
 
 
 def response_part(call: FunctionCall, response: JsonObject, media: Iterable[Part] = ()) -> Part:
-    """The response to a call: the name as the model wrote it, the model's own id if there was one, and no other."""
+    """Build the response to a call: the name as the model wrote it, and the model's own id if there was one."""
     inner: JsonObject = {"name": call.wire_name or call.name, "response": response}
     if call.wire_id is not None:
         inner = {"id": call.wire_id} | inner
@@ -119,7 +119,7 @@ def from_elsewhere(content: Content, *, signed: bool, vouch: bool) -> Content:
     """
     given = parts_of(content)
     parts = given if signed else [unsigned(part) for part in given if not is_thought(part) or is_call(part)]
-    # Of a content that holds nothing but thoughts, something must stay.
+    # A content of nothing but thoughts must keep something.
     parts = [part for part in parts if has_data(part) or is_signed(part)] or [*map(unsigned, given)]
     calls = [index for index, part in enumerate(parts) if is_call(part)]
     if vouch and calls and not any(is_signed(parts[index]) for index in calls):
@@ -150,12 +150,12 @@ def say(
 
 
 def with_text(part: Part, text: str) -> Part:
-    """The part with another text, all else kept."""
+    """Replace the text of a part, all else kept."""
     return part | {"text": text}
 
 
 def with_parts(response: Mapping[str, Any], parts: Iterable[Part]) -> JsonObject:
-    """A response chunk with other parts in its first candidate, all else kept."""
+    """Replace the parts in the first candidate of a response chunk, all else kept."""
     candidate = candidate_of(response)
     given: Any = candidate.get("content")
     content = {**(cast("JsonObject", given) if isinstance(given, dict) else {"role": "model"}), "parts": list(parts)}

@@ -1,8 +1,7 @@
-"""Function calls out of whole and streamed answers: one collector for both.
+"""Collect function calls from whole and streamed answers, with one collector for both.
 
-Response chunks in Gemini's form come in; events, and at the end one `ModelResponse` with its content and calls, go out. A
-whole
-answer is a stream of one chunk. This file knows nothing of tools: it does not know which names exist, and it checks nothing.
+Takes response chunks in Gemini's form; returns events, and at the end one `ModelResponse` with its content and calls. A
+whole answer is a stream of one chunk. Knows nothing of tools: it does not know which names exist, and it checks nothing.
 """
 
 from __future__ import annotations
@@ -50,13 +49,13 @@ from callgate.types import Content, FunctionCall, JsonObject, Part, Usage
 __all__ = ["CALLS_MAX", "PARTIAL_CHARS_MAX", "RUNNABLE", "Collector", "ModelResponse", "function_calls"]
 
 PARTIAL_CHARS_MAX = 1_000_000
-"""Of an answer that breaks off, so much of the text is kept; a copy of more would double what it already takes."""
+"""Maximum length of the text kept of an aborted answer; more would double its memory."""
 
 CALLS_MAX = 10_000
 """An answer with more calls than this is refused as a whole; no model means it."""
 
 RUNNABLE = frozenset({"STOP", "MAX_TOKENS"})
-"""Only these end an answer whose calls may run; every other reason, known or not, means that something went wrong."""
+"""The finish reasons of an answer whose calls may run; every other one, known or not, is an error."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,13 +63,13 @@ class ModelResponse:
     """One complete answer of a model."""
 
     content: Content
-    """As it came, with text deltas joined; may have no parts."""
+    """The content as received, with text deltas joined; may have no parts."""
     calls: tuple[FunctionCall, ...]
     finish_reason: str
     finish_message: str = ""
     usage: Usage = Usage()
     model: str | None = None
-    """The version of the model that answered, if it said so."""
+    """The version of the model that answered, if reported."""
 
     @property
     def text(self) -> str:
@@ -79,15 +78,15 @@ class ModelResponse:
 
     @property
     def is_empty(self) -> bool:
-        """Whether there is neither a call nor anything to show (thoughts alone are nothing)."""
+        """True if there is neither a call nor anything to show (thoughts alone are nothing)."""
         return not any(has_data(part) and not is_thought(part) for part in parts_of(self.content))
 
 
 class Collector:
-    """Puts the chunks of one answer together, whatever a wire or a custom model puts into them.
+    """Assembles the chunks of one answer, whatever a wire or a custom model puts into them.
 
-    What it gives out can be stored: `Conversation.add_model` takes the content of every answer that says anything.
-    `new_id` is where the ids of its calls come from.
+    The result can be stored: `Conversation.add_model` accepts the content of every answer that is not empty. `new_id` is
+    the source of call ids.
 
     ```python
     collector = Collector()
@@ -100,7 +99,7 @@ class Collector:
     def __init__(self, new_id: Callable[[], str] = new_call_id) -> None:
         self._new_id = new_id
         self.calls: list[FunctionCall] = []
-        """The calls seen so far. None may run before `close` has given out the answer."""
+        """The calls so far. None may run before `close` has returned the answer."""
         self._parts: list[Part] = []
         self._texts: list[str] = []
         self._seen: dict[str, Part] = {}
@@ -114,12 +113,12 @@ class Collector:
         self._growing: PartialArguments | None = None
         """The arguments of the last call, while they are still streaming."""
         self._has_response = False
-        """Whether the model has answered a call itself, which is not for it to do."""
+        """True if the model has written a function response, which only we may do."""
         self._chunks = 0
 
     @property
     def text(self) -> str:
-        """The text that has arrived so far, thoughts left out; of a very long one the beginning."""
+        """The text so far, without thoughts; of a very long one the beginning."""
         pieces: list[str] = []
         left = PARTIAL_CHARS_MAX
         for part in self._parts[: -1 if self._texts else None]:
@@ -134,7 +133,7 @@ class Collector:
         return "".join(pieces)
 
     def feed(self, chunk: Mapping[str, Any]) -> list[Event]:
-        """Takes one response chunk and gives out what it adds.
+        """Add one response chunk and return its events.
 
         Raises:
             ProtocolError: the chunk is not an object, or the answer has too many calls.
@@ -144,7 +143,7 @@ class Collector:
         self._chunks += 1
         candidate = candidate_of(chunk)
         if len(chunk) > 1 or not candidate:
-            # Most chunks of a stream hold one candidate and nothing else; this is for the others.
+            # Most chunks of a stream have one candidate and nothing else; this is for the others.
             self._usage = usage_of(chunk) or self._usage
             self._model = model_version_of(chunk) or self._model
             if has_feedback(chunk):
@@ -161,9 +160,9 @@ class Collector:
         return [event for part in parts_of(content) for event in self._take(part)]
 
     def take_calls(self, content: Mapping[str, Any]) -> None:
-        """Takes the calls of a content that is all there is: what is not complete in it never will be."""
+        """Take the calls of a content that is all there is: what is not complete in it never will be."""
         for part in parts_of(content):
-            self._seen.clear()  # Nothing is delivered twice here: whoever answers the content answers each of its parts.
+            self._seen.clear()  # Each part is delivered once: the answer to the content answers all of its parts.
             if not is_sound_text(part) and is_call((clean := clean_part(part)).part):
                 self._take_call(clean)
         self._cut_off()
@@ -173,11 +172,11 @@ class Collector:
             self._complete(problem="The call was cut off before its arguments were complete.")
 
     def close(self) -> ModelResponse:
-        """The complete answer.
+        """Return the complete answer.
 
         Raises:
             BlockedError: the prompt was refused.
-            ProtocolError: there was no answer at all, it ended without a finish reason, or it holds a function response.
+            ProtocolError: there was no answer at all, it ended without a finish reason, or it contains a function response.
         """
         if self._blocked and self._finish_reason is None:
             reason, message = self._blocked
@@ -289,27 +288,26 @@ class Collector:
         if not self._texts:
             return
         text = "".join(self._texts)
-        if text is not self._texts[0]:  # One piece that is a text and nothing more is in its part already.
+        if text is not self._texts[0]:  # A single piece of text is already complete in its part.
             self._parts[-1] = with_text(self._parts[-1], text)
         self._texts.clear()
 
 
 def function_calls(answer: Any) -> list[FunctionCall]:
-    """The function calls of a response, a content, a part, or an SDK object of one; each with an id of its own.
+    """Return the function calls of a response, a content, a part, or an SDK object of one; each with an id of its own.
 
-    All parts of the first candidate are read, in order (other candidates are other answers to the same question). A call
-    without arguments has `{}`; arguments that cannot be read give a call with a `problem`, never one that looks as if it had
-    none. So do a call whose arguments have not all come, and the calls of an answer that did not end well: nothing of it is
-    meant to run.
+    All parts of the first candidate are read, in order (other candidates are alternative answers). A call without
+    arguments has `{}`; unreadable arguments give a call with a `problem`, never an empty object. So do incomplete
+    arguments, and the calls of an answer that did not end normally: none of them should run.
 
     Raises:
-        TypeError: what came is none of these.
-        ProtocolError: there are more calls than any model means.
+        TypeError: the argument is none of these.
+        ProtocolError: there are too many calls.
     """
     plain = _plain_object(answer)
     candidate = {} if "parts" in plain else candidate_of(plain)
     content = spelled_content(plain if "parts" in plain else candidate.get("content"))
-    if content is None:  # A lone part, then; or a response that says nothing.
+    if content is None:  # A lone part, then; or an empty response.
         content = spelled_content({"parts": [plain]})
     if not isinstance(content, dict):
         return []

@@ -1,9 +1,8 @@
-"""Any Python value -> JSON-safe data -> the `functionResponse` part that answers a call.
+"""Convert any Python value to JSON-safe data, and to the `functionResponse` part that answers a call.
 
-What a tool returned comes in, plain JSON data and a part for the history go out. This file knows nothing of how a tool ran;
-it never fails on a value, whatever it is, and it never sends more than the limit allows.
+Never fails on a value, whatever it is, and never sends more than the limit allows. Knows nothing of how a tool ran.
 
-What becomes of a value:
+Conversions:
 
 | Python | JSON |
 |---|---|
@@ -17,7 +16,7 @@ What becomes of a value:
 | tuple, deque, range, generators | list (endless ones are cut) |
 | set, frozenset | list in a stable order |
 | named tuples, dataclasses, attrs classes, pydantic models | objects of their fields |
-| numpy and pandas scalars, arrays, frames | what their `item`, `tolist` or `to_dict` gives |
+| numpy and pandas scalars, arrays, frames | the result of their `item`, `tolist` or `to_dict` |
 | `Media` | a reference to a media part |
 | anything else | `{"unserialisable": "module.Class"}`, without its repr |
 """
@@ -55,7 +54,7 @@ _EXACT_INT_MAX = 2**53
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Encoded:
-    """A value made safe for JSON, the media it held, and what was changed on the way."""
+    """A JSON-safe value, its media, and notes on changes."""
 
     value: Any
     media: tuple[Part, ...] = ()
@@ -68,9 +67,9 @@ def json_safe(value: object, *, depth_max: int = strict_json.DEPTH_MAX) -> Encod
 
 
 def is_small(value: object, *, nodes_max: int = 2_000, chars_max: int = 200_000) -> bool:
-    """Whether `json_safe` will be done with the value at once: few values of the usual kinds, whose own code is not run.
+    """True if `json_safe` is fast for the value: few values of common types, whose own code is not run.
 
-    Changes nothing in the value, and uses up no iterator in it.
+    Does not change the value, and consumes no iterator in it.
     """
     stack: list[Any] = [value]
     while stack:
@@ -95,7 +94,7 @@ def encoded_by(value: object, encoder: Encoder) -> Encoded:
 
 
 class Encoder:
-    """Walks one value. Keeps the path (for cycles), a budget of nodes (for shared structures) and what it had to change."""
+    """Walks one value. Tracks the path (for cycles), a budget of nodes (for shared structures) and the changes."""
 
     def __init__(self, depth_max: int, names_taken: Iterable[str] = ()) -> None:
         self.depth_max = depth_max
@@ -127,7 +126,7 @@ class Encoder:
             return self.structure(value, kind, depth + 1)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # the value's own code failed, whatever way; the call itself succeeded
+        except BaseException as error:  # the value's own code failed in some way; the call itself succeeded
             what, why = _name_of(kind), _name_of(type(error)).rpartition(".")[2]
             self.note(f"A value of type {what} could not be written ({why}).")
             return {"unserialisable": _name_of(kind)}
@@ -150,7 +149,7 @@ class Encoder:
         return self.foreign(value, kind, depth)
 
     def foreign(self, value: Any, kind: type[Any], depth: int) -> Any:
-        """Classes that say themselves what they hold."""
+        """Convert classes that serialize themselves."""
         if (names := _field_names(kind)) is not None:
             return {name: self.encode(getattr(value, name, None), depth) for name in names}
         for method in _METHODS:
@@ -200,7 +199,7 @@ class Encoder:
 
     def big_int(self, value: int) -> str:
         self.note("Integers beyond 2**53 are written as text.")
-        # CPython refuses to print integers of more than 4,300 digits in one go, and can be told to stop at 640.
+        # CPython refuses to print integers of more than 4,300 digits at once, and can be configured to stop at 640.
         return str(value) if value.bit_length() <= 2_000 else hex(value)
 
     def not_finite(self, value: float) -> str:
@@ -220,7 +219,7 @@ _TOO_MANY = f"more than {NODES_MAX} values"
 
 
 def _name_of(kind: type[Any]) -> str:
-    """The full name of a class, by way of `type` itself: a metaclass may answer anything."""
+    """Return the full name of a class, using `type` itself: a metaclass may return anything."""
     try:
         return strict_json.without_surrogates(
             f"{type.__dict__['__module__'].__get__(kind)}.{type.__getattribute__(kind, '__qualname__')}"
@@ -272,10 +271,10 @@ _SCALARS = (
     datetime.timedelta,
 )  # fmt: skip
 
-# What is walked item by item, and never further than the budget goes: an iterator may have no end.
+# Walked item by item, within the budget: an iterator may have no end.
 _LISTED = (set, frozenset, collections.deque, range, Iterator, MappingView, list)
 
-# Order matters: a row takes a value before the rows below it. Enum stands first because members may also be str or int.
+# Order matters: the first matching row counts. Enum is first because members may also be str or int.
 _CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] = (
     (enum.Enum, lambda v: v.value),
     ((str, int, float), _exact),
@@ -289,5 +288,5 @@ _CONVERSIONS: tuple[tuple[type | tuple[type, ...], Callable[[Any], Any]], ...] =
     (tuple, lambda v: v._asdict() if hasattr(v, "_asdict") else list(v)),
 )
 
-# Duck typing for the rest: pydantic, pandas, numpy, and whatever else says how to be turned into plain data.
+# Duck typing for the rest: pydantic, pandas, numpy, and anything else that serializes itself.
 _METHODS: tuple[str, ...] = ("model_dump", "to_dict", "tolist", "item", "isoformat")

@@ -1,6 +1,6 @@
-"""Parts as they may be sent: foreign spellings, calls without a name, arguments that are no object.
+"""Normalize parts for sending: foreign spellings, calls without a name, arguments that are not an object.
 
-Parts come in as anybody may have written them; parts that the wire accepts go out.
+Takes parts of any origin; returns parts that the wire accepts.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ __all__ = [
 WIRE_ID_CHARS_MAX = 256
 
 UNNAMED = "unnamed_function"
-"""The name of a call that came without one, so that it can be answered."""
+"""The name given to a call without one, so that it can be answered."""
 
 UNREADABLE = "unreadable"
-"""Where arguments that are not an object are kept in the history, so that the model sees what it wrote."""
+"""The key of arguments that are not an object, so that the history shows what the model wrote."""
 
 
 def as_object(content: Any) -> Mapping[str, Any]:
-    """A JSON object, or the one that an object of Google's Python SDK stands for; an empty one for anything else."""
+    """Return a JSON object, converting an object of Google's Python SDK; an empty one for anything else."""
     if not isinstance(content, OBJECT):
         dump = getattr(content, "model_dump", None)
         content = dump(mode="json", by_alias=True, exclude_none=True) if callable(dump) else content
@@ -46,10 +46,10 @@ def as_object(content: Any) -> Mapping[str, Any]:
 
 
 def spelled_content(content: Any) -> Any:
-    """A content with Google's own field names in camelCase, whoever wrote it; the very same object if they are so already.
+    """Rename the fields of a content to camelCase; return the same object if they already are.
 
-    Google reads snake_case too, and its Python SDK writes it: an object of that SDK is understood as well. What is no
-    content is given back as it is.
+    Google reads snake_case too, and its Python SDK writes it: objects of that SDK are accepted as well. Anything but a
+    content is returned unchanged.
     """
     fields = as_object(content)
     if not fields:
@@ -78,7 +78,7 @@ def spelled_part(part: Any) -> Any:
 
 
 def _as_text(value: Any) -> Any:
-    """Bytes of a signature or of media, as JSON says them."""
+    """Encode bytes of a signature or of media for JSON."""
     return base64.b64encode(value).decode() if isinstance(value, bytes) else value
 
 
@@ -89,12 +89,12 @@ _SPELLED = {
     "media_resolution": "mediaResolution", "part_metadata": "partMetadata", "mime_type": "mimeType", "file_uri": "fileUri",
     "display_name": "displayName", "will_continue": "willContinue", "partial_args": "partialArgs", "tool_type": "toolType",
 }  # fmt: skip
-# What stands in these under a name is a field; the arguments and results that they hold are data, and never touched.
+# Named members of these are fields; the arguments and results inside are data, and never touched.
 _HOLDERS = frozenset({"functionCall", "functionResponse", "inlineData", "fileData", "toolCall", "toolResponse"})
 
 
 def is_whole(part: Mapping[str, Any]) -> bool:
-    """Whether the part is not both a call and a response, nor one of these without an object; true of all other parts."""
+    """True unless the part is both a call and a response, or one of these without an object."""
     call, response = part.get("functionCall"), part.get("functionResponse")
     if call is not None and response is not None:
         return False
@@ -102,7 +102,7 @@ def is_whole(part: Mapping[str, Any]) -> bool:
 
 
 def sendable_part(part: Part) -> Part:
-    """The part with what the wire would refuse in a call or response put right; the part itself if nothing is wrong.
+    """Fix what the wire would refuse in a call or response; return the part itself if nothing is wrong.
 
     A call needs a name and an object of arguments, an id must be text of a sensible length, and a response is an object.
     """
@@ -120,9 +120,9 @@ def sendable_part(part: Part) -> Part:
 
 
 def with_sound_fields(part: Part) -> Part:
-    """The part without fields whose values are of the wrong kind, which could not be sent back; itself if all is well.
+    """Drop fields whose values are of the wrong type, which could not be sent back; return the part itself if all is well.
 
-    A call that is not an object stays as one without a name, so that it is answered; so does a response, to be refused.
+    A call that is not an object becomes one without a name, so that it is answered; so does a response, to be refused.
     """
     wrong = [key for key in _KINDS.keys() & part.keys() if part[key] is not None and not isinstance(part[key], _KINDS[key])]
     if not wrong:
@@ -138,7 +138,7 @@ _KINDS: dict[str, type[Any]] = {"text": str, "thought": bool, "thoughtSignature"
 
 
 def is_wire_id(value: object) -> bool:
-    """Whether an id that a model sent can be sent back."""
+    """True if an id that a model sent can be sent back."""
     return isinstance(value, str) and 0 < len(value) <= WIRE_ID_CHARS_MAX
 
 

@@ -1,8 +1,8 @@
-"""Arguments that arrive leaf by leaf become one object.
+"""Assemble arguments that arrive leaf by leaf into one object.
 
-Entries of `functionCall.partialArgs` come in, each a JSON path and a value or a piece of a string; the whole arguments go
-out, and a text delta per entry for whoever watches. This file refuses to know which call the entries belong to and when it
-is complete.
+Takes entries of `functionCall.partialArgs`, each a JSON path and a value or a piece of a string; returns the whole
+arguments, and a text delta per entry for observers. Does not know which call the entries belong to and when it is
+complete.
 """
 
 # ruff: noqa: TRY004  (what came over the wire is wrong as a value, whatever its Python type; callers catch one exception)
@@ -24,7 +24,7 @@ INDEX_MAX = 10_000
 
 Segment: TypeAlias = str | int
 
-# RFC 9535 without wildcards, slices, filters and descendants. A name after a dot may hold more than the RFC lets it, because
+# RFC 9535 without wildcards, slices, filters and descendants. A name after a dot may hold more than the RFC allows, because
 # servers write keys such as `content-type` there.
 _SEGMENT = re.compile(
     r"""\.(?P<name>[^.\[\]'"*\s][^.\[\]]*)
@@ -49,7 +49,7 @@ class _Text:
 
 
 class PartialArguments:
-    """The arguments of one call as far as they have arrived."""
+    """The arguments of one call received so far."""
 
     def __init__(self, given: Mapping[str, Any] | None = None) -> None:
         self._root: dict[str, Any] = dict(given or {})
@@ -61,11 +61,11 @@ class PartialArguments:
         return _plain(self._root)
 
     def add(self, entry: Any) -> str:
-        """Take one entry of `partialArgs`; the text by which the arguments grew, empty when they did not.
+        """Add one entry of `partialArgs`; return the text by which the arguments grew, empty when they did not.
 
         Raises:
-            ValueError: the entry has no usable path, no usable value, or contradicts what came before. The sentence is for
-                the model; the arguments are not to be used any more.
+            ValueError: the entry has no usable path, no usable value, or contradicts earlier ones. The message is for the
+            model; the arguments must not be used any more.
         """
         if not isinstance(entry, Mapping):
             raise ValueError(f"a partial argument is not an object but {type(entry).__name__}")
@@ -99,7 +99,7 @@ class PartialArguments:
         return value if isinstance(value, str) else json.dumps(value)
 
     def _end(self, segments: list[Segment], path: str, empty: list[Any] | dict[str, Any]) -> str:
-        """An entry without a value ends what is there, or stands for an empty container when nothing is."""
+        """Handle an entry without a value, which ends the current value, or is an empty container if there is none."""
         holder = self._holder(segments, path) if segments else self._root
         old = _get(holder, segments[-1]) if segments else self._root
         if old is _MISSING:
@@ -110,7 +110,7 @@ class PartialArguments:
         return ""
 
     def _holder(self, segments: list[Segment], path: str) -> Any:
-        """The container of the last segment; containers on the way are made where there are none."""
+        """Return the container of the last segment, creating missing containers."""
         holder: Any = self._root
         for segment, following in pairwise(segments):
             _check_kind(holder, segment, path)
@@ -156,7 +156,7 @@ def parse_path(path: str) -> tuple[list[Segment], bool]:
 
 
 def will_continue(function_call: Mapping[str, Any]) -> bool:
-    """Whether more pieces of this call are announced, by the call itself or by one of its partial arguments."""
+    """True if more pieces of this call are announced, by the call itself or by one of its partial arguments."""
     if function_call.get("willContinue") is True:
         return True
     entries: Any = function_call.get("partialArgs")
@@ -209,7 +209,7 @@ def _value_of(entry: Mapping[str, Any], path: str) -> Any:
 
 
 def _fits(key: str, value: Any) -> bool:
-    if key == "nullValue":  # written as null by protobuf and as "NULL_VALUE" by others; the key says it all
+    if key == "nullValue":  # null in protobuf and "NULL_VALUE" elsewhere; the key alone is enough
         return True
     if key == "numberValue":
         return isinstance(value, (int, float)) and not isinstance(value, bool)

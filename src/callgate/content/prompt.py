@@ -1,4 +1,4 @@
-"""Prompts: what a person may say in, a user content out."""
+"""Build a user content from a prompt."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from callgate.types import Content, JsonObject, Media, Part
 __all__ = ["PROMPT_ITEMS", "Prompt", "user_content"]
 
 Prompt: TypeAlias = "str | Media | Part | Sequence[str | Media | Part]"
-"""What a person may say: text, media, ready-made parts, or a list of these."""
+"""A prompt: text, media, ready-made parts, or a list of these."""
 
 
 _MIME_TYPE: JsonObject = {"type": "string", "pattern": "^[A-Za-z0-9.+-]+/[A-Za-z0-9.+-]+$", "maxLength": 200}
@@ -65,7 +65,7 @@ PROMPT_ITEMS: JsonObject = {
         ]
     },
 }
-"""JSON Schema of a prompt that comes from elsewhere as a list: texts, media with their bytes, and media at an address."""
+"""JSON Schema of a prompt of external origin as a list: texts, media with their bytes, and media by URL."""
 
 
 def user_content(prompt: Prompt) -> Content:
@@ -88,7 +88,7 @@ def user_content(prompt: Prompt) -> Content:
 
 
 def _prompt_parts(item: Any) -> list[Part]:
-    """The parts that one thing in a prompt is sent as."""
+    """Return the parts of one item of a prompt."""
     if isinstance(item, str):
         return [text_part(strict_json.without_surrogates(item))] if item.strip() else []
     if isinstance(item, Media):

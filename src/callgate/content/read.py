@@ -1,4 +1,4 @@
-"""Views of Gemini contents, which are kept as the JSON that came: contents and parts in, words of `callgate.types` out.
+"""Views of Gemini contents, which are kept as the received JSON: contents and parts in, types of `callgate.types` out.
 
 The package `content/` and `gemini/` are the only places that know the wire's camelCase names.
 """
@@ -49,7 +49,7 @@ SKIP_SIGNATURE = "skip_thought_signature_validator"
 """The documented value for the signature of a call that no Gemini model made."""
 
 
-# Roles that other systems write into histories; the wire itself knows only user and model.
+# Roles in histories of other systems; the wire itself knows only user and model.
 _ROLES = {
     "user": "user", "human": "user", "function": "user", "tool": "user",
     "model": "model", "assistant": "model", "ai": "model",
@@ -63,7 +63,7 @@ OBJECT = (dict, Mapping)
 
 
 def role_of(content: Mapping[str, Any]) -> str:
-    """`user` or `model`; foreign words for the two are understood, a missing or unreadable role means user."""
+    """Return `user` or `model`; foreign names for the two are understood, a missing or invalid role means user."""
     role: Any = content.get("role")
     return _ROLES.get(role, role) if isinstance(role, str) and role else "user"
 
@@ -75,33 +75,33 @@ def parts_of(content: Mapping[str, Any]) -> list[Part]:
 
 
 def is_call(part: Mapping[str, Any]) -> bool:
-    """Whether the part is a function call for us to answer (calls that ran at the server are not)."""
+    """True if the part is a function call for us to answer (calls that ran at the server are not)."""
     return isinstance(part.get("functionCall"), dict)
 
 
 def is_response(part: Mapping[str, Any]) -> bool:
-    """Whether the part is the response to a function call."""
+    """True if the part is the response to a function call."""
     return isinstance(part.get("functionResponse"), dict)
 
 
 def is_thought(part: Mapping[str, Any]) -> bool:
-    """Whether the part is reasoning, which is neither shown as an answer nor searched for calls."""
+    """True if the part is reasoning, which is neither shown as an answer nor searched for calls."""
     return part.get("thought") is True
 
 
 def is_signed(part: Mapping[str, Any]) -> bool:
-    """Whether the part carries a thought signature, and so must stay exactly as it is."""
+    """True if the part carries a thought signature, and so must stay exactly as it is."""
     return bool(part.get("thoughtSignature"))
 
 
 def signature_of(part: Mapping[str, Any]) -> str | None:
-    """The thought signature of a part, if it has a genuine one."""
+    """Return the thought signature of a part, if it has a genuine one."""
     signature = part.get("thoughtSignature")
     return signature if isinstance(signature, str) and signature and signature != SKIP_SIGNATURE else None
 
 
 def has_data(part: Mapping[str, Any]) -> bool:
-    """Whether the part says anything: a field other than an empty text or a modifier."""
+    """True if the part is not empty: it has a field other than an empty text or a modifier."""
     return bool(part.get("text")) or any(
         value is not None and key not in _MODIFIERS for key, value in part.items() if key != "text"
     )
@@ -111,12 +111,12 @@ _MODIFIERS = frozenset({"thought", "thoughtSignature", "partMetadata", "videoMet
 
 
 def is_plain_text(part: Mapping[str, Any]) -> bool:
-    """Whether the part is a text delta that may be joined with its neighbours: text, perhaps a thought, and nothing else."""
+    """True if the part is a text delta that may be joined with its neighbours: text, perhaps a thought, and nothing else."""
     return isinstance(part.get("text"), str) and len(part) == ("thought" in part) + 1
 
 
 def is_sound_text(part: Mapping[str, Any]) -> bool:
-    """Whether the part is plain text that can be stored as it is."""
+    """True if the part is plain text that can be stored as it is."""
     text = part.get("text")
     if not isinstance(text, str) or (len(part) > 1 and not (len(part) == 2 and isinstance(part.get("thought"), bool))):
         return False
@@ -124,13 +124,13 @@ def is_sound_text(part: Mapping[str, Any]) -> bool:
 
 
 def is_said(part: Mapping[str, Any]) -> bool:
-    """Whether the part is plain text that says something: there is nothing in it that could have to be put right."""
+    """True if the part is plain text that is not empty and needs no normalization."""
     text = part.get("text")
     return isinstance(text, str) and text != "" and len(part) == ("thought" in part) + 1
 
 
 def same_kind_of_text(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two text deltas belong to one part."""
+    """True if two text deltas belong to one part."""
     return is_thought(first) == is_thought(second)
 
 
@@ -150,7 +150,7 @@ def response_of(part: Mapping[str, Any]) -> JsonObject:
 
 
 def response_as_text(part: Mapping[str, Any]) -> str:
-    """A response in words, for places where a response part cannot stand."""
+    """Describe a response as text, for places where a response part is not allowed."""
     response = response_of(part)
     return f"(Result of an earlier call of {response.get('name')!r}: {strict_json.dump(response.get('response')).decode()})"
 
@@ -174,7 +174,7 @@ def display_names(media: Iterable[Mapping[str, Any]]) -> set[str]:
 
 
 def media_of(part: Mapping[str, Any]) -> JsonObject | None:
-    """What is known of the media of a part, in plain words: `mime_type`, `data` (base64) or `uri`, perhaps `name`.
+    """Return the media of a part as plain fields: `mime_type`, `data` (base64) or `uri`, perhaps `name`.
 
     None when the part holds no media.
     """
@@ -194,24 +194,24 @@ def candidate_of(response: Mapping[str, Any]) -> JsonObject:
 
 
 def content_of(response: Mapping[str, Any]) -> Content:
-    """The content of the first candidate of a response or chunk; an empty one when there is none."""
+    """Return the content of the first candidate of a response or chunk; an empty one when there is none."""
     content: Any = candidate_of(response).get("content")
     return cast("Content", content) if isinstance(content, dict) else {}
 
 
 def finish_of(candidate: Mapping[str, Any]) -> tuple[str | None, str]:
-    """The raw finish reason of a candidate, if it has one, and the message beside it."""
+    """Return the raw finish reason of a candidate, if it has one, and its message."""
     reason, message = candidate.get("finishReason") or candidate.get("finish_reason"), candidate.get("finishMessage")
     return _text(reason) or None, _text(message)
 
 
 def has_feedback(response: Mapping[str, Any]) -> bool:
-    """Whether the server says something of the prompt: only then can it have refused it."""
+    """True if the server has feedback on the prompt: only then can it have refused it."""
     return "promptFeedback" in response
 
 
 def block_of(response: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Why the prompt was refused: the server's word and its message; None when it was not."""
+    """Return why the prompt was refused: the server's reason and message; None when it was not."""
     raw: Any = response.get("promptFeedback")
     feedback = cast("JsonObject", raw) if isinstance(raw, dict) else {}
     reason, message = feedback.get("blockReason"), feedback.get("blockReasonMessage")
@@ -222,14 +222,14 @@ def block_of(response: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def block_ratings_of(response: Mapping[str, Any]) -> list[JsonObject]:
-    """What the server thinks of a prompt that it refused, category by category."""
+    """Return the safety ratings of a refused prompt."""
     raw: Any = response.get("promptFeedback")
     ratings: Any = cast("JsonObject", raw).get("safetyRatings") if isinstance(raw, dict) else None
     return strict_json.objects_in(strict_json.without_bad(strict_json.isolate(ratings)))
 
 
 def model_version_of(response: Mapping[str, Any]) -> str | None:
-    """The model that answered, if the response says so."""
+    """Return the model that answered, if reported."""
     version = response.get("modelVersion")
     return _text(version) if isinstance(version, str) else None
 
@@ -256,16 +256,16 @@ COUNTS = {
 
 
 _COUNT_MAX = 2**53
-"""No model has used more tokens; whoever says so has not counted."""
+"""No model has used more tokens; a larger number is not a count."""
 
 
 def _text(value: object) -> str:
-    """A text that can be stored; empty where there is none."""
+    """Return a text that can be stored; empty without one."""
     return strict_json.without_surrogates(str.__str__(value)) if isinstance(value, str) else ""
 
 
 def _count(value: object) -> int:
-    """The number that stands where an integer should."""
+    """Return the number of an integer field."""
     # Integers of 64 bits are text in protobuf's JSON, and some gateways write them as doubles.
     if isinstance(value, str) and len(value) <= 18 and value.isascii() and value.isdigit():
         return int(value)
@@ -273,7 +273,7 @@ def _count(value: object) -> int:
 
 
 def is_piece(part: Mapping[str, Any]) -> bool:
-    """Whether a call part is the beginning of a call whose arguments come in pieces."""
+    """True if a call part begins a call whose arguments arrive in pieces."""
     inner = call_of(part)
     return inner.get("willContinue") is True or isinstance(inner.get("partialArgs"), list)
 

@@ -1,8 +1,8 @@
-"""Parts of a model's answer as a history may hold them, and the calls among them as `FunctionCall`s.
+"""Sanitize the parts of a model's answer for the history, and read the calls among them as `FunctionCall`s.
 
-The collector and the conversation both read a model's parts with the functions of this file, so the one lets nothing through
-that the other refuses. Parts come in as a wire or a custom model gave them; only function responses, which are not the
-model's to give, are left for the caller to refuse.
+The collector and the conversation share the functions of this file, so the one never passes what the other refuses. Takes
+parts of a wire or a custom model; only function responses, which a model may not write, are left for the caller to
+refuse.
 """
 
 from __future__ import annotations
@@ -33,34 +33,34 @@ __all__ = [
 ]
 
 ARGS_VALUES_MAX = 100_000
-"""A call with more values in its arguments than this is refused: checking them all would hold up everything else."""
+"""A call with more values in its arguments is refused: checking them all would block everything else."""
 
 ARGS_CHARS_MAX = 16 * 1024 * 1024
-"""So is one with more characters; every look at them takes its time, and a file tool writes fewer anyway."""
+"""So is one with more characters; every pass over them takes time, and file tools write fewer anyway."""
 
-# Arguments that are bad and deeper than this are not kept: the server might not take so deep a request.
+# Invalid arguments deeper than this are not kept: the server might refuse such a deep request.
 _BAD_DEPTH_MAX = 32
 
-# A part holds a call, which holds the arguments.
+# A part contains a call, which contains the arguments.
 _PART_DEPTH_MAX = strict_json.DEPTH_MAX + 3
 
 
 def new_call_id() -> str:
-    """Draw an id for a call. Whoever needs the same ids again passes another source of them."""
+    """Generate an id for a call. Pass another source for reproducible ids."""
     return f"call_{uuid.uuid4().hex[:16]}"
 
 
 def model_fields(content: Mapping[str, Any]) -> JsonObject:
-    """The fields of a model content as a history may hold them; a part that is sound already stays the same object.
+    """Return the fields of a model content as a history may hold them; a valid part stays the same object.
 
-    Function responses stay, and so do parts that say nothing: it is for the caller to refuse or to drop them.
+    Function responses and empty parts stay: the caller refuses or drops them.
     """
     parts = [_model_part(part) for part in parts_of(content)]
     return {**sound_fields(content), "role": "model", "parts": [part for part in parts if part]}
 
 
 def sound_fields(content: Mapping[str, Any]) -> JsonObject:
-    """The fields of a content besides its role and its parts, as plain JSON."""
+    """Return the fields of a content besides its role and its parts, as plain JSON."""
     if len(content) == ("role" in content) + ("parts" in content):
         return {}
     fields = {key: value for key, value in content.items() if key not in ("role", "parts")}
@@ -76,16 +76,16 @@ def _model_part(part: Part) -> Part:
 
 @dataclass(frozen=True, slots=True)
 class CleanPart:
-    """A part of plain JSON in Google's spelling, and what is to be said of a call in it."""
+    """A part of plain JSON in Google's spelling, and findings about its call."""
 
     part: Part
     problem: str | None = None
-    """Why the call cannot run."""
+    """The reason why the call cannot run."""
     notes: tuple[str, ...] = ()
 
 
 def clean_part(part: Part) -> CleanPart:
-    """The part as plain JSON in camelCase, with a value of the right kind in every field that has one."""
+    """Return the part as plain JSON in camelCase, with a value of the right type in every field that has one."""
     if strict_json.is_sound(part, values_max=ARGS_VALUES_MAX, chars_max=ARGS_CHARS_MAX):
         return CleanPart(with_sound_fields(spelled_part(part)))
     part, problem = _without_excess(part)
@@ -159,7 +159,7 @@ def _read_args(raw: Any) -> tuple[JsonObject, str | None, tuple[str, ...]]:
 
 
 def too_deep(args: JsonObject) -> str | None:
-    """Why the arguments are nested too deeply, or None."""
+    """Return why the arguments are nested too deeply, or None."""
     deep = strict_json.depth_exceeds(args, strict_json.DEPTH_MAX)
     return f"nested deeper than {strict_json.DEPTH_MAX} levels" if deep else None
 
@@ -168,7 +168,7 @@ _TOO_LONG = f"they hold more than {ARGS_CHARS_MAX:,} characters"
 
 
 def excess_of(args: Any) -> str | None:
-    """Why the arguments are too many to be looked at, or None."""
+    """Return why the arguments are too many, or None."""
     left, chars_left = ARGS_VALUES_MAX, ARGS_CHARS_MAX
     stack: list[Any] = [args]
     while stack:

@@ -18,11 +18,11 @@ __all__ = ["SHORTENED_CHARS_MIN", "is_longer", "shortened_response", "to_functio
 def to_function_response(
     call: FunctionCall, result: ToolResult, *, output_chars: int = 40_000, reader: str | None = None
 ) -> Part:
-    """The part that answers `call`: `{"result": value}` or `{"error": sentence}`, with `notes` beside it if there are any.
+    """Build the part that answers `call`: `{"result": value}` or `{"error": sentence}`, with `notes` if there are any.
 
-    A value longer than `output_chars` characters of JSON is sent as text with its middle left out. A value that holds a
-    `$ref` key is sent as JSON text, because the server would try to resolve it; references to the result's own media stay.
-    `reader` is the tool that shows what was left out, if there is one.
+    A value longer than `output_chars` characters of JSON is sent as text with its middle omitted. A value with a `$ref`
+    key is sent as JSON text, because the server would try to resolve it; references to the result's own media stay.
+    `reader` is the tool that shows the omitted part, if there is one.
     """
     notes = list(result.notes)
     media = list(result.media)
@@ -46,14 +46,13 @@ def to_function_response(
 
 
 SHORTENED_CHARS_MIN = 300
-"""No response is shortened to fewer characters: what is left would say nothing."""
+"""No response is shortened to fewer characters: the rest would be meaningless."""
 
 
 def shortened_response(part: Part, chars_max: int) -> Part:
-    """The response with at most so many characters of JSON, to save room; the part itself if it has no more and no media.
+    """Shorten the response to so many characters of JSON; return the part itself if it is short and has no media.
 
-    Results and errors keep their beginning and say that they were shortened; media are left out. Doing it again changes
-    nothing.
+    Results and errors keep their beginning and say that they were shortened; media are dropped. Idempotent.
     """
     chars_max = max(chars_max, SHORTENED_CHARS_MIN)
     inner = response_of(part)
@@ -80,7 +79,7 @@ def shortened_response(part: Part, chars_max: int) -> Part:
 
 
 def is_longer(result: ToolResult, chars: int) -> bool:
-    """Whether a result has more characters than so many, which is mostly clear without decoding its JSON."""
+    """True if a result is longer than so many characters, mostly without decoding its JSON."""
     known = _known(result)
     if result.is_error or isinstance(known.value, str):
         return len(whole_text(result)) > chars
@@ -128,7 +127,7 @@ def _sendable(known: PlainJson, media: list[Part], output_chars: int, notes: lis
     return value
 
 
-# Letters that nobody sees and models read: instructions are hidden in them. Only in flags (the English one is a black flag
+# Invisible letters that models read: instructions are hidden in them. Only in flags (the English one is a black flag
 # with "gbeng" in such letters) they have a use.
 _TAGS_BEGIN = "\U000e0000".encode()[:2]
 _TAGS = re.compile("\U0001f3f4[\U000e0030-\U000e0039\U000e0061-\U000e007a]{2,6}\U000e007f|[\U000e0000-\U000e007f]+")

@@ -16,9 +16,9 @@ __all__ = ["salvaged_calls"]
 
 
 def salvaged_calls(text: str, new_id: Callable[[], str] = new_call_id) -> list[FunctionCall]:
-    """Calls that a model wrote as Python text, such as `print(default_api.f(x=1))`, read as literals and never evaluated.
+    """Parse calls that a model wrote as Python text, such as `print(default_api.f(x=1))`; nothing is evaluated.
 
-    Gives nothing unless every statement is such a call with keyword arguments that are plain literals.
+    Returns nothing unless every statement is such a call with keyword arguments that are plain literals.
     """
     if len(text) > _CHARS_MAX:
         return []
@@ -57,7 +57,7 @@ def _literal_call(statement: ast.stmt, new_id: Callable[[], str]) -> FunctionCal
 
 
 def _is_json(value: Any) -> bool:
-    """Whether a Python literal says something that JSON can say too; bytes, sets and complex numbers do not."""
+    """True if a Python literal has a JSON form; bytes, sets and complex numbers do not."""
     if isinstance(value, dict):
         items = cast("dict[Any, Any]", value).items()
         return all(isinstance(key, str) and _is_json(item) for key, item in items)

@@ -1,7 +1,7 @@
-"""Values that programs hand in, as JSON that can be journalled and sent: what tools return, and arguments that people edit.
+"""Sanitize values of programs, as JSON that can be journalled and sent: results of tools, and edited arguments.
 
-Any Python object comes in. A result always becomes one that can be answered with; arguments are refused where they are not
-JSON, with the place that is wrong. This file knows nothing of how a tool ran or who edited a call.
+Takes any Python object. A result always becomes a valid one; arguments that are not JSON are refused, with the place.
+Knows nothing of how a tool ran or who edited a call.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from callgate.types import FunctionCall, Media, Part, PlainJson, ResultStatus, T
 __all__ = ["ENCODED_BYTES_MIN", "plain_json", "sanitize_args", "sanitize_result"]
 
 ENCODED_BYTES_MIN = 64 * 1024
-"""The JSON of a value that is longer than this is kept beside it, so that it is encoded once."""
+"""Longer JSON of a value is stored with it, so that it is encoded once."""
 
 NO_REASON = "The tool failed without saying why."
 
@@ -35,10 +35,10 @@ _STATUSES: tuple[str, ...] = get_args(ResultStatus)
 def sanitize_result(
     result: object, *, call: FunctionCall, depth_max: int = strict_json.DEPTH_MAX, duration_s: float | None = None
 ) -> ToolResult:
-    """The result of a call from whatever its tool returned: a value, or a `ToolResult` that the tool made itself.
+    """Build the result of a call from its tool's return value: a plain value, or a `ToolResult`.
 
-    Values become JSON by the table of `json_safe`. An unknown status makes the result a failed one that says so; an error
-    has a sentence and no value; notes are texts, and media are parts that can be sent. Never raises.
+    Values become JSON by the table of `json_safe`. An unknown status makes a failed result; an error has a message and no
+    value; notes are texts, and media are parts that can be sent. Never raises.
     """
     if not isinstance(result, ToolResult):
         return _finished(call, result, depth_max, duration_s=duration_s or 0.0)
@@ -70,7 +70,7 @@ def sanitize_result(
 
 
 def plain_json(value: Any) -> PlainJson:
-    """Marks a value that is plain JSON, with its text if that is long. The value must not be changed any more."""
+    """Mark a value as plain JSON, with its text if that is long. The value must not be changed afterwards."""
     encoded = b"" if isinstance(value, str) else strict_json.dump_pieces(value)
     return PlainJson(value, encoded if len(encoded) > ENCODED_BYTES_MIN else None)
 
@@ -102,7 +102,7 @@ def _finished(
 
 
 def _notes(notes: Any) -> tuple[str, ...]:
-    """Texts, whatever stands where a tuple of them should."""
+    """Return a tuple of texts, whatever is in its place."""
     plain: Any = notes if isinstance(notes, str) else json_safe(notes).value
     texts = [_text(note) for note in (cast("list[Any]", plain) if isinstance(plain, list) else [plain])]
     return tuple([text for text in texts if text][: 5 * NOTES_MAX])
@@ -156,10 +156,10 @@ def _seconds(value: Any) -> float:
 
 
 def sanitize_args(args: object) -> dict[str, Any]:
-    """Arguments that a program put together, as plain JSON; tuples become lists, halves of characters U+FFFD.
+    """Convert arguments built by a program to plain JSON; tuples become lists, lone surrogates U+FFFD.
 
     Raises:
-        UsageError: they are not an object, or hold something that is not JSON; the message names its place.
+        UsageError: they are not an object, or contain something that is not JSON; the message names its place.
     """
     if not isinstance(args, Mapping):
         raise UsageError(f"arguments must be a dict, not {type(args).__name__!r}")

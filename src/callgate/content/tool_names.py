@@ -28,7 +28,7 @@ BUILT_IN_SERVER = "builtin"
 RESERVED = frozenset({FIND_TOOLS, READ_RESULT})
 """Names that callgate needs for tools of its own; a server's tool with such a name gets a prefix."""
 
-# Namespaces that models put before a name although it was declared without one.
+# Namespaces that models add to declared names.
 _PREFIXES = ("default_api.", "default_api:", "functions.", "functions:", "tools.", "tool_code.")
 
 
@@ -43,7 +43,7 @@ def resolve_name(written: str, names: Mapping[str, str]) -> str | None:
 
 
 def unknown_name_sentence(written: str, known: Iterable[str]) -> str:
-    """What a model is told that called a tool which does not exist: the nearest names first, at most 1 KB of them."""
+    """The error for a call of an unknown tool: the nearest names first, at most 1 KB of them."""
     known = list(known)
     near = difflib.get_close_matches(written[:100], known, n=3)
     listed = near or known

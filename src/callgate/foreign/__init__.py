@@ -1,8 +1,8 @@
-"""Tools of other frameworks as tools of a gate.
+"""Use tools of other frameworks as tools of a gate.
 
-An object of LangChain, pydantic-ai or the OpenAI Agents SDK comes in, something that an executor can run goes out: its
-arguments are checked against its own schema, its calls have a deadline and pass the policy, and its errors stay errors. The
-framework is imported only where one of its objects is there already.
+Adapts objects of LangChain, pydantic-ai or the OpenAI Agents SDK: arguments are checked against the tool's own schema,
+calls have a deadline and pass the policy, and errors stay errors. A framework is imported only if one of its objects is
+passed.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ __all__ = ["adapt_tool"]
 
 
 def adapt_tool(item: object, limits: Limits) -> object | None:
-    """A tool, or a toolset, of another framework as one of ours; None if it is of no framework that is known.
+    """Adapt a tool or toolset of another framework; return None if it is of no supported framework.
 
     Raises:
-        ToolNotDeclarableError: it is, and cannot be run here as it stands.
+        ToolNotDeclarableError: it is of one, but cannot be run here.
     """
     make = framework_of(item)
     return None if make is None else _FRAMEWORKS[make](item, limits)

@@ -1,7 +1,7 @@
-"""Tools as google-genai takes them -> tools as a gate takes them.
+"""Adapt google-genai's tools to tools of a gate.
 
-A `types.Tool` and the functions behind its declarations come in; functions with the declared schemas, and the names of tools
-that run at Google, go out. What is declared is what arguments are checked against.
+Takes a `types.Tool` and the functions for its declarations; returns functions with the declared schemas, and the names of
+tools that run at Google. Arguments are checked against the declared schema.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["tools_of"]
 
 
 def tools_of(tools: Iterable[Any], functions: Mapping[str, Callable[..., Any]]) -> list[object]:
-    """What a gate takes instead of these tools.
+    """Return the tools for a gate.
 
     Raises:
         ToolNotDeclarableError: a declaration has no function, or a function no declaration.

@@ -1,7 +1,7 @@
-"""A LangChain tool as a tool of a gate.
+"""Adapt a LangChain tool to a tool of a gate.
 
-Checked arguments come in, what the tool returned goes out as it is. A tool without an async version runs in a thread that
-can be left behind at the deadline, as any other sync function. Knows nothing of agents, graphs and their state.
+Returns the tool's value unchanged. A tool without an async version runs in a thread that is abandoned at the deadline, as
+any other sync function. Knows nothing of agents, graphs and their state.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["LangChainTool"]
 
 
 _BLOCK_MARKS = frozenset({"id", "index", "annotations", "extras"})
-"""What a block of a message may say beside its content. A row of a table that happens to have a type says other things."""
+"""Keys of a message block besides its content. A table row that happens to have a type has other keys."""
 
 
 class LangChainTool:
@@ -36,7 +36,7 @@ class LangChainTool:
         assert definition is not None, "only tools of LangChain are given to this class"
         self.definition = definition
         self._handler: Any = tool.handle_tool_error
-        # What LangChain hands back as content when a tool failed looks like a value; here it stays an error.
+        # LangChain returns errors as content, which looks like a value; here they stay errors.
         self._tool = tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
         model = tool.args_schema
         self._model = model if isinstance(model, type) and issubclass(model, BaseModel) else None
@@ -46,7 +46,7 @@ class LangChainTool:
         self._is_sync = kind._arun is cast("Any", BaseTool)._arun or getattr(tool, "coroutine", tool) is None
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """What the validators of the tool's own model refuse, beyond its schema."""
+        """Return the errors of the tool's own validators, beyond its schema."""
         if given := sorted(self._injected.intersection(args)):
             return tuple(f"{name}: is not for a model to say" for name in given)
         if self._model is None or self._injected:
@@ -59,7 +59,7 @@ class LangChainTool:
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Calls the tool. Arguments that LangChain injects need the whole call, and its answer is then text."""
+        """Call the tool. Arguments that LangChain injects need the whole call, and its answer is then text."""
         given: Any = dict(args)
         if self._injected:
             given = ToolCall(type="tool_call", name=self.definition.name, args=given, id=context.call_id)
@@ -85,7 +85,7 @@ class LangChainTool:
 
 
 def _opened(value: Any) -> object:
-    """Blocks of a message as what they stand for: text, and media. Anything else stays what it is."""
+    """Convert message blocks to text and media. Anything else is returned unchanged."""
     blocks = cast("list[Any]", value) if isinstance(value, list) else []
     opened = [_block(block) for block in blocks]
     return opened if opened and None not in opened else cast("object", value)

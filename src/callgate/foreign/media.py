@@ -1,6 +1,6 @@
-"""Pictures, sounds and documents as frameworks hand them around -> `Media`.
+"""Convert images, audio and documents of other frameworks to `Media`.
 
-Base64 text and `data:` addresses come in. What cannot be read gives None, and nothing is ever fetched.
+Takes base64 text and `data:` URLs. Unreadable data gives None, and nothing is ever fetched.
 """
 
 from __future__ import annotations

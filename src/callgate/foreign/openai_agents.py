@@ -1,7 +1,7 @@
-"""A function tool of the OpenAI Agents SDK as a tool of a gate.
+"""Adapt a function tool of the OpenAI Agents SDK to a tool of a gate.
 
-Checked arguments come in, what the tool returned goes out; a failure stays one, where the SDK would send its text as a
-result. What only a runner of that SDK can do (guardrails, its own approvals) is refused here, never left out in silence.
+An error stays an error, where the SDK would send its text as a result. Features that need a runner of the SDK
+(guardrails, its own approvals) are refused, never dropped silently.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class AgentsTool:
 
     Args:
         tool: The tool.
-        context: What its functions get as the context of a run.
-        approved: Says that the policy of the gate decides instead of the tool's own `needs_approval`.
+        context: The run context passed to its functions.
+        approved: Let the policy of the gate decide instead of the tool's own `needs_approval`.
     """
 
     def __init__(self, tool: FunctionTool, *, context: object = None, approved: bool = False) -> None:
@@ -44,11 +44,11 @@ class AgentsTool:
         self._bare = agents_tool.set_function_tool_failure_error_function(copy.copy(tool), None)
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """Nothing beyond the schema."""
+        """Return nothing: there are no checks beyond the schema."""
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Calls the tool with its arguments as JSON, as the SDK does."""
+        """Call the tool with its arguments as JSON, as the SDK does."""
         text = strict_json.dump(dict(args)).decode()
         inside = AgentsContext(
             context=self._context, tool_name=context.name, tool_call_id=context.call_id, tool_arguments=text

@@ -1,7 +1,7 @@
-"""A toolset of pydantic-ai as a live toolset of a gate.
+"""Adapt a toolset of pydantic-ai to a live toolset of a gate.
 
-A toolset, or one of its tools, comes in; it is entered when a run begins and left when nobody uses it any more, by one task,
-as toolsets that hold connections demand. Knows nothing of agents: there is a context for the tools, and no model behind it.
+A toolset, or a single tool, is entered when a run begins and exited after its last use, by one task, as toolsets with
+connections require. Knows nothing of agents: the tools get a context without a model.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["PydanticAiTools"]
 logger = logging.getLogger("callgate.foreign")
 
 START_S = 30.0
-"""How long a toolset may take to be entered and to say what it has."""
+"""How long a toolset may take to start and list its tools."""
 
 _SAID = tuple(kind for name in ("ModelRetry", "ToolFailed") if (kind := getattr(theirs, name, None)) is not None)
 _DEFERRED = (theirs.ApprovalRequired, theirs.CallDeferred)
@@ -43,8 +43,8 @@ class PydanticAiTools:
 
     Args:
         toolset: A toolset, or a single `Tool`.
-        deps: What its functions get as `ctx.deps`.
-        approved: Says that the policy of the gate decides about tools that require approval; without it they are left out.
+        deps: The `ctx.deps` passed to its functions.
+        approved: Let the policy of the gate decide about tools that require approval; otherwise they are left out.
     """
 
     def __init__(self, toolset: Any, *, deps: Any = None, approved: bool = False) -> None:
@@ -62,15 +62,15 @@ class PydanticAiTools:
         self._ready, self._over = asyncio.Event(), asyncio.Event()
 
     async def start(self, owner: object) -> None:
-        """Enters the toolset, unless that was done."""
+        """Enter the toolset, unless that was done."""
         self._owners.append(owner)
         if self._life is None:
             self._ready, self._over = asyncio.Event(), asyncio.Event()
             self._life = asyncio.create_task(self._live(self._ready, self._over))
-        await self._ready.wait()  # Whoever comes second waits as well.
+        await self._ready.wait()  # Concurrent starters wait as well.
 
     async def aclose(self, owner: object) -> None:
-        """Leaves it after its last owner."""
+        """Leave it after its last owner."""
         if owner in self._owners:
             self._owners.remove(owner)
         if not self._owners and self._life is not None:
@@ -90,7 +90,7 @@ class PydanticAiTools:
                 ready.set()
                 await over.wait()
         except Exception as error:
-            # Whatever is behind the toolset: without it, the other tools still work.
+            # Any error of the toolset: the other tools still work.
             logger.warning("the toolset %r failed", self.name, exc_info=error)
             self._tools = {}
             self._complaint = f"The toolset {self.name!r} cannot be used: {error_sentence(error)}"
@@ -103,7 +103,7 @@ class PydanticAiTools:
         return [_OneTool(self, tool) for tool in self._tools.values() if self._why_not(tool) is None]
 
     def complaints(self) -> Sequence[str]:
-        """Why the toolset is not there, and which of its tools are left out."""
+        """Report why the toolset is unavailable, and which of its tools are left out."""
         left_out = [why for tool in self._tools.values() if (why := self._why_not(tool)) is not None]
         return [self._complaint, *left_out] if self._complaint else left_out
 
@@ -119,7 +119,7 @@ class PydanticAiTools:
         return f"The tool {name!r} is of the kind {kind!r}, which only an agent can answer, so it is left out."
 
     async def call(self, tool: ToolsetTool[Any], args: Mapping[str, Any], context: ToolContext) -> object:
-        """Calls one of the tools as an agent would."""
+        """Call one of the tools as an agent would."""
         inside = dataclasses.replace(
             self.context, tool_name=context.name, tool_call_id=context.call_id, tool_call_approved=self.approved
         )
@@ -143,7 +143,7 @@ class _OneTool:
         self._tool = tool
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """What the tool's own validator refuses, beyond its schema."""
+        """Return the errors of the tool's own validator, beyond its schema."""
         try:
             self._tool.args_validator.validate_json(strict_json.dump(dict(args)))
         except ValidationError as error:
@@ -152,7 +152,7 @@ class _OneTool:
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Calls the tool."""
+        """Call the tool."""
         return await self._home.call(self._tool, args, context)
 
 
@@ -163,7 +163,7 @@ async def _awaited(value: Any) -> None:
 
 def _value(value: Any) -> object:
     if isinstance(value, ToolReturn):
-        # What an agent would show the model besides stands behind the value.
+        # Additional content for the model is appended to the value.
         shown: Any = value.content or []  # pyright: ignore[reportUnknownMemberType]
         said: Any = value.return_value  # pyright: ignore[reportUnknownMemberType]
         more = [shown] if isinstance(shown, str) else list(shown)

@@ -1,14 +1,14 @@
 """The history of a conversation: contents in Gemini's form that can always be sent.
 
-Contents come in, a valid history and its encoded bytes go out. Each content is encoded once, when it is added, and its bytes
-are reused for every request; how contents are held is the business of `encoded.py`. This file knows nothing of tools or
-models; it knows the rules of the wire:
+Takes contents; returns a valid history and its encoded bytes. Each content is encoded once, when it is added, and its
+bytes are reused for every request; `encoded.py` stores them. Knows nothing of tools or models; it enforces the rules of
+the wire:
 
 1. the first content is the user's;
 2. a content has at least one part, and no empty ones; calls have names and objects of arguments;
 3. a content with function calls is followed by one user content that holds exactly one response per call, in call order,
    with the call's name, and its id if and only if the call has one;
-4. responses stand nowhere else, and not beside other parts;
+4. responses occur nowhere else, and not with other parts;
 5. two model contents do not follow each other.
 """
 
@@ -69,7 +69,7 @@ class Conversation:
 
     def __init__(self, contents: Iterable[Mapping[str, Any]] = ()) -> None:
         self.repairs: tuple[str, ...] = ()
-        """What had to be changed in the contents that it began with, or was left out of them."""
+        """Notes on changes and omissions in the initial contents."""
         self._encoded = EncodedContents()
         self._open: list[JsonObject] = []
         self._origins: list[str | None] = []
@@ -90,7 +90,7 @@ class Conversation:
         return len(self._origins)
 
     def __getitem__(self, index: int) -> Content:
-        """One content. It is shared: treat it as read-only."""
+        """Return one content. It is shared: treat it as read-only."""
         return self._encoded[index]
 
     @property
@@ -110,18 +110,18 @@ class Conversation:
 
     @property
     def newest_exchange(self) -> int | None:
-        """The index of the last thing that the user said."""
+        """The index of the content that starts the newest exchange."""
         return next(filter(self._starts_exchange, range(len(self) - 1, -1, -1)), None)
 
     def is_model(self, index: int) -> bool:
-        """Whether the content at the index is the model's; asking does not read it."""
+        """True if the content at the index is the model's; asking does not read it."""
         return self._encoded.is_model(index)
 
     def encoded_for(self, origin: str, *, vouch: bool = True) -> Sequence[bytes]:
-        """As `encoded`, but as the model `origin` must see what other models wrote: without their signatures.
+        """Like `encoded`, but without the signatures of other models than `origin`.
 
-        A history that came from outside keeps its signatures. With `vouch`, calls that nobody signed are marked as not
-        Gemini's own, which newer models ask for.
+        A history of external origin keeps its signatures. With `vouch`, unsigned calls are marked as not Gemini's own,
+        which newer models require.
         """
         if self._writers <= {origin}:
             return self.encoded
@@ -158,18 +158,18 @@ class Conversation:
 
     @property
     def bytes_encoded(self) -> int:
-        """How many bytes were encoded in all; grows by what is new, not by the length of the history."""
+        """The total number of encoded bytes; grows with new contents, not with the length of the history."""
         return self._encoded.bytes_encoded
 
     def add_user(self, prompt: Prompt) -> None:
-        """Adds what the user said. Calls that are still open are answered as cancelled first."""
+        """Add a user content. Open calls are answered as cancelled first."""
         content = user_content(prompt)
         if self._open:
             self.add_responses([], missing=CANCELLED)
         self._append(content)
 
     def add_said(self, content: Content) -> None:
-        """As `add_user`, with a content that a journal holds. One of text alone is shared with it, others are read again."""
+        """Like `add_user`, with a content of the journal. Text is shared with it, other contents are parsed again."""
         parts = parts_of(content)
         if not parts or parts != content["parts"] or content.get("role") != "user" or not all(map(is_said, parts)):
             content = user_content(content["parts"])
@@ -178,13 +178,13 @@ class Conversation:
         self._append(content)
 
     def add_model(self, content: Mapping[str, Any], *, origin: str | None = None) -> None:
-        """Adds an answer of the model as it came; only parts that say nothing and carry no signature are left out.
+        """Add an answer of the model verbatim; only empty parts without a signature are dropped.
 
-        Calls that could not be sent back get a name, arguments that are an object, and lose an id that is none; what JSON
-        cannot say is replaced. `origin` says which model wrote it, because its signatures are good for that one only.
+        Calls that could not be sent back are normalized (a name, an object of arguments, a valid id); values that are not
+        JSON are replaced. `origin` is the model that wrote it, because signatures are valid for that one only.
 
         Raises:
-            ConversationInvalidError: the content says nothing, holds function responses, or cannot stand here.
+            ConversationInvalidError: the content is empty, contains function responses, or is not allowed here.
         """
         parts = parts_of(content) if isinstance(content, dict) and content.keys() <= _USUAL_FIELDS else []
         is_text = bool(parts) and all(part.get("text") and is_sound_text(part) for part in parts)
@@ -207,10 +207,10 @@ class Conversation:
             self._open = call_parts(added)
 
     def add_responses(self, responses: Sequence[Part], *, missing: str = INTERRUPTED) -> None:
-        """Adds the answers to the open calls as one content, in call order; a call without one is answered by `missing`.
+        """Add the responses to the open calls as one content, in call order; a call without one gets `missing`.
 
         Raises:
-            ConversationInvalidError: something is not a response, or belongs to no open call.
+            ConversationInvalidError: an item is not a response, or belongs to no open call.
         """
         if not self._open:
             raise ConversationInvalidError([f"responses at index {len(self)} follow no function call"])
@@ -224,23 +224,23 @@ class Conversation:
         self._append({"role": "user", "parts": paired})
 
     def cut(self, length: int) -> None:
-        """Drops every content from index `length` on, so that a turn that came to nothing leaves no trace."""
+        """Drop every content from index `length` on, so that a failed turn leaves no trace."""
         self._drop(length, len(self))
         self._open = call_parts(self[-1]) if len(self) and self.is_model(-1) else []
 
     def trim(self, bytes_max: int) -> int:
-        """Drops whole exchanges from the front until the history fits; the newest always stays. Returns how many contents.
+        """Drop whole exchanges from the front until the history fits; the newest always stays. Returns how many contents.
 
-        Cuts only where the user said something, so calls and their responses stay together.
+        Cuts only between exchanges, so calls and their responses stay together.
         """
         dropped = self.cut_for(bytes_max)
         self.shorten(dropped)
         return dropped
 
     def cut_for(self, bytes_max: int) -> int:
-        """How many contents must go from the front so that the rest fits; as many as can go if it does not fit anyway.
+        """Return how many contents to drop from the front so that the rest fits; as many as possible if it never fits.
 
-        The cut is where the user said something, so calls and their responses stay together; the newest exchange stays.
+        Cuts only between exchanges, so calls and their responses stay together; the newest exchange stays.
         """
         size, dropped, encoded = self.size_bytes, 0, self.encoded
         for start in filter(self._starts_exchange, range(1, len(self))):
@@ -251,10 +251,10 @@ class Conversation:
         return dropped
 
     def plan_for(self, bytes_max: int, target: int | None = None) -> Shortening | None:
-        """What to do so that a history of more than `bytes_max` bytes gets at most `target` (as many, unless told).
+        """Return a plan to shorten a history of more than `bytes_max` bytes to at most `target` (default: `bytes_max`).
 
-        None where nothing is to be done, or nothing can be. The plan needs no summary, but leaves room for one; after
-        `apply` has done what it says, the next plan is None.
+        None if nothing is to be done, or nothing can be. The plan needs no summary, but leaves room for one; after
+        `apply`, the next plan is None.
         """
         if self.size_bytes <= bytes_max:
             return None
@@ -266,10 +266,10 @@ class Conversation:
         return plan_shortening(outline, bytes_max, bytes_max if target is None else min(target, bytes_max))
 
     def apply(self, plan: Shortening, summary: str | None = None) -> bool:
-        """Does what a plan for this history says.
+        """Apply a plan for this history.
 
-        A summary of the first `plan.summarized` contents, if there is one, becomes a user content in the place of what was
-        dropped; it is cut to the room that the plan has for it. Returns whether there is such a content now.
+        A summary of the first `plan.summarized` contents, if there is one, becomes a user content in place of the dropped
+        ones; it is cut to the room of the plan. Returns whether there is such a content now.
         """
         text = fitting_summary(summary, plan.summary_bytes) if summary and plan.summarized else None
         self.shorten(plan.pairs, text if plan.pairs else None, start=plan.start)
@@ -281,10 +281,10 @@ class Conversation:
         return text is not None
 
     def shorten(self, dropped: int, summary: str | None = None, *, start: int = 0) -> None:
-        """Drops so many contents from `start` on; a summary of them, if there is one, becomes a user content in their place.
+        """Drop so many contents from `start` on; a summary, if there is one, becomes a user content in their place.
 
         Raises:
-            ConversationInvalidError: what is left would not be a history: calls without responses, or the other way round.
+            ConversationInvalidError: the rest would be invalid: calls without responses, or the other way round.
         """
         end = start + dropped
         if not 0 <= start <= end <= len(self) or (dropped and self._is_split(start, end, has_summary=summary is not None)):
@@ -297,9 +297,9 @@ class Conversation:
             self._rewritten.clear()
 
     def shorten_results(self, *, keep: int, chars: int) -> int:
-        """Cuts the results of all but the newest `keep` response contents to `chars` characters of JSON each.
+        """Cut the results of all but the newest `keep` response contents to `chars` characters of JSON each.
 
-        Names and ids stay, media go, and what is left says that it was shortened. Returns how many contents changed.
+        Names and ids stay, media are dropped, and the rest says that it was shortened. Returns how many contents changed.
         """
         places = self._response_places()
         return self._shorten_results(places[: max(len(places) - keep, 0)], chars)
@@ -321,7 +321,7 @@ class Conversation:
         return [*filter(self._encoded.is_responses, range(len(self)))]
 
     def _is_split(self, start: int, end: int, *, has_summary: bool) -> bool:
-        """Whether calls or responses would be left without each other, or model contents without a user content between."""
+        """True if calls or responses would be left without each other, or model contents without a user content between."""
         follows_model = start > 0 and self.is_model(start - 1)
         if end == len(self):
             return False

@@ -1,8 +1,7 @@
-"""The contents of a conversation, encoded once; what is long and old is held as its JSON alone.
+"""The contents of a conversation, encoded once; long old ones are stored as JSON only.
 
-Contents come in and their JSON goes out, for every request; the contents themselves are decoded for whoever asks. Responses
-to calls are what a history mostly consists of, and to hold them both as values and as JSON would double it. This file knows
-nothing of the rules of a conversation.
+Contents are decoded lazily. Responses to calls are most of a history, and storing them both as values and as JSON would
+double it. Knows nothing of the rules of a conversation.
 """
 
 from __future__ import annotations
@@ -18,11 +17,11 @@ from callgate.types import Content
 __all__ = ["HELD_BYTES_MAX", "EncodedContents", "EncodedHistory"]
 
 HELD_BYTES_MAX = 1_000
-"""Responses to calls that are longer are held as JSON alone, as soon as something follows them."""
+"""Longer responses to calls are stored as JSON only, as soon as a content follows them."""
 
 
 class EncodedHistory:
-    """The contents of a conversation as they are at one moment, whatever becomes of it."""
+    """A snapshot of the contents of a conversation."""
 
     __slots__ = ("_contents", "_encoded", "_held")
 
@@ -37,7 +36,7 @@ class EncodedHistory:
 
     @property
     def contents(self) -> list[Content]:
-        """The contents, decoded when they are first asked for; the same list every time."""
+        """The contents, decoded on first use; the same list every time."""
         if self._contents is None:
             self._contents = [
                 _read(encoded) if held is None else held for held, encoded in zip(self._held, self._encoded, strict=True)
@@ -57,10 +56,10 @@ class EncodedContents:
 
     def __init__(self) -> None:
         self._held: list[Content | None] = []
-        """None for responses to calls that are held as JSON alone."""
+        """None for responses to calls that are stored as JSON only."""
         self._encoded: list[bytes] = []
         self._is_readable = False
-        """Whether the newest content is long responses, and what is read from its JSON is the content again."""
+        """True if the newest content is long responses that survive a round trip through JSON."""
         self.size_bytes = 0
         """The length of the JSON of all contents."""
         self.bytes_encoded = 0
@@ -84,17 +83,17 @@ class EncodedContents:
         return EncodedHistory(tuple(self._held), tuple(self._encoded))
 
     def is_model(self, index: int) -> bool:
-        """Whether the model said it."""
+        """True if it is a model content."""
         held = self._held[index]
         return held is not None and held["role"] == "model"
 
     def is_responses(self, index: int) -> bool:
-        """Whether the content responds to calls."""
+        """True if the content responds to calls."""
         held = self._held[index]
         return held is None or _is_responses(held)
 
     def add(self, content: Content) -> None:
-        """Adds a content."""
+        """Add a content."""
         encoded = strict_json.dump(content)
         if self._is_readable:
             self._held[-1] = None
@@ -106,7 +105,7 @@ class EncodedContents:
         self._is_readable = _is_readable(encoded, content)
 
     def insert(self, index: int, content: Content) -> None:
-        """Puts a content before the one at the index, which is not the newest one then."""
+        """Insert a content before the one at the index."""
         encoded = strict_json.dump(content)
         self._held.insert(index, content)
         self._encoded.insert(index, encoded)
@@ -114,7 +113,7 @@ class EncodedContents:
         self.bytes_encoded += len(encoded)
 
     def put(self, index: int, content: Content) -> None:
-        """Puts a content in the place of another one."""
+        """Replace a content."""
         encoded = strict_json.dump(content)
         is_newest = index == len(self) - 1
         is_readable = _is_readable(encoded, content)
@@ -126,7 +125,7 @@ class EncodedContents:
             self._is_readable = is_readable
 
     def drop(self, start: int, end: int) -> None:
-        """Drops the contents from `start` to before `end`."""
+        """Drop the contents from `start` to before `end`."""
         if start < end == len(self):
             self._is_readable = False
         del self._held[start:end], self._encoded[start:end]
@@ -138,12 +137,12 @@ def _is_responses(content: Content) -> bool:
 
 
 def _is_readable(encoded: bytes, content: Content) -> bool:
-    """Whether a content is long responses, and what is decoded from its JSON is the content again."""
+    """True if a content is long responses, and what is decoded from its JSON is the content again."""
     return len(encoded) > HELD_BYTES_MAX and _is_responses(content) and _reads_as(encoded, content)
 
 
 def _reads_as(encoded: bytes, content: Content) -> bool:
-    """What a program put into a history itself may be more than JSON can say, or deeper than is read."""
+    """Check the round trip: a program's own contents may not be JSON, or too deep to be parsed."""
     try:
         return _read(encoded) == content
     except JsonError:

@@ -32,14 +32,14 @@ INTERRUPTED = "The call was interrupted before it gave a result; whether it had 
 
 
 def starts_exchange(content: Mapping[str, Any]) -> bool:
-    """Whether the content is something the user said, rather than responses to calls."""
+    """True if the content is user input, rather than responses to calls."""
     return role_of(content) == "user" and not any(map(is_response, parts_of(content)))
 
 
 def validate(contents: Sequence[Mapping[str, Any]], *, sendable: bool = False) -> list[str]:
-    """Every breach of the rules as a sentence with its place; an empty list means valid.
+    """Return every breach of the rules as a sentence with its place; an empty list means valid.
 
-    With `sendable` the history must also be one that can be sent now: not empty, no call unanswered, the user's word last.
+    With `sendable` the history must also be ready to send: not empty, no open call, a user content last.
     """
     problems: list[str] = []
     calls: list[JsonObject] = []
@@ -63,7 +63,7 @@ def validate(contents: Sequence[Mapping[str, Any]], *, sendable: bool = False) -
 
 
 def breaches_of(content: Mapping[str, Any]) -> Iterator[str]:
-    """What is wrong with a content by itself."""
+    """Check a content by itself."""
     parts = parts_of(content)
     role = content.get("role")
     responses = sum(map(is_response, parts))
@@ -86,7 +86,7 @@ def breaches_of(content: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _response_breaches(calls: Sequence[JsonObject], responses: Sequence[JsonObject]) -> Iterator[str]:
-    """What is wrong between the calls of a content and the responses of the next one."""
+    """Check the calls of a content against the responses of the next one."""
     if len(calls) != len(responses):
         yield f"{len(responses)} function response(s) for {len(calls)} function call(s)"
         return
@@ -101,10 +101,10 @@ def not_a_response(part: Any) -> Iterator[str]:
 
 
 def repaired(contents: Iterable[Mapping[str, Any]]) -> tuple[list[Content], list[str]]:
-    """A valid history that says as much of the given one as can be said, and notes on what had to be changed.
+    """Return the nearest valid history, and notes on what was changed.
 
-    Foreign roles are translated, empty parts left out, responses put behind their calls in order, missing responses made up
-    (as errors that say so), orphaned responses turned into text. A valid history comes back unchanged, part by part.
+    Foreign roles are translated, empty parts dropped, responses moved after their calls in order, missing responses added
+    (as errors that say so), orphaned responses turned into text. A valid history is returned unchanged, part by part.
     Calls of the last content may still be open.
     """
     notes: list[str] = []
@@ -134,7 +134,7 @@ _READ_ELSEWHERE = "convert(..., target='gemini', kind='history') reads the messa
 
 
 def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator[Content]:
-    """Each content with a legal role and without empty parts; responses and other parts come as contents of their own."""
+    """Iterate over contents with a legal role and without empty parts; responses and other parts in separate contents."""
     for index, written in enumerate(contents):
         given: Any = spelled_content(written)
         if not isinstance(given, Mapping):
@@ -147,7 +147,7 @@ def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator
         role = "model" if any(map(is_call, kept)) or role_of(content) == "model" else "user"
         if content.get("role", role) != role:
             notes.append(f"contents[{index}]: the role {content['role']!r} was read as {role!r}")
-        # Responses answer what was called before; only those that stand behind a call may answer that one.
+        # Responses answer earlier calls; only those after a call may answer that one.
         first_call = next((place for place, part in enumerate(kept) if is_call(part)), len(kept))
         early = [part for part in kept[:first_call] if is_response(part)]
         late = [part for part in kept[first_call:] if is_response(part)]
@@ -166,7 +166,7 @@ def _pieces(contents: Iterable[Mapping[str, Any]], notes: list[str]) -> Iterator
 
 
 def _writable(content: Mapping[str, Any], notes: list[str], index: int) -> Mapping[str, Any]:
-    """The content itself if it can be written as JSON, else the nearest one that can."""
+    """Return the content itself if it is JSON, else the nearest one that is."""
     try:
         strict_json.dump(content)
     except JsonError as error:
@@ -176,7 +176,7 @@ def _writable(content: Mapping[str, Any], notes: list[str], index: int) -> Mappi
 
 
 def _kept_parts(content: Mapping[str, Any], notes: list[str], index: int) -> list[Part]:
-    """The parts that say something, in a form that can be sent. Bare text, as some systems write it, becomes a part."""
+    """Return the parts that are not empty, in a form that can be sent. Bare text becomes a part."""
     given: Any = content.get("parts")
     listed: list[Any] = [*cast("list[Any]", given)] if isinstance(given, (list, tuple)) else [given] if given else []
     if not isinstance(given, list) and listed:
@@ -190,7 +190,7 @@ def _kept_parts(content: Mapping[str, Any], notes: list[str], index: int) -> lis
 
 
 def _fit(part: Any) -> Part | None:
-    """A part that can be sent, or None where there is nothing to send."""
+    """Return a part that can be sent, or None if there is nothing to send."""
     whole: Part = text_part(part) if isinstance(part, str) else part
     if not isinstance(cast("Any", whole), dict):
         return None
@@ -200,18 +200,18 @@ def _fit(part: Any) -> Part | None:
 
 
 def _in_words(response: Part) -> list[Part]:
-    """What a response said, as parts that may stand anywhere in a user content."""
+    """Convert a response to parts that are allowed anywhere in a user content."""
     return [text_part(response_as_text(response)), *response_media(response)]
 
 
 def _joined(pieces: Iterable[Content], notes: list[str]) -> Iterator[Content]:
-    """Responses that were spread over several contents become one, and so do model contents in a row."""
+    """Join responses that were spread over several contents, and consecutive model contents."""
     last: Content | None = None
     kind, has_calls, is_joined = "", False, False
     for piece in pieces:
         piece_kind = "responses" if is_response(piece["parts"][0]) else piece["role"]
         piece_calls = bool(call_parts(piece))
-        # Calls close a content, because their responses come next; but calls in a row were made at once.
+        # Calls end a content, because their responses come next; but consecutive calls were made together.
         if last is not None and kind == piece_kind != "user" and (piece_calls or not has_calls):
             notes.append(f"two {last['role']} contents in a row were joined")
             if not is_joined:
@@ -231,9 +231,9 @@ def _is_responses(content: Content) -> bool:
 
 
 def paired_responses(calls: Sequence[JsonObject], responses: Sequence[Part], missing: str) -> tuple[list[Part], list[Part]]:
-    """One response part per call in call order, and the parts that answer none of them.
+    """Return one response part per call in call order, and the parts that answer none of them.
 
-    A response belongs to the call with its id; without ids, or where they do not meet, to the first call of its name.
+    A response belongs to the call with its id; without ids, or if they do not match, to the first call of its name.
     """
     waiting = dict(enumerate(responses))
     by_id, by_name = _places(responses, "id"), _places(responses, "name")

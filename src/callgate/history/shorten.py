@@ -1,8 +1,8 @@
-"""What must go so that a history fits: sizes in, a plan out.
+"""Plan how to shorten a history so that it fits: sizes in, a plan out.
 
 A plan says, in this order: which of the oldest exchanges are dropped; which results of the newest exchange are cut; which
 of its oldest pairs (calls and their responses) are dropped; and, only if that is not enough, how short its newest results
-become. The newest thing that the user said and the newest pair always stay. `conversation.py` applies plans.
+become. The newest user content and the newest pair always stay. `conversation.py` applies plans.
 """
 
 from __future__ import annotations
@@ -37,33 +37,33 @@ Kind: TypeAlias = Literal["user", "summary", "model", "responses"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortening:
-    """What is to be done with a history, in whole numbers, so that it can be journalled and done again."""
+    """The steps of a plan, in integers, so that it can be journalled and applied again."""
 
     dropped: int = 0
-    """How many contents go from the front: whole exchanges."""
+    """How many contents are dropped from the front: whole exchanges."""
     start: int = 0
-    """Where contents go from the newest exchange, as an index before anything is done."""
+    """Where contents of the newest exchange are dropped, as an index before any step."""
     pairs: int = 0
-    """How many contents go there."""
+    """How many contents are dropped there."""
     keep: int | None = None
     """How many of the newest response contents keep their results; those of all others are cut to `RESULT_CHARS`."""
     newest_chars: int | None = None
     """Characters of JSON that each of the newest results is cut to."""
     summary_bytes: int = 0
-    """How long the JSON of a summary of what was dropped may be, so that the history still fits."""
+    """Maximum JSON size of a summary of the dropped contents, so that the history still fits."""
 
     @property
     def summarized(self) -> int:
-        """How many contents, from the front, a summary should cover; 0 where nothing is dropped."""
+        """How many contents, from the front, a summary should cover; 0 if nothing is dropped."""
         return self.start + self.pairs if self.pairs else self.dropped
 
     @property
     def has_room_for_summary(self) -> bool:
-        """Whether there is something to sum up, and room for what that comes to."""
+        """True if there is something to summarize, and room for the summary."""
         return self.summarized > 0 and self.summary_bytes >= SUMMARY_BYTES_MIN
 
     def sentence(self, *, has_summary: bool) -> str:
-        """What a person is told of it."""
+        """Describe the plan to the user."""
         gone, how = self.dropped + self.pairs, "replaced by a summary" if has_summary else "left out"
         if not gone:
             return "Long results were shortened to save room."
@@ -71,7 +71,7 @@ class Shortening:
         return f"The {gone} oldest contents were {how}{also} to save room."
 
     def moved(self, index: int, *, has_summary: bool) -> int:
-        """Where a content, or the end of the history, is afterwards; the place where it was for one that is dropped."""
+        """Return the new index of a content, or of the end of the history; for a dropped one, that of the cut."""
         if self.pairs and index > self.start:
             index = max(index - self.pairs, self.start) + has_summary
         return max(index - self.dropped, 0) + (has_summary and not self.pairs)
@@ -79,7 +79,7 @@ class Shortening:
 
 @dataclass(frozen=True, slots=True)
 class Outline:
-    """What a plan must know of a history."""
+    """The facts about a history that a plan needs."""
 
     kinds: Sequence[Kind]
     sizes: Sequence[int]
@@ -89,9 +89,9 @@ class Outline:
 
 
 def plan_shortening(outline: Outline, bytes_max: int, target: int) -> Shortening | None:
-    """The plan by which a history of more than `bytes_max` bytes gets at most `target`; None if there is nothing to do.
+    """Plan how a history of more than `bytes_max` bytes gets at most `target`; None if there is nothing to do.
 
-    Where `target` cannot be reached, it comes as near as it can. After a plan was applied, with a summary that fits into
+    If `target` cannot be reached, it comes as near as possible. After a plan was applied, with a summary of at most
     `summary_bytes` or without one, there is nothing to do.
     """
     planner = _Planner(outline, target)
@@ -101,7 +101,7 @@ def plan_shortening(outline: Outline, bytes_max: int, target: int) -> Shortening
     planner.cut_old_results()
     planner.drop_pairs()
     if planner.size > bytes_max:
-        # Where something is dropped, the newest results leave room for a summary of it.
+        # If something is dropped, the newest results leave room for a summary of it.
         planner.cut_newest_results(bytes_max - (bytes_max // 8 if planner.plan.summarized else 0))
         if planner.plan.newest_chars is None:
             planner.cut_newest_results(bytes_max)
@@ -111,13 +111,13 @@ def plan_shortening(outline: Outline, bytes_max: int, target: int) -> Shortening
 
 
 def is_summary(content: Content) -> bool:
-    """Whether a user content is the summary of what was dropped, rather than something that the user said."""
+    """True if a user content is the summary of dropped contents, rather than user input."""
     first: object = parts_of(content)[0].get("text") if parts_of(content) else None
     return isinstance(first, str) and first.startswith(_SUMMARY_BEGINS)
 
 
 def fitting_summary(summary: str, bytes_max: int) -> str | None:
-    """The text of a summary, cut so that its content has at most so many bytes of JSON; None where that is too few."""
+    """Cut the text of a summary so that its content has at most so many bytes of JSON; None if that is too few."""
     if bytes_max < SUMMARY_BYTES_MIN:
         return None
     text, kept = SUMMARY.format(summary), len(summary)
@@ -136,7 +136,7 @@ class _Planner:
         self.size = sum(self.sizes)
         self.plan = Shortening()
         self.newest = max((index for index, kind in enumerate(self.kinds) if kind == "user"), default=0)
-        """The newest thing that the user said."""
+        """The content that starts the newest exchange."""
 
     @property
     def fits(self) -> bool:

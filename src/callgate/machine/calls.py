@@ -1,12 +1,12 @@
-"""The life of calls: a pure state machine for the calls of one turn, or for one call that belongs to no turn.
+"""The life of calls: a pure state machine for the calls of one turn, or for one call outside a turn.
 
     proposed ──> checked ──> allowed ──────────────> started ──> finished | failed | timed_out | cancelled
         │            ├──────> awaiting ──> allowed        └─────> unknown (the process died)
         └─> failed   └──────> denied   └─> denied
 
-Facts about calls come in, the calls that they settle go out; `CallBatch.todo` says what should be done now. The same batch
-is used for what a model calls, what tools call, and what MCP clients and other frameworks call. A fact that no longer fits
-changes nothing, so nothing is ever answered twice.
+Takes facts about calls, returns the calls that they settle; `CallBatch.todo` returns what to do now. The same batch is
+used for the model's calls, nested calls, and calls of MCP clients and other frameworks. A stale fact changes nothing, so
+nothing is ever answered twice.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def startable(batch: Sequence[_Slot], parallel: int) -> list[int]:
 
 @dataclass(slots=True)
 class TrackedCall:
-    """A call on its way. `call` changes with the check (coerced arguments, own name) and with an edit at approval."""
+    """A tracked call. `call` changes with the check (coerced arguments, own name) and with an edit at approval."""
 
     call: FunctionCall
     state: CallState = "proposed"
@@ -74,15 +74,15 @@ class TrackedCall:
     digest: str = ""
     decision: Decision | None = None
     approved: bool = False
-    """Whether the user has seen and changed the arguments: only a deny can still stop the call."""
+    """True if the user has seen and changed the arguments: only a deny can still stop the call."""
     edited: bool = False
     rewritten: bool = False
-    """Whether a hook changed the arguments; hooks are asked once."""
+    """True if a hook changed the arguments; hooks run once."""
     result: ToolResult | None = None
 
     @property
     def is_over(self) -> bool:
-        """Whether the call has its result."""
+        """True if the call has its result."""
         return self.state in FINAL_STATES
 
     def record(self) -> CallRecord:
@@ -101,12 +101,12 @@ def _is_never_ordered(call: FunctionCall) -> bool:
 
 
 class CallBatch:
-    """Calls that are made together, and where each of them is in its life.
+    """Calls that are made together, and the state of each.
 
     Args:
         calls: The calls, in the order in which they were made.
         parallel: How many may run at a time.
-        is_ordered: Whether a call keeps its place in the order; asked again when the call is checked.
+        is_ordered: Whether a call keeps its place in the order; evaluated again when the call is checked.
     """
 
     def __init__(
@@ -118,15 +118,15 @@ class CallBatch:
     ) -> None:
         self._is_ordered = is_ordered
         self._parallel = parallel
-        # A call that is not checked yet holds its place in the order too, so that nothing after it overtakes it.
+        # A call that is not checked yet keeps its place in the order too, so that nothing after it overtakes it.
         self.calls = [TrackedCall(call, ordered=self._is_ordered(call)) for call in calls]
         self.cancelled: str | None = None
-        """Why nothing more may start, if so."""
+        """The reason why nothing more may start, if there is one."""
         self._settled: list[CallRecord] = []
 
     @property
     def is_over(self) -> bool:
-        """Whether every call has its result."""
+        """True if every call has its result."""
         return all(call.is_over for call in self.calls)
 
     @property
@@ -139,11 +139,11 @@ class CallBatch:
         return [call.record() for call in self.calls]
 
     def find(self, call_id: str, *states: CallState) -> TrackedCall | None:
-        """The call with this id, if it is in one of these states."""
+        """Return the call with this id, if it is in one of these states."""
         return next((call for call in self.calls if call.call.id == call_id and call.state in states), None)
 
     def todo(self) -> facts.Todo:
-        """What should be done with the calls now. Says the same again until a fact says that it was done."""
+        """Return what to do with the calls now. Repeats itself until a fact says that it was done."""
         if self.cancelled is not None:
             return facts.Todo(stop=tuple(c.call for c in self.calls if c.state == "started"))
         waiting = [c for c in self.calls if c.state == "awaiting"]
@@ -166,7 +166,7 @@ class CallBatch:
         self._HANDLERS[type(fact)](self, fact)
 
     def drain(self) -> list[CallRecord]:
-        """Return the calls that were settled since this was last asked."""
+        """Return the calls settled since the last time."""
         settled, self._settled = self._settled, []
         return settled
 
@@ -195,7 +195,7 @@ class CallBatch:
         if call is None:
             return
         if fact.args is not None:
-            # What would run is another call now, whatever was decided before.
+            # It is another call now: earlier decisions are void.
             call.propose_again(args=fact.args)
             call.rewritten = True
             return
@@ -239,7 +239,7 @@ class CallBatch:
             if not call.is_over and call.state != "started":
                 self.settle(call, "cancelled", error=f"{NOT_STARTED} {fact.reason}".strip())
 
-    # What happens to all of them ------------------------------------------------------------------------------------------
+    # All calls ------------------------------------------------------------------------------------------------------------
 
     def give_up(self) -> None:
         """Settle what is open: a call that had started is unknown, any other is cancelled."""
@@ -256,7 +256,7 @@ class CallBatch:
                 self.settle(call, "unknown", error=UNKNOWN)
 
     def recover(self, is_repeatable: Callable[[FunctionCall], bool]) -> None:
-        """Take over from a process that died: what had started runs again only if that is safe."""
+        """Take over from a process that died: started calls run again only if that is safe."""
         for call in self.calls:
             if call.state == "started" and is_repeatable(call.call) and self.cancelled is None:
                 call.state = "allowed"
@@ -264,7 +264,7 @@ class CallBatch:
                 self.settle(call, "unknown", error=UNKNOWN)
 
     def adopt(self) -> None:
-        """Take over from another session: nothing that was decided or begun there holds here."""
+        """Take over from another session: nothing decided or started there is valid here."""
         for call in self.calls:
             if call.state == "started":
                 self.settle(call, "unknown", error=UNKNOWN)
@@ -273,14 +273,14 @@ class CallBatch:
                 call.rewritten = False
 
     def change_tools(self, digest_of: Callable[[str], str | None]) -> None:
-        """Take in that the tools are others now: what was checked against another tool is checked again."""
+        """Apply a change of tools: calls checked against another tool are checked again."""
         for call in self.calls:
             call.ordered = self._is_ordered(call.call)
             if call.state in ("checked", "allowed", "awaiting") and digest_of(call.call.name) != call.digest:
                 call.propose_again()
 
     def settle(self, call: TrackedCall, status: ResultStatus, *, error: str) -> None:
-        """End a call that gives no value."""
+        """End a call without a value."""
         self._close(call, ToolResult(call_id=call.call.id, name=call.call.name, status=status, error=error))
 
     def _close(self, call: TrackedCall, result: ToolResult) -> None:
@@ -303,5 +303,5 @@ class CallBatch:
 
 
 def rule_of(fact: facts.ApprovalAnswered, call: TrackedCall) -> SessionRule:
-    """What an answer of "always" covers from now on."""
+    """Return the session rule of an "always" answer."""
     return fact.rule or SessionRule(id=f"always-{call.call.id}", tool=call.call.name, digest=call.digest)

@@ -1,4 +1,4 @@
-"""Facts as lines of JSON and back: what the journal holds."""
+"""Encode facts as lines of JSON, the format of the journal, and decode them."""
 
 from __future__ import annotations
 
@@ -52,18 +52,18 @@ _KINDS: dict[str, type[Any]] = {
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 _SELDOM = frozenset({"at_s", "request"})
-"""Fields that are not written where they are empty."""
+"""Fields that are omitted when empty."""
 
 
 class NewerSchemaError(JsonError):
-    """A line was written by a later version of callgate, which alone knows what it means."""
+    """A line was written by a later version of callgate, and cannot be interpreted."""
 
 
 def encode(fact: Fact) -> bytes:
     """Encode a fact as one line of JSON, with its kind and the version of the schema; an unreadable line stays as it was.
 
     Raises:
-        JsonError: a field holds something that JSON cannot say.
+        JsonError: a field contains something that is not JSON.
     """
     if isinstance(fact, Unreadable):
         return fact.body
@@ -84,10 +84,10 @@ def encode(fact: Fact) -> bytes:
 
 
 def decode(line: bytes | str) -> JournalledFact:
-    """Decode the fact that `encode` wrote. Fields of later versions of the same schema are ignored.
+    """Decode a fact written by `encode`. Fields of later versions of the same schema are ignored.
 
     Raises:
-        NewerSchemaError: a fact of a schema that only later versions know.
+        NewerSchemaError: a fact of a newer schema.
         JsonError: not a fact.
     """
     # Contents nest as deep as a tool's result may, so the journal allows somewhat more than the wire.
@@ -110,10 +110,10 @@ def decode(line: bytes | str) -> JournalledFact:
 
 
 def decode_line(line: bytes) -> Fact:
-    """Decode a line of the journal, whatever it holds.
+    """Decode a line of the journal, whatever it contains.
 
     Raises:
-        NewerSchemaError: a fact of a schema that only later versions know.
+        NewerSchemaError: a fact of a newer schema.
     """
     try:
         return decode(line)
@@ -130,10 +130,9 @@ _Reader: TypeAlias = Callable[[Any], Any]
 
 @functools.cache
 def _reader(form: Any) -> _Reader:
-    """Make the function that reads a plain value as what a field is declared to be.
+    """Make the decoder of a field from its declared type.
 
-    It holds the value to its shape: an id that is a list would break whatever looks it up. It raises `TypeError` or
-    `ValueError` where it cannot.
+    It enforces the type: an id that is a list would break every lookup. It raises `TypeError` or `ValueError`.
     """
     if form is Any:
         return _same

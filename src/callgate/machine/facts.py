@@ -1,8 +1,7 @@
-"""What the loop is told (facts) and what it asks for (commands).
+"""The inputs of the machine (facts) and its outputs (commands).
 
-Facts are the journal: plain data with a schema version, appended in the order in which they became true and replayed, never
-recomputed. Commands are what should be done next; they follow from the facts and are never stored. This file holds no logic
-but the way of facts to JSON and back.
+Facts are the journal: plain data with a schema version, appended in the order in which they became true and replayed,
+never recomputed. Commands are what to do next; they are derived from the facts and never stored. No logic here.
 """
 
 from __future__ import annotations
@@ -67,27 +66,27 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timestamped:
-    """What all facts have: when they became true. No state depends on it, so facts that differ in it alone are equal."""
+    """Base of all facts: when they became true. No state depends on it, so facts that differ only in it are equal."""
 
     at_s: float | None = field(default=None, compare=False, repr=False)
-    """Seconds since 1970; None in a journal that was written before times were kept."""
+    """Seconds since 1970; None in an old journal without times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownTool:
-    """What the loop must know of a tool to order its calls and to recover them."""
+    """The properties of a tool that the machine needs to order and recover its calls."""
 
     digest: str
-    """Hash of what was declared; a call that was checked against another one is checked again."""
+    """Hash of the declaration; a call checked against another one is checked again."""
     ordered: bool = False
     read_only: bool = False
     repeatable: bool = False
     reader: bool = False
-    """Whether it is callgate's own tool that reads what was left out of long results."""
+    """True for callgate's own tool that reads the omitted part of long results."""
 
     @classmethod
     def of(cls, definition: ToolDefinition, digest: str) -> KnownTool:
-        """The known facts of a definition."""
+        """Return the known facts of a definition."""
         return cls(
             digest=digest, ordered=definition.ordered, read_only=definition.read_only, repeatable=definition.repeatable
         )
@@ -103,22 +102,22 @@ class ToolsKnown(Timestamped):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistoryGiven(Timestamped):
-    """The conversation goes on from these contents instead of what it had."""
+    """The conversation continues from these contents instead of its own."""
 
     contents: list[Content]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStarted(Timestamped):
-    """The user said something; without `content` the conversation simply goes on where it stopped."""
+    """The user's input; without `content` the conversation continues where it stopped."""
 
     content: Content | None
     tool_choice: ToolChoice = "auto"
     limits: Limits = field(default_factory=Limits)
     output: JsonObject | None = None
-    """The JSON Schema that the answer must fit, if it must fit one."""
+    """The JSON Schema of the answer, if it must fit one."""
     request: str | None = None
-    """What the request is called that asked for the run, if it may be sent again: it begins one run, not two."""
+    """The idempotency key of the request, if it has one: a retry starts no second run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,11 +132,11 @@ class ModelAnswered(Timestamped):
     salvaged: tuple[FunctionCall, ...] = ()
     """Calls read from Python text of a malformed answer."""
     model: str = ""
-    """What the model that answered is called."""
+    """The name of the model that answered."""
     origin: str | None = None
-    """Whose signatures the content carries (see `Conversation.encoded_for`)."""
+    """The origin of the signatures in the content (see `Conversation.encoded_for`)."""
     cost: float | None = None
-    """What the answer cost, if that is known."""
+    """The cost of the answer, if known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,29 +144,29 @@ class HistoryShortened(Timestamped):
     """The oldest contents were left out, or replaced by a summary of them."""
 
     dropped: int
-    """How many contents."""
+    """The number of contents."""
     plan: Shortening | None = None
-    """All that was done, where more was done than to leave out the oldest contents."""
+    """The whole plan, if more was done than to drop the oldest contents."""
     summary: str | None = None
     usage: Usage = Usage()
     cost: float | None = None
 
     @property
     def steps(self) -> Shortening:
-        """What was done; a summary that was journalled without a plan has all the room it needs."""
+        """The plan; a summary that was journalled without one has unlimited room."""
         return self.plan or Shortening(dropped=self.dropped, summary_bytes=sys.maxsize)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelFailed(Timestamped):
-    """There is no answer, and the run cannot go on."""
+    """There is no answer, and the run cannot continue."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputChecked(Timestamped):
-    """The answer of a run with `output` was checked. Without problems `value` is what it says, as JSON."""
+    """The answer of a run with `output` was checked. Without problems `value` is its JSON value."""
 
     value: Any = None
     problems: tuple[str, ...] = ()
@@ -175,7 +174,7 @@ class OutputChecked(Timestamped):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallChecked(Timestamped):
-    """Name and arguments of a call were checked. `tool` is the tool's own name, None when there is no such tool."""
+    """Name and arguments of a call were checked. `tool` is the tool's own name, None if there is no such tool."""
 
     id: str
     tool: str | None
@@ -196,33 +195,33 @@ class CallDecided(Timestamped):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalAnswered(Timestamped):
-    """Somebody answered. With `args` the arguments were changed, and are checked again."""
+    """An approval was answered. With `args` the arguments were edited, and are checked again."""
 
     id: str
     answer: Literal["yes", "no", "always"]
     args: Mapping[str, Any] | None = None
     reason: str = ""
     rule: SessionRule | None = None
-    """What `always` covers from now on."""
+    """The session rule of an `always` answer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlwaysRevoked(Timestamped):
-    """A lasting answer holds no longer; without `rule` none of them does."""
+    """A session rule is revoked; without `rule` all of them."""
 
     rule: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallStarted(Timestamped):
-    """The call is about to run: from here on its effect may have happened."""
+    """The call is about to run: from here on it may have had its effect."""
 
     id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEnded(Timestamped):
-    """A started call came to an end: a value, an error, a time-out, a cancellation."""
+    """A started call ended: a value, an error, a time-out, a cancellation."""
 
     id: str
     result: ToolResult
@@ -232,7 +231,7 @@ class CallEnded(Timestamped):
 class NestedCall(Timestamped):
     """A running tool has called another one. Journalled before that one starts, and again with its result.
 
-    The model knows nothing of it; what it sees is the result of the tool that it called itself.
+    The model does not see it; it sees the result of the tool that it called itself.
     """
 
     parent: str
@@ -242,7 +241,7 @@ class NestedCall(Timestamped):
     args: Mapping[str, Any]
     result: ToolResult | None = None
     rule: SessionRule | None = None
-    """What "always" covers from now on, if the user answered so."""
+    """The session rule of an "always" answer, if there was one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,38 +254,38 @@ class Cancelled(Timestamped):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovered(Timestamped):
-    """A new process has taken over; whatever the old one was doing has stopped."""
+    """A new process has taken over; the old one has stopped."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewound(Timestamped):
-    """The conversation was put back to its first contents; what came after them was taken back."""
+    """The conversation was rewound to its first contents; later ones were taken back."""
 
     contents_kept: int
     contents: list[Content] | None = None
-    """The contents that it was put back to, where they had been shortened since."""
+    """The contents after the rewind, if they had been shortened since."""
     position: int | None = None
     """The fact, counted from 0, by which these contents were complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adopted(Timestamped):
-    """The facts before this one were another session's: what was allowed or begun there is not so here."""
+    """The facts before this one belong to another session: nothing allowed or started there is valid here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Renamed(Timestamped):
-    """The session has this title from now on, whatever was said first in it."""
+    """The session has this title, instead of the first user input."""
 
     title: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unreadable(Timestamped):
-    """A line of the journal that cannot be decoded. It stands where the line stands, and is written back unchanged."""
+    """A line of the journal that cannot be decoded. It keeps its place, and is written back unchanged."""
 
     problem: str
-    """What is wrong with the line."""
+    """The reason why the line is invalid."""
     body: bytes
     """The line itself."""
 
@@ -299,7 +298,7 @@ JournalledFact: TypeAlias = (
 """The kinds of fact that have a form in the journal."""
 
 Fact: TypeAlias = JournalledFact | Unreadable
-"""What a journal gives back."""
+"""A fact as read from a journal."""
 
 
 # Commands ----------------------------------------------------------------------------------------------------------------
@@ -309,7 +308,7 @@ HOW_TO_CALL = (
     "Call tools only through the function-calling interface, never as code or text, with arguments that fit their "
     "declarations."
 )
-"""What a model is told that made a call wrongly. One that makes calls in another way must be told of that way instead."""
+"""The feedback after an invalid call. Models with another calling convention need another text."""
 
 
 @dataclass(slots=True)
@@ -318,14 +317,14 @@ class AskModel:
 
     tool_choice: ToolChoice
     feedback: str | None = None
-    """A sentence to put behind the conversation for this request only, after an answer that could not be used."""
+    """A sentence appended to the conversation for this request only, after an unusable answer."""
     output: JsonObject | None = None
-    """The JSON Schema that the answer must fit. With the tool choice `none` nothing but such an answer is wanted."""
+    """The JSON Schema of the answer. With the tool choice `none` only such an answer is wanted."""
 
 
 @dataclass(slots=True)
 class CheckOutput:
-    """See whether the model's answer fits what the run must come to."""
+    """Check whether the model's answer fits the required output."""
 
     text: str
     schema: JsonObject
@@ -337,12 +336,12 @@ class Shorten:
 
     plan: Shortening
     summarize: bool = True
-    """Whether the model may be asked for a summary of them; False once that was done often enough."""
+    """True if the model may be asked for a summary of them; False after too many attempts."""
 
 
 @dataclass(slots=True)
 class AskApproval:
-    """Somebody must say whether this call may run."""
+    """An approval is needed for this call."""
 
     call: FunctionCall
     reason: str
@@ -351,7 +350,7 @@ class AskApproval:
 @dataclass(slots=True)
 class Finish:
     """The run is over. With `error` it failed: `malformed`, `empty`, `failed` when the model could not be reached, or
-    `output` when there is no answer that fits.
+    `output` when no answer fits.
     """
 
     reason: str
@@ -361,7 +360,7 @@ class Finish:
 
 @dataclass(slots=True)
 class Todo:
-    """Everything that should be done now. Each kind may be carried out in any order; what is being done is asked again."""
+    """Everything to do now, in any order. Work in progress is included again."""
 
     shorten: Shorten | None = None
     ask_model: AskModel | None = None
@@ -375,5 +374,5 @@ class Todo:
 
 
 def dated(fact: Fact, at_s: float) -> Fact:
-    """The fact with the time at which it became true, unless it has one."""
+    """Return the fact with the time at which it became true, unless it has one."""
     return fact if fact.at_s is not None else replace(fact, at_s=at_s)

@@ -1,4 +1,4 @@
-"""What a model is told by the machine: why it is asked again, and what stands for what was left out."""
+"""Messages of the machine to the model: why a request is repeated, and placeholders for omitted content."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from callgate.machine import facts
 
 __all__ = ["ASK_AGAIN", "CUT", "IN_TEXT", "SUMMARY", "output_feedback"]
 
-# Answers that are asked for again, and what the model is told then: what was wrong, and what to do if it can call tools.
-# Only one sentence says how calls are made, because not every model makes them in the same way.
+# Finish reasons that lead to another request, and the feedback: what was wrong, and what to do if the model can call
+# tools. Only one sentence explains how calls are made, because models differ in that.
 ASK_AGAIN = {
     "MALFORMED_FUNCTION_CALL": ("Your last answer was not a valid call and was discarded.", facts.HOW_TO_CALL),
     "UNEXPECTED_TOOL_CALL": (
@@ -34,5 +34,5 @@ OUTPUT_SHOWN_MAX = 4_000
 
 
 def output_feedback(problems: tuple[str, ...], answer: str) -> str:
-    """What a model is told whose answer does not fit."""
+    """The feedback for an answer that does not fit."""
     return _OUTPUT_AGAIN.format(problems="; ".join(problems), answer=answer[:OUTPUT_SHOWN_MAX])

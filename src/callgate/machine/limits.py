@@ -1,6 +1,6 @@
-"""What a run may not do any more: refusals of calls, budgets, and calls that go round in a loop.
+"""The limits of a run: refusals of calls, budgets, and loops of repeated calls.
 
-The state of a run comes in, reasons and sentences go out; nothing is changed here but the count of repeated calls.
+Takes the state of a run, returns reasons and sentences; changes nothing but the count of repeated calls.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ENCODER = json.JSONEncoder(sort_keys=True, default=repr)
 
 
 def spent_budget(run: RunState, usage: Usage, cost: float | None) -> str | None:
-    """The budget that is used up, by this run or by the session in all, if one is."""
+    """Return the budget that is used up, by this run or by the session in total, if there is one."""
     limits = run.limits
     if _is_reached(limits.run_tokens, run.usage.total_tokens) or _is_reached(limits.session_tokens, usage.total_tokens):
         return "token_limit"
@@ -31,7 +31,7 @@ def spent_budget(run: RunState, usage: Usage, cost: float | None) -> str | None:
 
 
 def refusal(run: RunState, reason: str, *, was_limited: bool) -> tuple[str | None, str | None]:
-    """Why none of the calls of an answer will run, if none will: the reason that ends the run, and the sentence."""
+    """Return why none of the calls of an answer will run, if so: the reason that ends the run, and the sentence."""
     if reason not in RUNNABLE:
         return reason, f"Not run: the answer ended with {reason}."
     if run.wrap_up is not None:
@@ -58,7 +58,7 @@ def refusals(run: RunState, calls: Sequence[TrackedCall]) -> Iterator[tuple[Trac
 
 
 def count_repeats(run: RunState, calls: Sequence[FunctionCall]) -> set[str]:
-    """Count the calls of one more turn; return those that were made in so many turns in a row that it is a loop."""
+    """Count the calls of one more turn; return those that were repeated in so many consecutive turns that it is a loop."""
     run.streaks = {key: run.streaks.get(key, 0) + 1 for key in {_key(call) for call in calls}}
     return {key for key, count in run.streaks.items() if count >= run.limits.repeats}
 

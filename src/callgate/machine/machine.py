@@ -1,15 +1,15 @@
 """THE LOOP: a pure state machine. Facts in, commands out; no I/O, no clock.
 
-`RunMachine.apply` takes one fact and returns the calls that it settled; `RunMachine.todo` says what should be done now. A
-machine that is given the same facts again is in the same state again: that is crash recovery, and it is how ten thousand
-interleavings are tested. This file knows nothing of models, tools or stores; `run/run.py` carries out what it asks for.
+`RunMachine.apply` takes one fact and returns the calls that it settled; `RunMachine.todo` returns what to do now. The
+same facts always lead to the same state: that is crash recovery, and it is how ten thousand interleavings are tested.
+Knows nothing of models, tools or stores; `run/run.py` executes its commands.
 
     RunStarted ──> asking ──ModelAnswered──> calling ──all calls settled──> asking ──> ... ──> done
-                     └── where the answer must fit a type: ──> checking ──OutputChecked──> done, or asking again
+                     └── if the answer must fit a type: ──> checking ──OutputChecked──> done, or asking again
 
-The life of the calls of a turn is in `calls.py`, what a run may not do any more in `limits.py`. What may be refused is
-refused before a fact exists, so applying a fact does not raise. One of a damaged journal that does is quarantined: it is
-replaced by `Unreadable`, after which nothing is taken for granted that it might have changed.
+The life of the calls of a turn is in `calls.py`, the limits of a run in `limits.py`. Everything that may be refused is
+refused before a fact exists, so `apply` does not raise. A fact of a damaged journal that does is quarantined: it is
+replaced by `Unreadable`, and nothing that it might have changed is relied on.
 """
 
 from __future__ import annotations
@@ -63,28 +63,28 @@ class RunMachine:
         self.tools: dict[str, facts.KnownTool] = {}
         self.names: dict[str, str] = {}
         self.always: dict[str, SessionRule] = {}
-        """What the user allowed for the rest of the session, by the id of the answer."""
+        """The session rules, by the id of the answer."""
         self.usage = Usage()
         """Tokens of all runs."""
         self.cost: float | None = None
-        """What all runs cost, as far as that is known."""
+        """The cost of all runs, as far as known."""
         self.requests: set[str] = set()
         """Idempotency keys of the requests that have begun a run here."""
         self.quarantined: list[str] = []
-        """What was wrong with facts that could not be applied."""
+        """Errors of facts that could not be applied."""
         self.run = RunState()
         self.calls = CallBatch()
         """The calls of the current turn."""
         self._settled: list[CallRecord] = []
         self._tokens_per_byte = TOKENS_PER_BYTE
 
-    # What the run asks ----------------------------------------------------------------------------------------------------
+    # The interface of a run -----------------------------------------------------------------------------------------------
 
     def apply(self, fact: facts.Fact) -> list[CallRecord]:
-        """Take a fact in; return the calls that are over because of it.
+        """Apply a fact; return the calls that it settles.
 
-        A fact that no longer fits (an answer to an approval that was cancelled, a result of a call that was given up)
-        changes nothing, so nothing is ever answered twice.
+        A stale fact (an answer to an approval that was cancelled, a result of an abandoned call) changes nothing, so
+        nothing is ever answered twice.
         """
         self._HANDLERS[type(fact)](self, fact)
         if self.phase == "calling" and self.calls.is_over:
@@ -93,7 +93,7 @@ class RunMachine:
         return settled
 
     def todo(self) -> facts.Todo:
-        """What should be done now. Says the same again until a fact says that it was done."""
+        """Return what to do now. Repeats itself until a fact says that it was done."""
         if self.phase == "done":
             return facts.Todo(finish=self.run.finish)
         if self.phase == "asking":
@@ -111,12 +111,12 @@ class RunMachine:
 
     @property
     def awaits_user(self) -> bool:
-        """Whether there is nothing that the model could answer: the history is empty, or its word was the last one."""
+        """True if there is nothing for the model to answer: the history is empty, or ends with a model content."""
         last = self.conversation.last
         return last is None or (role_of(last) != "user" and not self.conversation.open_calls)
 
     def reply(self, session: str) -> Reply:
-        """What the run has come to so far."""
+        """Return the result of the run so far."""
         run, finish = self.run, self.run.finish
         return Reply(
             text=run.text,
@@ -178,7 +178,7 @@ class RunMachine:
             self.always.pop(fact.rule, None)
 
     def _nested_call(self, fact: facts.NestedCall) -> None:
-        """What a tool calls is the tool's own business, but for an answer that lasts."""
+        """Nested calls do not affect the conversation, except for session rules."""
         if fact.rule is not None:
             self.always[fact.rule.id] = fact.rule
 
@@ -255,7 +255,7 @@ class RunMachine:
             self._refuse_cut(self.calls.calls[-1])
 
     def _usable(self, fact: facts.ModelAnswered) -> tuple[Any, Sequence[FunctionCall], str, str] | None:
-        """The content, calls, finish reason and text of an answer; None if it is asked for again, or ends the run."""
+        """Return the content, calls, finish reason and text of an answer; None if it is requested again, or ends the run."""
         reason, content = fact.finish_reason, fact.content
         text = text_of(content)
         if reason in ASK_AGAIN:
@@ -276,13 +276,13 @@ class RunMachine:
         return None
 
     def _refuse_cut(self, call: TrackedCall) -> None:
-        """What is left of a call that was cut may look like a whole one: half a file is a file too."""
+        """Refuse truncated calls: the rest of a truncated call may look complete."""
         known = self._known(call.call)
         if not call.is_over and known is not None and not known.read_only:
             self.calls.settle(call, "failed", error=CUT)
 
     def _refuse_beyond_limits(self, reason: str, was_limited: bool) -> None:
-        """Settle at once the calls of an answer that will not run."""
+        """Settle the calls of an answer that will not run."""
         run, calls = self.run, self.calls.calls
         run.end, sentence = refusal(run, reason, was_limited=was_limited)
         if sentence is not None:
@@ -310,7 +310,7 @@ class RunMachine:
         self.phase = "asking"
 
     def _take_held(self) -> None:
-        """The answer that was held back counts, whether it fits or not."""
+        """Accept the pending answer, whether it fits or not."""
         held, self.run.held = self.run.held, None
         assert held is not None, "an answer is held as long as it is not checked"
         self.conversation.add_model(held.content, origin=held.origin)
@@ -352,14 +352,14 @@ class RunMachine:
         elif self.phase == "calling":
             self._call_fact(fact)
         elif self.phase == "done":
-            # It came while the end was journalled, and nobody has been told of that end.
+            # It arrived while the end was journalled, before that end was reported.
             self.run.fits, self.run.value = False, None
             self._finish("cancelled", message=fact.reason)
 
     # Steps ----------------------------------------------------------------------------------------------------------------
 
     def _close_turn(self) -> None:
-        """Every call of the turn is settled: the model is answered, and asked again unless that was the end."""
+        """End a turn with all calls settled: answer the model, and ask it again unless the run is over."""
         cancelled = self.calls.cancelled
         self._answer_calls()
         if cancelled is not None:
@@ -370,7 +370,7 @@ class RunMachine:
             self._go_on()
 
     def _go_on(self) -> None:
-        """Ask the model next, unless that would be one request too many for what may be spent."""
+        """Ask the model next, unless that exceeds a budget."""
         if (spent := self._spent()) is not None:
             self._finish(spent)
         else:
@@ -387,13 +387,13 @@ class RunMachine:
         return spent_budget(self.run, self.usage, self.cost)
 
     def _measure(self, usage: Usage) -> None:
-        """Take in how many tokens the model counts for the bytes of the history."""
+        """Measure how many tokens the model counts for the bytes of the history."""
         if usage.input_tokens:
             seen = usage.input_tokens / max(self.conversation.size_bytes, 1)
             self._tokens_per_byte = min(max(seen, TOKENS_PER_BYTE / 2), 1.0)
 
     def _shortening(self) -> facts.Shorten | None:
-        """What must go before the next request, so that the rest takes at most half of what it may; once a request."""
+        """Return what to drop before the next request, so that the rest takes at most half of the limit."""
         most = self.run.limits.context_tokens
         if most is None or self.run.is_shortened or self.context_tokens <= most:
             return None
@@ -402,7 +402,7 @@ class RunMachine:
         return None if plan is None else facts.Shorten(plan, summarize=self.run.summaries < self.run.limits.turns)
 
     def _answer_calls(self) -> None:
-        """Give the model all answers at once, in call order."""
+        """Give the model all responses together, in call order."""
         chars = self.run.limits.output_chars
         reader = READ_RESULT if READ_RESULT in self.tools and self.tools[READ_RESULT].reader else None
         results = [(call.call, call.result) for call in self.calls.calls if call.result]
@@ -413,7 +413,7 @@ class RunMachine:
         self.calls = CallBatch()
 
     def _drop_calls(self) -> None:
-        """The user goes on although calls are open: each gets an answer that says what is known of it."""
+        """Drop open calls when the user continues: each gets a response with what is known of it."""
         if self.calls.calls:
             self.calls.give_up()
             self._answer_calls()
@@ -431,7 +431,7 @@ class RunMachine:
         self._go_on()
 
     def _salvage(self, salvaged: Sequence[FunctionCall]) -> tuple[FunctionCall, ...]:
-        """Calls read from text may run only if none of them can change anything."""
+        """Call read from text may run only if none of them can change anything."""
         own = [resolve_name(call.name, self.names) for call in salvaged]
         if not all(name is not None and name in self.tools and self.tools[name].read_only for name in own):
             return ()
@@ -443,7 +443,7 @@ class RunMachine:
         if run.wrap_up is not None or run.repairs or (run.limited and run.turn > 0):
             return "none"
         choice = run.tool_choice if run.turn == 0 or run.tool_choice == "none" else "auto"
-        # A model that just failed to write a call does better when its calls are held to the declarations.
+        # After a failed attempt, a model does better when its calls are constrained to the declarations.
         return "validated" if choice == "auto" and run.feedback is not None else choice
 
     def _finish(self, reason: str, *, error: Any = None, message: str = "") -> None:
@@ -454,7 +454,7 @@ class RunMachine:
         run.finish = facts.Finish(reason, error, message)
         run.feedback = None
         if len(self.conversation) == run.start + 1 and not self.conversation.is_model(-1):
-            # The model has said nothing at all: the conversation is as it was before.
+            # No answer at all: the conversation is as it was before.
             self.conversation.cut(run.start)
 
     def _is_ordered(self, call: FunctionCall) -> bool:

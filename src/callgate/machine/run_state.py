@@ -1,4 +1,4 @@
-"""What a machine knows of the run in progress."""
+"""The state of the run in progress."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ class RunState:
     limits: Limits = _NO_LIMITS_GIVEN
     tool_choice: ToolChoice = "auto"
     start: int = 0
-    """Length of the conversation when the run began; a run that came to nothing is taken back to it."""
+    """Length of the conversation when the run began; a failed run is rolled back to it."""
     output: JsonObject | None = None
     """The JSON Schema that the answer must fit."""
     request: str | None = None
-    """The idempotency key of the request that began it, if it has one."""
+    """The idempotency key of the request that started it, if it has one."""
     records: list[TrackedCall] = field(default_factory=list[TrackedCall])
     streaks: dict[str, int] = field(default_factory=dict[str, int])
     turn: int = 0
@@ -47,24 +47,24 @@ class RunState:
     usage: Usage = Usage()
     cost: float | None = None
     wrap_up: str | None = None
-    """The limit that was reached: the next request is the last one and has its tools switched off."""
+    """The limit that was reached: the next request is the last one and has its tools disabled."""
     end: str | None = None
     """The run ends with this reason as soon as every call is settled."""
     finish: facts.Finish | None = None
     held: PendingAnswer | None = None
-    """An answer that is not known to fit yet."""
+    """An answer that is not checked yet."""
     repairs: int = 0
     """How often the model was asked again for an answer that fits."""
     summaries: int = 0
     """How often the model was asked for a summary."""
     is_shortened: bool = False
-    """Whether the history was shortened since the model last answered."""
+    """True if the history was shortened since the model last answered."""
     fits: bool = False
     value: Any = None
     problems: tuple[str, ...] = ()
-    """What was wrong with the last answer, where none fits."""
+    """The problems of the last answer, if none fits."""
 
     @property
     def limited(self) -> bool:
-        """Whether the request now on its way is the last that the turn limit allows, so that its tools are off."""
+        """True if the current request is the last one within the turn limit, so that its tools are disabled."""
         return 1 < self.limits.turns == self.turn + 1

@@ -1,7 +1,6 @@
-"""The twin of native calling: tools told in words, calls found in text.
+"""Prompted calling, the twin of native calling: tools described in text, calls parsed from text.
 
-Definitions and contents come in and prompts go out; a model's text comes in and calls go out. Pure: the model itself is
-`callgate.models.prompted`.
+Definitions and contents become prompts; a model's text becomes calls. Pure: the model itself is `callgate.models.prompted`.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The arguments of a call: strict JSON, and repairs where it is not and what is meant is beyond doubt.
+"""Parse the arguments of a call: strict JSON, with repairs where the intent is unambiguous.
 
-Text comes in, an object and the repairs that were made go out. Nothing is ever evaluated, strings are not unescaped by
-guesswork, numbers are not changed. What fits no rule is an error, never an empty object. Knows nothing of tools.
+Takes text, returns an object and the repairs. Nothing is evaluated, escapes are not guessed, numbers are not changed.
+Text that fits no rule is an error, never an empty object. Knows nothing of tools.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class ArgumentsError(ValueError):
 
 
 def read_arguments(text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """The object of arguments, and a sentence for each repair. Nothing, or null, is an empty object.
+    """Return the object of arguments, and a sentence for each repair. Empty text, or null, is an empty object.
 
     Raises:
-        ArgumentsError: the text is not one object, or not one that may be passed on.
+        ArgumentsError: the text is not one object, or not a valid one.
     """
     value, notes = _value(text)
     if isinstance(value, str):
@@ -48,7 +48,7 @@ def read_arguments(text: str) -> tuple[dict[str, Any], tuple[str, ...]]:
 
 
 def read_object(text: str) -> dict[str, Any] | None:
-    """As `read_arguments`, where only a complete object will do: None for everything else."""
+    """Like `read_arguments`, but only for a complete object: None for everything else."""
     try:
         value, _ = _value(text)
     except ArgumentsError:
@@ -57,7 +57,7 @@ def read_object(text: str) -> dict[str, Any] | None:
 
 
 def _value(text: str) -> tuple[Any, list[str]]:
-    """The value as JSON, out of one code fence where there is one, or repaired."""
+    """Return the value as JSON, taken out of a code fence where there is one, or repaired."""
     try:
         return _json(text)
     except JsonError as error:
@@ -98,7 +98,7 @@ def _without_fence(text: str) -> str | None:
 
 
 def _repaired(text: str, why_not_json: JsonError) -> tuple[Any, list[str]]:
-    # The line ends behind it stay: a comment needs one.
+    # The line ends after it stay: a comment needs one.
     reader = _Loose(strict_json.without_surrogates(text.lstrip(_BLANKS)))
     try:
         value = reader.whole()
@@ -111,7 +111,7 @@ def _repaired(text: str, why_not_json: JsonError) -> tuple[Any, list[str]]:
 
 
 class _Loose:
-    """Reads one value of JSON, or of what models write instead of it."""
+    """Reads one value of JSON, or of the Python-like text that models write instead."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -120,7 +120,7 @@ class _Loose:
         self.is_python = False
         self.smart = '"' not in text
         self.hopeless = False
-        """Whether what was found is plainly not to be used, and not just badly raw_call."""
+        """True if the text is certainly unusable, and not just badly written."""
 
     def whole(self) -> Any:
         self.space()
@@ -232,7 +232,7 @@ class _Loose:
 
     def strings(self) -> str:
         texts = [self.string()]
-        while self.is_python:  # Python joins strings that stand side by side.
+        while self.is_python:  # Python joins adjacent strings.
             mark = self.place
             self.space()
             if not self.at_string():
@@ -268,15 +268,15 @@ class _Loose:
         table = _ESCAPES | (_PYTHON_ESCAPES if self.is_python else _QUOTED_ESCAPES if quote == "'" else {})
 
         def decoded(match: re.Match[str]) -> str:
-            raw_call = match[1]
-            if raw_call in table:
-                return table[raw_call]
-            if len(raw_call) == 5:  # uXXXX
-                return chr(int(raw_call[1:], 16))
-            if len(raw_call) == 3 and raw_call[0] == "x" and (self.is_python or quote == "'"):
-                return chr(int(raw_call[1:], 16))
-            if self.is_python and raw_call[0] not in "01234567NUux":
-                return match[0]  # As Python reads it: the backslash stays.
+            written = match[1]
+            if written in table:
+                return table[written]
+            if len(written) == 5:  # uXXXX
+                return chr(int(written[1:], 16))
+            if len(written) == 3 and written[0] == "x" and (self.is_python or quote == "'"):
+                return chr(int(written[1:], 16))
+            if self.is_python and written[0] not in "01234567NUux":
+                return match[0]  # Like Python: the backslash stays.
             raise self.error(f"the escape {match[0]!r} is not one of JSON")
 
         text = _ESCAPE.sub(decoded, content)
@@ -309,16 +309,16 @@ class _Loose:
             return value
         raise self.error(f"{word[0][:40]!r} is not a value")
 
-    def number(self, raw_call: str) -> int | float:
-        if raw_call.lstrip("-").isdigit():
-            if len(raw_call) > _INT_DIGITS_MAX:
+    def number(self, written: str) -> int | float:
+        if written.lstrip("-").isdigit():
+            if len(written) > _INT_DIGITS_MAX:
                 raise self.error("an integer is too long")
-            return int(raw_call)
-        value = float(raw_call)
+            return int(written)
+        value = float(written)
         if not math.isfinite(value):
             self.hopeless = True
-            raise ArgumentsError(f"the arguments cannot be used: the number {raw_call[:40]} is beyond the range of a double")
-        if not strict_json.is_exact(raw_call):
+            raise ArgumentsError(f"the arguments cannot be used: the number {written[:40]} is beyond the range of a double")
+        if not strict_json.is_exact(written):
             self.note(_LOST["digits"])
         return value
 
@@ -335,7 +335,7 @@ class _Loose:
             self.place = self.text.find("\n", self.place)
             if (
                 self.place < 0
-            ):  # The bracket that seemed to end the call stands in the comment, and more arguments may follow.
+            ):  # The bracket that seemed to end the call is inside the comment, and more arguments may follow.
                 self.place = len(self.text)
                 raise self.error("a comment hides the end of the call")
 
@@ -354,12 +354,12 @@ class _Loose:
         return ArgumentsError(f"{what}, at character {self.place + 1}, {where}")
 
 
-def _python_number(raw_call: str) -> int | float | None:
-    # Other words are no literals, and a long chain of attributes is more than the parser of Python can take.
-    if not _PYTHON_NUMBER.fullmatch(raw_call) or len(raw_call) > _INT_DIGITS_MAX:
+def _python_number(written: str) -> int | float | None:
+    # Other words are not literals, and Python's parser cannot take a long chain of attributes.
+    if not _PYTHON_NUMBER.fullmatch(written) or len(written) > _INT_DIGITS_MAX:
         return None
     try:
-        value = ast.literal_eval(raw_call)
+        value = ast.literal_eval(written)
     except (ValueError, SyntaxError):
         return None
     if isinstance(value, float):
@@ -388,7 +388,7 @@ _WORD = re.compile(r"[+-]?[\w.]++")
 _CONTROL = re.compile(r"[\x00-\x1f]")
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
-# An escaped apostrophe is no JSON, but there is nothing else it could mean.
+# An escaped apostrophe is not JSON, but unambiguous.
 _ESCAPES = {
     '"': '"', "'": "'", "\\": "\\", "/": "/", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t",
 }  # fmt: skip

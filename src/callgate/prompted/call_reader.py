@@ -1,7 +1,7 @@
-"""One call as it was raw_call -> what it asks for, or why it cannot.
+"""Read one call: its name and arguments, or the reason why it is invalid.
 
-The pieces of a call's grammar come in (name, arguments, how they were bracketed), a `ParsedCall` or `CallError` goes out.
-Knows which tools there are, and nothing of lines or streams.
+Takes the pieces of a call's grammar (name, arguments, kind of brackets), returns a `ParsedCall` or `CallError`. Knows the
+tools, and nothing of lines or streams.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class RawCall:
     """A call in its pieces."""
 
     name: str | None
-    """None where the name is in the object: `{"name": ..., "arguments": ...}`."""
+    """None if the name is in the object: `{"name": ..., "arguments": ...}`."""
     args: str
     raw: str
 
 
 def midline(call: ParsedCall) -> CallError:
-    """The error for a call that would be one if it stood on a line of its own."""
+    """Return the error for a call that is not on a line of its own."""
     told = f"The call of {call.name!r} was not run: it stands in the middle of a line. Write it on a line of its own."
     return CallError("midline_call", call.name, told, call.raw, call.args)
 
@@ -52,7 +52,7 @@ def _name_of(tool: Any) -> str:
 
 
 class CallReader:
-    """Reads calls of the given tools. None as tools means that every name is known."""
+    """Reads calls of the given tools. None as tools accepts every name."""
 
     def __init__(self, tools: Iterable[ToolDefinition | str] | None) -> None:
         self._known: frozenset[str] | None = None
@@ -84,7 +84,7 @@ class CallReader:
         return CallError(code, name, told, raw_call.raw)
 
     def own_name(self, name: str) -> str:
-        """The tool's own name where it is known, else what was raw_call."""
+        """Return the tool's own name if it is known, else the name as written."""
         return self._resolved(name) or name
 
     def _plain(self, name: str, args: str) -> tuple[str, dict[str, Any], tuple[str, ...]]:

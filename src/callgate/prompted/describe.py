@@ -1,7 +1,7 @@
-"""A tool in words: its parameters as lines of text, and an example call.
+"""Describe a tool as text: its parameters as lines, and an example call.
 
-A definition comes in, lines go out, always the same for the same definition. Names and descriptions may come from a server
-that nobody vouches for, so nothing of them can begin a line or look like a marker.
+Deterministic. Names and descriptions may come from an untrusted server, so none of them can begin a line or look like a
+marker.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VALUE_CHARS_MAX = 80
 """Of a value in a schema, such as a default, so much is shown."""
 
 _MARKER = re.compile(r"TOOL_(CALL|RESULT)", re.IGNORECASE)
-# Line ends that JSON does not escape, and what nobody sees: marks of direction, zero widths, tags.
+# Line ends that JSON does not escape, and invisible characters: direction marks, zero widths, tags.
 _UNSEEN = re.compile("[\x7f-\x9f\u00ad\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\U000e0000-\U000e0fff]")
 _BOUNDS = {
     "minimum": "at least {}", "exclusiveMinimum": "more than {}", "maximum": "at most {}",
@@ -36,7 +36,7 @@ _BOUNDS = {
 
 
 def harmless(text: str, chars_max: int = DESCRIPTION_CHARS_MAX) -> str:
-    """The text on one line, without control and invisible characters, without markers, and not too long."""
+    """Put the text on one line, without control and invisible characters or markers, and shortened."""
     visible = "".join(
         char if char.isspace() or unicodedata.category(char)[0] != "C" else " " for char in text[: 8 * chars_max]
     )
@@ -48,14 +48,14 @@ def harmless(text: str, chars_max: int = DESCRIPTION_CHARS_MAX) -> str:
 
 
 def one_line_json(value: Any) -> str:
-    """JSON on one line in which no marker can be read and nothing is hidden; it still means the same."""
+    """Encode JSON on one line without markers or invisible characters; the value is unchanged."""
     text = strict_json.dump(value).decode("utf-8")
     text = _UNSEEN.sub(lambda match: json.dumps(match[0])[1:-1], text)
     return _MARKER.sub(lambda match: match[0].replace("_", "\\u005f"), text)
 
 
 def parameter_lines(definition: ToolDefinition) -> list[str]:
-    """One line for each parameter, those of objects inside them indented below."""
+    """Describe each parameter in one line, with those of nested objects indented below."""
     schema = definition.input_schema
     lines: list[str] = []
     for line in _properties(schema, schema, 0):
@@ -168,7 +168,7 @@ def _short_json(value: Any) -> str:
 
 
 def _resolved(schema: Mapping[str, Any], root: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The schema behind local references; what leads nowhere, or in a circle, says nothing."""
+    """Resolve local references; a dangling or circular one gives an empty schema."""
     for _ in range(16):
         reference: Any = schema.get("$ref")
         if not isinstance(reference, str):

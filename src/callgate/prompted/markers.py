@@ -1,7 +1,7 @@
-"""How a line looks that begins a call, or a code fence: the patterns of the grammar, and what may still become one.
+"""The patterns of the grammar: lines that begin a call or a code fence, and their prefixes.
 
-Each mark has two patterns: one that it matches when it is there, and one that every beginning of it matches, so that a
-stream knows how long it must hold text back. Knows nothing of arguments.
+Each mark has two patterns: one for the complete mark, and one for every prefix of it, so that a stream knows how long to
+buffer text. Knows nothing of arguments.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = [
 ]  # fmt: skip
 
 HEAD_MAX = 1_024
-"""A line whose beginning is longer than this before its bracket is no call."""
+"""A line with a longer head before its bracket is not a call."""
 
 UNWRAPPED_TAGS = frozenset({"", "tool_call", "tool_code", "tool", "text", "plaintext", "json"})
-"""Tags of code fences that are taken away when nothing but calls stands in them."""
+"""Tags of code fences that are removed when they contain nothing but calls."""
 
 _BLANK_CHARS = r" \t\u00a0\u3000\ufeff\u200b-\u200d\u2060"
 _B = f"[{_BLANK_CHARS}]"
@@ -36,12 +36,12 @@ INDENT = re.compile(f"{_B}*+")
 MARKER = re.compile(f"(?:{_BULLET})?{_MARK}")
 HEAD = re.compile(f"(?:{_BULLET})?{_MARK}{_OPENING}")
 ALONE = re.compile(f"(?:{_BULLET})?{_MARK}{_ENDING}")
-"""A name and nothing else behind the marker, to the end of the line."""
+"""A name and nothing else after the marker, to the end of the line."""
 CHAINED = re.compile(f"{_BETWEEN}{_MARK}{_OPENING}")
-"""A call directly behind another one."""
+"""A call directly after another one."""
 CHAINED_ALONE = re.compile(f"{_BETWEEN}{_MARK}{_ENDING}")
 TRAILING = re.compile(f"[{_BLANK_CHARS};.]++")
-"""What goes with a call that stands before it."""
+"""Punctuation that belongs to the call before it."""
 
 
 def _beginnings(letters: Iterable[str], rest: str) -> str:
@@ -68,7 +68,7 @@ CLOSING = re.compile(r"[ \t]*(`+|~+)[ \t]*\r?\n?")
 CLOSING_BEGINS = re.compile(r"[ \t]*`*[ \t]*\r?")
 
 FENCE = re.compile(rf"{_B}*+(?:{_BULLET})?(?P<run>`{{3,}}|~{{3,}})(?P<info>[^\n]*)")
-"""The line that opens a code fence. Behind backticks there may be no further backtick: that would be inline code."""
+"""The line that opens a code fence. No backtick may follow the backticks: that would be inline code."""
 
 INTERESTING = re.compile(rf"TOOL_CALL{_B}*+[:：]{_B}*+\S|```|~~~|<!--|<[tT][hH][iI][nN][kK]")
 """A line without any of these can neither be a call nor hide one."""
@@ -83,14 +83,14 @@ _TOKENS = re.compile(r"`+|<!--|-->|</?think(?:ing)?>", re.IGNORECASE)
 
 
 class Block(NamedTuple):
-    """A comment or a thought that is open, and how many of them: thoughts may stand in each other."""
+    """An open comment or thought, and the nesting depth: thoughts may be nested."""
 
     end: str
     depth: int = 1
 
 
 def block_after(line: str, block: Block | None) -> Block | None:
-    """The block that is still open behind a line, or None. Inline code opens nothing."""
+    """Return the block that is still open after a line, or None. Inline code opens nothing."""
     if "<" not in line and "-->" not in line:
         return block
     tokens = [token[0].lower() for token in _TOKENS.finditer(line)]
@@ -116,7 +116,7 @@ _MENTIONS_MAX = 8
 
 
 def mentions_behind_sentences(line: str) -> list[str]:
-    """What follows each sentence end of a line of prose, where it begins with a marker; the first few of them."""
+    """Return what follows each sentence end of a line of prose, if it begins with a marker; the first few of them."""
     if "TOOL_CALL" not in line or _NO_PROSE.match(line):
         return []
     found = _BEHIND_SENTENCE.finditer(line)

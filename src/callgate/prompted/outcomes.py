@@ -1,6 +1,6 @@
-"""What comes out of a model's text: the words of this package.
+"""The outcomes of parsing a model's text.
 
-Nothing comes in and nothing goes out; this file knows no grammar.
+Pure data; this file knows no grammar.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Literal, TypeAlias
 __all__ = ["CallError", "ErrorCode", "Outcome", "Parsed", "ParsedCall", "Text"]
 
 ErrorCode: TypeAlias = Literal["bad_arguments", "incomplete", "bad_syntax", "unknown_tool", "midline_call"]
-"""Why a call did not come about; the table is in `docs/prompted.md`."""
+"""The reason why a call is invalid; the table is in `docs/prompted.md`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """A piece of what the model said beside its calls."""
+    """A piece of the model's text outside its calls."""
 
     text: str
 
@@ -29,9 +29,9 @@ class ParsedCall:
     name: str
     args: Mapping[str, Any]
     notes: tuple[str, ...] = ()
-    """What was repaired while reading it, each a sentence."""
+    """The repairs, each a sentence."""
     raw: str = ""
-    """What the model wrote, from the marker to the closing bracket."""
+    """The text of the call, from the marker to the closing bracket."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +40,16 @@ class CallError:
 
     code: ErrorCode
     name: str
-    """The tool as the model wrote it; empty where it named none."""
+    """The tool as the model wrote it; empty if it named none."""
     message: str
     """A sentence by which a model can correct itself."""
     raw: str = ""
     args: Mapping[str, Any] | None = None
-    """The arguments, where they could be read: a call of an unknown tool, or in the middle of a line."""
+    """The arguments, if they are readable: a call of an unknown tool, or in the middle of a line."""
 
 
 Outcome: TypeAlias = Text | ParsedCall | CallError
-"""What a parser gives out, in the order in which it was raw_call."""
+"""The outcomes, in the order of the text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,5 +58,5 @@ class Parsed:
 
     calls: list[ParsedCall] = field(default_factory=list[ParsedCall])
     text: str = ""
-    """What is left when the calls are taken out, white space stripped at both ends."""
+    """The text without the calls, stripped at both ends."""
     errors: list[CallError] = field(default_factory=list[CallError])

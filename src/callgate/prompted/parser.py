@@ -1,8 +1,8 @@
-"""Calls out of a model's text, as it arrives (one state machine, and so one file).
+"""Incremental parser of calls in a model's text (one state machine, and so one file).
 
-Chunks of text come in; text to show, calls and errors go out in order. Any split into chunks gives the same. Text is held
-back only as long as it may still be part of a call (or of a code fence that holds nothing but calls), and every character
-is read a bounded number of times. The rules are raw_call down in `docs/prompted.md`. Knows nothing of models.
+Takes chunks of text; returns text to show, calls and errors in order, independent of the chunks. Text is buffered only as
+long as it may still be part of a call (or of a code fence that contains nothing but calls), and every character is read a
+bounded number of times. The rules are in `docs/prompted.md`. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from callgate.types import ToolDefinition
 __all__ = ["CallParser", "parse_text"]
 
 _GLANCE = 96
-"""A beginning is nearly always told by so many characters."""
+"""The first so many characters nearly always decide what a line is."""
 
 _Mode = Literal["line", "text", "tail", "call", "call_line", "fence", "fence_line", "listing"]
 
 
 @dataclass(slots=True)
 class _Fence:
-    """A code fence that may turn out to hold nothing but calls."""
+    """A code fence that may turn out to contain nothing but calls."""
 
     run: str
     raw: list[str]
@@ -56,19 +56,19 @@ class CallParser:
     def __init__(self, tools: Iterable[ToolDefinition | str] | None = None) -> None:
         self._reader = CallReader(tools)
         self._is_inner = False
-        """Whether this reads the inside of a fence, where there are no further fences, comments or thoughts."""
+        """True inside a fence, where there are no further fences, comments or thoughts."""
         self._mode: _Mode = "line"
         self._stack: list[tuple[str, list[int]]] = []
         self._outcomes: list[Outcome] = []
         self._shown = VisibleText()
         self._indent: list[str] = []
         self._head = ""
-        """The beginning of a line, or what follows a call, as long as it is not known what it is."""
+        """The undecided beginning of a line, or of what follows a call."""
         self._line: list[str] = []
         self._line_is_whole = True
         self._block: markers.Block | None = None
         self._listing = ""
-        """What closes the code fence that we are in."""
+        """The closing line of the current code fence."""
         self._call: PartialCall | None = None
         self._fence: _Fence | None = None
         self._bold = self._separated = False
@@ -77,13 +77,13 @@ class CallParser:
         """Characters looked at so far, each as often as it was looked at."""
 
     def feed(self, chunk: str) -> list[Outcome]:
-        """Takes a piece of text and gives out what is certain by now."""
+        """Take a piece of text and return what is certain by now."""
         self._push(chunk)
         self._run()
         return self._taken()
 
     def close(self) -> list[Outcome]:
-        """Says that there is no more text, and gives out the rest. The parser is used up."""
+        """Return the rest at the end of the text. The parser cannot be used afterwards."""
         while True:
             if self._mode == "call_line":
                 self._to_call()
@@ -101,7 +101,7 @@ class CallParser:
             self._stack.append((text, [0]))
 
     def _run(self) -> None:
-        """Reads everything that was pushed, what was pushed last first."""
+        """Read everything that was pushed, what was pushed last first."""
         while self._stack:
             text, place = self._stack[-1]
             if place[0] >= len(text):
@@ -125,7 +125,7 @@ class CallParser:
         self._outcomes += outcomes
 
     def _peek(self, text: str, place: int, begins: re.Pattern[str]) -> tuple[str, bool, bool]:
-        """What is known of a beginning, whether it goes to the end of a line, and whether more must come to tell."""
+        """The text of a beginning, whether it reaches the end of a line, and whether more is needed to decide."""
         seen, end = "", -1
         for length in (_GLANCE, markers.HEAD_MAX + 1):
             stop = place + max(length - len(self._head), 0)
@@ -139,7 +139,7 @@ class CallParser:
         return seen, end >= 0, end < 0 and stop >= len(text) and len(seen) <= markers.HEAD_MAX
 
     def _used(self, place: int, length: int) -> int:
-        """The place behind so many characters of a beginning, part of which was held back."""
+        """Return the place after so many characters of a beginning, part of which was buffered."""
         place += length - len(self._head)
         self._head = ""
         return place
@@ -147,7 +147,7 @@ class CallParser:
     # Lines outside calls --------------------------------------------------------------------------------------------------
 
     def _at_line(self, text: str, place: int) -> int:
-        """At the beginning of a line, or behind what was held back of it."""
+        """At the beginning of a line, or after its buffered part."""
         if not self._head:
             if not self._indent and (skipped := self._plain_lines(text, place)) > place:
                 return skipped
@@ -174,7 +174,7 @@ class CallParser:
         return place
 
     def _plain_lines(self, text: str, place: int) -> int:
-        """Shows all lines at once that cannot be of interest; gives the place behind them."""
+        """Show all irrelevant lines in one go; return the place after them."""
         found = markers.INTERESTING.search(text, place)
         end = text.rfind("\n", place, found.start() if found else len(text)) + 1
         if end > place:
@@ -182,7 +182,7 @@ class CallParser:
         return end
 
     def _begin_text(self, *, is_whole: bool = True, before: str = "") -> None:
-        """What was held back is text after all."""
+        """Release the buffered text as text."""
         held = "".join(self._indent) + self._head
         self._indent.clear()
         self._head = ""
@@ -287,7 +287,7 @@ class CallParser:
         fence.outcomes += outcomes
         self.scanned += fence.parser.scanned - before
         if any(isinstance(outcome, Text) for outcome in outcomes):
-            # Something else stands in it, so it is a listing. The line that shows it does not close the fence.
+            # It contains something else, so it is a listing. The line that shows it does not close the fence.
             is_midline = self._mode == "fence"
             self._give_up_fence("listing")
             self._line = ["."] if is_midline else []
@@ -382,7 +382,7 @@ class CallParser:
         return place
 
     def _to_call(self) -> None:
-        """What was held back at the beginning of a line is a part of the call."""
+        """The buffered beginning of a line is a part of the call."""
         held, self._head = self._head, ""
         self._mode = "call"
         self._push(held)
@@ -400,7 +400,7 @@ class CallParser:
         self._to_call()
 
     def _end_call(self) -> None:
-        """The bracket that closes the call was met."""
+        """Handle the bracket that closes the call."""
         call = self._call
         assert call is not None
         raw = call.text()
@@ -443,7 +443,7 @@ class CallParser:
         self._recover(None)
 
     def _recover(self, marker: int | None) -> None:
-        """Ends a broken call where it does least harm: at a bracket that ends a line, before the next marker, at the end."""
+        """End a broken call where it does least harm: at a bracket that ends a line, before the next marker, at the end."""
         call = self._call
         assert call is not None
         raw = call.text()
@@ -465,7 +465,7 @@ class CallParser:
         self._settle(error, raw[end:], is_line=last is None)
 
     def _settle(self, outcome: ParsedCall | CallError, rest: str = "", *, is_line: bool = False) -> None:
-        """The call is over. What follows it in the text that was held back is read again."""
+        """End the call. Buffered text after it is read again."""
         call = self._call
         assert call is not None
         self._call = None
@@ -480,7 +480,7 @@ class CallParser:
             self._mode = "tail"
 
     def _in_tail(self, text: str, place: int) -> int:
-        """Behind a call, on the same line: nothing, another call, or text."""
+        """After a call, on the same line: nothing, another call, or text."""
         if not self._head:
             trailing = markers.TRAILING.match(text, place)
             if trailing is not None:
@@ -575,6 +575,6 @@ def parse_text(text: str, tools: Iterable[ToolDefinition | str] | None = None) -
 
 
 def _closes(line: str, run: str) -> bool:
-    """Whether a line closes the code fence that `run` opened."""
+    """True if a line closes the code fence that `run` opened."""
     closing = markers.CLOSING.fullmatch(line)
     return closing is not None and closing[1][0] == run[0] and len(closing[1]) >= len(run)

@@ -1,6 +1,6 @@
-"""A call of which not all has arrived: its text so far, and where it ends if it turns out to be broken.
+"""A call that has arrived in part: its text so far, and where it ends if it is broken.
 
-Text comes in piece by piece, and where to cut goes out. Knows nothing of what was called.
+Takes text piece by piece, returns where to cut. Knows nothing of the tool.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from callgate.prompted.scanner import Form, Scanner
 __all__ = ["CALL_CHARS_MAX", "RAW_CHARS_KEPT", "RESCANNED_MAX", "TOO_LONG", "PartialCall"]
 
 CALL_CHARS_MAX = 16 * 1024 * 1024
-"""A call longer than this is an error; only its beginning is kept."""
+"""A longer call is an error; only its beginning is kept."""
 
 RESCANNED_MAX = 1024 * 1024
 """How much text may be read again because a call in it turned out to be broken. Beyond it a marker at the beginning of a
@@ -43,22 +43,22 @@ class PartialCall:
     length: int
     args_begin: int
     first_marker: int | None = None
-    """Where the first line-start marker inside stands."""
+    """The position of the first line-start marker inside."""
     is_too_long: bool = False
 
     def add(self, text: str) -> None:
-        """Takes in what was read."""
+        """Add what was read."""
         self.length += len(text)
         if not self.is_too_long:
             self.raw.append(text)
 
     def text(self) -> str:
-        """All of it so far; of one that is too long, the beginning."""
+        """The text so far; of an oversized call, the beginning."""
         self.raw[:] = ["".join(self.raw)]
         return self.raw[0]
 
     def last_close(self, limit: int | None) -> int | None:
-        """Where the last bracket ends that ends a line, before `limit`; None where there is none."""
+        """The end of the last bracket that ends a line, before `limit`; None if there is none."""
         raw = self.text()
         closes = _LAST_CLOSE[self.form].finditer(raw, self.args_begin, len(raw) if limit is None else limit)
         last = next(iter(deque(closes, maxlen=1)), None)

@@ -1,7 +1,7 @@
-"""What a model is told: the tools and the rules of calling them, and a history in which calls and results are text.
+"""Prompt text: the tools and the rules for calling them, and a history in which calls and results are text.
 
-Definitions and contents come in, text and contents without any calls go out. Results of tools become data on one line in
-which no call can be read, even if a model repeats it. Knows nothing of models.
+Takes definitions and contents, returns text and contents without calls. Results of tools become data on one line that no
+parser reads as a call, even if a model repeats it. Knows nothing of models.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from callgate.types import Content, JsonObject, Part, ToolChoice, ToolDefinition
 __all__ = ["HOW_TO_WRITE", "STOP_SEQUENCE", "render_call", "render_content", "render_response", "render_tools"]
 
 STOP_SEQUENCE = "\nTOOL_RESULT"
-"""Where a model must stop: results are ours to give. For models that have stop sequences."""
+"""The stop sequence: results come from us. For models that support it."""
 
 HOW_TO_WRITE = (
     "To call a tool, write a line of its own in exactly the form TOOL_CALL: name({...}), with arguments that fit the "
     "parameters of the tool, and not as code or in any other way."
 )
-"""What a model is told that made a call wrongly."""
+"""The feedback after an invalid call."""
 
 _NAME = re.compile(r"[^\w.:/-]+")
 _BLOCK = re.compile(r"\A(?:(?:#+|>+|\|+|`{3,}|~{3,})\s*)+")
@@ -50,7 +50,7 @@ You can call the tools listed below. To call one, write a line of its own in exa
 TOOL_CALL: name({"parameter": "value"})
 
 - One call on one line. The line begins with TOOL_CALL: and nothing stands behind the closing parenthesis.
-- The arguments are one JSON object: double quotes, no comments, no trailing commas; line ends in texts are raw_call as \\n.
+- The arguments are one JSON object: double quotes, no comments, no trailing commas; line ends in texts are written as \\n.
   Without arguments write name({}).
 - No code fence, no quotation, no bullet, no Python around the call.
 - Several calls that do not need each other's results may follow each other, each on its own line.
@@ -72,7 +72,7 @@ def render_tools(
     tool_choice: ToolChoice = "auto",
     names: Mapping[str, str] | None = None,
 ) -> str:
-    """The part of a system prompt that lists tools and says how to call them; empty where there are none.
+    """Render the part of a system prompt that lists tools and explains how to call them; empty without tools.
 
     Args:
         definitions: The tools, in the order in which they are listed.
@@ -80,7 +80,7 @@ def render_tools(
         names: Declared name -> own name, where tools are shown by other names than their own.
 
     Raises:
-        UsageError: something is no definition.
+        UsageError: an item is not a definition.
     """
     definitions = list(definitions)
     for definition in cast("list[Any]", definitions):
@@ -97,12 +97,12 @@ def render_tools(
 
 
 def render_call(name: str, args: Mapping[str, Any]) -> str:
-    """A call as a model writes it, on one line."""
+    """Render a call as a model writes it, on one line."""
     return f"TOOL_CALL: {_safe_name(name)}({strict_json.dump(dict(args)).decode('utf-8')})"
 
 
 def render_response(part: Part, number: int = 1, count: int = 1) -> str:
-    """The result of a call as data on one line, in which no call can be read."""
+    """Render the result of a call as data on one line that contains no call."""
     inner = response_of(part)
     response: Any = inner.get("response")
     is_error = isinstance(response, dict) and set(cast("JsonObject", response)) == {"error"}
@@ -111,9 +111,9 @@ def render_response(part: Part, number: int = 1, count: int = 1) -> str:
 
 
 def render_content(content: Content) -> Content | None:
-    """A content without calls, results, thoughts and signatures: these are text, or left out. None where nothing is left.
+    """Render a content without calls, results, thoughts and signatures: as text, or left out. None if nothing is left.
 
-    The content itself is not changed, so that a later request can be made natively again.
+    The content itself is not changed, so that a later request can be native again.
     """
     given = parts_of(content)
     responses = [part for part in given if is_response(part)]
@@ -134,7 +134,7 @@ def render_content(content: Content) -> Content | None:
 
 
 def _add_text(rendered: list[Part], line: str) -> None:
-    """Adds a line of its own, to the text before it if there is one."""
+    """Append a line, to the text before it if there is one."""
     if rendered and is_plain_text(rendered[-1]):
         before = rendered[-1]["text"]
         rendered[-1] = text_part(before + ("" if before.endswith("\n") else "\n") + line)
@@ -146,7 +146,7 @@ def _written_call(inner: JsonObject) -> str:
     args: Any = inner.get("args") or {}
     unreadable: Any = args.get(UNREADABLE) if len(args) == 1 else None
     if isinstance(unreadable, str) and unreadable.startswith("TOOL_CALL"):
-        return unreadable  # What the model wrote, and was told to be wrong.
+        return unreadable  # An invalid call of the model, as it wrote it.
     return render_call(str(inner.get("name") or ""), args)
 
 
@@ -155,7 +155,7 @@ def _safe_name(name: str) -> str:
 
 
 def _tool(name: str, definition: ToolDefinition) -> str:
-    # It stands at the beginning of a line, where these marks would make a heading, a quotation, a table or a fence of it.
+    # At the beginning of a line these marks would make a heading, a quotation, a table or a fence.
     told = _BLOCK.sub("", harmless(definition.description or definition.title or ""))
     lines = parameter_lines(definition)
     head = f"### {_safe_name(name)}" + (f"\n{told}" if told else "")
@@ -163,7 +163,7 @@ def _tool(name: str, definition: ToolDefinition) -> str:
 
 
 def _example(listed: Sequence[tuple[str, ToolDefinition]]) -> str:
-    """Calls of the tools themselves: of one that takes something, if there is one, and of another one beside it."""
+    """Example calls of the tools themselves: one with parameters, if there is one, and another one."""
     telling = [(name, d) for name, d in listed if parameter_lines(d)] or list(listed)
     lines = [f"TOOL_CALL: {_safe_name(name)}({one_line_json(example_arguments(d))})" for name, d in telling[:2]]
     return "For example:\n\n" + "\n".join(lines)

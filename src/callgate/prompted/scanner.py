@@ -1,7 +1,7 @@
-"""Where the arguments of a call end: brackets are counted, strings and comments skipped, piece by piece.
+"""Find the end of a call's arguments: count brackets, skip strings and comments, incrementally.
 
-Text from behind the opening bracket comes in, in any pieces; how far it was read and what was met goes out. Each character
-is read once. This file does not know what the arguments mean.
+Takes the text after the opening bracket, in any pieces; returns how far it was read and what was found. Each character is
+read once. This file does not know what the arguments mean.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any, ClassVar, Literal, TypeAlias
 __all__ = ["Form", "Found", "Scanner"]
 
 Form: TypeAlias = Literal["(", "{"]
-"""What the arguments stand in: parentheses, or nothing but the braces of the object itself."""
+"""The brackets of the arguments: parentheses, or just the braces of the object."""
 
 
 class Found(Enum):
-    """Why a scan stopped."""
+    """The reason why a scan stopped."""
 
     NOTHING = "the piece is at its end"
     LINE = "a line has ended"
@@ -27,11 +27,11 @@ class Found(Enum):
 
 
 _SMART = {"“": "”", "‘": "’"}
-# A line end in front of something that cannot begin a marker: there is no need to stop at it.
+# A line end before something that cannot begin a marker: no need to stop at it.
 _PLAIN_LINE = r"\n(?=[^\s\u200b-\u200d\u2060\ufeffT*+0-9-])"
 _INSIDE = {quote: rf"(?:[^{quote}\\\n]++|\\[^\n]|{_PLAIN_LINE})" for quote in "\"'”’"}
 _WHOLE = "|".join(f"{q}{_INSIDE[q]}++{q}|{q}{q}(?=[^{q}])|{q}{{6}}" for q in "\"'")
-"""Strings that are complete; three quotes and three quotes are an empty one too."""
+"""Complete strings; three quotes and three quotes are an empty one too."""
 
 _CODE_RUN = re.compile(rf"(?:[^\"'“‘/\n(){{}}]++|{_PLAIN_LINE}|{_WHOLE})*+")
 _SPACE = re.compile(r"[^\S\n]*+")
@@ -40,42 +40,42 @@ _STRING = {quote: re.compile(f"{inside}*+") for quote, inside in _INSIDE.items()
 
 
 class Scanner:
-    """One scan, from behind the opening bracket on."""
+    """One scan, from after the opening bracket on."""
 
     def __init__(self, form: Form) -> None:
         self._form: Form = form
         self._state = "start" if form == "(" else "code"
         self._quote = ""
         self._quotes = 0
-        """How many quotes in a row were met, where that decides."""
+        """The number of consecutive quotes, where that decides."""
         self._escaped = False
         self._depth = {"(": 0, "{": 0} | {form: 1}
         self._first_object = False
-        """Whether the first thing in the parentheses is an object, and we are in it."""
+        """True if the first item in the parentheses is an object, and the scan is inside it."""
         self._line_ended = False
         self._saw_ascii = False
         self._base = 0
         self.position = 0
         """Characters read so far."""
         self.object_end: int | None = None
-        """Where the object ended, as long as nothing has followed it."""
+        """The end of the object, as long as nothing follows it."""
 
     @property
     def in_code(self) -> bool:
-        """Whether we are outside strings and comments."""
+        """True if we are outside strings and comments."""
         return self._state in ("start", "code", "slash", "after") or (self._state == "opened" and self._quotes == 2)
 
     @property
     def lacks_only_close(self) -> bool:
-        """Whether the object is complete and its line has ended."""
+        """True if the object is complete and its line has ended."""
         return self.object_end is not None and self._line_ended
 
     def forget_object(self) -> None:
-        """Goes on as if no object had been complete."""
+        """Go on as if no object had been complete."""
         self._state, self.object_end = "code", None
 
     def run(self, text: str, place: int) -> tuple[Found, int]:
-        """Reads on from `place`; says why it stopped, and where. What met `UNCLOSED` is left to be read."""
+        """Scan from `place`; return why it stopped, and where. Text at `UNCLOSED` is left unread."""
         self._base = self.position - place
         met = Found.NOTHING
         while place < len(text) and met is Found.NOTHING:
@@ -117,7 +117,7 @@ class Scanner:
         return Found.NOTHING, end + 1
 
     def _bracket(self, char: str, begin: int, end: int) -> tuple[Found, int]:
-        """A run of one and the same bracket; the one among them that closes what matters ends it."""
+        """A run of one and the same bracket; the one that closes the arguments ends the scan."""
         opening = "(" if char in "()" else "{"
         if char == opening:
             self._depth[opening] += end - begin
@@ -137,7 +137,7 @@ class Scanner:
         return Found.NOTHING, closing
 
     def _after(self, text: str, place: int) -> tuple[Found, int]:
-        """Behind the object: a parenthesis closes the call, also on a later line; a line end may."""
+        """After the object: a parenthesis closes the call, also on a later line; a line end may."""
         place = _end(_SPACE, text, place)
         if place == len(text):
             return Found.NOTHING, place
@@ -178,7 +178,7 @@ class Scanner:
         return Found.NOTHING, place + (self._state == "code")
 
     def _opened(self, text: str, place: int) -> tuple[Found, int]:
-        """Behind one or two opening quotes: a string, an empty one, or the beginning of a triple-quoted one."""
+        """After one or two opening quotes: a string, an empty one, or the beginning of a triple-quoted one."""
         if text[place] == self._quote:
             self._quotes += 1
             if self._quotes == 3:
@@ -208,7 +208,7 @@ class Scanner:
         return self._end_of_run(text, place)
 
     def _end_of_run(self, text: str, place: int) -> tuple[Found, int]:
-        """What ends a run of a string: its quote, a line end, or a backslash with nothing to escape yet."""
+        """The end of a run in a string: its quote, a line end, or a backslash with nothing to escape yet."""
         self._escaped = text[place] == "\\"
         return (Found.LINE if text[place] == "\n" else Found.NOTHING), place + 1
 
@@ -222,7 +222,7 @@ _STAR = re.compile(r"[*\n]")
 
 
 def _end(pattern: re.Pattern[str], text: str, place: int) -> int:
-    """Where a pattern that matches everywhere ends."""
+    """Return the end of a pattern that matches everywhere."""
     match = pattern.match(text, place)
     assert match is not None
     return match.end()

@@ -1,7 +1,7 @@
-"""The text that is left when calls are taken out of an answer, piece by piece.
+"""The text of an answer without its calls, incrementally.
 
-Text and the places of removed lines come in; what may be shown goes out at once. White space is held back until something
-follows it, because it may turn out to stand at the end, or around a line that was removed.
+Takes text and the places of removed lines; returns what may be shown immediately. White space is buffered until something
+follows it, because it may be at the end, or around a removed line.
 """
 
 from __future__ import annotations
@@ -10,20 +10,22 @@ __all__ = ["VisibleText"]
 
 
 class VisibleText:
-    """Joins what is left: blank lines on both sides of a removed line become those before it, both ends are stripped."""
+    """Joins the remaining text: blank lines on both sides of a removed line collapse to those before it, both ends are
+    stripped.
+    """
 
     def __init__(self) -> None:
         self._ready: list[str] = []
         self._before: list[str] = []
-        """White space behind what was shown last."""
+        """White space after the text shown last."""
         self._newlines = 0
         """Line ends in `_before`."""
         self._behind: list[str] | None = None
-        """White space behind a removed line; None where none was removed since something was shown."""
+        """White space after a removed line; None if none was removed since text was shown."""
         self._started = False
 
     def show(self, text: str) -> None:
-        """Takes text that is to be kept."""
+        """Add text to keep."""
         core = text.lstrip()
         if not core:
             self._space(text)
@@ -41,13 +43,13 @@ class VisibleText:
     def removed(self) -> None:
         """A whole line, or several, were taken out here."""
         if self._behind:
-            # Blank lines between two removed ones stand before the second.
+            # Blank lines between two removed ones belong before the second.
             self._before += self._behind
             self._newlines += sum(space.count("\n") for space in self._behind)
         self._behind = []
 
     def take(self) -> str:
-        """What may be shown by now."""
+        """Return what may be shown by now."""
         text = "".join(self._ready)
         self._ready.clear()
         return text
@@ -59,7 +61,7 @@ class VisibleText:
             self._before.append(space)
             self._newlines += space.count("\n")
         elif self._newlines > 1:
-            # A blank line stands before the removed one: those behind it go, the indentation of the next line stays.
+            # There is a blank line before the removed one: drop those after it, keep the indentation of the next line.
             last = space.rfind("\n")
             if last >= 0:
                 self._behind.clear()

@@ -1,4 +1,4 @@
-"""The arguments of a gate -> its configuration, or an error that says what is wrong with them."""
+"""Build the configuration of a gate from its arguments, or raise an error that says what is wrong with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a gate was built from: everything that its runs share and none of them changes."""
+"""The configuration of a gate: everything that its runs share and none of them changes."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ __all__ = ["GateConfig"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateConfig:
-    """What a gate was built from: everything that its runs share and none of them changes."""
+    """The configuration of a gate: everything that its runs share and none of them changes."""
 
     model: Model
     limits: Limits
     guard: Guard
     store: Store
     owns_store: bool
-    """Whether the gate opened the store itself, and so closes it."""
+    """True if the gate opened the store itself, and so closes it."""
     prices: Mapping[str, Price]
     compaction: Literal["summary", "trim"]
     system: str | None
     settings: Mapping[str, Any]
     declarer: ToolDeclarer
     who: AnsweredBy = field(init=False)
-    """Who answers, unless the model says that it was another one."""
+    """The name of the model, unless a response names another one."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "who", AnsweredBy(self.model.name, origin_of(self.model)))
@@ -58,26 +58,26 @@ class GateConfig:
             tool_config(choice, self.declare().known.names)
 
     def cost_of(self, usage: Usage, who: AnsweredBy) -> float | None:
-        """What the tokens cost, if the gate knows the price of the model."""
+        """Return the cost of the tokens, if the gate knows the price of the model."""
         price = self.prices.get(who.model)
         return None if price is None else price.of(usage)
 
     @property
     def ask(self) -> Ask | None:
-        """Asks whoever answers for this gate, if somebody does."""
+        """Answer a question with the gate's `elicit`, if there is one."""
         approve = self.guard.approve
         if approve is None:
             return None
         return lambda question: asked(approve, question.call, question.definition, question.reason)
 
     def new_spans(self, session: str) -> Spans:
-        """The spans of a run, if anybody traces it."""
+        """Return the spans of a run, if tracing is enabled."""
         return spans_of(session, provider=provider_of_model(self.model), model=self.model.name)
 
     def request(
         self, declared: DeclaredTools, conversation: Conversation, command: facts.AskModel, *, stream: bool
     ) -> ModelRequest:
-        """What a model is asked with. Where only a typed answer is wanted, no tool stands in its way."""
+        """Build a request. If only a typed answer is wanted, it declares no tools."""
         answer_only = command.output is not None and command.tool_choice == "none"
         if answer_only:
             declared = NO_TOOLS

@@ -1,6 +1,6 @@
-"""What one run has in hand: its session, its journal, whoever watches it, and the tools that its model is told of.
+"""The context of one run: its session, journal, observer and declared tools.
 
-Facts come in and are journalled before anything follows from them; events go out. What to do next is for `run.py` to say.
+Facts are journalled before they take effect; events are reported. `run.py` decides what to do next.
 """
 
 from __future__ import annotations
@@ -31,34 +31,34 @@ Emit = Callable[[Event], Awaitable[None]]
 
 
 class RunContext:
-    """The session, the journal, the watcher and the tasks of one run. It owns the calls of the run."""
+    """The session, the journal, the observer and the tasks of one run. It owns the calls of the run."""
 
     def __init__(
         self, config: GateConfig, session: Session, lease: Lease, emit: Emit | None, *, person: Person | None = None
     ) -> None:
         self.config = config
         self.person = person
-        """Who answers what tools want to know."""
+        """Answers questions of tools."""
         self.spans = config.new_spans(session.id)
         self.session = session
         self.lease = lease
         self.machine = session.machine
         self.stream = emit is not None
-        """Whether somebody watches the answer arrive."""
+        """True if the answer is observed while it arrives."""
         if any(known.reader for known in self.machine.tools.values()):
-            config.declarer.add_reader()  # The process that declared it may have been another one.
+            config.declarer.add_reader()  # It may have been declared by another process.
         self.declared = config.declare(self.machine.tools)
-        """The tools as the model is told of them."""
+        """The declared tools."""
         self.cancellation = Cancellation()
         self.tasks = TaskOwner(self.cancellation.fail)
         self.settle: Callable[[Sequence[CallRecord]], None] = lambda records: None
-        """Told of calls that are over; set by the run's pipeline."""
+        """Called with settled calls; set by the run's pipeline."""
         self.deferred: set[str] = set()
-        """Calls that whoever resumed the run wants to answer later."""
+        """Calls whose answers were deferred when the run was resumed."""
         self.has_begun = False
-        """Whether what follows from here on belongs to this run."""
+        """True if later facts belong to this run."""
         self.turn_reason: str | None = None
-        """Why the model's last answer ended, until the end of that turn was reported."""
+        """The finish reason of the model's last answer, until the end of that turn was reported."""
         self.event_loop = asyncio.get_running_loop()
         self._emit = emit
         self._is_renewing = False
@@ -74,7 +74,7 @@ class RunContext:
         return self.machine.always.values()
 
     async def emit(self, event: Event) -> None:
-        """Report what happens. Whatever the watcher raises ends the run with that error."""
+        """Report an event. An exception of the observer ends the run with that error."""
         watch = self._emit
         if watch is None:
             return
@@ -105,7 +105,7 @@ class RunContext:
         return settled
 
     async def report(self, settled: Sequence[CallRecord]) -> None:
-        """Report the calls that are over, and the end of a turn."""
+        """Report settled calls, and the end of a turn."""
         for record in settled:
             if record.result is not None:
                 await self.emit(CallFinished(record.call, record.result))
@@ -116,13 +116,13 @@ class RunContext:
     # Tools ----------------------------------------------------------------------------------------------------------------
 
     async def refresh_tools(self) -> None:
-        """Take in what servers have changed. The machine then checks and asks again where that matters."""
+        """Apply changes of servers. The machine then checks and asks again if necessary."""
         if self.config.executor.is_live:
             self.config.executor.refresh()
             await self._declare(())
 
     async def _declare(self, found: Collection[str] | None) -> None:
-        """Declare tools besides those that are declared from the next request on."""
+        """Declare further tools from the next request on."""
         if found is None:
             return
         self.declared = self.config.declare([*self.machine.tools, *found])
@@ -146,13 +146,13 @@ class RunContext:
         return True
 
     def renew_lease(self) -> None:
-        """Renew the lease, unless that is being done or the run is over."""
+        """Renew the lease, unless that is in progress or the run is over."""
         if self.cancellation.is_possible and not self._is_renewing:
             self._is_renewing = True
             self.tasks.spawn(self._renew_lease())
 
     async def _renew_lease(self) -> None:
-        """A run that lost its session stops: another one is at work on it."""
+        """Stop a run that lost its session: another one has taken over."""
         try:
             await self.config.store.renew(self.lease)
         except SessionLostError as error:

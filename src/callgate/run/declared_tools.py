@@ -1,6 +1,6 @@
-"""The tools as a model is told of them: which are declared, when, and what keeps others away.
+"""The declared tools: which are declared, when, and what prevents others.
 
-Definitions and what the model has found come in, declarations go out; this file asks nobody and runs nothing.
+Takes definitions and the tools found by the model, returns declarations. Asks nothing and runs nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LOOK_ALIKES_TOLD = 5
 
 @dataclass(frozen=True, slots=True)
 class DeclaredTools:
-    """Tools as a model is told of them."""
+    """The tools as declared to a model."""
 
     definitions: tuple[ToolDefinition, ...]
     declaration: Declaration
@@ -54,14 +54,14 @@ def _known(definition: ToolDefinition, digest: str) -> facts.KnownTool:
 
 @dataclass(slots=True)
 class DeclaredToolsCache:
-    """What was declared so far."""
+    """The tools declared so far."""
 
     by_tools: dict[frozenset[tuple[str, str]], DeclaredTools] = field(
         default_factory=dict[frozenset[tuple[str, str]], DeclaredTools]
     )
     """By the names and digests of the tools in it."""
     last: tuple[Mapping[str, str], Policy, DeclaredTools] | None = None
-    """What all tools were declared as last time, and with which digests and policy."""
+    """The last declaration of all tools, with its digests and policy."""
 
 
 NO_TOOLS = DeclaredTools((), Declaration(tools=[], tool_config=None, names={}), facts.ToolsKnown(tools={}, names={}))
@@ -95,14 +95,14 @@ class ToolDeclarer:
         return declared
 
     def _shown(self, allowed: list[ToolDefinition], found: Collection[str]) -> list[ToolDefinition]:
-        """Which of the allowed tools are declared."""
+        """Return the allowed tools to declare."""
         if READ_RESULT not in found:  # Of no use before there is something to read.
             allowed = [d for d in allowed if d is not ReadResult.definition]
         if self.tools_shown is not None:
             last_found = [name for name in found if name in self.executor][-(DECLARATIONS_MAX // 2) :]
             shown = {FIND_TOOLS, *last_found, *[d.name for d in allowed if d.name != FIND_TOOLS][: self.tools_shown]}
             allowed = [d for d in allowed if d.name in shown]
-        # How many tools servers have is not the programmer's doing, so too many are no error.
+        # Programmers do not control how many tools servers have, so too many are not an error.
         return allowed[:DECLARATIONS_MAX] if self.executor.is_live else allowed
 
     def reader_for(self, results: Iterable[ToolResult], known: Mapping[str, facts.KnownTool]) -> tuple[str, ...] | None:
@@ -113,7 +113,7 @@ class ToolDeclarer:
         return (READ_RESULT,)
 
     def add_reader(self) -> None:
-        """Add the tool by which the model reads long results, unless it is there or the program has one of that name."""
+        """Add the tool that reads long results, unless it exists or the program has one of that name."""
         if READ_RESULT not in self.executor:
             self.executor.register(ReadResult(partial(_whole_result, self.store)))
 
@@ -125,7 +125,7 @@ class ToolDeclarer:
         return [item["name"] for items in found for item in cast("list[JsonObject]", items)] or None
 
     def complaints(self, declared: DeclaredTools) -> list[Notice]:
-        """What keeps tools away from the model."""
+        """Return warnings about tools that are not declared."""
         told = declared.declaration.quarantined
         notices = [Notice("tool_left_out", reason, "warning") for reason in told.values()] if told else []
         return notices + self._complaints_of_servers() if self.executor.is_live else notices

@@ -1,4 +1,4 @@
-"""Where the calls of a run are made."""
+"""The environment of a run's calls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["call_environment"]
 
 
 def call_environment(run: RunContext) -> CallEnvironment:
-    """Where the calls of a run are made: with its tools and guard, one question and one ordered call at a time."""
+    """Build the environment of a run's calls: its tools and guard, one question and one ordered call at a time."""
     config = run.config
     nested = NestedCalls(
         always=lambda: run.always,

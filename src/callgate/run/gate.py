@@ -1,7 +1,7 @@
 """The gate: a conversation in which a model can call tools.
 
-Prompts come in, events and replies go out. How one run goes is in `run.py`, what all runs share is in `config.py`, what is
-opened and closed in `resources.py`. They are imported when a gate is built: a program that only names the class starts fast.
+Takes prompts, returns events and replies. `run.py` is one run, `config.py` what all runs share, `resources.py` what is
+opened and closed. They are imported when a gate is built: a program that only imports the class starts fast.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ class Gate:
     reply = await gate.run("Oslo and Rome?")
     ```
 
-    Tools are functions, objects that offer tools, and the names of tools that run at Google (`"google_search"`, or
-    `{"codeExecution": {}}` with a configuration). With more tools than a model can cope with, `tools_shown=20` declares the
-    first twenty and a tool `find_tools`, by which the model finds and loads the others.
+    Tools are functions, toolsets, and the names of tools that run at Google (`"google_search"`, or `{"codeExecution":
+    {}}` with a configuration). With more tools than a model can handle, `tools_shown=20` declares the first twenty and a
+    tool `find_tools`, with which the model finds and loads the others.
 
-    The model is a name, a model object, or a list of these: then the first one is asked, and when it cannot be reached the
-    next takes over. Without one, Gemini answers if there is a key, and the embedded model otherwise.
-    `policy` and `approve` decide what may run, `rates` how often; `audit` names a log of it all, and `cache` answers the
-    same read-only call from memory for a while. `elicit` answers what MCP servers want to know of a person.
+    The model is a name, a model object, or a list of these as a fallback chain: if the first cannot be reached, the next
+    takes over. Without one, Gemini is used if there is a key, and the embedded model otherwise. `policy` and `approve`
+    decide what may run, `rates` how often; `audit` is the path of an audit log, and `cache` answers repeated read-only
+    calls from memory. `elicit` answers questions of MCP servers to the user.
 
-    A gate holds no conversation by itself: `reply.session` names the one that a run began, and `run(..., session=...)` goes
-    on with it.
+    A gate has no conversation of its own: `reply.session` is the id of the one that a run began, and `run(...,
+    session=...)` continues it.
     """
 
     def __init__(  # noqa: PLR0913 - the one place where everything meets; all but the first two are keyword-only
@@ -98,7 +98,7 @@ class Gate:
         system: str | None = None,
         settings: Mapping[str, Any] | None = None,
     ) -> Gate:
-        """The same gate with other options; everything else, sessions included, is shared.
+        """Return the same gate with other options; everything else, including sessions, is shared.
 
         `system` replaces the gate's own system text, `settings` are merged over the gate's own. A conversation can change
         its model, mode or policy at any turn.
@@ -125,23 +125,23 @@ class Gate:
 
     @property
     def definitions(self) -> list[ToolDefinition]:
-        """The tools that the model is told of: of servers, those that they have now."""
+        """The declared tools; of servers, their current ones."""
         self._config.executor.refresh()
         return list(self._config.declare().definitions)
 
     @property
     def policy(self) -> Policy:
-        """What decides about calls."""
+        """The permission policy."""
         return self._config.guard.policy
 
     @property
     def system(self) -> str | None:
-        """What the model is told before every conversation."""
+        """The system text."""
         return self._config.system
 
     @property
     def settings(self) -> Mapping[str, Any]:
-        """What the model is asked with."""
+        """The settings of requests."""
         return self._config.settings
 
     @property
@@ -151,7 +151,7 @@ class Gate:
 
     @property
     def mode(self) -> Mode:
-        """How the model is told of tools."""
+        """How tools are presented to the model."""
         return self._mode
 
     @property
@@ -161,22 +161,22 @@ class Gate:
 
     @property
     def store(self) -> Store:
-        """Where its sessions are kept."""
+        """The store of its sessions."""
         return self._config.store
 
     @property
     def tools(self) -> Executor:
-        """What runs its tools."""
+        """The executor of its tools."""
         return self._config.executor
 
     @property
     def declaration(self) -> Declaration:
-        """The tools as the model is told of them, with everything that got lost on the way."""
+        """The declaration of the tools, with all losses."""
         return self._config.declare().declaration
 
     @property
     def approve(self) -> Approve | None:
-        """Whoever is asked about calls; set it to let others be asked from the next run on."""
+        """The approval callback; set it to replace it from the next run on."""
         return self._config.guard.approve
 
     @approve.setter
@@ -185,9 +185,9 @@ class Gate:
 
     @property
     def elicit(self) -> Elicit | None:
-        """Whoever answers questions of MCP servers that have no `Host.elicit` of their own; set it for the next run.
+        """Answers questions of MCP servers that have no `Host.elicit` of their own; set it for the next run.
 
-        A server is told when it is started whether there is somebody to ask.
+        A server learns on start whether questions are supported.
         """
         return self._resources.elicit
 
@@ -196,7 +196,7 @@ class Gate:
         self._resources.elicit = elicit
 
     def budget(self) -> dict[str, Remaining]:
-        """What is left of each limit in time that is in use: by tool, by kind, in all, and for the model."""
+        """The remaining budget of each rate limit in use: by tool, by kind, in total, and for the model."""
         return self._config.guard.budget()
 
     async def session_rules(self, session: str) -> list[SessionRule]:
@@ -206,27 +206,27 @@ class Gate:
         return await session_rules(self._resources, session)
 
     async def revoke(self, session: str, rule: str | None = None) -> int:
-        """Takes back a lasting answer by its id, or all of them; returns how many. Also while a run is under way."""
+        """Revoke a session rule by its id, or all of them; return how many. Works during a run, too."""
         from callgate.run.session_changes import revoke
 
         return await revoke(self._resources, session, rule)
 
     async def rename(self, session: str, title: str) -> str:
-        """Gives a session a title, shortened to one line; returns it. Also while a run is under way.
+        """Set the title of a session, shortened to one line; return it. Works during a run, too.
 
         Raises:
-            UsageError: there is no such session, or the title says nothing.
-            SessionBusyError: another process is at work on it.
+            UsageError: there is no such session, or the title is empty.
+            SessionBusyError: another process holds the session.
         """
         from callgate.run.session_changes import rename
 
         return await rename(self._resources, session, title)
 
     async def prepare(self, *, tools: bool = True) -> None:
-        """Start the tools, and let a model that is slow to read a request read the list of them in advance.
+        """Start the tools, and let a slow model process the list of tools in advance.
 
-        Enter the gate (`async with gate`) before: what is started is closed when nobody uses the gate any more. With
-        `tools=False` they are left alone.
+        Enter the gate (`async with gate`) before: what is started is closed after the last use of the gate. With
+        `tools=False` they are not started.
 
         Raises:
             UsageError: the model cannot be loaded.
@@ -237,12 +237,12 @@ class Gate:
             await prepare_model(self._config)
 
     async def compact(self, session: str) -> int:
-        """Shortens the history of a session now: all but the user's last turn is summed up by the model, or left out.
+        """Shorten the history of a session now: all but the newest exchange is summarized by the model, or dropped.
 
-        Which of the two, `compaction` says. Returns how many contents it was; 0 when there is nothing to shorten.
+        `compaction` selects which. Returns the number of contents; 0 when there is nothing to shorten.
 
         Raises:
-            ModelError: there is no summary to be had. Nothing was changed.
+            ModelError: the model gave no summary. Nothing was changed.
             UsageError: a run of the session is not over.
         """
         from callgate.run.session_changes import compact
@@ -262,28 +262,28 @@ class Gate:
         answers: Mapping[str, Approval] | None = None,
         watch: Callable[[Event], Awaitable[None]] | None = None,
     ) -> Reply:
-        """Runs until the model has answered, a limit is reached, or somebody must be asked.
+        """Run until the model has answered, a limit is reached, or an approval is needed.
 
         Args:
-            prompt: What the user says: text, media, parts, or a list of these. None goes on where the session stopped.
-            session: The id of a conversation to go on with; a new id begins one; None begins one with an id made up.
-            history: Contents to begin from instead, repaired where they break a rule.
-            tool_choice: `auto`, `required`, `none`, `validated` or a tool's name; holds for the first request.
-            output: What the answer must be: a pydantic model, a dataclass, a TypedDict, a Literal, lists and dicts of these,
-                or a JSON Schema. `reply.output` is then a value of that type; tools can be called on the way to it.
-            answers: Answers to the approvals that a paused session waits for, by call id.
-            watch: Is told of every event while it happens, and waited for; the model is then asked for a stream.
+            prompt: The user's input: text, media, parts, or a list of these. None continues where the session stopped.
+            session: The id of a conversation to continue; a new id starts one; None starts one with a generated id.
+            history: Contents to start from instead, repaired where they break a rule.
+            tool_choice: `auto`, `required`, `none`, `validated` or a tool's name; applies to the first request.
+            output: The type of the answer: a pydantic model, a dataclass, a TypedDict, a Literal, lists and dicts of
+            these, or a JSON Schema. `reply.output` is then a value of that type; tools can be called before.
+            answers: Answers to the pending approvals of a paused session, by call id.
+            watch: Called and awaited with every event; the model's answer is then streamed.
 
         Raises:
             OutputError: no answer fits `output`, although the model was asked again; it carries the reply.
-            ModelError: the model could not be reached, or did not give a usable answer.
+            ModelError: the model could not be reached, or gave no usable answer.
             UsageError: the arguments cannot be used.
         """
         request = self._resources.request(prompt, session, history, tool_choice, answers, output)
         return await self._resources.start(self._config, request, watch).wait()
 
     async def run_request(self, request: RunRequest, watch: Emit | None = None) -> Reply:
-        """As `run`, for a request that is put together already: for services, whose requests have idempotency keys.
+        """Like `run`, for a request that is put together already: for services, whose requests have idempotency keys.
 
         Raises:
             AlreadyStartedError: the request has started its run before, here or in another process.
@@ -300,7 +300,7 @@ class Gate:
         output: Any = None,
         answers: Mapping[str, Approval] | None = None,
     ) -> AsyncGenerator[Event, None]:
-        """As `run`, but reports what happens while it happens. Leaving the loop early cancels the run."""
+        """Like `run`, but yields events as they occur. Leaving the loop early cancels the run."""
         from callgate.sync import Channel
 
         channel: Channel[Event] = Channel(EVENTS_MAX)
@@ -316,10 +316,10 @@ class Gate:
             await run.cancel()
 
     async def step(self, contents: str | Sequence[Content], *, tool_choice: ToolChoice = "auto") -> ModelResponse:
-        """One request, nothing executed: for those who drive the loop themselves.
+        """Send one request and execute nothing: for programs with their own loop.
 
         Raises:
-            ModelError: the model could not be reached, or its answer is not one.
+            ModelError: the model could not be reached, or its answer is invalid.
         """
         from callgate.run.model_turn import ask_once
 
@@ -336,10 +336,10 @@ class Gate:
         output: Any = None,
         answers: Mapping[str, Approval] | None = None,
     ) -> Reply:
-        """As `run`, for code that is not async; works inside a running event loop (a notebook) too.
+        """Like `run`, for sync code; works inside a running event loop (a notebook) too.
 
-        It runs in a thread that this gate and those derived from it share. Ctrl-C cancels the run, and is raised when that
-        has ended, or after five seconds; a second one is raised at once.
+        It runs in a thread that this gate and those derived from it share. Ctrl-C cancels the run, and is raised when
+        that has ended, or after five seconds; a second one is raised immediately.
 
         Raises:
             UsageError: called on the event loop of that thread, as by an async tool of a gate that runs there.
@@ -348,12 +348,12 @@ class Gate:
         return self._resources.portal.run(run)
 
     def cancel(self, session: str, reason: str = "The user cancelled the run.") -> bool:
-        """Stop the run of a session in good order: its reply comes soon, with the finish reason `cancelled`.
+        """Cancel the run of a session cleanly: its reply follows soon, with the finish reason `cancelled`.
 
-        Call it from any thread. Returns whether there was a run to stop. If so, whoever waits for the run gets that reply
-        whatever the run was doing, and never an `asyncio.CancelledError`. If not, nothing was changed: no run of the session
-        has begun, it is being stopped already, or its end is being told. From another thread than that of the run, the event
-        loop of the run is waited for; if it does nothing for five seconds, nothing was changed either.
+        Thread-safe. Returns True if the run will end as cancelled because of this; its caller gets that reply, and never
+        an `asyncio.CancelledError`. Returns False and does nothing if no run is active: not started yet, already
+        cancelling, or just finishing. From another thread it waits for the event loop of the run, for at most five
+        seconds; after that it returns False.
         """
         return (known := self._resources.sessions.get(session)) is not None and known.cancel(reason)
 
@@ -366,7 +366,7 @@ class Gate:
         return (known := self._resources.sessions.get(session)) is not None and known.interrupt(error)
 
     def open_calls(self, session: str) -> list[CallRecord]:
-        """The calls of a session's run that are not over yet; none if no run of it goes on here."""
+        """The unfinished calls of a session's run; empty if no run of it is active here."""
         known = self._resources.sessions.get(session)
         return [] if known is None or known.run is None else known.machine.open_calls
 

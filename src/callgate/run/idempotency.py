@@ -1,8 +1,8 @@
 """Idempotency keys: a retried request starts at most one run.
 
-The key of a request goes into the journal with the run that it starts. The holder of a session's lease has the whole
-journal, so that a second run of the same request is refused here, however many processes try to start it. How requests get
-their keys, and who waits for which run, is decided elsewhere.
+The key of a request is journalled with the run that it starts. The holder of a session's lease has its whole journal, so
+that a second run of the same request is refused here, however many processes try to start it. How requests get their
+keys, and who waits for which run, is decided elsewhere.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class AlreadyStartedError(CallgateError):
 
 @dataclass(frozen=True, slots=True)
 class IdempotencyKey:
-    """The key of a request that is about to be carried out."""
+    """The idempotency key of a request."""
 
     id: str
     """The name of the request in the journal."""
     resumes: bool = False
-    """Whether the run that it has started is resumed; otherwise it starts one."""
+    """True to resume the run that it has started; otherwise it starts one."""
 
     def check(self, machine: RunMachine, session: str) -> str:
         """Check the request against the journal of its session, and return its id.

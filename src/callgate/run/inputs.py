@@ -11,7 +11,7 @@ from callgate.types import Limits
 
 __all__ = ["usable_history", "usable_parts"]
 
-# A mistake in one of these would else come to light in the middle of a run, or never.
+# An error in one of these would otherwise surface in the middle of a run, or never.
 _PARTS: Mapping[str, tuple[Any, str]] = {
     "limits": (Limits, "a Limits object, as in limits=Limits(turns=5)"),
     "policy": (Policy, "a Policy object, as in policy=Policy(default='ask')"),
@@ -24,10 +24,10 @@ _PARTS: Mapping[str, tuple[Any, str]] = {
 
 
 def usable_parts(tools: Any, given: Mapping[str, object]) -> Iterable[object]:
-    """The tools as a list, if this and everything else that a gate was given is of a kind that it can use.
+    """Return the tools as a list, after a type check of all arguments of a gate.
 
     Raises:
-        UsageError: something is of another kind; the message says what is expected.
+        UsageError: an argument has the wrong type; the message says what is expected.
     """
     for name, (kind, expected) in _PARTS.items():
         if given.get(name) is not None and not isinstance(given[name], kind):
@@ -40,10 +40,10 @@ def usable_parts(tools: Any, given: Mapping[str, object]) -> Iterable[object]:
 
 
 def usable_history(history: Any) -> list[Mapping[str, Any]] | None:
-    """The contents to begin from.
+    """Return the contents to start from.
 
     Raises:
-        UsageError: they are no list of contents, or those of another system, of which nothing would be left.
+        UsageError: they are not a list of contents, or those of another system, of which nothing would be left.
     """
     if history is None:
         return None

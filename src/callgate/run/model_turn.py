@@ -1,6 +1,6 @@
-"""The model's turn: one request, its answer handed on while it comes, and the history kept short enough for the next one.
+"""The model's turn: one request, its answer reported while it arrives, and the history shortened for the next one.
 
-A command of the machine comes in, facts and events go out. What becomes of the calls of an answer is decided elsewhere.
+Takes a command of the machine, reports facts and events. The calls of an answer are handled elsewhere.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NOT_AN_ITEM = "model {!r} yielded a {!r}: expected response chunks (dicts) and 
 
 @dataclass(slots=True)
 class _PartialAnswer:
-    """What has come of an answer so far."""
+    """The answer so far."""
 
     who: AnsweredBy
     collector: Collector = field(default_factory=Collector)
@@ -55,7 +55,7 @@ class ModelTurn:
         """The text of an answer that broke off."""
 
     async def ask(self, command: facts.AskModel) -> None:
-        """Send one request to the model, and hand its answer on piece by piece."""
+        """Send one request to the model, and report its answer piece by piece."""
         run = self._run
         if command.feedback is not None:
             await run.emit(Notice("asked_again", f"The model is asked again. {command.feedback}", "warning"))
@@ -72,7 +72,7 @@ class ModelTurn:
         await self._take_in(whole, answer.who)
 
     async def _receive(self, request: ModelRequest, answer: _PartialAnswer) -> ModelResponse:
-        """Hand an answer on while it comes."""
+        """Report an answer while it arrives."""
         run = self._run
         with self._run.spans.chat(request) as span:
             async with answering(run.config.model, request) as items:
@@ -93,7 +93,7 @@ class ModelTurn:
         return whole
 
     async def _give_up(self, answer: _PartialAnswer, error: BaseException) -> None:
-        """Report what came of an answer that broke off."""
+        """Report the outcome of an aborted answer."""
         run = self._run
         self.partial_text = answer.collector.text
         run.config.guard.model.failed(error)
@@ -106,7 +106,7 @@ class ModelTurn:
             await run.note(facts.ModelFailed(message=str(error)))
 
     async def _take_in(self, answer: ModelResponse, who: AnsweredBy) -> None:
-        """Journal an answer, and report what became of its calls."""
+        """Journal an answer, and report what happened to its calls."""
         run = self._run
         if logger.isEnabledFor(logging.DEBUG):
             logger.debug("answer of %s: %s %s", who.model, answer.finish_reason, answer.content)
@@ -128,14 +128,14 @@ class ModelTurn:
         )
         turns_before = run.machine.run.turn
         settled = await run.journal(fact)
-        if run.machine.run.turn > turns_before:  # An answer that was discarded is no turn.
+        if run.machine.run.turn > turns_before:  # A discarded answer is not a turn.
             run.turn_reason = answer.finish_reason
         if fact.calls or fact.salvaged:
             await self._report_fate(fact, settled)
         await run.report(settled)
 
     async def _report_fate(self, fact: facts.ModelAnswered, settled: Sequence[CallRecord]) -> None:
-        """Report which calls of an answer were read from text, and which came to nothing with it."""
+        """Report which calls of an answer were salvaged from text, and which were discarded with it."""
         taken = {record.call.id for record in (*self._run.machine.open_calls, *settled)}
         proposed = {call.id for call in fact.calls}
         for call in fact.salvaged:
@@ -146,7 +146,7 @@ class ModelTurn:
         await self._discard(discarded, f"Not run: the answer was discarded ({fact.finish_reason}).")
 
     async def _discard(self, calls: Sequence[FunctionCall], error: str) -> None:
-        """Give calls their last event that were proposed but never became part of the conversation."""
+        """Send the last event of calls that were proposed but never became part of the conversation."""
         for call in calls:
             result = ToolResult(call_id=call.id, name=call.name, status="cancelled", error=error)
             await self._run.emit(CallFinished(call, result))
@@ -161,20 +161,20 @@ class ModelTurn:
     # A history that is too long -------------------------------------------------------------------------------------------
 
     async def shorten(self, command: facts.Shorten) -> None:
-        """Make the history shorter: the oldest part is replaced by a summary, or left out where that fails."""
+        """Shorten the history: replace the oldest part by a summary, or drop it if there is none."""
         run, plan = self._run, command.plan
         summary, usage, cost = None, Usage(), None
         if run.config.compaction == "summary" and command.summarize and plan.has_room_for_summary:
             try:
                 summary, usage, cost = await run.cancellation.during(self._summarize(plan.summarized))
             except ModelError as error:
-                await run.emit(Notice("summary_failed", f"The history could not be summed up: {error}", "warning"))
+                await run.emit(Notice("summary_failed", f"The history could not be summarized: {error}", "warning"))
         fact = facts.HistoryShortened(dropped=plan.dropped, plan=plan, summary=summary or None, usage=usage, cost=cost)
         await run.note(fact)
         await run.emit(Notice("history_shortened", plan.sentence(has_summary=bool(summary))))
 
     async def compact(self, dropped: int) -> None:
-        """As `shorten`, but for somebody who asked for it: where there is no summary, nothing is left out."""
+        """Like `shorten`, but on request: without a summary, nothing is dropped."""
         summary, usage, cost = None, Usage(), None
         if self._run.config.compaction == "summary":
             summary, usage, cost = await self._summarize(dropped)
@@ -183,7 +183,7 @@ class ModelTurn:
         await self._run.note(facts.HistoryShortened(dropped=dropped, summary=summary, usage=usage, cost=cost))
 
     async def _summarize(self, count: int) -> tuple[str, Usage, float | None]:
-        """The model's summary of the first contents. No tool can be called meanwhile: none is declared."""
+        """Return the model's summary of the first contents. No tool is declared, so none can be called."""
         config = self._run.config
         conversation = Conversation(self._run.machine.conversation.contents[:count])
         conversation.add_user(SUMMARIZE)
@@ -202,10 +202,10 @@ class ModelTurn:
 
 
 async def ask_once(config: GateConfig, contents: str | Sequence[Content], tool_choice: ToolChoice) -> ModelResponse:
-    """Send one request that belongs to no run; nothing is executed.
+    """Send one request outside a run; nothing is executed.
 
     Raises:
-        ModelError: the model could not be reached, or its answer is not one.
+        ModelError: the model could not be reached, or its answer is invalid.
     """
     await asyncio.sleep(config.guard.model.book())
     conversation = Conversation([user_content(contents)] if isinstance(contents, str) else contents)

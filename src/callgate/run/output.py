@@ -1,8 +1,8 @@
-"""What a run must come to: a Python type in, the JSON Schema that a model is told and a reader of its answer out.
+"""Typed output: a Python type in, the declared JSON Schema and a parser of the answer out.
 
-The schema is an object at its root, because not every server takes another: a number, a list or a choice is asked for as
-`{"answer": ...}`. Text comes in, a value or sentences that let the model correct itself go out. This file asks no model and
-knows nothing of how one is held to a schema.
+The schema is an object at its root, because not every server accepts another: a number, a list or a choice is requested
+as `{"answer": ...}`. Takes text, returns a value or sentences that let the model correct itself. Asks no model and knows
+nothing of constrained decoding.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["ANSWER", "Output", "output_of"]
 
 ANSWER = "answer"
-"""The property that holds an answer which is no object."""
+"""The property for an answer that is not an object."""
 
 PROBLEMS_MAX = 10
 
@@ -41,10 +41,10 @@ _DECODER = json.JSONDecoder()
 
 
 def output_of(kind: Any) -> Output:
-    """What `output=` of a run means: a Python type, or a JSON Schema as a mapping.
+    """Interpret `output=` of a run: a Python type, or a JSON Schema as a mapping.
 
     Raises:
-        UsageError: there is no JSON form of the type, or the schema is none.
+        UsageError: the type has no JSON form, or the schema is invalid.
     """
     if isinstance(kind, Mapping):
         return Output(cast("Mapping[str, Any]", kind))
@@ -86,13 +86,13 @@ class Output:
 
     @classmethod
     def told(cls, schema: Mapping[str, Any]) -> Output:
-        """What a run must come to, by the schema that its journal holds."""
+        """Restore the output of a run from the schema in its journal."""
         output = cls(schema)
         output.is_wrapped = list(schema.get("properties") or ()) == [ANSWER] and schema.get("required") == [ANSWER]
         return output
 
     def read(self, text: str) -> OutputChecked:
-        """Whether an answer fits; the first reading of it that does is its value."""
+        """True if an answer fits; the first reading of it that does is its value."""
         problems: tuple[str, ...] = ()
         for value in self._values(text):
             wrong = self._problems(value)
@@ -102,7 +102,7 @@ class Output:
         return OutputChecked(problems=problems or (_not_json(text),))
 
     def value(self, plain: Any) -> Any:
-        """The value of the type, out of the JSON that was found to fit.
+        """Return the value of the type from checked JSON.
 
         Raises:
             UsageError: it does not fit the type any more.
@@ -131,7 +131,7 @@ class Output:
         return OutputChecked(value=fitting)
 
     def _values(self, text: str) -> Iterator[Any]:
-        """What an answer may be meant to say, the likeliest first: as it is, out of a fence, out of the words around it."""
+        """Return candidate values of an answer, the likeliest first: the whole text, from a fence, from inside prose."""
         is_json = False
         for number, written in enumerate(dict.fromkeys(_readings(text))):
             try:
@@ -147,7 +147,7 @@ class Output:
 
 
 def _sentences(error: BaseException, value: Any) -> list[str]:
-    """What is wrong with a value, as its type says it; the validators of a type may raise anything."""
+    """Return the errors of a value; the validators of a type may raise anything."""
     from pydantic import ValidationError
 
     if isinstance(error, ValidationError):
@@ -167,13 +167,15 @@ def _readings(text: str) -> Iterator[str]:
 
 
 def _fenced(text: str) -> list[str]:
-    """What stands behind the lines that open code fences, or close them, the last first."""
+    """Return the text after lines that open or close code fences, the last first."""
     found = (piece.partition("\n") for piece in text.split("```")[: -2 * _READINGS_MAX : -1])
     return [inside.strip() for tag, _, inside in found if _TAG.fullmatch(tag)]
 
 
 def _among_words(text: str) -> list[str]:
-    """Objects and lists between words, the last first. Each that is misread costs a look at the whole text: a few may be."""
+    """Return objects and lists inside prose, the last first. Each false start costs a pass over the text, so only a few are
+    tried.
+    """
     found: list[str] = []
     place, misread = 0, 0
     while misread < _READINGS_MAX and (opening := _OPENING.search(text, place)) is not None:
@@ -192,9 +194,9 @@ def _not_json(text: str) -> str:
 
 
 def _wrapped(schema: Mapping[str, Any]) -> JsonObject:
-    """The schema of an object with one property, and its references led to where the schema stands now.
+    """Wrap a schema in an object with one property, and adjust its references.
 
-    What is defined for `$ref`s moves to the root, unless the schema has an address of its own: then they lead there.
+    Definitions for `$ref`s move to the root, unless the schema has its own `$id`: then they resolve there.
     """
     source = Source(schema)
     moved = ("$schema",) if source.root.base else ("$schema", "$defs", "definitions")

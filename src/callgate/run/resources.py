@@ -1,6 +1,6 @@
-"""What a gate and the gates derived from it share: sessions, the thread of `run_sync`, and connections while they are used.
+"""The shared resources of a gate and the gates derived from it: sessions, the thread of `run_sync`, and connections.
 
-Users come and go, each run is one of them, and the last one closes what was opened. How a run goes is in `run.py`.
+Reference-counted: each run is a user, and the last one closes what was opened. `run.py` is one run.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ __all__ = ["Resources", "check_event_loop"]
 class Resources:
     """The connections of one model, of the tools and of the store, with a count of their users.
 
-    Gates derived with another model have a `Resources` of their own; its users are users of the first one too, so that the
-    store is closed, and the thread ended, only when none of the gates is in use.
+    Gates derived with another model have their own `Resources`; its users count as users of the first one too, so that
+    the store is closed, and the thread ended, only after the last use of all gates.
     """
 
     def __init__(self, config: GateConfig, elicit: Elicit | None, first: Resources | None = None) -> None:
         self.elicit = elicit
-        """Who answers questions of MCP servers: they look for it in the owners of their connection, which this is."""
+        """Answers questions of MCP servers: they look it up in the owners of their connection, of which this is one."""
         self.portal: BlockingPortal = BlockingPortal() if first is None else first.portal
         self.sessions: Sessions = Sessions() if first is None else first.sessions
         self.users = 0
@@ -53,7 +53,7 @@ class Resources:
 
     @property
     def store(self) -> Store:
-        """Where the sessions are kept."""
+        """The store of the sessions."""
         return self._config.store
 
     # Runs -----------------------------------------------------------------------------------------------------------------
@@ -61,7 +61,7 @@ class Resources:
     request = staticmethod(new_request)
 
     def start(self, config: GateConfig, request: RunRequest, emit: Emit | None) -> RunTask[Reply]:
-        """Start a run in a task of its own, with the configuration of one of the gates that share this.
+        """Start a run in its own task, with the configuration of one of the gates that share this.
 
         Raises:
             UsageError: there is no event loop.
@@ -75,7 +75,7 @@ class Resources:
             config.check_choice(request.tool_choice)
         session, lease = await self.acquire(request.session)
         try:
-            if is_live:  # Which tools there are is known only now.
+            if is_live:  # The tools are known only now.
                 config.check_choice(request.tool_choice)
             run = RunContext(config, session, lease, emit, person=self.elicit)
             task.stop = lambda: run.request_cancel("The user cancelled the run.")
@@ -114,7 +114,7 @@ class Resources:
 
     @contextlib.asynccontextmanager
     async def session(self, session_id: str) -> AsyncGenerator[tuple[Session, Lease]]:
-        """A session to read or to write to, beside a run of it or by itself."""
+        """Return a session to read or to write to, during a run of it or without one."""
         session = self.sessions.get(session_id)
         run = None if session is None else session.run
         if session is not None and run is not None:
@@ -128,7 +128,7 @@ class Resources:
 
     @contextlib.asynccontextmanager
     async def in_use(self) -> AsyncGenerator[None]:
-        """One user more, with the tools started."""
+        """Count one more user, with the tools started."""
         check_event_loop()
         self.enter()
         try:
@@ -138,25 +138,25 @@ class Resources:
             await self.leave()
 
     async def start_tools(self) -> None:
-        """Start the tools that must be started; they are stopped when nobody uses these resources any more."""
+        """Start the live tools; they are stopped after the last use of these resources."""
         await self._config.executor.start_tools(self)
 
     # Users ----------------------------------------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """Count one user more."""
+        """Count one more user."""
         with PROCESS_LOCK:
             self.users += 1
             if self._first is not None:
                 self._first.users += 1
 
     async def leave(self, *, keep_model: bool = False) -> None:
-        """Count one user less; the last one closes what was opened, but for the model's connections where they are kept."""
+        """Count one user less; the last one closes what was opened, except for kept connections of the model."""
         for resources in self.count_down():
             await resources.close_connections(keep_model=keep_model)
 
     def count_down(self) -> list[Resources]:
-        """Count one user less, and return the resources that nobody uses any more."""
+        """Count one user less, and return the resources without users."""
         with PROCESS_LOCK:
             self.users -= 1
             unused: list[Resources] = [self] if self.users == 0 else []
@@ -172,7 +172,7 @@ class Resources:
         await self._config.aclose(keep_model=keep_model)
 
     def close(self, unused: Iterable[Resources]) -> None:
-        """Close connections from sync code, and the thread unless a gate that this one was derived from is in use."""
+        """Close connections from sync code, and the thread unless a parent gate is in use."""
         if self.portal.is_open:
             for resources in unused:
                 self.portal.run(resources.close_connections())
@@ -181,7 +181,7 @@ class Resources:
 
 
 def check_event_loop() -> None:
-    """Raise an error that says what to do where asyncio does not run, as under trio.
+    """Raise an error with a remedy where asyncio does not run, as under trio.
 
     Raises:
         UsageError: there is no event loop of asyncio.

@@ -1,7 +1,7 @@
-"""One run: does what the machine asks for until the run is over.
+"""One run: execute the machine's commands until the run is over.
 
-A request comes in, events and a reply go out. All decisions are the machine's (`machine/`); asking the model is in
-`model_turn.py`, calls go through `calls/pipeline.py`, and every fact is journalled before anything follows from it.
+Takes a request, reports events, returns a reply. The machine (`machine/`) makes all decisions; `model_turn.py` asks the
+model, `calls/pipeline.py` runs calls, and every fact is journalled before it takes effect.
 """
 
 from __future__ import annotations
@@ -77,14 +77,14 @@ class Run:
             await self._pipeline.wind_down(reason, partial_text=self._turn.partial_text)
             return await self._loop()
         except asyncio.CancelledError:
-            # Everything is being cancelled, as at the end of the program.
+            # All tasks are being cancelled, as at the end of the program.
             if self._context.has_begun and self._cancellation.is_possible and not self._context.session.broken:
                 with suppress(StoreError):  # The journal says how far the run came, and nobody waits for the rest.
                     await self._pipeline.wind_down("The user cancelled the run.", partial_text=self._turn.partial_text)
             raise
 
     async def _loop(self) -> Reply:
-        """THE LOOP: do what the machine asks for until it says that the run is over, or only a person can go on."""
+        """THE LOOP: execute the machine's commands until the run is over, or waits for an approval."""
         while True:
             await self._context.refresh_tools()
             self._cancellation.raise_if_requested()
@@ -110,7 +110,7 @@ class Run:
             told = f"the model kept answering with {finish.reason}" + (f": {finish.message}" if finish.message else "")
             raise MalformedAnswerError(told, finish_reason=finish.reason)
         if finish.error == "empty":
-            raise EmptyAnswerError("the model kept answering with nothing at all", retryable=True)
+            raise EmptyAnswerError("the model repeatedly gave an empty answer", retryable=True)
         if finish.error == "output":
             raise self._misfit(finish)
         if finish.reason == "nothing_to_do":
@@ -127,7 +127,7 @@ class Run:
         return reply
 
     def _misfit(self, finish: facts.Finish) -> OutputError:
-        """The error of a run that came to no answer which fits."""
+        """Return the error of a run without an answer that fits."""
         run = self._machine.run
         if finish.reason not in ("STOP", "MAX_TOKENS") and not run.problems:
             told = f"the run ended with {finish.reason} before there was an answer that fits output="

@@ -1,4 +1,4 @@
-"""How a run begins: what was asked for comes in, the first facts go out.
+"""The start of a run: a request in, the first facts out.
 
 Everything that may be refused is refused here, before any of it is a fact.
 """
@@ -26,15 +26,15 @@ from callgate.types import CallRecord, Content, ToolChoice
 __all__ = ["NOTHING_TO_DO", "RunRequest", "new_request", "open_run"]
 
 NOTES_MAX = 20
-"""Repairs of a history that are reported one by one."""
+"""Maximum number of repairs of a history that are reported one by one."""
 LONG_HISTORY = 200
 """Contents of a history that are repaired in a thread."""
-NOTHING_TO_DO = "there is nothing to go on with: the conversation waits for the user, so pass a prompt"
+NOTHING_TO_DO = "there is nothing to continue: the conversation waits for the user, so pass a prompt"
 
 
 @dataclass(frozen=True, slots=True)
 class RunRequest:
-    """What somebody asked of a gate."""
+    """A request to a gate."""
 
     prompt: Prompt | None
     session: str | None
@@ -42,7 +42,7 @@ class RunRequest:
     tool_choice: ToolChoice
     answers: Mapping[str, Approval]
     output: Output | None = None
-    """What the run must come to."""
+    """The required output."""
     idempotency: IdempotencyKey | None = None
 
 
@@ -55,30 +55,30 @@ def new_request(
     output: Any,
     idempotency: IdempotencyKey | None = None,
 ) -> RunRequest:
-    """What somebody asks of a gate, if a run can begin like that.
+    """Build a request, if a run can start with it.
 
     Raises:
-        UsageError: the prompt, the history or the output is nothing that can be used, or two of them exclude each other.
+        UsageError: the prompt, the history or the output is unusable, or two of them exclude each other.
     """
     contents = None if history is None else usable_history(history)
     if answers and prompt is not None:
         raise UsageError(
-            "answers= goes on with a paused run, and a prompt begins another one: pass the answers first, with prompt=None"
+            "answers= resumes a paused run, and a prompt starts another one: pass the answers first, with prompt=None"
         )
     if answers and history is not None:
-        raise UsageError("answers= goes on with a paused run, and history= replaces it: pass one of them")
+        raise UsageError("answers= resumes a paused run, and history= replaces it: pass one of them")
     must_fit = None if output is None else output_of(output)
     return RunRequest(prompt, session, contents, tool_choice, answers or {}, must_fit, idempotency)
 
 
 async def open_run(run: RunContext, request: RunRequest) -> None:
-    """Take in how the run was asked for, and report what a person should know before it begins."""
+    """Journal the start of the run, and report what the user should know first."""
     machine, known = run.machine, run.declared.known
     first: list[facts.Fact] = []
     started: Set[str] = frozenset()
     answers = _answers(run, request.answers)
     if machine.phase in ("asking", "calling", "checking"):
-        # Whoever was at work on this session is not any more: this run holds its lock.
+        # The previous owner is gone: this run holds the session's lock.
         first.append(facts.Recovered())
         started = {record.call.id for record in machine.open_calls if record.state == "started"}
     if (machine.tools, machine.names) != (known.tools, known.names):
@@ -108,7 +108,7 @@ async def _repaired(history: list[Mapping[str, Any]]) -> tuple[list[Content], li
 
 
 def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
-    """The fact by which a run begins, unless one goes on."""
+    """Return the fact that starts the run, unless one is resumed."""
     machine, session = run.machine, run.session.id
     key = None if request.idempotency is None else request.idempotency.check(machine, session)
     if request.prompt is None and (machine.phase not in ("idle", "done") or request.answers):
@@ -116,7 +116,7 @@ def _beginning(run: RunContext, request: RunRequest) -> list[facts.Fact]:
             raise UsageError(f"the run of session {session!r} was begun without output=: go on without it")
         return []
     if request.prompt is None and request.history is None and machine.awaits_user:
-        raise UsageError(NOTHING_TO_DO)  # Before it is journalled: what the last run came to can still be loaded.
+        raise UsageError(NOTHING_TO_DO)  # Before it is journalled: the result of the last run can still be loaded.
     return [
         facts.RunStarted(
             content=None if request.prompt is None else user_content(request.prompt),
@@ -146,7 +146,7 @@ def _answers(run: RunContext, answers: Mapping[str, Approval]) -> list[facts.App
 
 
 def _recovery_notices(started: Set[str], records: Iterable[CallRecord]) -> Iterator[Notice]:
-    """What became of the calls that were running when the process before this one died."""
+    """Report the calls that were running when the previous process died."""
     state_of = {record.call.id: (record.call.name, record.state) for record in records if record.call.id in started}
     unknown = [name for name, state in state_of.values() if state == "unknown"]
     again = [name for name, state in state_of.values() if state in ("proposed", "allowed")]

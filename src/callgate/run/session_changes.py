@@ -1,4 +1,4 @@
-"""What can be changed in a session beside its runs: lasting answers, its title, the length of its history."""
+"""Changes of a session outside its runs: session rules, its title, the length of its history."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ async def revoke(resources: Resources, session: str, rule: str | None) -> int:
 
 
 async def rename(resources: Resources, session: str, title: str) -> str:
-    """Give a session a title, shortened to one line; return it.
+    """Set the title of a session, shortened to one line; return it.
 
     Raises:
-        UsageError: there is no such session, or the title says nothing.
+        UsageError: there is no such session, or the title is empty.
     """
     title = " ".join(title.split())[:TITLE_CHARS_MAX]
     if not title:
@@ -46,7 +46,7 @@ async def rename(resources: Resources, session: str, title: str) -> str:
 
 
 async def compact(config: GateConfig, resources: Resources, session: str) -> int:
-    """Shorten the history of a session; return how many contents were left out.
+    """Shorten the history of a session; return how many contents were dropped.
 
     Raises:
         UsageError: a run of the session is not over.

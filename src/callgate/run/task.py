@@ -1,7 +1,7 @@
-"""A run in a task of its own: whoever waits for it may be cancelled in any way, and the run still ends in good order.
+"""A run in its own task: its caller may be cancelled in any way, and the run still ends cleanly.
 
-Cancel scopes cancel again and again whatever waits inside of them (anyio, Starlette, MCP servers); a run that was cut short
-like that would leave calls without results. So the run is not inside: it is asked to stop, and waited for.
+Cancel scopes cancel repeatedly whatever waits inside of them (anyio, Starlette, MCP servers); a run that was interrupted
+like that would leave calls without results. So the run is outside: it is asked to stop, and awaited.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ class RunTask(Generic[T]):
     """The task of one run.
 
     Args:
-        work: The run. It is given this object, to say in `stop` how it can be stopped in good order once it has begun.
+        work: The run. It gets this object, and sets `stop` once it can be stopped cleanly.
     """
 
     def __init__(self, work: Callable[[RunTask[T]], Coroutine[Any, Any, T]]) -> None:
         self.stop: Callable[[], object] | None = None
-        """Stops the run in good order; until there is one, the task is cancelled."""
+        """Stops the run cleanly; until it is set, the task is cancelled."""
         self._task = asyncio.get_running_loop().create_task(work(self))
 
     def add_done_callback(self, callback: Callable[[object], object]) -> None:
@@ -34,7 +34,7 @@ class RunTask(Generic[T]):
         self._task.add_done_callback(callback)
 
     async def wait(self) -> T:
-        """Wait for what the run comes to. Cancelling the wait stops the run; it is over when this raises."""
+        """Wait for the result of the run. Cancelling the wait stops the run; it is over when this raises."""
         interruption = await outlast(self._task, self._cancel)
         try:
             if interruption is None:
@@ -42,7 +42,7 @@ class RunTask(Generic[T]):
             self._look()
             raise interruption
         finally:
-            del interruption  # It holds on to this frame.
+            del interruption  # The error references this frame.
 
     async def cancel(self) -> None:
         """Stop the run, and wait until it is over."""
@@ -57,7 +57,7 @@ class RunTask(Generic[T]):
             del interruption
 
     def _look(self) -> None:
-        """Look at how the run ended, or asyncio complains that nobody did."""
+        """Retrieve the exception of the run, or asyncio complains."""
         if not self._task.cancelled():
             self._task.exception()
 

@@ -1,4 +1,4 @@
-"""JSON Schema at work: what a model is shown of a schema, and what a schema says about the arguments that come back."""
+"""JSON Schema: the declared form of a schema, and the check of arguments against the original."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""How heavy declarations are: schemas as they are sent in, sentences about those that a model may refuse out.
+"""Size budgets of declarations: schemas as they are sent in, warnings about those that a model may refuse out.
 
-Google publishes no figures. One of those here was seen, the others are guesses, as it says beside each; so what is over a
-budget is told and still sent. Nothing is changed here.
+Google publishes no limits. One of the figures here was observed, the others are guesses, as noted at each; so exceeding a
+budget is reported and the declaration is still sent. Nothing is changed here.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ __all__ = ["SchemaSize", "budget_warnings", "size_of"]
 BYTES_MAX = 45_000
 """All schemas of a request: 49 kB in 31 tools have been refused, and 15 kB in 15 tools taken. This is just below."""
 TOOL_BYTES_MAX = 15_000
-"""One schema. A guess: a third of all that a request may hold."""
+"""Bytes of one schema. A guess: a third of a whole request."""
 DEPTH_MAX = 12
-"""Schemas inside one another. A guess: "exceeds the maximum allowed nesting depth" has been seen, without a number."""
+"""Nesting depth. A guess: "exceeds the maximum allowed nesting depth" has been seen, without a number."""
 STATES_MAX = 500
 """Listed values and alternatives of one schema. A guess: "too many states" has been seen for 239 tools, without a number."""
 
@@ -39,13 +39,13 @@ class SchemaSize:
 
     bytes: int
     depth: int
-    """Schemas inside one another."""
+    """Nesting depth."""
     states: int
     """Listed values, and branches of unions."""
 
 
 def budget_warnings(schemas: Mapping[str, JsonObject | None]) -> list[str]:
-    """Sentences about what is over a budget, naming the tools that weigh most."""
+    """Return warnings about exceeded budgets, naming the largest tools."""
     weights = {name: size_of(schema) for name, schema in schemas.items() if schema is not None}
     found: list[str] = []
     total = sum(weight.bytes for weight in weights.values())
@@ -66,7 +66,7 @@ def budget_warnings(schemas: Mapping[str, JsonObject | None]) -> list[str]:
 
 
 def size_of(schema: JsonObject) -> SchemaSize:
-    """The measures of a schema as it is sent. Kept, because the same schemas are declared again and again."""
+    """Measure a schema as it is sent. Cached, because the same schemas are declared repeatedly."""
     entry = _sizes.get(id(schema))
     if entry is not None and entry[0] is schema:
         return entry[1]

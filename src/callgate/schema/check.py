@@ -1,7 +1,7 @@
-"""Arguments in, the same arguments checked: coerced where that loses nothing, with a sentence for everything that is wrong.
+"""Check arguments: coerce where that is lossless, and describe every problem in a sentence.
 
-A definition and an object of arguments come in, a `Checked` goes out. This file knows nothing of models and runs nothing;
-the schema that counts is the tool's original one, whatever form of it a model was shown.
+Takes a definition and an object of arguments, returns a `Checked`. Knows nothing of models and runs nothing; arguments
+are checked against the tool's original schema, whatever form of it was declared.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ _FLAT_INTEGER = 2**53
 
 
 def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None) -> Checked:
-    """The arguments as the tool would get them, and what is wrong with them. None is no arguments at all.
+    """Return the arguments as the tool would get them, and their problems. None means no arguments.
 
     The input is never changed. Values are converted only where the schema asks for it and nothing is lost (`"5"` for an
     integer); each conversion is recorded in `coercions`.
 
     Raises:
         ToolNotDeclarableError: the definition's own schema cannot be used.
-        UsageError: this is no definition.
+        UsageError: `definition` is not a definition.
     """
     if not isinstance(cast("Any", definition), ToolDefinition):
         raise UsageError(f"check_arguments takes a ToolDefinition, not {definition!r:.200}: make one with definition_from()")
@@ -41,7 +41,7 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None) 
     if not isinstance(cast("Any", args), Mapping):
         return Checked(args={}, problems=[f"the arguments must be an object, not {type(args).__name__}"])
     validator = validator_of(definition)
-    # Most calls are like this, and what follows below would find nothing: no error, so nothing to coerce.
+    # The common case: no error, so nothing to coerce and nothing to report.
     if _is_flat(args) and not validator.aliases and validator.root.is_valid(args):
         return Checked(args=dict(args))
     if depth_exceeds(dict(args), DEPTH_MAX):
@@ -61,7 +61,7 @@ def check_arguments(definition: ToolDefinition, args: Mapping[str, Any] | None) 
 
 
 def _judged_step_by_step(copy: dict[str, Any], validator: SchemaValidator) -> Checked:
-    """For arguments of which all errors at once would be too many."""
+    """Check arguments with too many errors to list."""
     notes, problems = judged(copy, validator, lambda value, place, where: coerced_at(value, place, where, validator))
     if not problems:
         copy = with_whole_numbers(copy, validator, notes)
@@ -69,7 +69,7 @@ def _judged_step_by_step(copy: dict[str, Any], validator: SchemaValidator) -> Ch
 
 
 def _is_flat(args: Mapping[str, Any]) -> bool:
-    """Whether this is an object of short plain values, none of which could be misread or want to be another type."""
+    """True if this is an object of short plain values, none of which could be misread or need coercion."""
     if type(args) is not dict:
         return False
     for key, value in cast("dict[Any, Any]", args).items():
@@ -88,7 +88,7 @@ def _is_flat(args: Mapping[str, Any]) -> bool:
 
 
 def _first_not_json(args: Mapping[str, Any]) -> str | None:
-    """What the validator would misread: it takes JSON only, and sees null in place of a huge integer."""
+    """Find what the validator would misread: it takes JSON only, and reads a huge integer as null."""
     stack: list[Any] = [args]
     while stack:
         item = stack.pop()

@@ -1,8 +1,8 @@
-"""Lossless coercion: a copy of the arguments in, the arguments as their schema means them out, with a sentence per change.
+"""Lossless coercion of arguments to their schema, with a sentence per change.
 
-The validator leads: only what it refuses is touched, and only when the new value is exactly what the old one says, so a
-string where a string is allowed stays a string whatever it looks like. The one change to a valid value is `5.0` for an
-integer, which JSON Schema accepts and many tools do not. This file knows nothing of tools and judges nothing.
+Driven by the validator: only rejected values are changed, and only if the new value is exactly equivalent, so a string
+stays a string where strings are allowed, whatever it looks like. The one change to a valid value is `5.0` for an integer,
+which JSON Schema accepts and many tools do not. Knows nothing of tools and judges nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _UNCHANGED: Any = object()
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,4000}")
 _NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,400})(?:\.[0-9]{1,400})?(?:[eE][+-]?[0-9]{1,4})?")
 _EXACT_MAX = 2**53
-# JSON text may hold JSON text; each round opens one level of it.
+# JSON text may contain JSON text; each round opens one level of it.
 _ROUNDS_MAX = 8
 # Unions inside unions multiply the branches to try; past this the value is left to be refused.
 _TRIALS_MAX = 1_000
@@ -41,7 +41,7 @@ _TYPE_NAMES = {float: frozenset({"number", "integer"}), dict: frozenset({"object
 def coerced(args: dict[str, Any], validator: SchemaValidator) -> tuple[dict[str, Any], tuple[str, ...]]:
     """The arguments after every coercion, and what was changed. `args` itself is consumed: pass a copy."""
     if validator.has_ambiguous_keys or has_ambiguous_keys(args):
-        return args, ()  # the validator could not say which value it means
+        return args, ()  # the validator's path would be ambiguous
     value, notes = _Coercion(validator).settled(args, validator.root, ())
     return cast("dict[str, Any]", with_whole_numbers(value, validator, notes)), tuple(notes)
 
@@ -52,7 +52,7 @@ def with_whole_numbers(value: Any, validator: SchemaValidator, notes: list[str])
 
 
 def coerced_at(value: Any, place: Place, where: Path, validator: SchemaValidator) -> tuple[Any, list[str]]:
-    """The same for one value that is no object or array, as the schema at a place means it."""
+    """Coerce one value that is not an object or array to the schema at a place."""
     is_one_value = value is None or isinstance(value, (bool, int, float, str))
     return _Coercion(validator).settled(value, validator.at(place), where) if is_one_value else (value, [])
 
@@ -71,7 +71,7 @@ class _Coercion:
             for error in list(against.iter_errors(value)):
                 steps, old = real_path(error.instance_path, value)
                 path = tuple(steps)
-                # What lies below a place that has just changed was judged before the change.
+                # Errors below a place that has just changed refer to the old value.
                 if any(path[:length] in changed for length in range(len(path) + 1)):
                     continue
                 new, more = self._repaired(old, error, base + path)
@@ -93,7 +93,7 @@ class _Coercion:
     def _branch(self, old: Any, schema_path: Sequence[str | int], branches: int, where: Path) -> tuple[Any, list[str]]:
         """The value as the first branch of a union that it can be made to fit."""
         if self.unions >= _CHAIN_MAX:
-            return _UNCHANGED, []  # a union may lie inside itself without end
+            return _UNCHANGED, []  # a union may contain itself
         self.unions += 1
         try:
             union = self.validator.union(schema_path, branches)
@@ -105,7 +105,7 @@ class _Coercion:
                 if notes and union.is_valid(new):
                     return new, notes
         except ValueError:
-            pass  # a part behind an `$id` of its own cannot be addressed; the value is then judged as it came
+            pass  # a part with its own `$id` cannot be addressed; the value is then judged as it is
         finally:
             self.unions -= 1
         return _UNCHANGED, []
@@ -141,7 +141,7 @@ def _number(text: str) -> Any:
         return int(text)
     if not _NUMBER.fullmatch(text):
         return _UNCHANGED
-    # More digits than a double can hold, or an exponent beyond its range, would be lost.
+    # More digits than a double holds, or an exponent beyond its range, would be lost.
     return float(text) if is_exact(text) else _UNCHANGED
 
 
@@ -157,7 +157,7 @@ def _json_of(kind: type, opening: str) -> Callable[[str], Any]:
             value = parse(text)
         except JsonError:
             return _UNCHANGED
-        # A key that stands twice, or more digits than a double can hold, would be lost.
+        # A duplicate key, or more digits than a double holds, would be lost.
         if not isinstance(value, kind) or has_ambiguous_keys(value) or lost_by_reading(text):
             return _UNCHANGED
         return value
@@ -177,7 +177,7 @@ _REPAIRS: dict[str, Callable[[Any, Mapping[str, Any]], Any]] = {"type": _retyped
 
 
 def _integer_from_float(value: float) -> Any:
-    # Beyond 2**53 neighbouring integers share one double, so the digits that were meant are not known.
+    # Beyond 2**53 neighbouring integers share one double, so the intended digits are unknown.
     return int(value) if value.is_integer() and abs(value) <= _EXACT_MAX else _UNCHANGED
 
 
@@ -232,7 +232,9 @@ def _with_integers(value: Any, schemas: Sequence[Any], root: dict[str, Any], pat
 
 
 def _applying(schema: Any, value: Any, root: dict[str, Any], chain_left: int) -> list[dict[str, Any]]:
-    """The schema with everything it surely brings along: references, `allOf`, and the one branch of a union that can fit."""
+    """Return the schema with everything that certainly applies: references, `allOf`, and the only possible branch of a
+    union.
+    """
     if not isinstance(schema, dict) or not chain_left:
         return []
     node = cast("dict[str, Any]", schema)

@@ -1,8 +1,8 @@
-"""A tool's JSON Schema in, what a model is shown of it out, with everything that was lost on the way.
+"""Compile a tool's JSON Schema to the form that is declared, with every loss.
 
-The form that is sent may be wider than the schema and is never narrower: what the schema accepts can be sent. What it says
-less is said in words or checked when the call comes back, against the schema itself. Raises `ToolNotDeclarableError` for
-schemas that cannot be used or that accept no arguments at all, and nothing else, in bounded time whatever comes in.
+The declared form may be wider than the schema and is never narrower: whatever the schema accepts can be sent. What it
+omits is described in text or checked when the call arrives, against the schema itself. Raises only
+`ToolNotDeclarableError`, for schemas that are unusable or accept no arguments at all, in bounded time for any input.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SchemaField: TypeAlias = Literal["parametersJsonSchema", "parameters"]
 Surface: TypeAlias = Literal["developer", "vertex"]
 Codec: TypeAlias = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
-# Tried in turn until the schema that comes out is small enough to be worth sending.
+# Tried in turn until the compiled schema is small enough.
 _PLANS = (
     Plan(repeats=3, nodes_max=1_500), Plan(repeats=2, nodes_max=1_500), Plan(repeats=1, nodes_max=2_000),
     Plan(repeats=1, nesting=8, nodes_max=3_000), Plan(repeats=1, nesting=4, nodes_max=3_000),
@@ -54,17 +54,17 @@ def _same(args: Mapping[str, Any]) -> Mapping[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """What is sent of a schema. Treat it as read-only: it is shared by all who declare the tool."""
+    """The declared form of a schema. Treat it as read-only: it is shared by all declarations of the tool."""
 
     schema: JsonObject | None
-    """None: there is nothing to say, and the field is left out."""
+    """None: the schema is empty, and the field is omitted."""
     losses: list[Loss] = field(default_factory=list[Loss])
     encode: Codec = _same
     """Arguments as the tool takes them -> as they would be sent by a model."""
     decode: Codec = _same
     """Arguments as a model sent them -> as the tool takes them."""
     note: str = ""
-    """What should be said of the arguments in the tool's description, because the schema itself is not sent."""
+    """Text about the arguments for the tool's description, because the schema itself is not sent."""
 
 
 def compile_schema(
@@ -74,7 +74,7 @@ def compile_schema(
     surface: Surface = "developer",
     tool: str | None = None,
 ) -> Compiled:
-    """The form of a schema that Gemini takes in `field`.
+    """Return the form of a schema that Gemini accepts in `field`.
 
     Raises:
         ToolNotDeclarableError: the schema is not usable, too large, or accepts no object.
@@ -102,7 +102,7 @@ def compile_schema(
 
 
 def _compiled_from(source: Source, own: int, field: SchemaField, surface: Surface, tool: str | None) -> Compiled:
-    """What a usable schema of `own` objects comes to."""
+    """Compile a usable schema of `own` objects."""
     if is_endless(source):
         raise ToolNotDeclarableError(
             f"{_named(tool)}its input schema accepts no object, so it could never be called: an object must hold one of its"
@@ -125,13 +125,13 @@ def _compiled_from(source: Source, own: int, field: SchemaField, surface: Surfac
 
 
 def compiled_of(definition: ToolDefinition, *, field: SchemaField, surface: Surface) -> Compiled:
-    """As `compile_schema`, for a definition, and kept for the next time that it is declared.
+    """Like `compile_schema`, for a definition, and cached.
 
     Raises:
         ToolNotDeclarableError: the schema cannot be declared; the message names the tool.
     """
     schema = definition.input_schema
-    # As long as the entry keeps the schema alive, its id belongs to no other object.
+    # As long as the entry keeps the schema alive, its id is unique.
     key = (id(schema), field, surface)
     with _cache_lock:
         entry = _cache.get(key)
@@ -154,7 +154,7 @@ def compiled_of(definition: ToolDefinition, *, field: SchemaField, surface: Surf
 
 
 def _compiled(definition: ToolDefinition, field: SchemaField, surface: Surface) -> Compiled | str:
-    """What comes out, or why nothing does, without the name of the tool."""
+    """Return the compiled form, or the reason for its absence without the name of the tool."""
     try:
         return compile_schema(definition.input_schema, field=field, surface=surface, tool=definition.name)
     except ToolNotDeclarableError as error:
@@ -162,7 +162,7 @@ def _compiled(definition: ToolDefinition, field: SchemaField, surface: Surface) 
 
 
 def _directly(source: Source, field: SchemaField, surface: Surface, tool: str | None) -> Compiled | None:
-    """What a plain schema comes to; None for others."""
+    """Compile a plain schema; None for others."""
     losses = Losses(tool)
     lowering = Lowering(source, losses, plan=_PLANS[0], keeps_refs=field == "parametersJsonSchema")
     if field == "parametersJsonSchema":
@@ -197,7 +197,7 @@ def _message(source: Source, losses: Losses, plan: Plan, surface: Surface, tool:
 
 def _compiled_message(node: JsonObject, writer: MessageWriter, losses: Losses) -> Compiled:
     if not node.get("properties"):
-        # The server refuses an object without properties here, so what there is to say is said of the tool.
+        # The server refuses an object without properties here, so its description goes to the tool.
         return Compiled(None, losses.all(), note=str(node.get("description", "")))
     if not writer.aliases:
         return Compiled(node, losses.all())
@@ -214,7 +214,7 @@ def _require_object(root: Shape, tool: str | None) -> None:
 
 
 def _says_nothing(node: JsonObject) -> bool:
-    """Whether a schema says no more than that there are no arguments."""
+    """True if a schema only says that there are no arguments."""
     return node in ({"type": "object"}, {"type": "object", "additionalProperties": False})
 
 

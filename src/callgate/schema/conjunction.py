@@ -1,8 +1,8 @@
-"""Several schemas that all hold for one value, taken together keyword by keyword.
+"""Merge several schemas that all apply to one value, keyword by keyword.
 
-`Facet`s come in: schemas whose references and `allOf`s are already spread out. What they say about simple keywords, types
-and listed values goes out as one `Shape`; which schemas a property or an item must fit goes out as steps to them.
-Everything here may widen and never narrows: a keyword that is left out is reported. Knows no wire format.
+Takes `Facet`s: schemas whose references and `allOf`s are already expanded. Simple keywords, types and listed values
+become one `Shape`; the schemas of a property or item are returned as steps to them. May widen and never narrows: an
+omitted keyword is reported. Knows no wire format.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _STRICTER: dict[str, Callable[[Any, Any], Any]] = {
     "exclusiveMaximum": min, "maxLength": min, "maxItems": min, "maxProperties": min,
 }  # fmt: skip
 _FIRST = frozenset({"multipleOf", "pattern", "format", "uniqueItems"})
-# Drafts that know a keyword; elsewhere it says nothing, and taking it at its word would narrow.
+# Drafts that define a keyword; elsewhere it is ignored, and applying it would narrow.
 _SINCE = {
     "const": 6, "propertyNames": 6, "contains": 6, "if": 7, "dependentRequired": 2019, "dependentSchemas": 2019,
     "prefixItems": 2020, "unevaluatedProperties": 2019, "unevaluatedItems": 2019, "minContains": 2019, "maxContains": 2019,
@@ -64,22 +64,22 @@ CONSTRAINING = frozenset({*_CHECKED_HERE, *_STRICTER, *_FIRST, "type", "enum", "
 
 _ALL_TYPES = frozenset(ALL_TYPES)
 ONE_TYPE = {name: frozenset({name}) for name in ALL_TYPES}
-"""The types of a place that has one."""
+"""The types of a place that has only one."""
 
 
 class Facet(NamedTuple):
-    """One of several schemas that hold together."""
+    """One of several schemas that apply together."""
 
     place: Place
     node: Mapping[str, Any]
     constrains: bool = True
-    """False: only its texts count, because its draft ignores what stands beside a `$ref`."""
+    """False: only its texts count, because its draft ignores siblings of a `$ref`."""
     annotates: bool = True
-    """False: its texts are told elsewhere."""
+    """False: its texts are written elsewhere."""
 
 
 def knows(draft: int, keyword: str) -> bool:
-    """Whether a keyword means something in a draft."""
+    """True if a keyword means something in a draft."""
     return _SINCE.get(keyword, 0) <= draft <= _UNTIL.get(keyword, 9999)
 
 
@@ -132,7 +132,7 @@ def _allow(shape: Shape, values: Iterable[Any], at: str) -> None:
 
 
 def identity(value: Any) -> Any:
-    """What makes two JSON values the same: 1 is 1.0, and is not true."""
+    """Return the key by which JSON values are equal: 1 equals 1.0, and does not equal true."""
     if isinstance(value, bool):
         return ("boolean", value)
     if isinstance(value, Mapping):
@@ -144,7 +144,7 @@ def identity(value: Any) -> Any:
 
 
 def _take(shape: Shape, facet: Facet, keyword: str, value: Any, losses: Losses, draft: int) -> None:
-    """One keyword of no structure: into the limits, into words, or only into the losses."""
+    """Handle one simple keyword: as a limit, as text, or as a loss."""
     at = facet.place.pointer
     where = f"{at}/{escaped(keyword)}"
     if keyword in _ANNOTATIONS:
@@ -158,7 +158,7 @@ def _take(shape: Shape, facet: Facet, keyword: str, value: Any, losses: Losses, 
         else:
             _limit(shape, facet.node, keyword, Limit(value, where), losses)
     elif keyword == "title":
-        if "const" not in facet.node:  # a name for a value is told
+        if "const" not in facet.node:  # covered by a name for a value
             losses.add(where, keyword, "models take titles for names of functions", "left out")
     elif keyword not in ("nullable",) or value:
         losses.add(where, keyword, "not a keyword that limits the arguments", "left out")
@@ -170,11 +170,11 @@ def _check_here(shape: Shape, keyword: str, value: Any, where: str, losses: Loss
     if not _speaks(shape, keyword) or _says_nothing(keyword, value):
         return
     if keyword == "propertyNames" and key_names(value) is not None:
-        return  # told as properties
+        return  # covered by properties
     word = in_words(keyword, value)
     if word:
         shape.notes.append(word)
-    losses.add(where, keyword, "has no form on the wire", "said in the description" if word else "checked locally")
+    losses.add(where, keyword, "has no form on the wire", "stated in the description" if word else "checked locally")
 
 
 def _says_nothing(keyword: str, value: Any) -> bool:
@@ -200,7 +200,7 @@ def _speaks(shape: Shape, keyword: str) -> bool:
 
 def _limit(shape: Shape, node: Mapping[str, Any], keyword: str, limit: Limit, losses: Losses) -> None:
     if isinstance(limit.value, bool) and keyword != "uniqueItems":
-        # Draft 4: the flag makes the bound beside it exclusive.
+        # Draft 4: the flag makes the bound next to it exclusive.
         bound = node.get({"exclusiveMinimum": "minimum", "exclusiveMaximum": "maximum"}.get(keyword, ""))
         if limit.value is not True or bound is None:
             return
@@ -215,7 +215,7 @@ def _limit(shape: Shape, node: Mapping[str, Any], keyword: str, limit: Limit, lo
         shape.limits[keyword] = limit
     elif held.value != limit.value and _speaks(shape, keyword):
         shape.notes.append(in_words(keyword, limit.value))
-        losses.add(limit.pointer, keyword, "only one of several can be sent", "said in the description")
+        losses.add(limit.pointer, keyword, "only one of several can be sent", "stated in the description")
 
 
 _BOUNDS: dict[str, Callable[[Any, Any], bool]] = {
@@ -229,7 +229,7 @@ _LENGTHS: dict[str, tuple[Callable[[Any, Any], bool], type | tuple[type, ...]]] 
 
 
 def _fits(value: Any, keyword: str, limit: Any) -> bool:
-    """Whether a listed value keeps to a limit that compares numbers or counts; it does where that does not speak of it."""
+    """True if a listed value satisfies a numeric or size limit, or the limit does not apply to its type."""
     if keyword in _BOUNDS:
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         return not is_number or _BOUNDS[keyword](value, limit)
@@ -238,7 +238,7 @@ def _fits(value: Any, keyword: str, limit: Any) -> bool:
 
 
 def settle(shape: Shape) -> None:
-    """Takes out values that no type or limit allows, and what speaks of types that cannot occur."""
+    """Take out values that no type or limit allows, and what speaks of types that cannot occur."""
     if shape.values is not None:
         decided = [word for word in shape.limits if word in _BOUNDS or word in _LENGTHS]
         for word in decided:
@@ -252,23 +252,23 @@ def settle(shape: Shape) -> None:
         shape.is_never = not shape.types
 
 
-# What is below ------------------------------------------------------------------------------------------------------------
+# Subschemas ---------------------------------------------------------------------------------------------------------------
 
 
 def view(facet: Facet, name: str) -> Sequence[str] | None:
-    """The steps to the schema that a property must fit, as one facet sees it; None where it does not care."""
+    """Return the steps to one facet's schema of a property; None if it has none."""
     if not facet.constrains:
         return None
     if name in as_mapping(facet.node.get("properties")):
         return ("properties", name)
-    # Which patterns a name matches is for the validator to say.
+    # The validator decides which patterns a name matches.
     if as_mapping(facet.node.get("patternProperties")) or "additionalProperties" not in facet.node:
         return None
     return ("additionalProperties",)
 
 
 def heads_and_rest(facet: Facet, draft: int) -> tuple[list[tuple[str | int, ...]], tuple[str, ...] | None]:
-    """The steps to the schemas of the first items, and to that of all others, in the words of the draft."""
+    """Return the steps to the schemas of the first items and of all others, in the keywords of the draft."""
     node = facet.node
     if not facet.constrains:
         return [], None

@@ -1,7 +1,7 @@
-"""Definitions that lie inside themselves: which of them may stay shared, and whether they leave any value possible.
+"""Recursive definitions: which may stay shared, and whether any value satisfies them.
 
-Gemini follows a definition into itself only through properties that are not required, so the places of those that must be
-unrolled go out. An object that must hold another one of its kind, and so on without end, cannot be written at all.
+Gemini follows a recursive definition only through optional properties, so the places that must be unrolled are returned.
+An object that must contain another one of its kind, endlessly, cannot be declared at all.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ _PLACES_MAX = 1_000
 
 
 def needing_unrolling(shapes: Mapping[Key, Shape]) -> frozenset[str]:
-    """The places of definitions that lie inside themselves on a way that cannot be left out."""
+    """Return the places of definitions that contain themselves on a required path."""
     arrows = {key: set(_unavoidable(shape)) for key, shape in shapes.items()}
     backwards: dict[Key, set[Key]] = {key: set() for key in arrows}
     for key, aims in arrows.items():
         for aim in aims:
             backwards[aim].add(key)
-    # What neither ends nor begins anywhere goes round, or lies between two that do.
+    # A node left after removing all ends and beginnings is on a cycle, or between two.
     return frozenset(key[0] for key in _endless(arrows, backwards) & _endless(backwards, arrows))
 
 
 def _unavoidable(shape: Shape) -> Iterator[Key]:
-    """References that are met without passing a property that is not required."""
+    """Return references that are reached without passing an optional property."""
     stack = [shape]
     while stack:
         holder = stack.pop()
@@ -52,7 +52,7 @@ def _endless(arrows: Mapping[Key, set[Key]], backwards: Mapping[Key, set[Key]]) 
 
 
 def is_endless(source: Source) -> bool:
-    """Whether an object must hold one of its own kind under a required name, so that none could ever be complete."""
+    """True if an object must contain one of its own kind in a required property, so that none could be complete."""
     needed = {"": _needed(source, source.root, is_object=True)}
     todo = [*needed[""]]
     for place in todo:  # grows while it is walked

@@ -1,8 +1,8 @@
-"""Plain schemas straight to the wire: objects, lists and scalars in common keywords, without a `Shape` in between.
+"""Fast path for plain schemas: objects, lists and scalars in common keywords, without a `Shape` in between.
 
-A schema comes in; what `lower` and a writer would have made of it goes out, only quicker, as most schemas of tools are plain
-nearly everywhere. A part that is not plain goes the long way by itself. Where that cannot be (definitions that stay shared,
-a place where no value may stand), nothing goes out, and the whole schema goes the long way.
+Same output as `lower` and a writer, only faster, as most tool schemas are mostly plain. A part that is not plain takes
+the slow path by itself. If that is impossible (shared definitions, a place that allows no value), nothing is returned,
+and the whole schema takes the slow path.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MESSAGE = {**_JSON, "string": _JSON["string"] | {"minLength", "maxLength"}}
 
 
 class _NotPlainError(Exception):
-    """The whole schema has to go the long way."""
+    """The whole schema has to take the slow path."""
 
 
 def direct_json(lowering: Lowering, losses: Losses) -> JsonObject | None:
@@ -111,7 +111,7 @@ class _Direct:
         return node
 
     def _aside(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
-        """What has no type of its own and is plain nonetheless."""
+        """Write a schema without a type of its own that is plain nonetheless."""
         if "anyOf" in schema and _UNION.issuperset(schema):
             return self._or_null(schema, pointer, depth)
         if "$ref" in schema and _REFERENCE.issuperset(schema):
@@ -119,7 +119,7 @@ class _Direct:
         return None
 
     def _referred(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
-        """A definition with a text of this place, which is written out here because nothing may stand beside a `$ref`."""
+        """Write a definition with local text inline, because a `$ref` allows no siblings."""
         source = self.lowering.source
         if source.draft <= 7 or not _is_text(schema.get("description"), ""):
             return None
@@ -140,7 +140,7 @@ class _Direct:
             self._inlined = before
 
     def _or_null(self, schema: JsonObject, pointer: str, depth: int) -> JsonObject | None:
-        """A value that may be null instead, as many languages write an optional one."""
+        """Write a nullable value, as many languages express an optional one."""
         branches = cast("list[Any]", schema["anyOf"] if type(schema["anyOf"]) is list else [])
         if len(branches) != 2 or branches[1] != _NULL or depth >= _DEPTH_MAX:
             return None
@@ -177,7 +177,7 @@ class _Direct:
         return self._texts(dict(schema), pointer)
 
     def _texts(self, node: JsonObject, pointer: str) -> JsonObject | None:
-        """A copy of a schema as it is sent: the values of its keywords are known to be plain."""
+        """Copy a schema: the values of its keywords are known to be plain."""
         if "title" in node:
             del node["title"]
             self.losses.add(f"{pointer}/title", "title", "models take titles for names of functions", "left out")
@@ -240,7 +240,7 @@ class _DirectJson(_Direct):
         if "default" in node:
             word = in_words("default", node.pop("default"))
             node["description"] = with_words(node.get("description", ""), [word])
-            self.losses.add(f"{pointer}/default", "default", UNDOCUMENTED, "said in the description")
+            self.losses.add(f"{pointer}/default", "default", UNDOCUMENTED, "stated in the description")
         return super()._texts(node, pointer)
 
     def _additional(self, schema: JsonObject, node: JsonObject, pointer: str, depth: int) -> bool:

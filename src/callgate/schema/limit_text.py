@@ -1,6 +1,6 @@
-"""Limits in words: a keyword and its value in, a few words for a description out. Knows no wire format.
+"""Limits as text: a keyword and its value in, a phrase for a description out. Knows no wire format.
 
-What a dialect cannot say in a keyword is said in brackets behind the description, where a model reads it.
+Keywords that a dialect lacks are written in brackets after the description, where a model reads them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _PROPERTIES_MAX = 8
 
 
 def with_words(text: str, words: Iterable[str]) -> str:
-    """A description with words behind it, each once and each in brackets."""
+    """Append phrases to a description, each once and in brackets."""
     said = [f"({word})" for word in dict.fromkeys(words) if word and f"({word})" not in text]
     return " ".join([text, *said] if text else said)
 
@@ -53,7 +53,7 @@ def listed(values: Iterable[Any]) -> str:
 
 
 def in_words(keyword: str, value: Any) -> str:
-    """What a keyword asks for; empty if it has no words."""
+    """Describe a keyword; empty if there is no phrase for it."""
     write = _WORDS.get(keyword)
     return write(value) if write else ""
 
@@ -63,7 +63,7 @@ def _count(what: str, bound: str) -> Callable[[Any], str]:
 
 
 def _default(value: Any) -> str:
-    # Null as a default is mostly said of places where null itself may not be sent.
+    # A null default mostly occurs in places where null itself is not allowed.
     return "" if value is None else f"default {shown(value)}"
 
 
@@ -138,7 +138,7 @@ _WORDS: dict[str, Callable[[Any], str]] = {
 
 
 def described(shape: Shape, depth: int = 0) -> str:
-    """A shape in a few words, such as `array of integer`, for places where only words are left."""
+    """Describe a shape, such as `array of integer`, for places where only text is left."""
     if shape.any_of:
         return " or ".join(dict.fromkeys(described(branch, depth) for branch in shape.any_of[:5]))
     if shape.values is not None:

@@ -1,7 +1,7 @@
-"""A JSON Schema in, its `Shape` out: references followed, `allOf` merged, unions spread, recursion cut, all within bounds.
+"""Lower a JSON Schema to a `Shape`: resolve references, merge `allOf`, expand unions, cut recursion, within bounds.
 
-The shape is never narrower than the schema, and whatever it says less is reported as a loss. This file knows no wire format;
-it is only told whether definitions may be shared (`keeps_refs`) or must be written out in every place.
+The shape is never narrower than the schema, and every difference is reported as a loss. Knows no wire format;
+`keeps_refs` says whether definitions may be shared or must be inlined.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from callgate.schema.unions import Exclusive, only_requires, requirement_words, 
 __all__ = ["NODES_MAX", "Lowering", "Plan", "TooLargeError"]
 
 NODES_MAX = 10_000
-"""Schemas that one schema may grow to when its references are written out."""
+"""Maximum number of schemas after inlining references."""
 
 _DEPTH_MAX = 32
 _FAN_MAX = 32
@@ -52,19 +52,19 @@ class TooLargeError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How generously references are written out."""
+    """Limits for inlining references."""
 
     repeats: int = 3
-    """How often one definition may lie inside itself."""
+    """How often one definition may be nested in itself."""
     nesting: int = 64
-    """How many definitions may lie inside one another."""
+    """How many definitions may be nested."""
     spread: int = 200
-    """How many properties may be repeated to tell the branches of a union apart."""
+    """How many properties may be repeated to distinguish the branches of a union."""
     nodes_max: int = NODES_MAX
 
 
 class _Trail(NamedTuple):
-    """How a place was reached."""
+    """The path to a place."""
 
     inlined: tuple[str, ...] = ()
     level: int = 0
@@ -85,7 +85,7 @@ class _Union:
 
 @dataclass(slots=True)
 class _Together:
-    """Everything that holds for one value."""
+    """All schemas that apply to one value."""
 
     facets: list[Facet] = field(default_factory=list[Facet])
     unions: list[_Union] = field(default_factory=list[_Union])
@@ -96,7 +96,7 @@ class _Together:
 
 
 class Lowering:
-    """Turns one schema into shapes. `shapes` holds the shared definitions once `root` has been made."""
+    """Lowers one schema. `shapes` holds the shared definitions after `root`."""
 
     def __init__(
         self, source: Source, losses: Losses, *, plan: Plan, keeps_refs: bool, unrolled: frozenset[str] = frozenset()
@@ -119,7 +119,7 @@ class Lowering:
             TooLargeError: the plan does not do.
         """
         is_object = Place({"type": "object"}, "#")
-        # A reference at the root is written out: a root says by itself that it is an object.
+        # A reference at the root is inlined: a root must declare itself that it is an object.
         shape = self.shape([is_object, self.source.root], _Trail())
         while self._pending:
             key, place = self._pending.pop()
@@ -128,17 +128,17 @@ class Lowering:
         return shape
 
     def shape_below(self, schema: Any, pointer: str, depth: int, inlined: tuple[str, ...]) -> Shape | None:
-        """The shape of one part of a schema whose outer parts change no base; None if it leads to what stays shared."""
+        """Lower one part of a schema whose outer parts change no base; None if it leads to a shared definition."""
         place = Place(schema, pointer, self.source.base_of(schema))
         shape = self.shape([place], _Trail(inlined, depth=depth))
         return None if self._pending else shape
 
     def may_inline(self, target: Place, inlined: tuple[str, ...]) -> bool:
-        """Whether a definition may be written out once more inside those that are."""
+        """True if a definition may be written out once more inside those that are."""
         return inlined.count(target.pointer) < self.plan.repeats and len(inlined) < self.plan.nesting
 
     def report(self) -> None:
-        """Reports what can be told only when all shapes are there."""
+        """Report losses that are known only when all shapes exist."""
         for exclusive in self.exclusives:
             exclusive.report(self.losses, self.shapes)
 
@@ -240,7 +240,7 @@ class Lowering:
             if target is None:
                 self.losses.add(where, keyword, "leads outside the schema, or round in a circle", "widened")
             elif any(item.pointer == target.pointer for item in queue):
-                pass  # holds already
+                pass  # already implied
             elif self.may_inline(target, trail.inlined):
                 trail = trail._replace(inlined=(*trail.inlined, target.pointer))
                 queue.append(target)
@@ -284,7 +284,7 @@ class Lowering:
         ]
 
     def _settle_requirements(self, together: _Together) -> None:
-        """Unions that only say which properties are needed are said in words, instead of repeating the whole object."""
+        """Unions that only list required properties become text, instead of repeating the whole object."""
         if not together.unions:
             return
         left: list[_Union] = []
@@ -294,7 +294,7 @@ class Lowering:
                 left.append(union)
                 continue
             pointer = f"{union.place.pointer}/{union.keyword}"
-            self.losses.add(pointer, union.keyword, "alternatives of required properties", "said in the description")
+            self.losses.add(pointer, union.keyword, "alternatives of required properties", "stated in the description")
             together.notes.append(requirement_words(union.keyword, nodes))
         together.unions = left
 
@@ -310,11 +310,11 @@ class Lowering:
             if (is_alone or count <= _FAN_MAX) and size * count <= self.plan.spread:
                 return union
             pointer = f"{union.place.pointer}/{union.keyword}"
-            self.losses.add(pointer, union.keyword, "too many combinations with what stands beside it", "widened")
+            self.losses.add(pointer, union.keyword, "too many combinations with its siblings", "widened")
         return None
 
     def _spread(self, union: _Union, together: _Together, trail: _Trail, pointer: str) -> Shape:
-        """One shape for each branch, with everything that holds beside the union merged into it."""
+        """Return one shape for each branch, merged with the siblings of the union."""
         silent = [facet._replace(annotates=False) for facet in together.facets] if _constrains(together) else []
         if together.types is not None:
             silent.append(Facet(Place({}, ""), {"type": sorted(together.types)}, annotates=False))
@@ -322,14 +322,14 @@ class Lowering:
         inner = trail._replace(depth=trail.depth + 1, fan=fan)
         branches = [self.shape([branch], inner, silent, together.unions) for branch in union.branches]
         texts = [facet._replace(constrains=False) for facet in together.facets if facet.annotates]
-        # What stands beside the union is reported with the branches that it is merged into, if it is.
+        # Siblings of the union are reported with the branches that they are merged into.
         outer = merged(texts, pointer, self.source.draft, Losses() if silent else self.losses)
         outer.notes += together.notes
         if union.keyword == "oneOf":
             self.exclusives.append(Exclusive(f"{union.place.pointer}/oneOf", branches))
         return united(outer, branches)
 
-    # One value ------------------------------------------------------------------------------------------------------------
+    # Values ---------------------------------------------------------------------------------------------------------------
 
     def _whole(self, together: _Together, trail: _Trail, pointer: str) -> Shape:
         shape = merged(together.facets, pointer, self.source.draft, self.losses)
@@ -380,10 +380,12 @@ class Lowering:
         # In a closed object nothing is lost: the name is simply not there.
         elif is_allowed and not any(facet.node.get("additionalProperties") is False for facet in facets):
             shape.notes.append(f"without {name}")
-            self.losses.add(places[-1].pointer, "properties", "a property that may not be there", "said in the description")
+            self.losses.add(
+                places[-1].pointer, "properties", "a property that may not be there", "stated in the description"
+            )
 
     def _additional(self, shape: Shape, facets: Sequence[Facet], trail: _Trail) -> Shape | bool | None:
-        """What properties without a name of their own must fit. None: nothing is said about them."""
+        """The shape of properties without a name of their own. None: unrestricted."""
         places: list[Place] = []
         patterned: list[Facet] = []
         is_open = False
@@ -408,7 +410,7 @@ class Lowering:
         return True if is_open else None
 
     def _patterned(self, facet: Facet, pointer: str, trail: _Trail) -> Shape | bool:
-        """Keys that match a pattern, and those that do not: any of their schemas may hold for an unknown key."""
+        """Merge the schemas of pattern properties and additional ones: any may apply to an unknown key."""
         steps: list[tuple[str, ...]] = [("patternProperties", name) for name in facet.node["patternProperties"]]
         steps.append(("additionalProperties",))
         branches = [self.shape([self.source.below(facet.place, *step)], trail) for step in steps]
@@ -439,10 +441,10 @@ class Lowering:
                 shape.items = inner
 
     def count(self) -> None:
-        """Counts one schema more.
+        """Count one more schema.
 
         Raises:
-            TooLargeError: the plan does not do.
+            TooLargeError: the limits of the plan are exceeded.
         """
         self._nodes += 1
         if self._nodes > self.plan.nodes_max:

@@ -1,7 +1,7 @@
-"""Property names that Vertex would refuse, and the names that stand for them there. Knows nothing of schemas' meaning.
+"""Aliases for property names that Vertex refuses. Knows nothing of the meaning of schemas.
 
-A name that is no identifier gets an alias with a hash of the name in it, so that an alias can be told from any other key and
-read back wherever it turns up.
+A name that is not an identifier gets an alias with a hash of the name, so that an alias is distinguishable from any other
+key and can be mapped back anywhere.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _READABLE_CHARS = 40
 
 
 def alias_of(name: str) -> str | None:
-    """The name that stands for a property; None where it may keep its own."""
+    """Return the alias of a property; None if it keeps its own name."""
     if _LEGAL.fullmatch(name):
         return None
     readable = _ILLEGAL.sub("_", name).strip("_")[:_READABLE_CHARS] or "name"
@@ -43,7 +43,7 @@ def aliases_of(nodes: Iterable[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def renamed(value: Any, names: Mapping[str, str]) -> Any:
-    """A copy of a value with every key renamed that `names` knows."""
+    """Copy a value with every key of `names` renamed."""
     if isinstance(value, Mapping):
         members = cast("Mapping[str, Any]", value)
         return {names.get(key, key): renamed(item, names) for key, item in members.items()}

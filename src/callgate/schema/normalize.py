@@ -1,9 +1,9 @@
-"""Slips that many schemas share and whose meaning is plain, put right: a schema of plain dicts in, changed in place.
+"""Fix common schema errors whose meaning is unambiguous, in place, in a schema of plain dicts.
 
-Serialisers write null for what was not set and `[]` for an empty map; people write `any`, `STRING`, `int`, and
-`required: true` beside a property, an `$id` as an older draft has it, or a `$ref` to a name such as `Map<string>` as it
-stands. None of it is JSON Schema, and each would fail the whole tool. What could be meant in more than one way is left
-alone, for the validator to refuse. This file reads keywords by their place only: a property may have any name.
+Serializers write null for unset fields and `[]` for an empty map; people write `any`, `STRING`, `int`, `required: true`
+in a property, an `$id` of an older draft, or an unescaped `$ref` to a name such as `Map<string>`. None of it is JSON
+Schema, and each would reject the whole tool. Ambiguous errors are left for the validator to reject. Keywords are
+recognized by their place only: a property may have any name.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _NEVER_NULL = frozenset({
     "$ref", "$schema", "$id", "$anchor", "$comment", "examples", "$dynamicRef", "$dynamicAnchor", "readOnly", "writeOnly",
     "deprecated",
 })  # fmt: skip
-# What the fragment of a URI cannot hold as it is; a percent sign must begin an escape.
+# Characters that a URI fragment must escape; a percent sign must begin an escape.
 _NOT_IN_POINTER = re.compile(r"[^A-Za-z0-9\-._~:/?@!$&'()*+,;=%]|%(?![0-9A-Fa-f]{2})")
-# As other languages call the types; each of these words has one meaning in JSON.
+# Type names of other languages; each has one meaning in JSON.
 _TYPES = {
     **{name: name for name in (*ALL_TYPES, "any")}, "str": "string", "int": "integer", "float": "number", "double": "number",
     "bool": "boolean", "list": "array", "dict": "object", "none": "null",
@@ -36,7 +36,7 @@ _FLAGS = (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum"))
 
 
 def normalize_schema(schema: dict[str, Any]) -> list[str]:
-    """Puts a schema right, and says where and how; empty if there was nothing to put right."""
+    """Fix a schema, and return where and how; empty if nothing was fixed."""
     found: list[str] = []
     draft = Source(schema).draft
     stack: list[tuple[dict[str, Any], str]] = [(schema, "")]
@@ -67,7 +67,7 @@ def _fill_maps(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _drop_idle(node: dict[str, Any]) -> Iterator[str]:
-    """What says nothing about values, and cannot be told to anybody as it is."""
+    """Drop keywords that do not restrict values and are invalid as they are."""
     idle = [keyword for keyword in _TEXTS if keyword in node and not isinstance(node[keyword], str)]
     idle += ["examples"] if "examples" in node and not isinstance(node["examples"], list) else []
     idle += ["allOf"] if node.get("allOf") == [] else []
@@ -89,7 +89,7 @@ def _name_types(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _gather_required(node: dict[str, Any]) -> Iterator[str]:
-    """Names that are listed twice, and properties that say of themselves that they are needed."""
+    """Fix duplicate names in `required`, and properties that declare themselves required."""
     held = node.get("required")
     if held is not None and not isinstance(held, list):
         return
@@ -111,7 +111,7 @@ def _gather_required(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _escape_references(node: dict[str, Any]) -> Iterator[str]:
-    """A reference to a name as it stands, where a URI would have its odd characters escaped."""
+    """Escape a reference to a name that contains characters invalid in a URI."""
     held = node.get("$ref")
     if not isinstance(held, str) or not held.startswith("#/"):
         return
@@ -122,7 +122,7 @@ def _escape_references(node: dict[str, Any]) -> Iterator[str]:
 
 
 def _settle_draft_4(node: dict[str, Any]) -> Iterator[str]:
-    """What draft 4 does not allow to stand there and what says nothing anyway."""
+    """Drop siblings that draft 4 does not allow and that have no effect."""
     empty = [flag for flag, bound in _FLAGS if isinstance(node.get(flag), bool) and bound not in node]
     empty += ["required"] if node.get("required") == [] else []
     for keyword in empty:

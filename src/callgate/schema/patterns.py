@@ -1,9 +1,9 @@
-"""Patterns that the validator cannot read, in words that it can: a schema of plain dicts in, changed in place.
+"""Rewrite patterns that the validator cannot compile, in place, in a schema of plain dicts.
 
-JSON Schema asks for the patterns of JavaScript; what people write is also Python's, and JavaScript's with its old liberties
-(`[\\w-.]`). Most of that has another spelling with the same meaning. A pattern that only Python reads is taken out, so that
-it costs the tool a check and not its place, and is told as a loss; one that nobody reads stays, and the schema is refused
-for it.
+JSON Schema requires JavaScript's patterns; people also write Python's, and JavaScript's with its legacy syntax
+(`[\\w-.]`). Most of that has an equivalent spelling. A pattern that only Python compiles is removed, so that it costs the
+tool a check and not its declaration, and is reported as a loss; one that nothing compiles stays, and the schema is
+rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Settled", "respell_misread", "respell_patterns"]
 
 @dataclass(frozen=True, slots=True)
 class Settled:
-    """A pattern that the validator could not read, and what became of it."""
+    """A pattern that the validator could not compile, and what was done with it."""
 
     pointer: str
     keyword: str
@@ -38,21 +38,21 @@ _TOKEN = re.compile(
     re.DOTALL,
 )
 _KNOWN = frozenset("AZabBcdDfknpPrsStuvwWxz")
-"""Letters that mean something behind a backslash, to JavaScript or to Python; others are themselves."""
+"""Letters with a meaning after a backslash in JavaScript or Python; others are literals."""
 _PLAIN_LETTERS = frozenset("cxu")
-"""Those of them that are themselves where their number or letter is missing."""
+"""Those that are literals without a following number or letter."""
 _SHORTHANDS = frozenset(f"\\{letter}" for letter in "wWdDsS")
 _OPERATORS = ("&&", "--", "~~")
 
 
 class _Respelling:
-    """One pattern as JavaScript and Python mean it, in the words of the validator's engine."""
+    """One pattern with the semantics of JavaScript and Python, in the syntax of the validator's engine."""
 
     def __init__(self, pattern: str) -> None:
         self.tokens = _TOKEN.findall(pattern)
         self.names = [token[3:-1] if token.startswith("(?<") else "" for token in self.tokens if _captures(token)]
         self.ended: set[int] = set()
-        """The groups that are closed by now: what they hold can be asked for again."""
+        """The groups closed so far, which back-references may name."""
 
     def spelled(self) -> str:
         found: list[str] = []
@@ -80,7 +80,7 @@ class _Respelling:
         if token == "\\Z":
             return r"\z"
         if token in ("\\<", "\\>"):
-            return token[1]  # the ends of a word, elsewhere
+            return token[1]  # word boundaries, elsewhere
         if token == "{":
             return r"\{"
         if token.startswith("\\k<") and token[3:-1] in self.names:
@@ -95,7 +95,7 @@ class _Respelling:
     def _in_class(self, place: int, token: str) -> str:
         around = (self.tokens[place - 1], self.tokens[place + 1] if place + 1 < len(self.tokens) else "")
         if token == "-" and around[1] != "]" and not _SHORTHANDS.isdisjoint(around):
-            return r"\-"  # beside a shorthand there is no range
+            return r"\-"  # a shorthand cannot bound a range
         if token == "\\b":
             return r"\x08"
         if token[0] == "[":
@@ -105,7 +105,7 @@ class _Respelling:
         return self._escape(token)
 
     def _escape(self, token: str) -> str:
-        """A token that may be an escape that only some engines know."""
+        """Translate an escape that only some engines know."""
         if token[0] != "\\" or len(token) < 2:
             return token
         if token[1].isdigit():
@@ -127,13 +127,13 @@ _MISREAD = re.compile(r"\\[<>1-9ehHGKRXk]")
 
 
 def respell_misread(schema: dict[str, Any], is_readable: Callable[[str], bool]) -> list[Settled]:
-    """Puts every pattern right that the validator reads without complaint and takes for something else."""
+    """Put every pattern right that the validator reads without complaint and takes for something else."""
     return _settled(schema, lambda pattern: not _may_be_misread(pattern), is_readable, can_drop=False)
 
 
 def respell_patterns(schema: dict[str, Any], is_readable: Callable[[str], bool]) -> list[Settled]:
-    """Puts every pattern right that the validator cannot read and that can be; says where and how."""
-    # What has not been evaluated depends on every pattern around it, so none of them may be taken out.
+    """Rewrite every pattern that the validator cannot compile; return where and how."""
+    # `unevaluatedProperties` depends on every pattern around it, so none of them may be removed.
     nodes = (place.schema for place in Source(schema).places())
     can_drop = not any(isinstance(node, dict) and "unevaluatedProperties" in node for node in nodes)
     return _settled(schema, is_readable, is_readable, can_drop=can_drop)
@@ -188,13 +188,13 @@ def _settle_keys(
             yield Settled(at, "patternProperties", f"read as {spelled[:100]!r}", is_checked=True)
         elif spelled is None and can_drop and _is_pythons(key):
             del keyed[key]
-            # Which other keys there are is not known any more either.
+            # The set of other keys is unknown now, too.
             node.pop("additionalProperties", None)
             yield Settled(at, "patternProperties", "cannot be read; these and other keys are not checked", is_checked=False)
 
 
 def _spelled(pattern: str, is_readable: Callable[[str], bool]) -> str | None:
-    """The pattern in the spelling that the validator means the same by, if there is one."""
+    """Return the equivalent pattern for the validator, if there is one."""
     spelled = _Respelling(pattern).spelled()
     if is_readable(spelled):
         return spelled

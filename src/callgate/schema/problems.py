@@ -1,7 +1,7 @@
-"""The validator's errors in, sentences for a model out: what is wrong, where, and what would be right.
+"""Describe the validator's errors to a model: what is wrong, where, and what is expected.
 
-Knows nothing of tools and decides nothing. Values are cut and only scalars are shown, so that no argument, however large,
-comes back whole.
+Knows nothing of tools and decides nothing. Values are truncated and only scalars are shown, so that no large argument is
+echoed.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _NEEDED = {
 
 @dataclass(frozen=True, slots=True)
 class _About:
-    """What the errors speak of."""
+    """The subject of the errors."""
 
     schema: dict[str, Any]
     args: Any
@@ -43,16 +43,16 @@ class _About:
 
     def path(self, error: ValidationError) -> str:
         path = readable_path([*self.base, *real_path(error.instance_path, self.args)[0]])
-        # The middle of a long way says least; what is wrong at its end must still fit behind it.
+        # Shorten a long path in the middle: the error at its end must still fit.
         return path if len(path) <= _PATH_CHARS_MAX else f"{path[: _PATH_CHARS_MAX // 2]}…{path[-_PATH_CHARS_MAX // 2 :]}"
 
 
 def sentences(
     errors: Iterable[ValidationError], schema: dict[str, Any], args: Any, base: Sequence[str | int] = ()
 ) -> tuple[str, ...]:
-    """At most ten sentences; where there are more problems, the last one says how many.
+    """Return at most ten sentences; if there are more problems, the last one says how many.
 
-    `base` is where `args` lie in the arguments, if they are not all of them.
+    `base` is the path of `args` within the arguments, if they are not all of them.
     """
     about = _About(schema, args, base)
     found: dict[str, None] = {}
@@ -76,9 +76,9 @@ def readable_path(path: Iterable[str | int]) -> str:
 
 
 def shown(value: Any, *, quote: str = "'") -> str:
-    """A scalar as a person would write it, cut; of anything larger only its kind."""
+    """Format a scalar, truncated; of anything larger only its type."""
     if isinstance(value, str):
-        # The quotes only mark where the text begins and ends; what stands between them is left as it is.
+        # The quotes only delimit the text; its content is left as it is.
         return f"{quote}{_cut(value, _VALUE_CHARS_MAX)}{quote}"
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
@@ -99,7 +99,7 @@ def _of_error(error: ValidationError, about: _About, depth_left: int) -> list[st
 
 
 def _of_union(error: ValidationError, about: _About, depth_left: int) -> list[str]:
-    """What keeps the value out of the one branch that was meant, or all the types that would do."""
+    """Explain why the value does not fit the intended branch, or list the accepted types."""
     path = about.path(error)
     prefix = f"{path}: " if path else ""
     branches = cast("list[list[ValidationError]]", error.kind.as_dict()["context"])
@@ -109,7 +109,7 @@ def _of_union(error: ValidationError, about: _About, depth_left: int) -> list[st
     if len(options) >= len(branches) and all(_options(item, error.instance_path) for branch in branches for item in branch):
         return [prefix + _not_among(error.instance, options)]
     meant = [branch for branch in branches if not any(_is_type_error_at(item, error.instance_path) for item in branch)]
-    # Forms that differ in a word of theirs, such as `kind`, are told apart by it.
+    # Alternatives that differ in a constant, such as `kind`, are distinguished by it.
     meant = [branch for branch in meant if not has_other_tag(branch, error.instance_path)] or meant
     if not meant:
         types = [name for branch in branches for item in branch for name in item.kind.as_dict().get("types", ())]
@@ -121,7 +121,7 @@ def _of_union(error: ValidationError, about: _About, depth_left: int) -> list[st
 
 
 def has_other_tag(errors: Iterable[ValidationError], path: Sequence[str | int]) -> bool:
-    """Whether a member of the object at `path` has one of a few fixed values, but not the one that is asked for."""
+    """True if a member of the object at `path` has one of a few fixed values, but not the required one."""
     around = list(path)
     return any(
         error.kind.name in ("const", "enum") and len(error.instance_path) > 0 and error.instance_path[:-1] == around
@@ -151,7 +151,7 @@ def _required(error: ValidationError, about: _About) -> list[str]:
 
 
 def _options(error: ValidationError, path: Sequence[str | int]) -> list[Any]:
-    """The values that would do at `path`, if that is what the error is about."""
+    """Return the accepted values at `path`, if the error is about those."""
     details = error.kind.as_dict() if error.instance_path == path else {}
     return cast("list[Any]", details.get("options") or [details[key] for key in ("expected_value",) if key in details])
 

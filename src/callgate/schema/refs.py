@@ -1,7 +1,7 @@
-"""Where a schema's references lead: a JSON Schema in, the place behind each `$ref` out. Fetches nothing.
+"""Resolve the references of a schema. Fetches nothing.
 
-Pointers, escaped pointers, anchors, `$id`s, `$dynamicRef` and `$recursiveRef` of drafts 4 to 2020-12 are understood. This
-file knows where things are, and nothing of what the keywords found there mean.
+Supports pointers, escaped pointers, anchors, `$id`s, `$dynamicRef` and `$recursiveRef` of drafts 4 to 2020-12. Knows
+locations, and nothing of the meaning of keywords.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from urllib.parse import quote, unquote, urldefrag, urljoin
 __all__ = ["DRAFTS", "Place", "Source", "as_list", "as_mapping", "escaped", "subschemas", "with_references"]
 
 DRAFTS = {"draft-04/": 4, "draft-06/": 6, "draft-07/": 7, "draft/2019-09/": 2019, "draft/2020-12/": 2020}
-"""What tells the drafts apart in `$schema`, and the number by which they are compared here."""
+"""Substrings of `$schema` that identify a draft, and the number by which drafts are compared here."""
 
 _ONE = frozenset({
     "additionalItems", "additionalProperties", "contains", "else", "if", "items", "not", "propertyNames", "then",
@@ -28,7 +28,7 @@ _EMPTY: Mapping[str, Any] = {}
 
 
 class Place(NamedTuple):
-    """A schema, where it stands in the source, and the URI that its references are relative to."""
+    """A schema, its place in the source, and the base URI of its references."""
 
     schema: Any
     pointer: str
@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 def as_mapping(value: Any) -> Mapping[str, Any]:
-    """The value if it is an object, else an empty one."""
+    """Return the value if it is an object, else an empty one."""
     # Nearly everything is a plain dict or not there, and asking for that is much quicker.
     if type(value) is dict:
         return cast("Mapping[str, Any]", value)
@@ -44,7 +44,7 @@ def as_mapping(value: Any) -> Mapping[str, Any]:
 
 
 def as_list(value: Any) -> Sequence[Any]:
-    """The value if it is a list, else an empty one."""
+    """Return the value if it is a list, else an empty one."""
     return cast("Sequence[Any]", value) if isinstance(value, (list, tuple)) else ()
 
 
@@ -71,7 +71,7 @@ def subschemas(node: Mapping[str, Any]) -> Iterator[tuple[tuple[str | int, ...],
 
 
 class Source:
-    """A whole schema, and the way around in it."""
+    """A whole schema, and navigation in it."""
 
     def __init__(self, schema: Any) -> None:
         dialect = str(cast("Mapping[str, Any]", schema).get("$schema", "")) if isinstance(schema, Mapping) else ""
@@ -84,7 +84,7 @@ class Source:
         self._dynamic: dict[str, list[Place]] = {}
 
     def target(self, place: Place, keyword: str) -> Place | None:
-        """What the reference of a schema leads to; None if that lies outside, or cannot be said without the arguments."""
+        """Resolve the reference of a schema; None if it is external, or depends on the arguments."""
         reference = place.schema[keyword]
         if not isinstance(reference, str):
             return None
@@ -100,18 +100,18 @@ class Source:
             return self._walk(found, fragment) or (self._nearby(place, fragment) if resource == place.base else None)
         self._index()
         anchored = self._anchors.get((resource, fragment))
-        # Which of several dynamic anchors is meant depends on the way by which the arguments are checked.
+        # Which of several dynamic anchors applies depends on the dynamic scope.
         return None if keyword == "$dynamicRef" and len(self._dynamic.get(fragment, ())) > 1 else anchored
 
     def is_foreign(self, schema: Mapping[str, Any]) -> bool:
-        """Whether a schema inside this one says that it is written in another dialect."""
+        """True if an embedded schema declares another dialect."""
         dialect = str(schema["$schema"])
         return "//json-schema.org/" not in dialect or Source(schema).draft != self.draft
 
     def misplaced(self, place: Place, keyword: str) -> str | None:
-        """The reference as it should read, where it only leads anywhere from a schema around this one; else None.
+        """Return the corrected reference if it only resolves relative to an enclosing schema; else None.
 
-        Schemas that were put into another one as they are, definitions and all, have such references.
+        Schemas that were embedded unchanged, definitions and all, have such references.
         """
         reference = place.schema[keyword]
         if not isinstance(reference, str) or not reference.startswith("#/"):
@@ -123,14 +123,14 @@ class Source:
         return f"#{quote(nearby.pointer[len(found.pointer) :], safe='/~$')}" if nearby is not None else None
 
     def is_outside(self, place: Place, keyword: str) -> bool:
-        """Whether a reference leads out of this document, wherever to."""
+        """True if a reference leads out of this document, wherever to."""
         reference = place.schema[keyword]
         if not isinstance(reference, str) or keyword == "$recursiveRef":
             return False
         return self._resource(self._split(place.base, reference)[0]) is None
 
     def followed(self, place: Place, keyword: str) -> Place | None:
-        """As `target`, past schemas that are nothing but a reference themselves; None also where they run in a circle."""
+        """Like `target`, but skips schemas that are only a reference; None also for a circular chain."""
         seen: set[str] = set()
         while True:
             target = self.target(place, keyword)
@@ -142,7 +142,7 @@ class Source:
             place, keyword = target, "$ref"
 
     def below(self, place: Place, *steps: str | int) -> Place:
-        """The schema below a place, with the base that holds there."""
+        """Return the schema below a place, with its base URI."""
         schema, pointer, base = place
         for step in steps:
             schema = schema[step]
@@ -150,7 +150,7 @@ class Source:
         return Place(schema, pointer, self._base(base, schema))
 
     def base_of(self, schema: Any) -> str:
-        """The base of a schema that stands in the outermost resource."""
+        """Return the base URI of a schema in the outermost resource."""
         return self._base(self.root.base, schema)
 
     def places(self) -> Iterator[Place]:
@@ -166,7 +166,7 @@ class Source:
         node = as_mapping(schema)
         if self.id_key not in node:
             return base
-        # Up to draft 7 everything beside a `$ref` is ignored, its `$id` included.
+        # Up to draft 7 all siblings of a `$ref` are ignored, including `$id`.
         own = node.get(self.id_key)
         if not isinstance(own, str) or own.startswith("#") or (self.draft <= 7 and "$ref" in node):
             return base
@@ -191,7 +191,7 @@ class Source:
         if self._resources is None:
             self._resources = {}
             for place in self.places():
-                # Up to draft 7 `$defs` is no keyword: pointers lead there, but names that are given there are not known.
+                # Up to draft 7 `$defs` is not a keyword: pointers resolve there, but anchors and ids do not count.
                 if self.draft > 7 or "/$defs/" not in place.pointer:
                     self._enter(self._resources, place, as_mapping(place.schema))
         return self._resources
@@ -210,7 +210,7 @@ class Source:
                 self._anchors.setdefault((urljoin(place.base, resource) if resource else place.base, name), place)
 
     def _nearby(self, place: Place, fragment: str) -> Place | None:
-        """Where a pointer leads from the nearest schema around a place, in the same resource, from which it does."""
+        """Resolve a pointer from the nearest enclosing schema of the same resource where it resolves."""
         resource = self._resource(place.base)
         if resource is None or not place.pointer.startswith(resource.pointer):
             return None
@@ -231,7 +231,7 @@ class Source:
         return place if isinstance(place.schema, (Mapping, bool)) else None
 
     def _step(self, place: Place, step: str) -> Place | None:
-        """What lies one step of a pointer below a place, schema or not."""
+        """Return the value one pointer step below a place, schema or not."""
         key: str | int = step.replace("~1", "/").replace("~0", "~")
         holder = place.schema
         if isinstance(holder, list):
@@ -244,9 +244,9 @@ class Source:
 
 
 def with_references(source: Source, rewritten: Callable[[Place, str], str | None]) -> dict[str, Any] | None:
-    """A copy of a schema with other references; None where all are kept.
+    """Copy a schema with other references; None if all are kept.
 
-    `rewritten` gives the new `$ref` for the reference of a place by its keyword, or None to keep it.
+    `rewritten` returns the new `$ref` for the reference of a place by its keyword, or None to keep it.
     """
     is_changed = False
     root = dict(as_mapping(source.root.schema))

@@ -1,8 +1,8 @@
-"""What a schema comes to, before it is written in one of the wire's dialects.
+"""The intermediate form of a schema, before it is written in one of the wire's dialects.
 
-A `Shape` says which values may stand in a place: references resolved, `allOf` merged, unions as lists of shapes. It is at
-least as wide as the schema that it was read from. This file holds the words only; `lower` makes shapes, `wire_json` and
-`wire_message` write them.
+A `Shape` is the set of values allowed in a place: references resolved, `allOf` merged, unions as lists of shapes. It is
+at least as wide as its schema. This file holds the data only; `lower` makes shapes, `wire_json` and `wire_message` write
+them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ALL_TYPES = ("string", "number", "integer", "boolean", "array", "object", "null"
 """Every type, in the order in which several of them are written."""
 
 Key: TypeAlias = tuple[str, int]
-"""A definition that is shared: its place in the source, and how often it lies inside itself."""
+"""A shared definition: its place in the source, and its nesting depth in itself."""
 
 TYPES_OF: dict[str, frozenset[str]] = {
     keyword: frozenset(types.split())
@@ -46,11 +46,11 @@ TYPES_OF: dict[str, frozenset[str]] = {
     }.items()
     for keyword in keywords.split()
 }
-"""The types that a keyword speaks of; it says nothing about values of other types."""
+"""The types that a keyword applies to; values of other types are unrestricted."""
 
 
 class Limit(NamedTuple):
-    """One simple keyword, and where it stands."""
+    """One simple keyword, and its place."""
 
     value: Any
     pointer: str
@@ -58,18 +58,18 @@ class Limit(NamedTuple):
 
 @dataclass(slots=True)
 class Shape:
-    """Which values may stand in a place. Everything that is not said is allowed."""
+    """The values allowed in a place. Unset fields do not restrict anything."""
 
     pointer: str = ""
     types: frozenset[str] | None = None
     """None: any type."""
     text: str = ""
     label: str = ""
-    """The title, which only the values of a union are told by."""
+    """The title, which only documents the values of a union."""
     values: list[Any] | None = None
     limits: dict[str, Limit] = field(default_factory=dict[str, Limit])
     notes: list[str] = field(default_factory=list[str])
-    """What no dialect can say, in words."""
+    """Restrictions that no dialect can express, as text."""
     properties: dict[str, Shape] = field(default_factory=dict[str, "Shape"])
     required: list[str] = field(default_factory=list[str])
     ordering: list[str] = field(default_factory=list[str])
@@ -80,26 +80,26 @@ class Shape:
     ref: Key | None = None
     is_never: bool = False
     where: dict[str, str] = field(default_factory=dict[str, str])
-    """Where keywords of structure stand in the source."""
+    """The places of structural keywords in the source."""
 
     @property
     def is_any(self) -> bool:
-        """Whether nothing at all is said about the value, texts aside."""
+        """True if the value is unrestricted, texts aside."""
         said = self.values is not None or self.limits or self.properties or self.required or self.items or self.prefix
         return self.types is None and not (said or self.any_of or self.ref or self.is_never or self.additional is not None)
 
     @property
     def enum_at(self) -> tuple[str, str]:
-        """Where the values are listed, and by which keyword."""
+        """The place and keyword of the listed values."""
         at = self.where.get("enum", self.pointer)
         return at, at.rpartition("/")[2] if "enum" in self.where else "enum"
 
     def is_only(self, name: str) -> bool:
-        """Whether this type is the only one."""
+        """True if this type is the only one."""
         return self.types is not None and len(self.types) == 1 and name in self.types
 
     def may_be(self, name: str) -> bool:
-        """Whether a value of this type may stand here. An integer is a number."""
+        """True if a value of this type is allowed. An integer is a number."""
         return self.types is None or name in self.types or (name == "integer" and "number" in self.types)
 
     def children(self) -> Iterator[tuple[Shape, bool]]:
@@ -113,13 +113,13 @@ class Shape:
 
 @dataclass(slots=True)
 class Losses:
-    """What could not be carried over, each thing once."""
+    """Losses, without duplicates."""
 
     tool: str | None = None
     _found: dict[tuple[str, str, str], Loss] = field(default_factory=dict[tuple[str, str, str], Loss])
 
     def add(self, pointer: str, keyword: str, reason: str, instead: str) -> None:
-        """Notes a loss; the first one of its kind in a place counts."""
+        """Add a loss; the first one of its kind in a place counts."""
         loss = Loss(pointer=pointer, keyword=keyword, reason=reason, instead=instead, tool=self.tool)
         self._found.setdefault((pointer, keyword, instead), loss)
 
@@ -129,7 +129,7 @@ class Losses:
 
 
 def never(pointer: str) -> Shape:
-    """A place where no value may stand."""
+    """A place that allows no value."""
     return Shape(pointer=pointer, is_never=True)
 
 
@@ -156,7 +156,7 @@ def types_meet(first: frozenset[str] | None, second: frozenset[str] | None) -> f
 
 
 def default_fits(shape: Shape) -> bool:
-    """Whether the default is of a type that may stand there; null is not worth telling."""
+    """True if the default is of an allowed type; null is not worth mentioning."""
     limit = shape.limits.get("default")
     if limit is None or limit.value is None:
         return False
@@ -168,7 +168,7 @@ def default_fits(shape: Shape) -> bool:
 
 
 def value_shapes(shape: Shape) -> list[Shape]:
-    """A shape of listed values as one shape per type, texts left out."""
+    """Split a shape of listed values into one shape per type, without texts."""
     groups: dict[str, list[Any]] = {}
     for value in shape.values or ():
         kind = type_of(value)

@@ -1,7 +1,7 @@
-"""Which definitions of a written schema stay apart: those that are recursive, or large and used more than once.
+"""Select the definitions of a compiled schema that stay shared: recursive ones, and large ones used more than once.
 
-A schema and its definitions, as `wire_json` writes them, come in; the same schema with the other definitions put where they
-are used goes out. Knows only the keywords that are written there.
+Takes a schema and its definitions, as `wire_json` writes them; returns it with the other definitions inlined. Knows only
+the keywords that are written there.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def shared_only_where_needed(node: JsonObject, definitions: Mapping[str, JsonObj
     same = _aliases(definitions)
     node = _filled(node, same)
     definitions = {name: _filled(body, same) for name, body in definitions.items() if name not in same}
-    # Lists, not sets: what is found first must not change from one process to the next.
+    # Lists, not sets: the order must be the same in every process.
     arrows = {name: list(dict.fromkeys(_references(body))) for name, body in definitions.items()}
     recursive = _recursive(arrows)
     uses = Counter(name for holder in (node, *definitions.values()) for name in _references(holder))
@@ -48,7 +48,7 @@ def shared_only_where_needed(node: JsonObject, definitions: Mapping[str, JsonObj
 
 
 def _aliases(definitions: Mapping[str, JsonObject]) -> dict[str, JsonObject]:
-    """Definitions that are nothing but a reference, and the one at the end of the chain; anything, where there is no end."""
+    """Resolve definitions that are only a reference to the end of the chain; to anything, for a circular chain."""
     found: dict[str, JsonObject] = {}
     for name, body in definitions.items():
         seen = {name}
@@ -68,7 +68,7 @@ def _without(arrows: Mapping[str, list[str]], names: set[str]) -> dict[str, list
 
 
 def _recursive(arrows: Mapping[str, list[str]]) -> set[str]:
-    """Definitions that must stay apart, so that none of the others lies inside itself."""
+    """Return definitions that must stay shared, so that none of the others is recursive."""
     found: set[str] = set()
     while True:
         try:
@@ -80,7 +80,7 @@ def _recursive(arrows: Mapping[str, list[str]]) -> set[str]:
 
 
 def _size(node: JsonObject, sizes: Mapping[str, tuple[int, int]]) -> tuple[int, int]:
-    """How many schemas it comes to with everything it refers to, and how deep it is as it stands."""
+    """Return the number of schemas with all references inlined, and the depth without."""
     count, height, level = 0, 0, [node]
     while level:
         height += 1
@@ -95,7 +95,7 @@ def _size(node: JsonObject, sizes: Mapping[str, tuple[int, int]]) -> tuple[int, 
 
 
 def flatten(node: JsonObject) -> None:
-    """Puts the branches of a union that is nothing but a branch of another one into that one."""
+    """Merge a union that is a branch of another union into that one."""
     stack, order = [node], list[JsonObject]()
     while stack:
         order.append(holder := stack.pop())
@@ -141,7 +141,7 @@ def _filled(node: JsonObject, put: Mapping[str, JsonObject]) -> JsonObject:
 
 
 def _below(node: JsonObject) -> list[tuple[Any, str | int, JsonObject]]:
-    """Every schema directly below, with what holds it."""
+    """Iterate over every direct subschema, with its container."""
     found: list[tuple[Any, str | int, Any]] = []
     if "$ref" in node:
         return []

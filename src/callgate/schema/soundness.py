@@ -1,8 +1,8 @@
-"""Schemas that surely can be used, told without compiling them: a schema in, how many objects it is made of out.
+"""Recognize well-formed schemas without compiling them.
 
-Most tools ask for a few named values in keywords that everybody knows. Whether such a schema is well formed can be read off
-in one walk, so its validator is made when the first call comes, not when the tool is declared. None goes out for everything
-that only the validator itself can judge: patterns, anchors, unknown dialects and keywords. This file compiles nothing.
+Most tools use few and common keywords. Whether such a schema is well formed is decided in one walk, so its validator is
+compiled with the first call, not with the declaration. Returns None for everything that only the validator can judge:
+patterns, anchors, unknown dialects and keywords. Compiles nothing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EXACT_MAX = 2**53
 
 
 def sound_objects(schema: Any) -> int | None:
-    """How many JSON objects a schema holds, if it is surely usable; None if the validator must be asked."""
+    """Return the number of JSON objects in a schema that is certainly usable; None if the validator must decide."""
     count = 0
     level: list[Any] = [schema]
     for _ in range(_LEVELS_MAX):
@@ -48,7 +48,7 @@ def sound_objects(schema: Any) -> int | None:
 
 
 def _is_sound(node: dict[Any, Any], root: dict[str, Any], deeper: list[Any]) -> bool:
-    """Whether one schema is, apart from those below it, which are added to `deeper`."""
+    """True if one schema is well formed, apart from its subschemas, which are added to `deeper`."""
     for keyword, value in node.items():
         check = _CHECKS.get(keyword)
         if check is not None:
@@ -63,7 +63,7 @@ def _is_sound(node: dict[Any, Any], root: dict[str, Any], deeper: list[Any]) -> 
 
 
 def _leads_to_a_schema(reference: Any, root: dict[str, Any]) -> bool:
-    """Whether a reference leads to a definition that is not itself a reference, as those may run in a circle."""
+    """True if a reference leads to a definition that is not itself a reference, as those may run in a circle."""
     found = _LOCAL.fullmatch(reference) if type(reference) is str else None
     definitions = root.get(found[1]) if found else None
     target = cast("dict[str, Any]", definitions).get(found[2]) if found and type(definitions) is dict else None

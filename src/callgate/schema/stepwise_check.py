@@ -1,8 +1,8 @@
-"""Arguments whose errors could not all be listed are judged step by step: the first thing that is wrong, then the next.
+"""Check arguments step by step where listing all errors would take too long.
 
-A validator that lists every error of every branch of every union takes for ever where unions lie in unions; that a value
-is not valid it says at once. So the way down to what is wrong is asked for level by level, through the one branch that is
-meant. Arguments and a validator come in; what `coerced` and `sentences` would have said goes out, if perhaps less of it.
+Listing every error of every branch takes exponential time for nested unions; whether a value is valid is decided fast. So
+the path to the error is searched level by level, through the one intended branch. Same output as `coerced` and
+`sentences`, if perhaps less of it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Path: TypeAlias = tuple[str | int, ...]
 Repair: TypeAlias = Callable[[Any, Place, Path], tuple[Any, list[str]]]
 
 COST_LISTED_MAX = 10_000
-"""So many steps of a check are few enough to list all that is wrong; about a tenth of a second."""
+"""Below so many steps all errors are listed; about a tenth of a second."""
 
 _FLAT_LEVELS = 3
 _REPAIRS_MAX = 200
@@ -36,14 +36,14 @@ class _Culprit(NamedTuple):
 
 
 def needs_narrowing(args: dict[str, Any], validator: SchemaValidator) -> bool:
-    """Whether listing all errors could take too long."""
+    """True if listing all errors could take too long."""
     if not validator.cost.may_multiply or not depth_exceeds(args, _FLAT_LEVELS):
         return False
     return validator.cost.of(args) > COST_LISTED_MAX
 
 
 def judged(args: dict[str, Any], validator: SchemaValidator, repaired: Repair) -> tuple[list[str], list[str]]:
-    """What was changed in the arguments (in place), and what is wrong with them after that."""
+    """Return the coercions (made in place), and the remaining problems."""
     notes: list[str] = []
     for _ in range(_REPAIRS_MAX):
         if validator.root.is_valid(args):
@@ -51,7 +51,7 @@ def judged(args: dict[str, Any], validator: SchemaValidator, repaired: Repair) -
         try:
             culprit = _culprit(args, validator)
             new, more = repaired(culprit.value, culprit.place, culprit.path) if culprit.path else (None, [])
-        except ValueError:  # A part behind an `$id` of its own cannot be addressed.
+        except ValueError:  # A part with its own `$id` cannot be addressed.
             return notes, [_NOT_SAID]
         if not more:
             return notes, _told(culprit, validator)
@@ -61,7 +61,7 @@ def judged(args: dict[str, Any], validator: SchemaValidator, repaired: Repair) -
 
 
 def _culprit(args: dict[str, Any], validator: SchemaValidator) -> _Culprit:
-    """The innermost value that is known to be wrong, and the schema that it was meant to fit."""
+    """The innermost value known to be invalid, and the intended schema."""
     found = _Culprit(validator.cost.root, (), args)
     for _ in range(_STEPS_MAX):
         inner = _further(found, validator)
@@ -72,7 +72,7 @@ def _culprit(args: dict[str, Any], validator: SchemaValidator) -> _Culprit:
 
 
 def _further(found: _Culprit, validator: SchemaValidator) -> _Culprit | None:
-    """One step further down, or None where the value itself is what is wrong."""
+    """Go one level deeper, or return None if the value itself is wrong."""
     place, path, value = found
     cost = validator.cost
     if "contains" not in cast("dict[str, Any]", place.schema):
@@ -91,7 +91,7 @@ def _further(found: _Culprit, validator: SchemaValidator) -> _Culprit | None:
 
 
 def _meant(branches: Sequence[Place], hollow: Any, validator: SchemaValidator) -> Place | None:
-    """The branch that a value was meant to fit, if that can be told."""
+    """Return the intended branch of a value, if it is recognizable."""
     errors = [list(validator.at(inner).iter_errors(hollow)) for inner in branches]
     fitting = [inner for inner, found in zip(branches, errors, strict=True) if not found]
     tagged = [inner for inner, found in zip(branches, errors, strict=True) if not has_other_tag(found, ())]
@@ -106,7 +106,7 @@ def _told(culprit: _Culprit, validator: SchemaValidator) -> list[str]:
 
 
 def _hollow(value: Any) -> Any:
-    """The value without anything in what it holds, by which the form that is meant can be told."""
+    """Return the value with emptied members, which identifies the intended branch."""
     if isinstance(value, dict):
         return {key: _emptied(item) for key, item in cast("dict[str, Any]", value).items()}
     return [_emptied(item) for item in cast("list[Any]", value)] if isinstance(value, list) else value

@@ -1,4 +1,4 @@
-"""Branches in, one shape out: what `anyOf` and `oneOf` come to once their branches are shapes. Knows no wire format."""
+"""Merge the branches of `anyOf` and `oneOf`, given as shapes, into one shape. Knows no wire format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Exclusive:
     branches: Sequence[Shape]
 
     def report(self, losses: Losses, shapes: Mapping[Key, Shape]) -> None:
-        """Notes the loss, if it is one."""
+        """Report the loss, if it is one."""
         branches = [_resolved(branch, shapes) for branch in self.branches if not branch.is_never]
         small = len(branches) <= _COMPARED_MAX
         if not small or not all(_is_apart(one, other, shapes) for one, other in combinations(branches, 2)):
@@ -39,7 +39,7 @@ def _resolved(shape: Shape, shapes: Mapping[Key, Shape]) -> Shape:
 
 
 def _is_apart(one: Shape, other: Shape, shapes: Mapping[Key, Shape]) -> bool:
-    """Whether surely no value fits both."""
+    """True if surely no value fits both."""
     if one.any_of or other.any_of:
         sides = [[_resolved(b, shapes) for b in side.any_of] or [side] for side in (one, other)]
         if any(branch.any_of for side in sides for branch in side):
@@ -58,7 +58,7 @@ def _is_apart(one: Shape, other: Shape, shapes: Mapping[Key, Shape]) -> bool:
 
 
 def only_requires(node: Mapping[str, Any]) -> bool:
-    """Whether a branch does nothing but ask for properties (or forbid some beside them)."""
+    """True if a branch only requires properties (or forbids some)."""
     return "required" in node and node.keys() <= _ONLY_REQUIRES and _names_only(node.get("not", {"required": []}))
 
 
@@ -94,7 +94,7 @@ def united(outer: Shape, branches: Sequence[Shape]) -> Shape:
 
 
 def _within(outer: Shape, inner: Shape) -> Shape:
-    """The only branch that is left; the text beside the union wins over its own."""
+    """Return the only remaining branch; the text next to the union takes precedence."""
     if inner.ref and not (outer.text or outer.notes or outer.limits):
         return inner
     if inner.ref:
@@ -108,13 +108,13 @@ def _within(outer: Shape, inner: Shape) -> Shape:
 
 
 def _is_values(branch: Shape) -> bool:
-    # A text in brackets says what else holds, as `with_words` puts it; it is not what a value means.
+    # Text in brackets is a restriction added by `with_words`, not the meaning of a value.
     is_limited = branch.limits or branch.notes or branch.text.endswith(")")
     return branch.values is not None and not (is_limited or branch.any_of)
 
 
 def _listed(outer: Shape, branches: Sequence[Shape]) -> Shape:
-    """Alternatives that are plain values: one list of them, and what each one means."""
+    """Merge alternatives that are plain values: one list of them, and the meaning of each."""
     values = [value for branch in branches for one in value_shapes(branch) for value in one.values or ()]
     meanings = [
         f"{shown(branch.values[0])}: {branch.text or branch.label}"

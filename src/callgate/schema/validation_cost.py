@@ -1,8 +1,8 @@
-"""How much work it is to check a value: a schema and a value in, a number of steps out, counted without taking them.
+"""Estimate the cost of checking a value: the number of steps, counted without taking them.
 
-Unions whose branches lead to the same schemas multiply: ten branches fifteen deep are a thousand million million steps, for
-one small value. The validator takes them all, and nothing can interrupt it, so they are counted first, each pair of a schema
-and a value once. This file checks nothing and decides nothing.
+Unions whose branches lead to the same schemas multiply: ten branches fifteen deep are 10^15 steps for one small value.
+The validator takes them all and cannot be interrupted, so they are counted first, each pair of a schema and a value once.
+Checks nothing and decides nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from callgate.schema.refs import Place, Source, as_list, as_mapping
 __all__ = ["COST_MAX", "ValidationCost"]
 
 COST_MAX = 10_000_000
-"""Nothing is counted further than this."""
+"""The count stops here."""
 
 _REFERENCES = ("$ref", "$dynamicRef", "$recursiveRef")
 _SAME_VALUE = ("not", "if", "then", "else")
@@ -25,14 +25,14 @@ _Step = TypeVar("_Step", bound=Hashable)
 
 
 class _Pair(NamedTuple):
-    """A schema and a value that is held against it, each by its identity."""
+    """A schema and a value checked against it, each by identity."""
 
     pointer: str
     value: int
 
 
 class ValidationCost:
-    """What the parts of one schema lead to."""
+    """The cost of the parts of one schema."""
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
         self._source = Source(schema)
@@ -40,11 +40,11 @@ class ValidationCost:
         places = [place for place in self._source.places() if isinstance(place.schema, Mapping)]
         nodes = [as_mapping(place.schema) for place in places]
         self.may_multiply = any(word in node for node in nodes for word in _REFERENCES)
-        """Whether there are references at all: without them a schema asks for no more steps than it has parts."""
+        """True if there are references: without them the cost is at most the number of parts."""
         self._places = {place.pointer: place for place in places}
 
     def of_one_value(self) -> int:
-        """The most steps that any part of the schema asks for at a single value, whatever lies below that value."""
+        """The maximum number of steps at a single value, excluding the values below it."""
         totals: dict[str, int] = {}
         for pointer in list(self._places) if self.may_multiply else ():
             if pointer not in totals:
@@ -71,7 +71,7 @@ class ValidationCost:
         return self._source.root
 
     def beside(self, place: Place) -> list[Place]:
-        """The schemas that a value is held against because it is held against this one."""
+        """Return the schemas that apply to a value because this one does."""
         found = self._beside.get(place.pointer)
         if found is None:
             node = as_mapping(place.schema)
@@ -88,11 +88,11 @@ class ValidationCost:
         return self._known([*(target for target in targets if target is not None), *self.branches(place, "allOf")])
 
     def branches(self, place: Place, word: str) -> list[Place]:
-        """The schemas in one of the lists of a schema."""
+        """Return the schemas in one of the lists of a schema."""
         return [self._source.below(place, word, index) for index in range(len(as_list(as_mapping(place.schema).get(word))))]
 
     def below(self, place: Place, value: Any) -> Iterator[tuple[Place, str | int, Any]]:
-        """The schemas that parts of a value are held against because of this one, with the parts and where they are."""
+        """Return the schemas that apply to parts of a value because of this one, with the parts and their keys."""
         node = as_mapping(place.schema)
         if isinstance(value, dict):
             named, patterns = as_mapping(node.get("properties")), as_mapping(node.get("patternProperties"))
@@ -122,7 +122,7 @@ class ValidationCost:
 
 
 def _count(start: _Step, steps: Callable[[_Step], Iterable[_Step]], totals: dict[_Step, int]) -> int:
-    """One, and as many as everything that `start` leads to comes to, counted as often as it is led to."""
+    """Count one, plus everything reachable from `start`, as often as it is reached."""
     totals[start] = 0  # A circle adds nothing.
     open_ones = [(start, iter(steps(start)))]
     sums = [1]

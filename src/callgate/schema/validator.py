@@ -1,6 +1,6 @@
-"""Compiled schemas: a tool's schema in, a validator with its parts out. Fetches nothing, whatever a `$ref` points to.
+"""Compile schemas to validators. Fetches nothing, whatever a `$ref` points to.
 
-Knows nothing of coercion or of sentences; it only compiles, and keeps what it compiled.
+Knows nothing of coercion or of sentences; it only compiles and caches.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ __all__ = [
 ]
 
 COST_OF_ONE_VALUE_MAX = 10_000
-"""More schemas than this are not looked at for one value."""
+"""At most so many schemas are applied to one value."""
 
 MASK = "\x00"
-"""Stands for the checked value in the validator's messages, so that a huge value is never written out."""
+"""Placeholder for the checked value in the validator's messages, so that a huge value is never formatted."""
 
 _ROOT = "urn:callgate:arguments"
 _CACHE_MAX = 1_024
 _AMBIGUOUS = re.compile(r"|\+[0-9]+|0[0-9]+")
 _VALUES_MAX = 200_000
-# The one of the schema's own draft the validator knows by itself.
+# The validator has the metaschema of each draft built in.
 _METASCHEMA = re.compile(r"https?://json-schema\.org/(draft[-/][0-9-]+/)schema")
 
 _PATTERNS = frozenset({"pattern", "patternProperties"})
 _REFERENCES = frozenset({"$ref", "$dynamicRef", "$recursiveRef"})
-_MENDABLE = frozenset({"$ref", "$dynamicRef", "exclusiveMinimum", "exclusiveMaximum"})
+_FIXABLE = frozenset({"$ref", "$dynamicRef", "exclusiveMinimum", "exclusiveMaximum"})
 
 _cache: OrderedDict[int, tuple[Mapping[str, Any], SchemaValidator]] = OrderedDict()
 _cache_lock = Lock()
 
 
 class SchemaValidator:
-    """One schema, compiled whole at once and in parts when a union must be tried branch by branch."""
+    """One schema, compiled as a whole, and in parts when a union must be tried branch by branch."""
 
     def __init__(
         self, schema: dict[str, Any], objects: int, source: Mapping[str, Any], slips: Sequence[str],
@@ -71,20 +71,20 @@ class SchemaValidator:
 
         self.schema = schema
         self.objects = objects
-        """How many JSON objects the schema is made of; it has no more schemas than that."""
+        """The number of JSON objects in the schema; an upper bound of its subschemas."""
         self.source = source
-        """The schema as it came, but for slips that were put right."""
+        """The schema as given, except for fixed errors."""
         self.slips = [*slips, *map(str, settled)]
-        """Where those were, and how they were read."""
+        """The fixed errors, and how they were read."""
         self.unchecked = [one for one in settled if not one.is_checked]
-        """Patterns that the schema has and no argument is held against."""
+        """Patterns of the schema that are not checked."""
         self.root = jsonschema_rs.validator_for(schema, validate_formats=False, retriever=_refuse, mask=MASK)
         self._registry: jsonschema_rs.Registry | None = None
         self._parts: dict[str, jsonschema_rs.Validator] = {}
 
     @cached_property
     def has_ambiguous_keys(self) -> bool:
-        """Whether the validator's paths cannot be trusted."""
+        """True if the validator's paths cannot be trusted."""
         return has_ambiguous_keys(self.schema)
 
     @cached_property
@@ -94,7 +94,7 @@ class SchemaValidator:
 
     @cached_property
     def cost(self) -> ValidationCost:
-        """How much work a check is."""
+        """The cost of a check."""
         return ValidationCost(self.schema)
 
     def at(self, place: Place) -> jsonschema_rs.Validator:
@@ -125,7 +125,7 @@ class SchemaValidator:
 
 
 def validator_of(definition: ToolDefinition) -> SchemaValidator:
-    """The compiled form of the definition's input schema, kept for the next call.
+    """Return the compiled form of the definition's input schema, cached.
 
     Raises:
         ToolNotDeclarableError: the schema is not a usable JSON Schema.
@@ -134,7 +134,7 @@ def validator_of(definition: ToolDefinition) -> SchemaValidator:
 
 
 def usable_validator(schema: Mapping[str, Any], tool: str | None) -> SchemaValidator:
-    """As `validator_of`, for a schema by itself; `tool` is named in what is raised."""
+    """Like `validator_of`, for a schema by itself; `tool` is named in errors."""
     # A schema cannot be hashed and would be slow to encode for every call; as long as the entry keeps the schema alive,
     # its id belongs to no other object.
     with _cache_lock:
@@ -163,7 +163,7 @@ def plain(value: Any) -> Any:
 
 
 def has_ambiguous_keys(value: Any) -> bool:
-    """Whether some key reads like another one in the validator's paths: it makes 0 of `0` and `00`, and leaves out ``."""
+    """True if two keys are ambiguous in the validator's paths: it reads `0` and `00` as 0, and drops ``."""
     stack: list[Any] = [value]
     while stack:
         item = stack.pop()
@@ -178,7 +178,7 @@ def has_ambiguous_keys(value: Any) -> bool:
 
 
 def real_path(path: Sequence[str | int], value: Any) -> tuple[list[str | int], Any]:
-    """A path of the validator with its steps as they are in `value`, and what lies there (None if it leads nowhere)."""
+    """Translate a path of the validator to the keys of `value`; return it with its value (None if it leads nowhere)."""
     steps: list[str | int] = []
     for step in path:
         if isinstance(value, Mapping):
@@ -204,7 +204,7 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
     if not _REFERENCES.isdisjoint(survey.keys):
         require_bounded(schema, name)
     source = plain(schema) if slips else original
-    _mend_all(schema, survey)
+    _fix_all(schema, survey)
     respelled = [] if _PATTERNS.isdisjoint(survey.keys) else respell_misread(schema, _is_readable)
     try:
         return SchemaValidator(schema, survey.objects, source, slips, respelled)
@@ -220,7 +220,7 @@ def _compile(original: Mapping[str, Any], name: str | None) -> SchemaValidator:
 
 
 def require_bounded(schema: Mapping[str, Any], tool: str | None) -> None:
-    """Refuses a schema whose unions of references multiply until no value could be checked.
+    """Refuse a schema whose unions of references multiply until no value could be checked.
 
     Raises:
         ToolNotDeclarableError: they do.
@@ -244,7 +244,7 @@ def _is_readable(pattern: str) -> bool:
 
 
 def _complaint(schema: dict[str, Any], error: ValueError) -> str:
-    """Where the schema is wrong, why, and what to do about it."""
+    """Describe where the schema is wrong, why, and how to fix it."""
     path: list[str | int] = list(getattr(error, "instance_path", ()))
     where = f" at {''.join(f'/{step}' for step in path)}" if path else ""
     reason = str(getattr(error, "message", error)).splitlines()[0].replace(MASK, "what stands there")[:300]
@@ -257,7 +257,7 @@ def _complaint(schema: dict[str, Any], error: ValueError) -> str:
 
 @dataclass(slots=True)
 class _Survey:
-    """What one walk over a schema tells."""
+    """The findings of one walk over a schema."""
 
     problem: str | None = None
     objects: int = 0
@@ -266,7 +266,7 @@ class _Survey:
 
 
 def _survey(value: Any) -> _Survey:
-    """Whether a schema can be looked at any closer, level by level. A value that is shared counts as often as it is met."""
+    """True if a schema can be examined level by level. A shared value counts as often as it occurs."""
     found, count, level = _Survey(), 0, [value]
     for _ in range(2 * DEPTH_MAX + 1):
         deeper: list[Any] = []
@@ -298,12 +298,12 @@ def _survey(value: Any) -> _Survey:
     return found
 
 
-def _mend_all(schema: dict[str, Any], survey: _Survey) -> None:
-    """Takes out what would fail the whole tool although it is plain what it means, or that nobody can know."""
-    # A dialect that nobody knows; read as the current one it still checks nearly everything.
+def _fix_all(schema: dict[str, Any], survey: _Survey) -> None:
+    """Remove what would reject the whole tool although its meaning is clear or cannot be known."""
+    # An unknown dialect; read as the current one it still checks nearly everything.
     if not any(draft in str(schema.get("$schema", "draft/2020-12/")) for draft in DRAFTS):
         del schema["$schema"]
-    if not survey.has_lists_of_items and _MENDABLE.isdisjoint(survey.keys):
+    if not survey.has_lists_of_items and _FIXABLE.isdisjoint(survey.keys):
         return
     source = Source(schema)
     places = [place for place in source.places() if isinstance(place.schema, dict)]
@@ -320,14 +320,14 @@ def _mend_all(schema: dict[str, Any], survey: _Survey) -> None:
     for place in places if outside else ():
         _make_monotone(place.schema)
     for place, keyword in outside:
-        # Never fetched. What it asks for cannot be known, so it asks for nothing; the compiler reports it.
+        # Never fetched. Its meaning is unknown, so it restricts nothing; the compiler reports it.
         del place.schema[keyword]
     for place in places:
-        _mend(place.schema, source)
+        _fix(place.schema, source)
 
 
 def _follow_lists(source: Source, places: Sequence[Place]) -> None:
-    """Lets references into lists of items lead to where `_mend` puts those."""
+    """Redirect references into lists of items to where `_fix` puts those."""
     lists = [f"{place.pointer}/items/" for place in places if _has_old_list(place.schema, source)]
     for place in places if lists else ():
         target = source.target(place, "$ref") if "$ref" in place.schema else None
@@ -354,7 +354,7 @@ def _is_outside(source: Source, place: Place, keyword: str) -> bool:
 
 
 def _make_monotone(node: dict[str, Any]) -> None:
-    """Takes out what refuses more when a part of the schema asks for less, as a part of it now does."""
+    """Take out what refuses more when a part of the schema asks for less, as a part of it now does."""
     for keyword in ("if", "unevaluatedProperties", "unevaluatedItems", "maxContains"):
         node.pop(keyword, None)
     if "not" in node and node["not"] not in ({}, True):
@@ -363,7 +363,7 @@ def _make_monotone(node: dict[str, Any]) -> None:
         node["allOf"] = [*node.get("allOf", ()), {"anyOf": node.pop("oneOf")}]
 
 
-def _mend(node: dict[str, Any], source: Source) -> None:
+def _fix(node: dict[str, Any], source: Source) -> None:
     if source.draft > 4:
         for flag, bound in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
             if isinstance(node.get(flag), bool):
@@ -377,7 +377,7 @@ def _mend(node: dict[str, Any], source: Source) -> None:
 
 
 def _refuse(uri: str) -> NoReturn:
-    raise ValueError(f"{uri!r} lies outside the schema and is not fetched")
+    raise ValueError(f"{uri!r} is outside the schema and is not fetched")
 
 
 def _pointer(path: Sequence[str | int]) -> str:

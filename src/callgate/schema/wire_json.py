@@ -1,8 +1,8 @@
-"""A shape in, a `parametersJsonSchema` out: JSON Schema in the keywords that Gemini documents, and no others.
+"""Write a shape as `parametersJsonSchema`: JSON Schema in the keywords that Gemini documents, and no others.
 
-Written are `$defs $ref type format description enum items prefixItems minItems maxItems minimum maximum anyOf properties
-additionalProperties required propertyOrdering`. What these cannot say goes into the description in words, with a loss. A
-`$ref` stands alone and leads into `$defs`. This file follows no reference of the source.
+The keywords are `$defs $ref type format description enum items prefixItems minItems maxItems minimum maximum anyOf
+properties additionalProperties required propertyOrdering`. Anything else goes into the description as text, with a loss.
+A `$ref` has no siblings and points into `$defs`. Follows no reference of the source.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COUNT_MAX = 2**31 - 1
 """The largest number of items or characters that is worth sending."""
 
 UNDOCUMENTED = "not a keyword that Gemini documents"
-"""Why a keyword of no structure is not sent."""
+"""The reason why a simple keyword is not sent."""
 
 _SAID = frozenset({"minimum", "maximum", "format", "minItems", "maxItems"})
 _BOUNDS = frozenset({"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
@@ -35,7 +35,7 @@ _NAME = re.compile(r"[^A-Za-z0-9_]+")
 
 
 def bounds(shape: Shape, losses: Losses) -> tuple[JsonObject, list[str]]:
-    """`minimum` and `maximum`, and words for a bound that is not itself allowed."""
+    """Return `minimum` and `maximum`, and text for an exclusive bound."""
     found: JsonObject = {}
     words: list[str] = []
     if _BOUNDS.isdisjoint(shape.limits):
@@ -59,22 +59,22 @@ def bounds(shape: Shape, losses: Losses) -> tuple[JsonObject, list[str]]:
             found[keyword] = value
             words.append(in_words(exclusive, value))
             losses.add(
-                strict.pointer, exclusive, "only bounds that are allowed themselves can be sent", "said in the description"
+                strict.pointer, exclusive, "only bounds that are allowed themselves can be sent", "stated in the description"
             )
     return found, words
 
 
 def widened_values(shape: Shape, losses: Losses) -> str:
-    """Words for values that can be listed in no enum, with their loss; empty if nothing is lost by naming the type alone."""
+    """Return text for values that no enum can list, with their loss; empty if the type alone loses nothing."""
     values = shape.values or []
     if shape.is_only("null") or (shape.is_only("boolean") and len(values) == 2):
         return ""
-    losses.add(*shape.enum_at, "only strings and numbers can be listed", "said in the description")
+    losses.add(*shape.enum_at, "only strings and numbers can be listed", "stated in the description")
     return f"only {listed(values)}" if len(values) == 1 else f"one of {listed(values)}"
 
 
 def string_branches(values: list[Any]) -> list[JsonObject]:
-    """Many strings of which one is empty: those that can be listed, and beside them any string."""
+    """Many strings including an empty one: list the others, and allow any string next to them."""
     return [{"type": "string", "enum": [value for value in values if value != ""]}, {"type": "string"}]
 
 
@@ -95,7 +95,7 @@ class JsonWriter:
         return shared_only_where_needed(node, definitions)
 
     def node(self, shape: Shape) -> JsonObject:
-        """One schema."""
+        """Write one schema."""
         if shape.ref is not None:
             if self.shapes[shape.ref].is_never:
                 self.losses.add(shape.pointer, "$ref", "leads to a schema that nothing fits", "widened")
@@ -124,7 +124,7 @@ class JsonWriter:
     def _in_words(self, shape: Shape, keyword: str, limit: Limit) -> str:
         word = in_words(keyword, limit.value) if keyword != "default" or default_fits(shape) else ""
         instead = (
-            "said in the description" if word else "left out" if keyword in ("default", "examples") else "checked locally"
+            "stated in the description" if word else "left out" if keyword in ("default", "examples") else "checked locally"
         )
         if word or keyword not in ("uniqueItems", "deprecated"):
             self.losses.add(limit.pointer, keyword, UNDOCUMENTED, instead)
@@ -146,7 +146,7 @@ class JsonWriter:
         return {**self._described(shape, []), "anyOf": branches}
 
     def _group(self, shape: Shape) -> tuple[JsonObject, list[str]]:
-        """Listed values of one type."""
+        """Write listed values of one type."""
         (kind,) = shape.types or ("string",)
         values = shape.values or []
         if kind == "string" and "" in values:

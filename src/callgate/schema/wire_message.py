@@ -1,8 +1,8 @@
-"""A shape in, a `parameters` Schema message out, for the Developer API or for Vertex.
+"""Write a shape as a `parameters` Schema message, for the Developer API or for Vertex.
 
-Every node has one type; null is `nullable`; a union is an `anyOf` that stands alone, its texts moved into the branches.
-Enums hold strings only: whole numbers become bounds and words, so arguments need no decoding. There are no references, so
-the shapes that come in must be written out. Property names stay as they are, but for Vertex, which takes only identifiers.
+Every node has one type; null is `nullable`; a union is an `anyOf` without siblings, its texts moved into the branches.
+Enums hold strings only: integers become bounds and text, so arguments need no decoding. There are no references, so the
+shapes must be inlined. Property names stay as they are, except for Vertex, which accepts only identifiers.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from callgate.types import JsonObject
 __all__ = ["FORMATS", "NOT_A_FIELD", "MessageWriter"]
 
 NOT_A_FIELD = "not a field of the Schema message, or not safe to send in it"
-"""Why a keyword of no structure is not sent."""
+"""The reason why a simple keyword is not sent."""
 
 FORMATS = {"string": ("date-time",), "integer": ("int32", "int64"), "number": ("float", "double")}
 """The formats that are safe to send, by type."""
@@ -31,16 +31,16 @@ _COUNTS = {
     "string": ("minLength", "maxLength"), "array": ("minItems", "maxItems"), "object": ("minProperties", "maxProperties"),
 }  # fmt: skip
 _LISTED_MAX = 20
-# A text is repeated in this many branches; in more of them it stands in the first.
+# A text is repeated in at most so many branches; with more of them only the first has it.
 _TEXTS_MAX = 3
 _PATTERN_CHARS_MAX = 200
-# Look-around, back references and the like are not known to every engine.
+# Not every engine has look-around, back-references and the like.
 _ODD_PATTERN = re.compile(r"\(\?|\\[1-9kpPuxc]")
 _MERGED_TYPES = ("string", "number", "boolean", "object", "array")
 
 
 class MessageWriter:
-    """Writes the shapes of one schema. `aliases` holds the property names that had to be changed, as they were."""
+    """Writes the shapes of one schema. `aliases` maps changed property names to the original ones."""
 
     def __init__(self, losses: Losses, surface: Literal["developer", "vertex"]) -> None:
         self.losses = losses
@@ -52,7 +52,7 @@ class MessageWriter:
         }  # fmt: skip
 
     def document(self, root: Shape) -> JsonObject:
-        """The whole schema. At the root there is no union: the alternatives are merged into one object."""
+        """Write the whole schema. The root has no union: the alternatives are merged into one object."""
         root = _one_object(root, self.losses) if root.any_of else root
         words: list[str] = []
         if root.values is not None:
@@ -61,7 +61,7 @@ class MessageWriter:
         if root.properties:
             node = self._typed(root, "object", texts=True)
         else:
-            # The server takes no object without properties, so what else is known of it can only be said.
+            # The server refuses an object without properties, so further restrictions are only described.
             counts = [(word, root.limits[word]) for word in _COUNTS["object"] if word in root.limits]
             words += [self._in_words(word, limit) for word, limit in counts]
             if root.additional is not False or self.surface == "developer":
@@ -71,7 +71,7 @@ class MessageWriter:
         return {**node, "description": text} if text else node
 
     def node(self, shape: Shape) -> JsonObject:
-        """One schema."""
+        """Write one schema."""
         nodes, is_nullable = self._alternatives(shape)
         if not nodes:
             return {"type": "null", **self._text(shape, [])}
@@ -82,7 +82,7 @@ class MessageWriter:
         return {"anyOf": self._texts_moved(nodes, shape)}
 
     def _alternatives(self, shape: Shape) -> tuple[list[JsonObject], bool]:
-        """Nodes of one type each that together allow the shape, without its own texts, and whether null is allowed."""
+        """Return nodes of one type each that together allow the shape, without texts, and whether null is allowed."""
         if shape.any_of:
             found: list[JsonObject] = []
             is_nullable = False
@@ -105,7 +105,7 @@ class MessageWriter:
         return [self._typed(shape, kind) for kind in kinds if kind != "null"], "null" in kinds
 
     def _lose_limits(self, shape: Shape) -> None:
-        """Reports what is said of listed values besides."""
+        """Report additional restrictions on listed values."""
         for keyword, limit in shape.limits.items():
             if keyword in TYPES_OF and not keyword.startswith("content"):
                 self.losses.add(limit.pointer, keyword, NOT_A_FIELD, "checked locally")
@@ -117,7 +117,7 @@ class MessageWriter:
         return {"description": text} if text else {}
 
     def _annotations(self, shape: Shape) -> list[str]:
-        """Keywords that speak of no type in particular, in words."""
+        """Describe keywords that apply to all types."""
         return [
             self._in_words(keyword, limit, fits=default_fits(shape))
             for keyword, limit in shape.limits.items()
@@ -128,12 +128,12 @@ class MessageWriter:
         word = in_words(keyword, limit.value) if keyword != "default" or fits else ""
         annotates = keyword in ("default", "examples", "example")
         if word or keyword not in ("uniqueItems", "deprecated"):
-            instead = "said in the description" if word else "left out" if annotates else "checked locally"
+            instead = "stated in the description" if word else "left out" if annotates else "checked locally"
             self.losses.add(limit.pointer, keyword, NOT_A_FIELD, instead)
         return word
 
     def _with_texts(self, node: JsonObject, shape: Shape) -> JsonObject:
-        """A node with the texts of the shape around it, which win over its own."""
+        """Write a node with the texts of the enclosing shape, which take precedence."""
         own = node.get("description", "")
         text = with_words(shape.text or own, [*shape.notes, *self._annotations(shape)])
         if shape.text and own.startswith("("):
@@ -164,7 +164,7 @@ class MessageWriter:
         limit = shape.limits.get("default")
         return [self._in_words("default", limit)] if limit and _is_default_of(shape, "default", limit) else []
 
-    # One type -------------------------------------------------------------------------------------------------------------
+    # Types ----------------------------------------------------------------------------------------------------------------
 
     def _typed(self, shape: Shape, kind: str, *, texts: bool = False) -> JsonObject:
         node: JsonObject = {"type": kind}
@@ -185,7 +185,7 @@ class MessageWriter:
         return {**node, **({"description": text} if text else {}), **fields}
 
     def _listed(self, shape: Shape) -> list[JsonObject]:
-        """Listed values of one type."""
+        """Write listed values of one type."""
         (kind,) = shape.types or ("string",)
         values = shape.values or []
         if kind == "string" and "" not in values:
@@ -206,11 +206,11 @@ class MessageWriter:
         node: JsonObject = {"type": kind, "minimum": _double(low, -1), "maximum": _double(high, 1)}
         if kind == "integer" and high - low == len(values) - 1:
             return node  # every whole number between the bounds is there
-        self.losses.add(*shape.enum_at, "only strings can be listed", "said in the description")
+        self.losses.add(*shape.enum_at, "only strings can be listed", "stated in the description")
         return {"type": kind, "description": f"(one of {listed(values)})", **node}
 
     def _nothing(self, shape: Shape, node: JsonObject, words: list[str]) -> None:
-        """A boolean has nothing that could be said of it."""
+        """Write a boolean, which has no restrictions."""
 
     def _string(self, shape: Shape, node: JsonObject, words: list[str]) -> None:
         limit = shape.limits.get("pattern")
@@ -248,7 +248,7 @@ class MessageWriter:
             words.append(f"items in order: {', '.join(described(inner) for inner in shape.prefix[:8])}")
             where = shape.where.get("prefixItems", shape.pointer)
             self.losses.add(
-                where, where.rpartition("/")[2], "items cannot differ by their position", "said in the description"
+                where, where.rpartition("/")[2], "items cannot differ by their position", "stated in the description"
             )
 
     def _object(self, shape: Shape, node: JsonObject, words: list[str]) -> None:
@@ -282,11 +282,11 @@ class MessageWriter:
         if isinstance(shape.additional, Shape):
             key = "other keys" if shape.properties else "any keys"
             words.append(f"{key}, each value: {described(shape.additional)}")
-        instead = "said in the description" if isinstance(shape.additional, Shape) else "checked locally"
+        instead = "stated in the description" if isinstance(shape.additional, Shape) else "checked locally"
         self.lose_closedness(shape.where.get("additionalProperties", shape.pointer), instead)
 
     def lose_closedness(self, pointer: str, instead: str = "checked locally") -> None:
-        """Notes that what holds for other keys is not said."""
+        """Report that the schema of other keys is not sent."""
         keyword = "propertyNames" if pointer.endswith("/propertyNames") else "additionalProperties"
         self.losses.add(pointer, keyword, "the Schema message does not have it here", instead)
 
@@ -296,10 +296,10 @@ def _anything() -> list[JsonObject]:
 
 
 def _items() -> JsonObject:
-    """Items of which nothing is known. One level is told by its types; the levels below are left open.
+    """Write unrestricted items. One level lists all types; the levels below are left open.
 
-    A node without a type is legal to the parser, though not liked by every model; but there is no other way to end, as each
-    list needs items and any type that could be named for them would forbid what the schema allows.
+    The parser accepts a node without a type, although not every model handles it well; but the recursion must end, each
+    list needs items, and any type named for them would forbid what the schema allows.
     """
     nodes = _anything()
     nodes[0]["nullable"] = True
@@ -307,7 +307,7 @@ def _items() -> JsonObject:
 
 
 def _double(value: float, sign: int) -> float:
-    """A bound that a double can hold, moved outwards where it cannot."""
+    """Round a bound outwards to a double."""
     if isinstance(value, float) or abs(value) <= 2**53:
         return value
     try:
@@ -327,7 +327,7 @@ def _unique(nodes: list[JsonObject]) -> list[JsonObject]:
 
 
 def _is_default_of(shape: Shape, keyword: str, limit: Limit) -> bool:
-    """Whether a default can be sent as one: a scalar, for one type."""
+    """True if a default can be sent as one: a scalar, for one type."""
     if keyword != "default" or limit.value is None or shape.any_of or shape.types is None:
         return False
     scalar = not isinstance(limit.value, (dict, list, tuple))
@@ -335,7 +335,7 @@ def _is_default_of(shape: Shape, keyword: str, limit: Limit) -> bool:
 
 
 def _one_object(root: Shape, losses: Losses) -> Shape:
-    """Alternatives of whole objects as one object that is at least as wide as all of them together."""
+    """Merge alternative objects into one that is at least as wide as all of them together."""
     branches = [inner for branch in root.any_of for inner in (branch.any_of or [branch])]
     losses.add(root.pointer, "anyOf", "the arguments as a whole cannot be a union", "widened")
     names = dict.fromkeys(name for branch in branches for name in branch.properties)

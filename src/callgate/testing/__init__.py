@@ -33,7 +33,7 @@ _SERVERS = {"FakeGemini": "callgate.testing.fake_gemini", "FakeOpenAI": "callgat
 
 
 def __getattr__(name: str) -> Any:
-    # The servers know the whole wire, which a test with a scripted model has no use for.
+    # The servers load the whole wire, which a test with a scripted model does not need.
     if name not in _SERVERS:
         raise AttributeError(f"module 'callgate.testing' has no attribute {name!r}")
     import importlib

@@ -1,7 +1,7 @@
-"""What a fake Gemini says: answers written in one line, and the response messages that they become.
+"""Answers of a fake Gemini: written in one line, and turned into response messages.
 
-Parts and options come in, GenerateContentResponse objects (whole, or cut into chunks) go out. This file knows how Gemini
-dresses an answer (ids, signatures, usage, finish reasons) and nothing of sockets or faults.
+Takes parts and options, returns GenerateContentResponse objects (whole, or cut into chunks). Knows the envelope of an
+answer (ids, signatures, usage, finish reasons) and nothing of sockets or faults.
 
     answer(thought("Two cities."), calls(("weather", {"city": "Oslo"}), ("weather", {"city": "Rome"})))
 """
@@ -28,7 +28,7 @@ __all__ = [
 ]  # fmt: skip
 
 Chunk: TypeAlias = JsonObject | bytes
-"""One response message; bytes are JSON text that is sent as it is, right or wrong."""
+"""One response message; bytes are JSON text that is sent verbatim, valid or not."""
 
 Cut: TypeAlias = int | Sequence[str] | None
 """How a text is cut for streaming: into so many pieces, into these pieces, or (None) a few words at a time."""
@@ -36,7 +36,7 @@ Cut: TypeAlias = int | Sequence[str] | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """One answer of the model, before it is dressed for a model, a surface and an endpoint."""
+    """One answer of the model, before it is adapted to a model, a surface and an endpoint."""
 
     parts: tuple[Part, ...] = ()
     finish_reason: str | None = "STOP"
@@ -44,11 +44,11 @@ class Answer:
     finish_message: str | None = None
     chunks: Cut = None
     apart: bool = False
-    """Stream every call in a chunk of its own, instead of all neighbours in one."""
+    """Stream every call in its own chunk, instead of adjacent calls together."""
     ids: bool | None = None
-    """Whether calls carry ids; None means as the model does: from Gemini 3 on, on the Developer API."""
+    """True if calls carry ids; None means as the model does: from Gemini 3 on, on the Developer API."""
     signed: bool | None = None
-    """Whether the answer carries a thought signature; None means as the model does: from Gemini 3 on."""
+    """True if the answer carries a thought signature; None means as the model does: from Gemini 3 on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def answer(*parts: Part | str | Answer, finish_reason: str | None = "STOP", **op
 
 
 def text(words: str, **options: Any) -> Answer:
-    """An answer in plain text. `chunks=` says how it is cut for streaming: into how many pieces, or into which.
+    """Make an answer in plain text. `chunks=` sets how it is cut for streaming: into how many pieces, or into which.
 
     Raises:
         UsageError: the pieces do not make up the text.
@@ -79,7 +79,7 @@ def text(words: str, **options: Any) -> Answer:
 
 
 def call(name: str, /, **args: Any) -> Answer:
-    """An answer that calls one function."""
+    """Make an answer that calls one function."""
     return calls((name, args))
 
 
@@ -89,7 +89,7 @@ def calls(*pairs: tuple[str, Mapping[str, Any]], **options: Any) -> Answer:
 
 
 def thought(words: str) -> Part:
-    """A part with reasoning, to stand in front of an answer's other parts."""
+    """Make a part with reasoning, to put before an answer's other parts."""
     return {"text": words, "thought": True}
 
 
@@ -133,12 +133,12 @@ def encode_json(value: Any, *, indent: int | None = None) -> bytes:
 
 @dataclass(slots=True)
 class Mint:
-    """Makes ids and signatures that nobody can guess and everybody can repeat, and remembers the signatures."""
+    """Issues deterministic ids and signatures, and remembers the signatures."""
 
     signatures: set[str] = field(default_factory=set[str])
-    """Every thought signature that was given out."""
+    """Every thought signature that was issued."""
     odd_parts: list[Part] = field(default_factory=list[Part])
-    """Parts of kinds that no message has, which were sent all the same and so may come back."""
+    """Parts of unknown kinds that were sent anyway and so may come back."""
     count: int = 0
 
     def new_id(self, length: int = 8) -> str:
@@ -152,7 +152,7 @@ class Mint:
         return made
 
     def remember(self, chunk: Chunk) -> None:
-        """Notes what is peculiar about a ready-made response, so that it is known when it comes back."""
+        """Remember the unusual parts of a ready-made response, so that they are accepted when they come back."""
         for candidate in as_list(as_object(chunk).get("candidates")):
             for part in as_list(as_object(as_object(candidate).get("content")).get("parts")):
                 if isinstance(signature := as_object(part).get("thoughtSignature"), str):
@@ -175,7 +175,7 @@ def chunks_of(
     partial_args: bool = False,
     prompt_tokens: int = 1,
 ) -> list[Chunk]:
-    """The response messages of an answer: one for a whole answer, several for a streamed one."""
+    """Return the response messages of an answer: one for a whole answer, several for a streamed one."""
     if isinstance(given, Ready):
         for chunk in given.chunks:
             mint.remember(chunk)
@@ -275,7 +275,7 @@ def _tokens(part: Part) -> int:
 
 
 def _joined(chunks: Sequence[Chunk]) -> Chunk:
-    """A list of chunks as the one message that a whole answer is."""
+    """Join a list of chunks into the message of a whole answer."""
     if len(chunks) == 1 or not all(isinstance(chunk, dict) for chunk in chunks):
         return chunks[0] if chunks else {}
     parts: list[Any] = []

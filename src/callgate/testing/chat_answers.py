@@ -1,7 +1,7 @@
-"""What a fake server of chat completions says: the same answers as the fake Gemini's, in the other API's dress.
+"""Answers of a fake chat completion server: those of the fake Gemini in the format of the other API.
 
-An `Answer` (parts, finish reason, how it is cut) and a style come in; one chat completion, or the chunks of a streamed one,
-go out. The style is how the server writes, and a faulty one writes strangely. This file knows nothing of sockets.
+Takes an `Answer` (parts, finish reason, cuts) and a style; returns one chat completion, or the chunks of a streamed one.
+The style is how a server writes, including faulty ones. Knows nothing of sockets.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Style:
     id_prefix: str = "call_"
     id_chars: int = 24
     ids: bool = True
-    """Whether calls have ids."""
+    """True if calls have ids."""
     index: Literal["counted", "missing", "zero"] = "counted"
     """How pieces of calls are numbered."""
     object_args: bool = False
@@ -45,19 +45,19 @@ class Style:
     name_pieces: int = 1
     """Into how many pieces a name is cut."""
     repeats_name: bool = False
-    """Whether every piece of a call has its whole name again."""
+    """True if every piece of a call repeats its whole name."""
     role_alone: bool = True
-    """Whether a stream begins with a piece that has nothing but the role."""
+    """True if a stream begins with a piece that has nothing but the role."""
     empty_choices_first: bool = False
-    """Whether a stream begins with a chunk without choices."""
+    """True if a stream begins with a chunk without choices."""
     done: bool = True
-    """Whether a stream ends with `[DONE]`."""
+    """True if a stream ends with `[DONE]`."""
     finish: bool = True
-    """Whether the answer has a finish reason."""
+    """True if the answer has a finish reason."""
     reasoning: str = "reasoning_content"
     """The field for thoughts."""
     refuses: bool = False
-    """Whether text is given as a refusal."""
+    """True if text is sent as a refusal."""
 
 
 STYLES: dict[str, Style] = {
@@ -74,13 +74,15 @@ STYLES: dict[str, Style] = {
     "lm studio": Style(server="lm studio", fingerprint="qwen3-8b", id_prefix="", id_chars=9),
     "generic": Style(server="generic", fingerprint=None, ids=False, index="missing", args_chars=None, role_alone=False),
 }  # fmt: skip
-"""How the servers that callgate knows write, as far as it has been seen."""
+"""The styles of known servers, as far as observed."""
 
 
 def chat_chunks(
     given: Answer | Ready, mint: Mint, style: Style, *, model: str, stream: bool, usage: bool, prompt_tokens: int
 ) -> list[Chunk]:
-    """The messages of an answer: one for a whole one, several for a streamed one, the last with the tokens if asked for."""
+    """Return the messages of an answer: one for a whole one, several for a streamed one, the last with the usage if
+    requested.
+    """
     if isinstance(given, Ready):
         return list(given.chunks) if stream else list(given.chunks[:1])
     head: JsonObject = {
@@ -209,7 +211,7 @@ def chat_example_call(request: Any) -> tuple[str, JsonObject]:
 
 
 def chat_demo(request: JsonObject) -> Answer:
-    """The model of a server without a script: calls the first declared tool, then says its result; else echoes the text."""
+    """The model of a server without a script: call the first declared tool, then return its result; else echo the text."""
     messages = [as_object(message) for message in as_list(request.get("messages"))]
     results = [*itertools.takewhile(lambda message: message.get("role") == "tool", reversed(messages))]
     if results:

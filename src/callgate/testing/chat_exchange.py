@@ -1,6 +1,6 @@
-"""One request for a chat completion and what a server may do about it.
+"""One request for a chat completion, and everything that a server may do with it.
 
-What `exchange` does for Gemini, in the form of the other API: one JSON body, or server-sent events that end with `[DONE]`.
+Same as `exchange` for Gemini, in the form of the other API: one JSON body, or server-sent events that end with `[DONE]`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ChatExchange(Exchange):
     """A request, its connection, and what a step may do with them."""
 
     style: Style = field(default_factory=Style)
-    """How the server writes; a fault may change it for this answer."""
+    """The style of the server; a fault may change it for this answer."""
 
     def messages(self, item: Any) -> list[bytes]:
         """The JSON text of every chunk of an answer."""
@@ -39,7 +39,7 @@ class ChatExchange(Exchange):
         return [made if isinstance(made, bytes) else encode_json(made) for made in chunks]
 
     def body_of(self, item: Any) -> Body:
-        """The body of an answer in the form that the request asked for."""
+        """Return the body of an answer in the requested form."""
         return self.body_from(self.messages(item))
 
     def body_from(self, messages: Sequence[bytes]) -> Body:
@@ -50,33 +50,33 @@ class ChatExchange(Exchange):
         return Body(SSE_TYPE, (*(b"data: %b\n\n" % message for message in messages), *last), streamed=True)
 
     def message(self, message: JsonObject, reason: str | None) -> Ready:
-        """A ready-made answer of one message, whole or as one delta."""
+        """Return a ready-made answer of one message, whole or as one delta."""
         key = "delta" if self.request.streaming else "message"
         kind = "chat.completion.chunk" if self.request.streaming else "chat.completion"
         choice = {"index": 0, key: message, "finish_reason": reason}
         return Ready(({"id": "chatcmpl-1", "object": kind, "created": 1, "model": self.request.model, "choices": [choice]},))
 
     async def send_messages(self, messages: Sequence[bytes]) -> None:
-        """Sends these messages, right or wrong."""
+        """Send these messages, right or wrong."""
         await self.send_body(self.body_from(messages))
 
     async def send_json(self, value: Any, status: int = 200) -> None:
-        """Sends a JSON body of any kind."""
+        """Send a JSON body of any kind."""
         await self.send_body(Body(_JSON, (encode_json(value),), streamed=False), status, dict(self.style.headers))
 
     async def send_body(self, body: Body, status: int = 200, headers: Any = None) -> None:
-        """Sends a whole response in good faith, with the headers that this kind of server has."""
-        # The class is made anew for its slots, so that `super()` without arguments would not find it.
+        """Send a whole response in good faith, with the headers that this kind of server has."""
+        # `slots=True` creates the class again, so that `super()` without arguments would not find it.
         await Exchange.send_body(self, body, status, dict(self.style.headers) | dict(headers or {}))
 
     async def error(
         self, code: int, status: str, message: str, *, details: Sequence[JsonObject] = (), **headers: str
     ) -> None:
-        """Sends an error in OpenAI's form."""
+        """Send an error in OpenAI's form."""
         await self.refuse(ChatRefusal(message=message, status=code, type=status.lower() or "server_error"), **headers)
 
     async def refuse(self, refusal: ChatRefusal, **headers: str) -> None:
-        """Sends a refusal; `headers` are named with underscores."""
+        """Send a refusal; `headers` are named with underscores."""
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         await self.send_body(Body(_JSON, (encode_json(refusal.body),), streamed=False), refusal.status, named)
 

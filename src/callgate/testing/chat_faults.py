@@ -1,7 +1,7 @@
-"""What goes wrong with servers of chat completions, as a table of script steps.
+"""Faults of chat completion servers, as a table of script steps.
 
-A name comes in and a script step goes out. Faults of the way (`W07`, `W29`, ...) are those of the fake Gemini; the rows here
-are those that only this API has: its errors, and the strange ways in which its imitators write an answer.
+Transport faults (`W07`, `W29`, ...) are those of the fake Gemini; the rows here are specific to this API: its errors, and
+the deviations of its imitators.
 
     FakeOpenAI([fault("O01"), "At last."])                # or fault("rate_limited"); then the answer
     FakeOpenAI([fault("no_ids", answer=call("add", a=1, b=2))])
@@ -26,7 +26,7 @@ __all__ = ["CHAT_FAULTS", "fault"]
 def _refused(
     status: int, message: str, *, type: str = "invalid_request_error", code: str | None = None, **headers: str
 ) -> Act:
-    """An error in OpenAI's form. `{model}` and `{key}` in the message become the request's."""
+    """An error in OpenAI's form. `{model}` and `{key}` in the message are replaced."""
 
     async def act(exchange: ChatExchange) -> None:
         key = exchange.request.headers.get("authorization", "").removeprefix("Bearer ")
@@ -178,7 +178,7 @@ _BY_NAME = {key: each for each in CHAT_FAULTS for key in (each.row, each.name)}
 
 
 def fault(name: str, variant: str | None = None, **options: Any) -> FaultStep:
-    """A script step that goes wrong in a known way: a row of this table, or one of the way (see `callgate.testing.faults`).
+    """Return a script step with a known fault: a row of this table, or a transport fault (see `callgate.testing.faults`).
 
     Raises:
         UsageError: there is no such fault or variant.

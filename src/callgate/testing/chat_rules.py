@@ -1,6 +1,6 @@
-"""What OpenAI refuses: the rules of a chat completion, as far as a client can break them.
+"""The rules of OpenAI's chat completions, as far as a client can break them.
 
-The body of a request comes in; the first breach, with OpenAI's words for it, goes out, or None. This file answers nothing.
+Takes the body of a request; returns the first breach, in OpenAI's words, or None. Sends nothing.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _BOUNDS = {"temperature": (0, 2), "top_p": (0, 1), "presence_penalty": (-2, 2), 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatRefusal:
-    """A request that OpenAI would refuse, and how it would say so."""
+    """A request that OpenAI would refuse, and its error."""
 
     message: str
     status: int = 400

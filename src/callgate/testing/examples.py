@@ -1,7 +1,7 @@
-"""Example arguments out of a schema, and the answers of a model that has no script.
+"""Example arguments for a schema, and the answers of a model without a script.
 
-Schemas and requests go in; values that fit the schema, and answers, come out. Both of Gemini's schema dialects are read.
-This file knows nothing of sockets, and promises no more than a plausible value: patterns and exotic keywords are ignored.
+Reads both of Gemini's schema dialects. Knows nothing of sockets, and promises no more than a plausible value: patterns
+and exotic keywords are ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _DEPTH_MAX = 20
 
 
 def example_of(schema: Any, root: JsonObject | None = None, depth: int = 0) -> Any:
-    """A value that fits the schema: its own example, default or first choice where it has one, else a small plain value."""
+    """Return a value that fits the schema: its own example, default or first choice, else a small plain value."""
     node = as_object(schema)
     root = node if root is None else root
     if depth > _DEPTH_MAX:
@@ -59,7 +59,7 @@ def _string(node: JsonObject, _root: JsonObject, _depth: int) -> str:
 
 
 def _number(node: JsonObject, _root: JsonObject, _depth: int) -> int | float:
-    # An exclusive bound is kept by the step of one, which is good enough for an example.
+    # A step of one satisfies an exclusive bound, which is good enough for an example.
     lowest = node.get("minimum", node["exclusiveMinimum"] + 1 if "exclusiveMinimum" in node else 1)
     highest = node.get("maximum", node["exclusiveMaximum"] - 1 if "exclusiveMaximum" in node else lowest)
     value: float = min(lowest, highest) if "minimum" not in node else lowest
@@ -108,7 +108,7 @@ def example_call(request: Any) -> tuple[str, JsonObject]:
 
 
 def demo(request: JsonObject) -> Answer:
-    """The model of a server without a script: calls the first declared tool, then says its result; else echoes the text."""
+    """The model of a server without a script: call the first declared tool, then return its result; else echo the text."""
     contents = as_list(request.get("contents"))
     last = [as_object(part) for part in as_list(as_object(contents[-1] if contents else None).get("parts"))]
     if responses := [found for part in last if (found := _either(part, "functionResponse", "function_response"))]:

@@ -1,7 +1,7 @@
-"""One request of a client and everything that a server, honest or not, may do about it.
+"""One request of a client, and everything that a server, honest or not, may do with it.
 
-A recorded request and a connection come in, bytes go out. Every script step works through an `Exchange`; this file knows how
-Gemini frames its answers (one JSON body, SSE, a JSON array) and nothing of scripts or faults.
+Takes a recorded request and a connection, writes bytes. Every script step works through an `Exchange`; this file knows
+Gemini's framing (one JSON body, SSE, a JSON array) and nothing of scripts or faults.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ class Clock:
     """The server's time. A fault that waits 90 seconds waits 0.9 of them with `Clock(scale=0.01)`."""
 
     scale: float = 1.0
-    """Real seconds in one second of this clock; more than 0."""
+    """Real seconds per second of this clock; more than 0."""
 
     def __post_init__(self) -> None:
         if not self.scale > 0:
             raise UsageError(f"Clock(scale={self.scale!r}): expected a number above 0, such as 0.01")
 
     async def sleep(self, seconds: float) -> None:
-        """Waits so many of this clock's seconds."""
+        """Sleep for so many seconds of this clock."""
         await asyncio.sleep(seconds * self.scale)
 
     def now(self) -> float:
@@ -50,7 +50,7 @@ class Clock:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request that the server has seen."""
+    """One request that the server received."""
 
     method: str
     path: str
@@ -69,7 +69,7 @@ class Request:
 
     @property
     def wants_sse(self) -> bool:
-        """Whether a stream is to come as server-sent events; else it is one JSON array in pieces."""
+        """True if the stream is requested as server-sent events; else it is one JSON array in pieces."""
         return self.query.get("alt") == "sse" or self.query.get("$alt") == "sse"
 
 
@@ -80,7 +80,7 @@ class Body:
     content_type: str
     pieces: tuple[bytes, ...]
     streamed: bool
-    """Whether it goes out in chunks as it is made, instead of with its length."""
+    """True if it is sent in chunks as it is produced, instead of with its length."""
 
     @property
     def data(self) -> bytes:
@@ -110,26 +110,26 @@ class Exchange:
     mint: Mint
     compress: bool = False
     reusable: bool = True
-    """Whether the connection may serve another request after this one."""
+    """True if the connection may serve another request after this one."""
     is_stale: bool = False
     """Close the connection at the first byte of the next request, as a server does whose idle time ran out just then."""
     has_sent: bool = False
-    """Whether the client has been sent anything yet."""
+    """True if anything was sent to the client."""
     planned: Any = None
     """The answer that a fault is to spoil; None lets the fault choose."""
     at: int | None = None
-    """Where in the body a fault that has a place strikes, in bytes."""
+    """The byte offset in the body of a fault that has a place."""
 
     # Honest answers ---------------------------------------------------------------------------------------------------
 
     async def answer(self, item: Any) -> None:
-        """Sends an answer, whole or streamed as the request asked."""
+        """Send an answer, whole or streamed as requested."""
         await self.send_body(self.body_of(item))
 
     async def error(
         self, code: int, status: str, message: str, *, details: Sequence[JsonObject] = (), **headers: str
     ) -> None:
-        """Sends an error in Google's form; `headers` are named with underscores."""
+        """Send an error in Google's form; `headers` are named with underscores."""
         body: Any = error_body(code, status, message, details)
         if self.request.streaming and not self.request.wants_sse:
             body = [body]
@@ -137,7 +137,7 @@ class Exchange:
         await self.send_body(Body(JSON_TYPE, (encode_json(body, indent=2) + b"\n",), streamed=False), code, named)
 
     async def send_body(self, body: Body, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
-        """Sends a whole response in good faith."""
+        """Send a whole response in good faith."""
         named = {"Content-Type": body.content_type, **(headers or {})}
         pieces = body.pieces
         if self.compress and "gzip" in self.request.headers.get("accept-encoding", ""):
@@ -163,7 +163,7 @@ class Exchange:
         return [made if isinstance(made, bytes) else encode_json(made, indent=indent) for made in chunks]
 
     def body_of(self, item: Any) -> Body:
-        """The body of an answer in the form that the request asked for."""
+        """Return the body of an answer in the requested form."""
         messages = self.messages(item)
         if not self.request.streaming:
             return Body(JSON_TYPE, (messages[0] + b"\n",), streamed=False)
@@ -184,7 +184,7 @@ class Exchange:
     # Raw deeds --------------------------------------------------------------------------------------------------------
 
     async def send(self, data: bytes) -> None:
-        """Puts bytes on the connection and waits until the system has taken them."""
+        """Put bytes on the connection and wait until the system has taken them."""
         self.has_sent = True
         if self.writer.transport.is_closing():
             # asyncio says so when the next write is waited for, uvloop by a RuntimeError.
@@ -193,19 +193,19 @@ class Exchange:
         await self.writer.drain()
 
     async def begin(self, body: Body, status: int = 200, **headers: str) -> None:
-        """Sends only the head of a response; the connection will not be used again."""
+        """Send only the head of a response; the connection will not be used again."""
         self.reusable = False
         size = {"Transfer-Encoding": "chunked"} if body.streamed else {"Content-Length": str(len(body.data))}
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         await self.send(head(status, {"Content-Type": body.content_type, **size, **named}))
 
     def reset(self) -> None:
-        """Ends the connection with a TCP reset."""
+        """End the connection with a TCP reset."""
         self.reusable = False
         reset_connection(self.writer)
 
     async def until_gone(self) -> None:
-        """Waits until the client closes the connection."""
+        """Wait until the client closes the connection."""
         self.reusable = False
         while await self.reader.read(1 << 16):
             pass
@@ -218,7 +218,7 @@ def array_body(messages: Sequence[bytes]) -> Body:
 
 
 def reset_connection(writer: asyncio.StreamWriter) -> None:
-    """Makes the close of a connection a reset: no goodbye, nothing more delivered."""
+    """Make the close of a connection a reset: no goodbye, nothing more delivered."""
     connection: Any = writer.get_extra_info("socket")
     if connection is not None:
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))

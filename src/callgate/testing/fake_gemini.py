@@ -1,8 +1,7 @@
 """A Gemini server for tests and demonstrations, on loopback: strict like Google, and faulty on demand.
 
-A script comes in, a base URL goes out. The server speaks HTTP/1.1 by hand, so that it can break every rule of it; it judges
-requests with `google_rules` and answers them with the steps of its script. It knows nothing of callgate's own client, and
-any other client of Gemini works with it.
+Takes a script, has a base URL. The server implements HTTP/1.1 by hand, so that it can break every rule of it; it checks
+requests with `google_rules` and answers them with the steps of its script. Any client of Gemini works with it.
 
     async with FakeGemini([call("add", a=1, b=2), "The sum is 3."]) as fake:
         client = google.genai.Client(api_key="k", http_options={"base_url": fake.base_url})
@@ -40,7 +39,7 @@ MODELS = (
     "gemini-4-argon", "gemini-3.8-flash", "gemini-3.7-flash", "gemini-3.6-flash", "gemini-3.5-flash-lite",
     "gemini-3.1-pro-preview", "gemini-2.5-pro", "gemini-2.5-flash", "gemini-flash-latest",
 )  # fmt: skip
-"""The models that the server lists. It answers for any other name too, unless `models` says otherwise."""
+"""The models that the server lists. It accepts any other name too, unless `models` says otherwise."""
 
 _GENERATE = re.compile(
     r"/(?P<version>v1|v1beta|v1beta1)/(?P<cloud>(?:projects/[^/]+/locations/[^/]+/)?publishers/google/)?"
@@ -55,10 +54,10 @@ class FakeGemini(FakeServer):
 
     _: KW_ONLY
     surface: Surface | None = None
-    """Whose rules hold. None means that the path of a request tells: cloud paths are judged as Vertex."""
+    """The surface whose rules apply. None means by path: cloud paths are checked as Vertex."""
 
     refusals: list[Refusal] = field(default_factory=list[Refusal], init=False)
-    """What the judge refused; an empty list is what a correct client leaves behind."""
+    """The refused requests; empty for a correct client."""
 
     @property
     def signatures(self) -> set[str]:
@@ -161,7 +160,9 @@ class FakeGemini(FakeServer):
         )  # fmt: skip
 
     def _without_own_oddities(self, request: Request) -> Any:
-        """The body to judge. Parts of unknown kinds that this server itself sent are legal when they come back unchanged."""
+        """Return the body to check. Parts of unknown kinds that this server itself sent are legal when they come back
+        unchanged.
+        """
         body = as_object(request.json)
         if not self._mint.odd_parts or not body:
             return request.body
@@ -206,7 +207,7 @@ _UNAUTHENTICATED = Refusal(
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the server until it is interrupted: `python -m callgate.testing.fake_gemini [--port N] [--script FILE]`."""
+    """Run the server until it is interrupted: `python -m callgate.testing.fake_gemini [--port N] [--script FILE]`."""
     return run_command(FakeGemini, "fake_gemini", argv)
 
 

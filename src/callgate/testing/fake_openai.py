@@ -1,7 +1,7 @@
-"""A server of chat completions for tests and demonstrations, on loopback: strict like OpenAI, and faulty on demand.
+"""A chat completion server for tests and demonstrations, on loopback: strict like OpenAI, and faulty on demand.
 
-A script comes in, a base URL goes out. The script has the same items as that of the fake Gemini; requests are judged by
-`chat_rules`. It knows nothing of callgate's own client, and any other client of the API works with it.
+Takes a script of the same items as the fake Gemini, has a base URL; requests are checked with `chat_rules`. Any client of
+the API works with it.
 
     async with FakeOpenAI([call("add", a=1, b=2), "The sum is 3."]) as fake:
         client = openai.AsyncOpenAI(api_key="k", base_url=fake.base_url)
@@ -36,7 +36,7 @@ __all__ = [
 ]  # fmt: skip
 
 MODELS = ("gpt-5.2", "gpt-5-mini", "gpt-4.1", "gpt-4o")
-"""The models that the server lists. It answers for any other name too, unless `models` says otherwise."""
+"""The models that the server lists. It accepts any other name too, unless `models` says otherwise."""
 
 _CHAT = "/v1/chat/completions"
 _LIST = "/v1/models"
@@ -49,12 +49,12 @@ class FakeOpenAI(FakeServer):
 
     _: KW_ONLY
     server: str = "openai"
-    """Which server it plays: a key of `callgate.testing.chat_answers.STYLES`. Only OpenAI's rules are judged by."""
+    """The server to imitate: a key of `callgate.testing.chat_answers.STYLES`. Only OpenAI's rules are checked."""
     has_tools: bool = True
-    """What it says of its model's tools, where the server that it plays says so."""
+    """The tool support that the imitated server reports for its model."""
 
     refusals: list[ChatRefusal] = field(default_factory=list[ChatRefusal], init=False)
-    """What the judge refused; an empty list is what a correct client leaves behind."""
+    """The refused requests; empty for a correct client."""
     looks: list[Request] = field(default_factory=list[Request], init=False)
     """Requests for anything but a chat completion, which are not among `requests`."""
 
@@ -130,7 +130,7 @@ def _parsed(body: bytes) -> Any:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs the server until it is interrupted: `python -m callgate.testing.fake_openai [--port N] [--script FILE]`."""
+    """Run the server until it is interrupted: `python -m callgate.testing.fake_openai [--port N] [--script FILE]`."""
     return run_command(FakeOpenAI, "fake_openai", argv)
 
 

@@ -1,7 +1,7 @@
-"""The server behind the fakes: connections, the script, and life in a thread or an event loop.
+"""The base of the fake servers: connections, the script, and a life in a thread or an event loop.
 
-A script comes in and connections are served; what a request means, and what an answer looks like, is for the fake of each
-API to say. HTTP/1.1 is spoken by hand, so that every rule of it can be broken.
+Serves connections from a script; the fake of each API defines requests and answers. HTTP/1.1 is implemented by hand, so
+that every rule of it can be broken.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class FakeServer:
     requests: list[Request] = field(default_factory=list[Request], init=False)
     """Every request so far, refused ones included."""
     errors: list[Exception] = field(default_factory=list[Exception], init=False)
-    """What functions in the script raised; their requests were answered with a 500."""
+    """Exceptions of functions in the script; their requests were answered with a 500."""
     connections: int = field(default=0, init=False)
     """Connections that were ever accepted."""
     base_url: str = field(default="", init=False)
-    """Where the server is, once it is started."""
+    """The base URL, once the server is started."""
 
     def __post_init__(self) -> None:
         items = [self._demo] if self.script is None else self.script
@@ -108,7 +108,7 @@ class FakeServer:
         def run() -> None:
             try:
                 loop.run_until_complete(serve())
-            except OSError as error:  # the port is taken; told to the thread that asked for it
+            except OSError as error:  # the port is taken; raised in the thread that asked for it
                 failed.append(error)
             finally:
                 loop.close()
@@ -131,7 +131,7 @@ class FakeServer:
         return len(self._tasks)
 
     async def until_idle(self) -> None:
-        """Waits until no connection is open: until the server, too, has noticed that its clients are gone."""
+        """Wait until no connection is open: until the server, too, has noticed that its clients are gone."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -140,10 +140,10 @@ class FakeServer:
         """Script items that no request has taken yet."""
         return len(self._script.items)
 
-    # For each API to say ----------------------------------------------------------------------------------------------
+    # For each API to define -------------------------------------------------------------------------------------------
 
     def _demo(self, request: JsonObject) -> Any:
-        """What a server without a script answers."""
+        """Return the answer of a server without a script."""
         raise NotImplementedError
 
     def _exchange(self, http: HttpRequest, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Exchange:
@@ -151,13 +151,13 @@ class FakeServer:
         raise NotImplementedError
 
     async def _answer(self, exchange: Exchange) -> None:
-        """Answers a request, by the script or otherwise."""
+        """Answer a request, by the script or otherwise."""
         raise NotImplementedError
 
     # Connections ------------------------------------------------------------------------------------------------------
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        # Called at the moment of the connection, so that no task can exist which the exit does not know of.
+        # Called synchronously on connection, so that the exit knows every task.
         if self._is_closing:
             writer.transport.abort()
             return
@@ -177,14 +177,14 @@ class FakeServer:
             while await self._one_request(reader, writer):
                 pass
         except (ConnectionError, ssl.SSLError, asyncio.CancelledError):
-            writer.transport.abort()  # the client went away, or the server is being closed: nobody is left to tell
+            writer.transport.abort()  # the client went away, or the server is being closed: there is no peer to answer
         finally:
             writer.close()
             with contextlib.suppress(ConnectionError, ssl.SSLError, asyncio.CancelledError):
                 await writer.wait_closed()
 
     async def _one_request(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
-        """Answers the next request; says whether the connection lives on."""
+        """Answer the next request; return whether the connection lives on."""
         try:
             http = await read_request(reader, writer)
         except BadHttpError as error:
@@ -226,7 +226,7 @@ class FakeServer:
 
 
 def run_command(kind: type[FakeServer], name: str, argv: Sequence[str] | None) -> int:
-    """Runs a server until it is interrupted: `python -m callgate.testing.NAME [--port N] [--script FILE]`."""
+    """Run a server until it is interrupted: `python -m callgate.testing.NAME [--port N] [--script FILE]`."""
     parser = argparse.ArgumentParser(prog=f"python -m callgate.testing.{name}", description=kind.__doc__)
     parser.add_argument("--port", type=int, default=0, help="the port on 127.0.0.1; 0 lets the system choose")
     parser.add_argument(

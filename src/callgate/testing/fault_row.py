@@ -1,6 +1,6 @@
-"""What a fault is: a row of the table of faults, and a script step made of it.
+"""A fault: a row of the table of faults, and a script step made of it.
 
-Nothing comes in and nothing goes out; the deeds themselves are in `faults_http` and `faults_content`.
+Pure data; the actions are in `faults_http` and `faults_content`.
 """
 
 from __future__ import annotations
@@ -14,19 +14,19 @@ from callgate.testing.exchange import Exchange
 __all__ = ["Act", "Fault", "FaultStep", "content", "error", "row"]
 
 Act: TypeAlias = Callable[[Any], Awaitable[None]]
-"""What a fault does with the `Exchange` of one request, which each fake server has of its own kind."""
+"""The action of a fault on the `Exchange` of one request, a class of each fake server."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One way in which a server goes wrong."""
+    """One way in which a server fails."""
 
     row: str
     """Its number in the table of faults, such as `W07`."""
     name: str
     summary: str
     variants: Mapping[str, Act] = field(repr=False)
-    """The forms that it takes; the first is the usual one."""
+    """Its variants; the first is the usual one."""
     times: int | None = 1
     """How many requests one script step of it takes; None means all that follow."""
     lasts_s: float | None = None
@@ -37,7 +37,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultStep:
-    """A fault in a script: which one, in which form, how often, and to which answer."""
+    """A fault in a script: which one, which variant, how often, and for which answer."""
 
     fault: Fault
     variant: str
@@ -46,19 +46,19 @@ class FaultStep:
     at: int | None = None
 
     async def act(self, exchange: Exchange) -> None:
-        """Does it to one request."""
+        """Apply it to one request."""
         exchange.planned, exchange.at = self.answer, self.at
         await self.fault.variants[self.variant](exchange)
 
 
 def row(number: str, name: str, summary: str, variants: Act | Mapping[str, Act], **options: Any) -> Fault:
-    """One row of the table; a fault of a single form need not name it."""
+    """Make one row of the table; a fault with a single variant need not name it."""
     named: Mapping[str, Act] = {"usual": variants} if callable(variants) else variants
     return Fault(row=number, name=name, summary=summary, variants=named, **options)
 
 
 def content(make: Callable[[Exchange], Any]) -> Act:
-    """A fault that lies in what is said, not in how it is sent: the answer is made for the request and sent honestly."""
+    """A fault of the content, not of the transport: the answer is made for the request and sent correctly."""
 
     async def act(exchange: Exchange) -> None:
         await exchange.answer(make(exchange))
@@ -67,7 +67,7 @@ def content(make: Callable[[Exchange], Any]) -> Act:
 
 
 def error(code: int, status: str, message: str, *details: dict[str, Any], **headers: str) -> Act:
-    """An error in Google's form. `{model}` and `{key}` in the message become the request's."""
+    """An error in Google's form. `{model}` and `{key}` in the message are replaced."""
 
     async def act(exchange: Exchange) -> None:
         request = exchange.request

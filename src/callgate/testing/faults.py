@@ -1,7 +1,7 @@
 """Everything that can go wrong between a client and Gemini, as a table of script steps.
 
-A name comes in and a script step goes out. The deeds are in `faults_http` and `faults_content`; this file only finds them,
-and mixes them into scripts by chance that can be repeated.
+The actions are in `faults_http` and `faults_content`; this file only looks them up, and mixes them into scripts at
+random, reproducibly.
 
     FakeGemini([fault("W07"), text("At last.")])          # or fault("internal_error"); 500 twice, then the answer
     FakeGemini([fault("W42", "null")])                    # one of the forms of a fault; also fault("W42:null")
@@ -37,7 +37,7 @@ ELSEWHERE: dict[str, str] = {
 CHAOS_ROWS = (
     *(f"W{row:02}" for row in range(1, 10)), *(f"W{row}" for row in range(16, 27)), "W29", "W34", "W40", "W46", "W48",
 )  # fmt: skip
-"""The rows that `chaos` draws from unless told otherwise."""
+"""The rows that `chaos` draws from by default."""
 
 _BY_NAME: dict[str, Fault] = {key: each for each in FAULTS for key in (each.row, each.name)}
 _SAME: Any = object()
@@ -46,11 +46,11 @@ _SAME: Any = object()
 def fault(
     name: str, variant: str | None = None, *, times: Any = _SAME, answer: Any = None, at: int | None = None
 ) -> FaultStep:
-    """A script step that goes wrong in a known way.
+    """Return a script step with a known fault.
 
-    `name` is a row (`W07`) or a readable name (`internal_error`), with `:variant` behind it or apart. `times` is the number
-    of requests that it takes, None for all that follow. `answer` is the script item to spoil, for faults that spoil one, and
-    `at` the byte at which a cut or a split happens.
+    `name` is a row (`W07`) or a readable name (`internal_error`), with `:variant` appended or separate. `times` is the
+    number of requests that it takes, None for all that follow. `answer` is the script item to corrupt, and `at` the byte
+    offset of a cut or split.
 
     Raises:
         UsageError: there is no such fault or variant.
@@ -73,18 +73,18 @@ def variants(name: str) -> list[FaultStep]:
 
 @contextmanager
 def refused_url() -> Generator[str]:
-    """A base URL at which connections are refused, kept free of other programs while the context lasts."""
+    """A base URL at which connections are refused, reserved while the context lasts."""
     with socket.socket() as bound:
-        bound.bind(("127.0.0.1", 0))  # bound and not listening: nobody else can take the port
+        bound.bind(("127.0.0.1", 0))  # bound and not listening: no other program can take the port
         yield f"http://127.0.0.1:{bound.getsockname()[1]}"
 
 
 def chaos(
     script: Sequence[Any], seed: int, *, rows: Sequence[str] = CHAOS_ROWS, on: float = 0.25, fires: float = 0.25
 ) -> list[Any]:
-    """The script with faults strewn in: each row is switched on with the chance `on`, then fires before a step with `fires`.
+    """Mix faults into a script: each row is enabled with probability `on`, then occurs before a step with `fires`.
 
-    The same seed gives the same script. A fault that would go on for ever happens once.
+    The same seed gives the same script. A fault without an end occurs once.
     """
     chance = random.Random(seed)
     active = [row for row in rows if chance.random() < on]

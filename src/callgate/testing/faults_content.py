@@ -1,7 +1,7 @@
-"""Faults of the word: answers that are well sent and wrong, odd or hostile in what they say.
+"""Content faults: answers that are sent correctly and are wrong, odd or hostile in content.
 
-A request comes in and response messages go out. These answers know the calls and parts of Gemini; how they travel is not
-their business, so each can be had whole and streamed.
+Takes a request, returns response messages, which can be sent whole and streamed. Knows Gemini's calls and parts, and
+nothing of transport.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FINISH_REASONS = (
     "STOP", "MAX_TOKENS", "SAFETY", "RECITATION", "OTHER", "MALFORMED_FUNCTION_CALL", "UNEXPECTED_TOOL_CALL",
     "PROHIBITED_CONTENT", "FOO",
 )  # fmt: skip
-"""The reasons with which an empty answer ends; the last is not one of Gemini's."""
+"""The finish reasons of an empty answer; the last is not one of Gemini's."""
 
 
 def _message(parts: list[Part] | None, finish_reason: str | None = "STOP", **candidate: Any) -> JsonObject:
@@ -88,7 +88,7 @@ def _cut_call(exchange: Exchange) -> Any:
 
 
 def _cut_partial(exchange: Exchange) -> Any:
-    """The form that this takes where arguments are streamed: the call is opened and never closed."""
+    """The same for streamed arguments: the call is opened and never closed."""
     opened = {"functionCall": {"name": exchange.tool_call()[0], "willContinue": True}}
     piece = {"jsonPath": "$.path", "stringValue": "src/", "willContinue": True}
     more = {"functionCall": {"partialArgs": [piece], "willContinue": True}}
@@ -138,7 +138,7 @@ def _candidates(exchange: Exchange) -> Any:
 
 
 def _other_args(exchange: Exchange) -> Any:
-    """A call that differs from every one before: the first text or number of its arguments counts on."""
+    """A call that differs from every one before: the first text or number of its arguments is incremented."""
     name, args = exchange.tool_call()
     turn = exchange.mint.count
     key = next((key for key, value in args.items() if isinstance(value, (str, int)) and not isinstance(value, bool)), None)
@@ -153,7 +153,7 @@ def _example(exchange: Exchange) -> Any:
 
 
 def _prompted(form: str) -> Act:
-    """A call in the prompted form, in one text that is cut at `at` or character by character."""
+    """A prompted call, in one text that is cut at `at` or character by character."""
 
     def make(exchange: Exchange) -> Any:
         name, args = exchange.tool_call()
@@ -259,4 +259,4 @@ CONTENT_FAULTS: tuple[Fault, ...] = (
     }),
     row("MF", "malformed_call", "the model wrote Python instead of a call", content(_malformed)),
 )  # fmt: skip
-"""Faults of the word, by row."""
+"""Content faults, by row."""

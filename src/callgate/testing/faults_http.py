@@ -1,7 +1,7 @@
-"""Faults of the way: refusals, broken connections, wrong lengths, odd framing, endless and hostile bodies.
+"""Transport faults: refusals, broken connections, wrong lengths, odd framing, endless and hostile bodies.
 
-An exchange comes in and bytes go out, wrong in exactly one way each. These deeds know HTTP and the three framings of an
-answer; what the answer says is the script's business.
+Takes an exchange, writes bytes that are wrong in exactly one way each. Knows HTTP and the three framings of an answer;
+its content is up to the script.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _two_calls(exchange: Exchange) -> Any:
 
 
 def _cut_off(frames_sent: int, default: Callable[[Exchange], Any] | None = None, *, inside: bool = False) -> Act:
-    """Sends some events of a stream, perhaps half of the next, and resets; of a whole answer, half the body."""
+    """Send some events of a stream, perhaps half of the next, and reset; of a whole answer, half the body."""
 
     async def act(exchange: Exchange) -> None:
         body = exchange.body_of(exchange.plan(default(exchange) if default else None))
@@ -119,7 +119,7 @@ def _wrong_length(extra: int) -> Act:
 
 
 async def _poisoned(exchange: Exchange) -> None:
-    """An honest answer with a second, false one behind it: whoever reads on will take it for the next answer."""
+    """A correct answer followed by a second, false one: a client that reads on takes it for the next answer."""
     body = exchange.body_of(exchange.plan())
     false = encode_json({"candidates": [{"content": {"parts": [{"text": "POISON"}]}, "finishReason": "STOP"}]})
     tail = head(200, {"Content-Type": JSON_TYPE, "Content-Length": str(len(false))}) + false
@@ -289,7 +289,7 @@ def _gzip(data: bytes) -> bytes:
 
 
 def _brotli(data: bytes) -> bytes:
-    """The stored form of brotli: blocks of up to 64 KiB as they are, each behind three bytes of head."""
+    """The stored form of brotli: blocks of up to 64 KiB verbatim, each after a three-byte header."""
     blocks = (data[start : start + 0x10000] for start in range(0, len(data), 0x10000))
     return b"".join(_brotli_block(block, is_first=index == 0) for index, block in enumerate(blocks)) + b"\x03"
 
@@ -301,7 +301,7 @@ def _brotli_block(block: bytes, *, is_first: bool) -> bytes:
 
 
 def _bomb_pieces() -> Iterator[bytes]:
-    """A gibibyte of text in about a mebibyte; the end mark is left out, for nobody should get there."""
+    """A gibibyte of text in about a mebibyte; the end mark is omitted, because no client should get there."""
     packer = zlib.compressobj(9, wbits=31)
     opening = b'{"candidates": [{"content": {"parts": [{"text": "'
     yield packer.compress(opening) + packer.flush(zlib.Z_FULL_FLUSH)
@@ -420,4 +420,4 @@ HTTP_FAULTS: tuple[Fault, ...] = (
     }),
     row("W61", "stale_connection", "a good answer; the connection dies when it is used again", _stale),
 )  # fmt: skip
-"""Faults of the way, by row."""
+"""Transport faults, by row."""

@@ -1,8 +1,8 @@
 """Google's rules for the tools of a request: declarations, their schemas, and the tool configuration.
 
-A fitted request comes in, refusals go out. This file knows nothing of contents, and nothing of how callgate declares tools:
-it is written from the documented behaviour of the service, and must stay that way to be worth asking. That a rule exists is
-documented or was observed; its text is Google's where that is known, and `_OURS` holds the texts that are only our wording.
+Takes a fitted request, returns refusals. Knows nothing of contents, and nothing of how callgate declares tools: it is
+written from the documented behaviour of the service, and must stay independent to be of value. Each rule is documented or
+was observed; its text is Google's if known, and `_OURS` holds the texts that are only our wording.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from callgate.types import JsonObject
 __all__ = ["BARE", "TOOL_RULES", "Case", "Refusal", "Rule", "generation", "json_schema_refusals", "schema_refusals"]
 
 BARE = "Request contains an invalid argument."
-"""All that Google says of several mistakes."""
+"""Google's only text for several errors."""
 
 NEWEST = (99, 0)
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,127}")
@@ -41,17 +41,17 @@ _OURS = {
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What Google would answer instead of a generation."""
+    """Google's error response instead of a generation."""
 
     message: str
     field: str = ""
     """The place that is to blame, in Google's notation."""
     rule: str = ""
-    """The name of the rule that was broken; for whoever reads a bare message and wonders."""
+    """The name of the broken rule, for readers of a bare message."""
     code: int = 400
     status: str = "INVALID_ARGUMENT"
     reason: str = ""
-    """The machine-readable reason that Google gives with some refusals, such as `API_KEY_INVALID`."""
+    """The machine-readable reason of some refusals, such as `API_KEY_INVALID`."""
 
     @property
     def details(self) -> list[JsonObject]:
@@ -75,7 +75,7 @@ class Case:
     surface: Surface = "developer"
     streaming: bool = False
     signatures: frozenset[bytes] | None = None
-    """The signatures that were really given out; None means that any is believed."""
+    """The signatures that were issued; None accepts any."""
 
     @property
     def version(self) -> tuple[int, int]:
@@ -108,7 +108,7 @@ class Case:
 
 
 Rule: TypeAlias = Callable[[Case], Iterator[Refusal]]
-"""Judges one aspect of a request."""
+"""Checks one aspect of a request."""
 
 
 def generation(model: str) -> tuple[int, int]:
@@ -176,7 +176,7 @@ def _json_schemas(case: Case) -> Iterator[Refusal]:
 
 
 def schema_refusals(schema: Any, field: str, surface: Surface = "developer", *, is_root: bool = False) -> Iterator[Refusal]:
-    """Judges one node of the OpenAPI dialect and everything under it."""
+    """Check one node of the OpenAPI dialect and everything under it."""
     node = as_object(schema)
     if is_root and node.get("type") == "OBJECT" and node.get("properties") == {}:
         yield _at(f"{field}.properties", "should be non-empty for OBJECT type")
@@ -258,7 +258,7 @@ _BESIDE_REF = frozenset({"description", "default"})
 
 
 def json_schema_refusals(schema: Any, field: str) -> Iterator[Refusal]:
-    """Judges a `parametersJsonSchema`: an object at the root, and references that stand alone and lead into `$defs`."""
+    """Check a `parametersJsonSchema`: an object at the root, and references without siblings that point into `$defs`."""
     root = as_object(schema)
     kinds = root.get("type", "object")
     if not isinstance(schema, dict) or "object" not in (as_list(kinds) or [kinds]):
@@ -290,7 +290,7 @@ def _children(node: JsonObject) -> Iterator[tuple[str, JsonObject]]:
 
 # Tool configuration ------------------------------------------------------------------------------------------------------
 
-# computerUse brings function calls of its own and is meant to stand beside functions.
+# computerUse has function calls of its own and may be combined with functions.
 _BUILT_IN = frozenset({
     "googleSearch", "googleSearchRetrieval", "codeExecution", "urlContext", "googleMaps", "fileSearch", "retrieval",
     "enterpriseWebSearch", "parallelAiSearch", "exaAiSearch",

@@ -1,7 +1,7 @@
-"""The messages of a generateContent request, field by field, and the first thing Google does with a body: fit it to them.
+"""The messages of a generateContent request, field by field, and the fitting of a body to them.
 
-A JSON body and a surface come in; the same body in camelCase, with unknown fields reported in Google's words, goes out. This
-file knows the shape of every message and the meaning of none: roles, counts, names and signatures are `google_rules`.
+Takes a JSON body and a surface; returns the body in camelCase, with unknown fields reported in Google's words. Knows the
+structure of every message and the meaning of none: roles, counts, names and signatures are in `google_rules`.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ ENUMS: dict[str, frozenset[str]] = {
     "Mode": frozenset({"MODE_UNSPECIFIED", "AUTO", "ANY", "NONE", "VALIDATED"}),
     "Behavior": frozenset({"UNSPECIFIED", "BLOCKING", "NON_BLOCKING"}),
 }
-"""The enumerations whose values are checked. Type names are taken in any case, as Google does."""
+"""The enumerations whose values are checked. Type names are accepted in any case, as by Google."""
 
 _PACKAGES: dict[Surface, str] = {
     "developer": "type.googleapis.com/google.ai.generativelanguage.v1beta.",
@@ -129,12 +129,12 @@ class Violation:
 
 
 def as_object(value: Any) -> JsonObject:
-    """The value if it is an object, else an empty one."""
+    """Return the value if it is an object, else an empty one."""
     return cast("JsonObject", value) if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
-    """The value if it is a list, else an empty one."""
+    """Return the value if it is a list, else an empty one."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
@@ -153,7 +153,7 @@ def decode_base64(text: str) -> bytes | None:
 
 
 def fit(body: Any, surface: Surface = "developer") -> tuple[JsonObject, list[Violation]]:
-    """Fits a request body to its messages: the body in camelCase with only known fields, and what did not fit."""
+    """Fit a request body to its messages; return it in camelCase with only known fields, and the violations."""
     fitting = _Fitting(surface)
     clean = fitting.message("GenerateContentRequest", body, "")
     return clean, fitting.violations
@@ -173,7 +173,7 @@ class _Fitting:
             known = _FIELDS[name].get(key)
             if known is None or known.surface not in (None, self.surface):
                 self._report(path, f'Unknown name "{key}"', "Cannot find field.")
-            elif inner is not None:  # null is proto JSON's way to leave a field out
+            elif inner is not None:  # null is proto JSON's way to omit a field
                 clean[known.name] = self.value(known.kind, inner, f"{path}.{snake(known.name)}".lstrip("."))
         return clean
 
@@ -182,7 +182,7 @@ class _Fitting:
             self._report(path, "Message too deep", "Max recursion depth reached.")
             return None
         if kind.startswith("["):
-            # A single value where a list belongs is taken as a list of one; Google's own samples rely on it.
+            # A single value where a list belongs is accepted as a list of one; Google's own samples rely on it.
             items = cast("list[Any]", value) if isinstance(value, list) else [value]
             return [self.value(kind[1:-1], item, f"{path}[{index}]") for index, item in enumerate(items)]
         if kind.startswith("{"):

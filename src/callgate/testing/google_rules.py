@@ -1,8 +1,8 @@
-"""A judge as strict as Google: what the service would answer to a request body that breaks a rule.
+"""A judge as strict as Google: the service's answer to a request body that breaks a rule.
 
-A body, a model name and a surface come in; refusals go out, in Google's own words as far as these are known. The judge is
-written from the documented and reported behaviour of the service; its texts were not compared with the live service. It must
-never use callgate's own code for declarations or conversations: a mistake there has to be caught here, not repeated.
+Takes a body, a model name and a surface; returns refusals, in Google's own words as far as known. Written from the
+documented and reported behaviour of the service; its texts were not compared with the live service. It must never use
+callgate's own code for declarations or conversations: an error there has to be caught here, not repeated.
 
     refusal = judge(body, model="gemini-3.8-flash")
     assert refusal is None, refusal.message
@@ -64,7 +64,7 @@ def judge_all(
     streaming: bool = False,
     signatures: Iterable[str] | None = None,
 ) -> Iterator[Refusal]:
-    """Every refusal that the body has earned, the one that Google would send first."""
+    """Return every refusal of the body, the one that Google would send first."""
     parsed: Any = parse_body(body) if isinstance(body, bytes) else body
     if isinstance(parsed, Refusal):
         yield parsed
@@ -128,7 +128,7 @@ def _contents_exist(case: Case) -> Iterator[Refusal]:
 
 def _roles(case: Case) -> Iterator[Refusal]:
     is_new = case.version >= (3, 6)
-    # Models before 3.6 still take the role that early documents gave to function responses.
+    # Models before 3.6 still accept the early role of function responses.
     known = ("user", "model", "") if is_new else ("user", "model", "", "function")
     for index, content in enumerate(case.contents):
         if (role := content.get("role", "")) not in known:
@@ -257,9 +257,9 @@ def _response_names_and_ids(case: Case) -> Iterator[Refusal]:
 
 
 def _matches(calls: list[JsonObject], responses: list[JsonObject]) -> bool:
-    """Whether every response belongs to a call: by its id where it has one, else by its place.
+    """True if every response belongs to a call: by its id if it has one, else by its position.
 
-    A response without an id is taken although its call had one: Google's own client sends such responses.
+    A response without an id is accepted even if its call had one: Google's own client sends such responses.
     """
     ids = [response["id"] for response in responses if response.get("id")]
     known = Counter(call["id"] for call in calls if call.get("id"))
@@ -321,7 +321,7 @@ _UNSIGNED: dict[Surface, str] = {
 
 
 def _turn_start(case: Case) -> int:
-    """Where the current turn begins: the last content in which a user said something beside function responses."""
+    """Return where the current exchange begins: the last content with user input besides function responses."""
     for index in range(len(case.contents) - 1, -1, -1):
         content = case.contents[index]
         if not _is_model(content) and any("functionResponse" not in part for part in _parts(content)):
@@ -361,4 +361,4 @@ CONTENT_RULES: dict[str, Rule] = {
 """The rules for contents by name."""
 
 RULES: dict[str, Rule] = TOOL_RULES | CONTENT_RULES
-"""Every rule by name, in the order in which they are applied once the fields of a body are known to be right."""
+"""Every rule by name, in the order in which they are applied to a body with valid fields."""

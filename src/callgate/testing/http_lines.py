@@ -1,7 +1,6 @@
-"""HTTP/1.1 by hand on asyncio streams: requests are read strictly, answers are made of bytes that need not be honest.
+"""HTTP/1.1 by hand on asyncio streams: requests are parsed strictly, responses are arbitrary bytes.
 
-A stream comes in and requests go out; statuses and headers come in and bytes go out. This file knows nothing of Gemini. It
-exists because a fault server must be able to lie about lengths, which no framework lets it.
+Knows nothing of Gemini. It exists because a fault server must be able to send wrong lengths, which no framework allows.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ class HttpRequest:
 
     @property
     def keep_alive(self) -> bool:
-        """Whether the client wants to use the connection again."""
+        """True if the client wants to reuse the connection."""
         return "close" not in self.headers.get("connection", "").lower()
 
 

@@ -1,6 +1,6 @@
-"""A function call as Vertex streams it when asked to: opened by name, filled leaf by leaf, closed by an empty call.
+"""A streamed function call as on Vertex: opened by name, filled leaf by leaf, closed by an empty call.
 
-A part goes in and the parts that say the same in pieces come out. This file knows nothing of chunks or requests.
+Takes a part, returns the equivalent partial parts. Knows nothing of chunks or requests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["partial_args", "streamed_call"]
 
 
 def streamed_call(part: Part) -> Iterator[Part]:
-    """The pieces of a call part; any other part comes back as it is."""
+    """Split a call part into pieces; any other part is returned unchanged."""
     call = part.get("functionCall")
     if not call:
         yield part
@@ -29,7 +29,7 @@ def streamed_call(part: Part) -> Iterator[Part]:
 
 
 def partial_args(value: Any, path: str = "$") -> Iterator[JsonObject]:
-    """The leaves of some arguments, each with its JSON path; a string comes in two halves."""
+    """Return the leaves of some arguments, each with its JSON path; a string in two halves."""
     children = [(f"{path}{_segment(key)}", inner) for key, inner in as_object(value).items()]
     children += [(f"{path}[{index}]", inner) for index, inner in enumerate(as_list(value))]
     if children:

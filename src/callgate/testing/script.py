@@ -1,7 +1,7 @@
 """The script of a fake server: which step answers which request.
 
-Items come in, one step per request goes out, in the order in which requests arrive. This file knows how steps repeat and
-what the short forms mean; it knows nothing of connections.
+Takes items, returns one step per request, in order of arrival. Knows how steps repeat and what the short forms mean; it
+knows nothing of connections.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from callgate.types import JsonObject, Part
 __all__ = ["Item", "Script", "Step", "script_from_file", "script_from_json"]
 
 Step: TypeAlias = Answer | Ready | FaultStep
-"""What answers one request."""
+"""The answer to one request."""
 
 Item: TypeAlias = "str | JsonObject | list[Part] | list[JsonObject] | Step | tuple[Any, ...] | Callable[[JsonObject], Any]"
 """One item of a script: a text; a part or a list of parts; a whole response or error; a list of chunks; an `Answer`; a
@@ -37,12 +37,12 @@ class Script:
 
     items: deque[Any]
     repeat_last: bool = False
-    """Give the last item again and again, instead of running out."""
+    """Repeat the last item, instead of running out."""
     _since: dict[int, float] = field(default_factory=dict[int, float])
 
     @classmethod
     def of(cls, items: Iterable[Any], *, repeat_last: bool = False) -> Script:
-        """A script of these items; wrong ones are refused at once, not when their turn comes."""
+        """Make a script of these items; invalid ones are refused now, not when they are reached."""
         queue = deque(_flat(items))
         for item in queue:
             if not callable(item) and not isinstance(item, FaultStep):
@@ -68,13 +68,13 @@ class Script:
         return None
 
     def next_on_accept(self, clock: Clock) -> bool:
-        """Takes the next step if it is one that strikes a connection before its first byte."""
+        """Take the next step if it acts on a connection before its first byte."""
         if self.items and isinstance(self.items[0], FaultStep) and self.items[0].fault.on_accept:
             return self.take({}, clock) is not None
         return False
 
     def _keep(self, step: FaultStep, clock: Clock) -> bool:
-        """Whether the step still has something to do; puts it back in front if it will have more."""
+        """True if the step still has something to do; puts it back in front if it will have more."""
         if step.fault.lasts_s is not None:
             since = self._since.setdefault(id(step), clock.now())
             if clock.now() - since >= step.fault.lasts_s:

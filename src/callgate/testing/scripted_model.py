@@ -1,7 +1,7 @@
-"""A model that says what it was told to say: for tests, examples and documentation.
+"""A model with scripted answers: for tests, examples and documentation.
 
-A script comes in, answers in Gemini's form go out, streamed in pieces like a real model's. It understands nothing; it checks
-that every request it gets could be sent to the real API.
+Takes a script, returns answers in Gemini's form, streamed in pieces like a real model's. It understands nothing; it
+checks that every request could be sent to the real API.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def empty(finish_reason: str = "STOP") -> Answer:
 
 
 class RecordedRequest:
-    """What the model was asked with."""
+    """One request to the model."""
 
     def __init__(self, request: ModelRequest) -> None:
         self._history = request.conversation.history
@@ -98,7 +98,7 @@ class RecordedRequest:
 
     @functools.cached_property
     def contents(self) -> list[Content]:
-        """What was sent: the conversation, and the feedback if there was any."""
+        """The contents that were sent: the conversation, and the feedback if there was any."""
         return [*self._history.contents, *([user_content(self.feedback)] if self.feedback else [])]
 
     @property
@@ -119,10 +119,10 @@ class ScriptedModel:
     Args:
         script: One item for each answer: text, a part, a `FunctionCall`, a content, a whole response, an error, a function.
             A list of parts is one answer with several parts.
-        name: What the model is called.
+        name: The name of the model.
         strict: Refuse, as the API would, a request whose history breaks a rule.
-        repeat_last: Go on with the last item for ever instead of raising `ScriptExhaustedError`.
-        piece_chars: How many characters of text come in one chunk; 0 gives each answer whole.
+        repeat_last: Repeat the last item instead of raising `ScriptExhaustedError`.
+        piece_chars: Characters of text per chunk; 0 gives each answer whole.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ScriptedModel:
 
     @property
     def name(self) -> str:
-        """What the model is called."""
+        """The name of the model."""
         return self._name
 
     async def generate(self, request: ModelRequest) -> AsyncIterator[JsonObject]:
@@ -180,7 +180,7 @@ class ScriptedModel:
         return item
 
     def _chunks(self, response: JsonObject) -> list[JsonObject]:
-        """The response in as many chunks as a stream would have: text in pieces, each call by itself, the end last."""
+        """Return the response in the chunks of a stream: text in pieces, each call by itself, the end last."""
         candidate = candidate_of(response)
         if not self._piece_chars or not candidate:
             return [response]
@@ -216,7 +216,7 @@ _RESPONSE = frozenset({"candidates", "promptFeedback", "usageMetadata"})
 
 
 def script_part(item: str | Part | FunctionCall) -> Part:
-    """A part of an answer, from one of its short forms."""
+    """Make a part of an answer from one of its short forms."""
     if isinstance(item, str):
         return text(item)
     return call_part(item) if isinstance(item, FunctionCall) else dict(item)

@@ -1,4 +1,4 @@
-"""What a session did and when: facts of its journal in, spans, a scale and a drawing out. Nothing here reads or writes."""
+"""Timeline of a session: facts of its journal in, spans, a scale and an SVG out. No I/O."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Times -> places on a line, where nothing that was worked is too small to see.
+"""Map times to positions on a line, where no work is too short to be visible.
 
-Spans come in. Stretches in which neither the model nor a tool was at work (somebody pondered over an approval, or came back
-the next day) are cut short, and each cut is told with what it hides.
+Takes spans. Gaps in which neither the model nor a tool worked (waits for approval, or until the next day) are shortened,
+and each cut says what it hides.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LONG = 0.5
 LONG_S = 1.0
 """Nothing shorter is ever cut."""
 SHORT = 0.08
-"""What is drawn of it, as a part of all work."""
+"""The drawn length of a cut, as a fraction of all work."""
 _STEPS = (1, 2, 5)
 
 
@@ -36,12 +36,12 @@ class Cut:
 
 
 def span_end(span: Span, now_s: float) -> float:
-    """When the span ended, or the last time that is known of."""
+    """Return when the span ended, or the last known time."""
     return now_s if span.end_s is None else span.end_s
 
 
 class Scale:
-    """Where times are on a line from 0 to 1."""
+    """Positions of times on a line from 0 to 1."""
 
     def __init__(self, spans: Sequence[Span]) -> None:
         self.start_s = min((span.start_s for span in spans), default=0.0)
@@ -49,7 +49,7 @@ class Scale:
         worked = list(_merged((s.start_s, span_end(s, self.end_s)) for s in spans if s.kind in WORK))
         work_s = sum(end - start for start, end in worked)
         edges = [self.start_s, *(edge for stretch in worked for edge in stretch), self.end_s]
-        # Pieces of real time, each with the length that it is drawn with; a gap is every other one, from the first.
+        # Segments of real time, each with its drawn length; every other one, from the first, is a gap.
         self._pieces: list[tuple[float, float, float]] = []
         drawn_s = 0.0
         cuts: list[tuple[float, float, float]] = []
@@ -62,13 +62,13 @@ class Scale:
             drawn_s += length
         self._ends = [end for _, end, _ in self._pieces]
         self._drawn = [0.0, *itertools.accumulate(length for _, _, length in self._pieces)]
-        """What is drawn before each of them, and in all."""
+        """The drawn length before each of them, and in total."""
         self.drawn_s = drawn_s or 1.0
         """Seconds that the line shows."""
         self.cuts = [Cut(start / self.drawn_s, end / self.drawn_s, hidden_s) for start, end, hidden_s in cuts]
 
     def place(self, time_s: float) -> float:
-        """The place of a time; what lies outside is at the edge."""
+        """Return the position of a time; times outside are at the edge."""
         time_s = max(time_s, self.start_s)
         number = bisect.bisect_right(self._ends, time_s)
         if number == len(self._pieces):

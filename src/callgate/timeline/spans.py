@@ -1,13 +1,13 @@
-"""The facts of a session -> what was going on when.
+"""Derive spans from the facts of a session.
 
-Facts come in, in the order of the journal; spans go out, parents before their children:
+Takes facts in the order of the journal; returns spans, parents before their children:
 
-    run ── turn ──┬── request                      the model was asked
-                  └── call ──┬── approval          somebody was being asked
+    run ── turn ──┬── request                      the model's request
+                  └── call ──┬── approval          an approval is pending
                              └── execution         the tool ran
 
-Times are those of the facts. A journal that was written before times were kept gives spans all the same: calls are as long
-as they took, and everything else takes no time. This file knows no clock, no store and no way of drawing.
+Times are those of the facts. A journal without times gives spans all the same: calls have their duration, and everything
+else takes no time. Knows no clock, no store and no drawing.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ NAME_CHARS_MAX = 80
 
 @dataclass(slots=True, kw_only=True)
 class Span:
-    """Something that took time."""
+    """An interval of time."""
 
     id: str
     parent: str | None
     name: str
-    """What the user said, the number of the turn, the model, the tool."""
+    """The user's prompt, the number of the turn, the model, or the tool."""
     kind: SpanKind
     start_s: float
     """Seconds since 1970."""
     end_s: float | None = None
-    """None as long as it is not over."""
+    """None while in progress."""
     state: str = "open"
-    """How it ended: the finish reason of a run or request, the status of a call, the answer of an approval."""
+    """The outcome: the finish reason of a run or request, the status of a call, the answer of an approval."""
     call_id: str | None = None
-    """The call that it is about, if it is about one."""
+    """The id of its call, if it belongs to one."""
 
     @property
     def duration_s(self) -> float | None:
-        """How long it took; None as long as it is not over."""
+        """The duration; None while in progress."""
         return None if self.end_s is None else self.end_s - self.start_s
 
     def to_json(self) -> JsonObject:
@@ -67,7 +67,7 @@ class Span:
 
 
 def spans_of(journal: Iterable[facts.Fact]) -> list[Span]:
-    """What was going on when, parents before their children and otherwise in the order in which it began."""
+    """Return the spans, parents before their children and otherwise in the order of their start."""
     reader = _Reader()
     for fact in journal:
         reader.take(fact)
@@ -84,7 +84,7 @@ class _Call:
 
 
 class _Reader:
-    """Reads facts one by one and keeps what is going on."""
+    """Reads facts one by one and tracks open spans."""
 
     def __init__(self) -> None:
         self.spans: list[Span] = []
@@ -99,10 +99,10 @@ class _Reader:
         self._calls: dict[str, _Call] = {}
 
     def take(self, fact: facts.Fact) -> None:
-        """Takes in one fact."""
+        """Apply one fact."""
         before_s, self._now_s = self._now_s, self._time_of(fact)
         if isinstance(fact, facts.Recovered):
-            # What was going on had stopped by then; when exactly, nobody knows.
+            # Everything had stopped by then, at an unknown time.
             self._stop_all("interrupted", before_s)
         elif isinstance(fact, (facts.RunStarted, facts.HistoryGiven, facts.Rewound)):
             self._end_run("given up")
@@ -114,7 +114,7 @@ class _Reader:
         self._follow_phase()
 
     def _time_of(self, fact: facts.Fact) -> float:
-        """When the fact became true: never before the one before it, whatever the clock said."""
+        """The time of the fact, which never runs backwards, whatever the clock said."""
         at_s = fact.at_s
         if at_s is None and isinstance(fact, facts.CallEnded):
             at_s = self._started_s.get(fact.id, self._now_s) + fact.result.duration_s
@@ -135,7 +135,7 @@ class _Reader:
         self._end_request("error")
 
     def _history_shortened(self, fact: facts.HistoryShortened) -> None:
-        self._end_request("left out" if fact.summary is None else "summed up")
+        self._end_request("left out" if fact.summary is None else "summarized")
 
     def _call_decided(self, fact: facts.CallDecided) -> None:
         call = self._calls.get(fact.id)
@@ -172,9 +172,9 @@ class _Reader:
     # Spans ----------------------------------------------------------------------------------------------------------------
 
     def _follow_phase(self) -> None:
-        """Opens and closes turns and requests as the loop goes on."""
+        """Open and close turns and requests as the run proceeds."""
         phase = self._loop.phase
-        # A model that is asked again for an answer which could not be used is still in the same turn.
+        # A repeated request for an unusable answer belongs to the same turn.
         if self._turn is not None and phase == "asking" and self._request is None and self._turn_has_calls:
             self._end(self._turn, "done")
             self._turn = None
@@ -212,7 +212,7 @@ class _Reader:
             self._request = None
 
     def _stop_all(self, state: str, at_s: float) -> None:
-        """Ends what only a living process can do."""
+        """End what only a living process can do."""
         if self._request is not None:
             self._end(self._request, state, at_s)
             self._request = None

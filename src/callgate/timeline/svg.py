@@ -1,7 +1,7 @@
-"""Spans -> a picture of them: one SVG file that needs nothing else, in light and in dark.
+"""Draw spans as one self-contained SVG file, for light and dark mode.
 
-Every line of the picture is a request, or a call with its waiting, its approval and its execution; runs are bands behind
-them. Names are of models and users, so they are escaped here and nothing in them can become markup.
+Each row is a request, or a call with its waits, its approval and its execution; runs are bands in the background. Names
+come from models and users, so they are escaped here and cannot become markup.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ ROW, BAR, RUN = 24, 14, 40
 TOP, BOTTOM, PAD = 74, 46, 18
 LABEL_CHARS_MAX, RUN_CHARS_MAX, TITLE_CHARS_MAX = 30, 90, 100
 CLEAR = 0.035
-"""How far a tick stays away from a cut, as a part of the chart."""
+"""Minimum distance of a tick from a cut, as a fraction of the chart."""
 NARROWEST = 2.0
-"""What takes no time is still seen."""
+"""The minimum width of a span, so that it is visible."""
 
-GOOD = frozenset({"finished", "STOP", "yes", "always", "summed up"})
+GOOD = frozenset({"finished", "STOP", "yes", "always", "summarized"})
 LEGEND = (
     ("request", "model"), ("execution", "tool"), ("bad", "failed, or not run"), ("approval", "waits for approval"),
     ("waiting", "waits its turn"),
@@ -86,7 +86,7 @@ def svg_of(spans: Sequence[Span], *, title: str) -> str:
 
 
 def duration_text(seconds: float | None) -> str:
-    """A duration as a person reads it: `12 ms`, `1.20 s`, `2 min 5 s`, `3 h 2 min`."""
+    """Format a duration: `12 ms`, `1.20 s`, `2 min 5 s`, `3 h 2 min`."""
     if seconds is None:
         return "…"
     if seconds < 0.9995:
@@ -195,6 +195,6 @@ def _rect(css: str, x: float, y: float, width: float, height: float) -> str:
 
 
 def _text(text: str, chars_max: int) -> str:
-    """Text that XML can hold and that shows what it is: no control characters, no markup."""
+    """Escape text for XML, without control characters or markup."""
     shown = "".join(c if c.isprintable() else "·" for c in text)
     return escape(shown if len(shown) <= chars_max else f"{shown[: chars_max - 1]}…")

@@ -1,1 +1,1 @@
-"""Tools that can be called: the executor, one running call, threads, toolsets."""
+"""Tools: the executor, one running call, threads, toolsets."""

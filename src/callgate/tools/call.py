@@ -1,7 +1,7 @@
-"""One running call: from its start to its one result, by itself, at its deadline, or when it is told to stop.
+"""One running call, from its start to its one result: by itself, at its deadline, or when it is stopped.
 
-A tool and checked arguments come in, a `ToolResult` goes out, whatever the tool does; nothing is raised. What runs, and how
-many at a time, is for `calls/pipeline.py` to say.
+Takes a tool and checked arguments; there is always a `ToolResult`, and nothing is raised. `calls/pipeline.py` decides
+what runs, and how many in parallel.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ __all__ = ["CachedCall", "CallObserver", "RunningCall"]
 logger = logging.getLogger("callgate.tools.executor")
 
 STOP_GRACE_S = 2.0
-"""How long an async tool may take to clean up after it was told to stop."""
+"""How long an async tool may take to clean up after its cancellation."""
 
 
 def _no_progress(message: str, fraction: float | None = None) -> None:
-    """Nobody watches."""
+    """Ignore progress."""
 
 
 def _nothing(*args: object) -> None:
-    """Nobody listens."""
+    """Ignore the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallObserver:
-    """Where the news of a running call go: its progress, its result, and its calls of other tools."""
+    """Observes a running call: its progress, its result, and its nested calls."""
 
     session: str | None = None
     progress: Progress = _no_progress
@@ -52,12 +52,12 @@ class CallObserver:
     hides: Callable[[str, str], bool] | None = None
     """See `ToolContext.hides`."""
     on_give_up: Callable[[], None] = _nothing
-    """Called as soon as the call is told to stop or reaches its deadline, while its code may still be running."""
+    """Called as soon as the call is stopped or reaches its deadline, while its code may still be running."""
     on_end: Callable[[ToolResult], None] = _nothing
 
 
 class RunningCall:
-    """A call that is running. It ends by itself, at its deadline, or when it is told to stop."""
+    """A running call. It ends by itself, at its deadline, or when it is stopped."""
 
     def __init__(self, tool: Runnable, call: FunctionCall, limits: Limits, observer: CallObserver) -> None:
         loop = asyncio.get_running_loop()
@@ -91,11 +91,11 @@ class RunningCall:
         self._task.add_done_callback(self._task_done)
 
     def stop(self, reason: str) -> None:
-        """Tell the call to stop; it then ends soon, with the status `cancelled`."""
+        """Stop the call; it then ends soon, with the status `cancelled`."""
         self._give_up("cancelled", f"The call was cancelled while it was running. {reason}".rstrip())
 
     async def wait(self) -> ToolResult:
-        """The one result of the call. Cancelling the wait stops the call."""
+        """Return the one result of the call. Cancelling the wait stops the call."""
         try:
             return await asyncio.shield(self._ended)
         except asyncio.CancelledError:
@@ -107,7 +107,7 @@ class RunningCall:
 
     @contextlib.contextmanager
     def paused(self) -> Generator[None]:
-        """Stop the clock of the call meanwhile. May be entered from any thread."""
+        """Pause the deadline of the call meanwhile. May be entered from any thread."""
         self._loop.call_soon_threadsafe(self._pause)
         try:
             yield
@@ -147,7 +147,7 @@ class RunningCall:
         self._task.cancel()
 
     def _leave_behind(self) -> None:
-        """The tool swallows its cancellation. The loop must keep hold of it, or it would be collected in mid-flight."""
+        """Tools that swallow their cancellation. Referenced here, or they would be garbage collected in mid-flight."""
         _STUBBORN.add(self._task)
         self._end(self._unfinished(goes_on=True, has_begun=True))
 
@@ -157,20 +157,20 @@ class RunningCall:
         enter(context)
         outcome = await user_code.call_async(lambda: tool.run(args, context))
         if isinstance(outcome.error, (StillRunningError, NotBegunError)):
-            raise outcome.error  # The call was given up; `_task_done` says what is known of it.
+            raise outcome.error  # The call was abandoned; `_task_done` reports what is known of it.
         if outcome.error is not None:
             return self._failure(outcome.error)
         duration_s = self._duration()
         value = outcome.value
         sound = partial(sanitize_result, value, call=self.call, depth_max=self._depth_max, duration_s=duration_s)
-        # A long value takes its time, and others should not wait for it; one of the tool's own kind may raise anything.
+        # A long value takes time to encode, which must not block others; a custom class may raise anything.
         is_quick = is_small(value.value if isinstance(value, ToolResult) else value)
         read = user_code.call(sound) if is_quick else await asyncio.to_thread(user_code.call, sound)
         return cast("ToolResult", read.value) if read.error is None else self._failure(read.error)
 
     def _task_done(self, task: asyncio.Task[ToolResult]) -> None:
         _STUBBORN.discard(task)
-        # Looked at in any case, or asyncio complains that nobody did.
+        # Retrieved in any case, or asyncio complains.
         error = None if task.cancelled() else task.exception()
         if self._ended.done():
             return
@@ -204,7 +204,7 @@ class RunningCall:
         return self._result("failed", error=without_surrogates(error_sentence(error)))
 
     def _unfinished(self, *, goes_on: bool, has_begun: bool) -> ToolResult:
-        """What is honestly known of a call that was given up."""
+        """Return the result of an abandoned call: only what is known."""
         assert self._given_up is not None
         status, sentence = self._given_up
         if goes_on:
@@ -223,14 +223,14 @@ class RunningCall:
 
 
 class CachedCall:
-    """A call that need not run, because its result is known already."""
+    """A call with a cached result, which need not run."""
 
     def __init__(self, result: ToolResult, observer: CallObserver) -> None:
         self._result = result
         observer.on_end(result)
 
     def stop(self, reason: str) -> None:
-        """There is nothing to stop."""
+        """Do nothing: it is not running."""
 
     async def wait(self) -> ToolResult:
         """The result."""
@@ -238,7 +238,7 @@ class CachedCall:
 
     @contextlib.contextmanager
     def paused(self) -> Generator[None]:
-        """There is no deadline."""
+        """Do nothing: there is no deadline."""
         yield
 
 

@@ -1,7 +1,7 @@
-"""Names of tools that a person, or a model, takes for one another.
+"""Names of tools that a person, or a model, may confuse.
 
-Names with the places they come from come in, pairs that look alike go out, each with what makes them so. Names of one place
-are that place's own business, and so is a name that two places share: there the place stands before it. Pure.
+Takes names with their origin, returns pairs that look alike, each with the reason. Names of one origin are not compared,
+nor is a name that two origins share: there the origin is part of the name. Pure.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Named: TypeAlias = tuple[str, "str | None"]
 """A name, and the server it is of."""
 
 CHARS_MIN = 5
-"""In shorter names one letter is a difference that everybody sees."""
+"""In shorter names a difference of one letter is obvious."""
 
 _SAME_TO_THE_EYE = str.maketrans({"0": "o", "1": "l", "i": "l", "5": "s"})
 _SEPARATORS = frozenset("_-.:/ \u00b7\u2010\u2011\u2013\u2014")
@@ -50,11 +50,11 @@ def look_alikes_among(definitions: Iterable[ToolDefinition]) -> list[LookAlike]:
 
 
 def look_alikes(tools: Iterable[Named]) -> list[LookAlike]:
-    """The pairs among (name, server or None) that look alike; tools of the program come second in each."""
+    """Return the pairs among (name, server or None) that look alike; tools of the program come second in each."""
     return list(_pairs(frozenset(tools)))
 
 
-@functools.lru_cache(maxsize=64)  # Every run asks, and the tools are mostly those of the last one.
+@functools.lru_cache(maxsize=64)  # Called in every run, mostly with the same tools.
 def _pairs(tools: frozenset[Named]) -> tuple[LookAlike, ...]:
     known = sorted(tools, key=lambda tool: (tool[1] is None, tool[1] or "", tool[0]))
     found: dict[tuple[int, int], str] = {}
@@ -85,7 +85,7 @@ def _skeletons(name: str) -> Iterator[str]:
 
 
 def _shortened(name: str) -> Iterator[str]:
-    """The name, and the name without each one of its letters: names one step apart have one of these in common."""
+    """Return the name, and the name without each one of its letters: names at distance one share one of these."""
     plain = _plain(name)
     if len(plain) >= CHARS_MIN:
         yield plain
@@ -98,7 +98,7 @@ def _plain(name: str) -> str:
 
 
 def _is_one_step(first: str, second: str) -> bool:
-    """Whether one letter more, less, other or swapped makes one of the other. Figures count things, and confuse nobody."""
+    """True if the names differ by one inserted, deleted, replaced or swapped letter. Digits are not confusing."""
     if _without_figures(first) == _without_figures(second):
         return False
     short, long = sorted((first, second), key=len)

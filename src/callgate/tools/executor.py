@@ -1,7 +1,6 @@
-"""A set of tools: a call is checked against its tool, and an allowed call is run to its one `ToolResult`.
+"""A set of tools: check a call against its tool, and run an allowed call to its one `ToolResult`.
 
-Calls come in, results go out; every call gets exactly one, and none raises. This file decides nothing: what may run was
-decided before; how one call runs is in `call.py`.
+Every call gets exactly one result, and none raises. Decides nothing: permission is checked before; `call.py` runs one call.
 """
 
 from __future__ import annotations
@@ -49,11 +48,11 @@ class Executor:
         self._digests: dict[str, str] = {}
         self._names: dict[str, str] = {}
         self.toolsets: list[Toolset] = []
-        """The places that tools come from, functions of the program left out."""
+        """The origins of tools, functions of the program excepted."""
         self.register(*tools)
 
     def register(self, *tools: object) -> None:
-        """Adds functions, runnables, toolsets and tools of other frameworks: all of them, or none if one cannot be added.
+        """Add functions, runnables, toolsets and tools of other frameworks: all of them, or none if one cannot be added.
 
         Raises:
             ToolNotDeclarableError: a tool cannot be declared, or its name is taken.
@@ -82,31 +81,31 @@ class Executor:
         self._tools = dict(tools)
         self._ever |= tools
 
-    # Tools that come and go -----------------------------------------------------------------------------------------------
+    # Live tools -----------------------------------------------------------------------------------------------------------
 
     @property
     def is_live(self) -> bool:
-        """Whether some of the tools come from places that must be started, and may change."""
+        """True if some of the tools must be started, and may change."""
         return self._is_live
 
     async def start_tools(self, owner: object) -> None:
-        """Starts what must be started before its tools are known. What does not start is told by `complaints`."""
+        """Start the live tools. `complaints` reports what does not start."""
         if self._live:
             await self._live.start(owner)
             self.refresh()
 
     async def stop_tools(self, owner: object) -> None:
-        """Stops what was started, unless somebody else still uses it."""
+        """Stop what was started, unless it has other users."""
         if self._live:
             await self._live.aclose(owner)
 
     def refresh(self) -> None:
-        """Takes in what has changed since the last time."""
+        """Apply changes since the last time."""
         if self._live.have_changed():
             self._take_in(self._own | self._live.runnables(self._own))
 
     def complaints(self) -> list[str]:
-        """What a person should know of the places that tools come from."""
+        """Return warnings about the origins of tools."""
         return self._live.complaints()
 
     @property
@@ -120,7 +119,7 @@ class Executor:
         return self._digests
 
     def definition(self, name: str) -> ToolDefinition:
-        """The definition of one tool, by its own name."""
+        """Return the definition of one tool, by its own name."""
         return self._ever[name].definition
 
     def __contains__(self, name: object) -> bool:
@@ -133,7 +132,7 @@ class Executor:
         return f"Executor({', '.join(self._tools)})"
 
     def check(self, call: FunctionCall) -> facts.CallChecked:
-        """Finds the tool and checks the arguments. Nothing runs, and nothing is raised for what a model did wrong."""
+        """Find the tool and check the arguments. Nothing runs, and nothing is raised for what a model did wrong."""
         if call.problem is not None:
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(call.problem,))
         name = call.name if call.name in self._tools else resolve_name(call.wire_name or call.name, self._names)
@@ -143,7 +142,7 @@ class Executor:
         try:
             checked = check_arguments(self.definition(name), call.args)
         except ToolNotDeclarableError as error:
-            # The tool was left out of the declaration for this; a model that calls it all the same is told why.
+            # The tool was not declared for this reason; a model that calls it anyway gets the reason.
             return facts.CallChecked(id=call.id, tool=None, args=call.args, problems=(f"Not run: {error}.",))
         problems = tuple(checked.problems or problems_of(self._tools[name], checked.args))
         if problems:
@@ -159,15 +158,15 @@ class Executor:
         )
 
     async def preview(self, call: FunctionCall) -> str | None:
-        """What a checked call would change, if its tool can say: a `preview(args)` of a runnable. Never raises."""
+        """Return the preview of a checked call, if its tool has one: a `preview(args)` of a runnable. Never raises."""
         return await preview_of(self._ever[call.name], call.args)
 
     def start(self, call: FunctionCall, watch: CallObserver | None = None) -> RunningCall:
-        """Starts a checked call on the running event loop. Whatever happens to it, there will be one result."""
+        """Start a checked call on the running event loop. There will be one result."""
         return RunningCall(self._ever[call.name], call, self.limits, watch or CallObserver())
 
     async def execute(self, call: FunctionCall) -> ToolResult:
-        """Checks a call and runs it. A call that cannot run gives an error result, never an exception."""
+        """Check a call and run it. A call that cannot run gives an error result, never an exception."""
         checked = self.check(call)
         if checked.tool is None or checked.problems:
             error = " ".join(checked.problems)
@@ -175,7 +174,7 @@ class Executor:
         return await self.start(replace(call, name=checked.tool, args=checked.args)).wait()
 
     async def execute_all(self, calls: Sequence[FunctionCall]) -> list[ToolResult]:
-        """Runs the calls of one turn: in parallel up to the limit, ordered ones one after another. Results in call order."""
+        """Run the calls of one turn: in parallel up to the limit, ordered ones one after another. Results in call order."""
         slots = [_Slot(call, ordered=self.is_ordered(call)) for call in calls]
         running: dict[asyncio.Task[ToolResult], _Slot] = {}
         try:
@@ -195,13 +194,13 @@ class Executor:
         return [slot.result for slot in slots if slot.result]
 
     def is_ordered(self, call: FunctionCall) -> bool:
-        """Whether calls of the tool run one after another, in the order in which they were made."""
+        """True if calls of the tool run one after another, in call order."""
         name = resolve_name(call.name, self._names) or call.name
         return name in self._tools and self.definition(name).ordered
 
     @staticmethod
     def abandoned() -> int:
-        """Threads of this process whose tool went on after its deadline and has not returned yet."""
+        """Threads of this process whose tool exceeded its deadline and has not returned yet."""
         return THREADS.abandoned
 
 

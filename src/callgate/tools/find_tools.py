@@ -1,7 +1,7 @@
-"""More tools than a model can be shown: it is shown some, and finds the others by asking.
+"""`find_tools`: if there are too many tools to declare, the model searches for the others.
 
-Definitions and a few words come in, the nearest definitions go out. `FindTools` is the tool by which a model asks; that what
-it finds is declared from then on is the runtime's doing.
+Takes definitions and a query, returns the nearest definitions. `FindTools` is the tool for the model; the run declares
+what it finds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+|[^\W\d_a-zA-Z]+")
 
 
 def nearest(query: str, definitions: Sequence[ToolDefinition], *, limit: int = FOUND_MAX) -> list[ToolDefinition]:
-    """The definitions that have most of the words of the query, rare words and words of the name counting most."""
+    """Return the definitions that match most words of the query, with more weight for rare words and words of the name."""
     wanted = set(_words(query))
     texts = [
         (Counter(_words(d.name)), Counter(_words(f"{d.title or ''} {d.description} {' '.join(_parameters(d))}")))
@@ -62,7 +62,7 @@ class FindTools:
         self._definitions = definitions
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """Nothing beyond the schema."""
+        """Return nothing: there are no checks beyond the schema."""
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
@@ -73,7 +73,7 @@ class FindTools:
 
 
 def _words(text: str) -> list[str]:
-    # A plural finds its singular; more of a language than that would be wrong for the next one.
+    # Match plurals to singulars; more stemming would be wrong for other languages.
     return [word[:-1] if len(word) > 3 and word.endswith("s") else word for word in map(str.lower, _WORD.findall(text))]
 
 

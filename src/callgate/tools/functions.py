@@ -1,7 +1,6 @@
-"""Whatever a program passes as tools -> runnables: functions, toolsets, tools of other frameworks.
+"""Convert the tools of a program to runnables: functions, toolsets, tools of other frameworks.
 
-Sync functions run in threads of their own, so that one that never returns holds up neither the loop nor the end of the
-program.
+Sync functions run in their own threads, so that one that never returns blocks neither the loop nor the exit of the program.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ def adapt_tools(tools: Iterable[object], limits: Limits) -> tuple[object, ...]:
 
 
 def runnables_of(tools: Iterable[object], limits: Limits) -> Iterator[Runnable]:
-    """The tools as runnables.
+    """Return the tools as runnables.
 
     Raises:
-        ToolNotDeclarableError: something is no tool.
+        ToolNotDeclarableError: an item is not a tool.
     """
     for item in tools:
         if isinstance(item, Runnable):
@@ -61,7 +60,7 @@ class FunctionRunner:
         self._abandoned_max = limits.abandoned_threads
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """What the function's own types refuse, beyond its schema."""
+        """Return the errors of the function's own types, beyond its schema."""
         try:
             self._tool.bind(args, None)
         except ArgumentsInvalidError as error:
@@ -69,13 +68,13 @@ class FunctionRunner:
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Calls the function with its declared types. The items of a generator become a list."""
+        """Call the function with its declared types. The items of a generator become a list."""
         positional, named = self._tool.bind(args, context)
         call = functools.partial(self._tool.fn, *positional, **named)
         if self._tool.is_async:
             value = call()
         elif self._tool.run_in == "loop":
-            await asyncio.sleep(0)  # It holds the loop from here on; whoever shows that it has started comes first.
+            await asyncio.sleep(0)  # It blocks the loop from here on; let observers of its start run first.
             value = call()
         else:
             value = await THREADS.run(call, abandoned_max=self._abandoned_max)
@@ -87,12 +86,12 @@ class FunctionRunner:
 
 
 async def _items_of(items: AsyncIterator[Any]) -> list[Any]:
-    """The items of an async generator; of an endless one as many as a result may hold, and one more."""
+    """Collect the items of an async generator; of an endless one as many as a result may hold, and one more."""
     found: list[Any] = []
     async for item in items:
         found.append(item)
         if len(found) >= ITEMS_MAX:
             break
         if len(found) % 1_000 == 0:
-            await asyncio.sleep(0)  # One that never waits would keep its own deadline from passing.
+            await asyncio.sleep(0)  # A generator that never waits would keep its own deadline from passing.
     return found

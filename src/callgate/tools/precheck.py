@@ -1,4 +1,4 @@
-"""What a tool's own code says of a call before it runs: problems with its arguments, and a preview. Nothing is raised."""
+"""Run a tool's own checks before a call: problems with its arguments, and a preview. Never raises."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ PREVIEW_CHARS_MAX = 100_000
 
 
 def problems_of(tool: Runnable, args: Mapping[str, Any]) -> Sequence[str]:
-    """What the types and validators of a tool say of arguments that fit its schema."""
+    """Return the errors of a tool's types and validators for arguments that fit its schema."""
     outcome = user_code.call(lambda: _sentences(tool.problems(args)))
     if outcome.value is not None:
         return outcome.value
@@ -30,14 +30,14 @@ def problems_of(tool: Runnable, args: Mapping[str, Any]) -> Sequence[str]:
 
 
 def _sentences(problems: Any) -> Sequence[str]:
-    """What a tool says of arguments, one sentence for each problem."""
+    """Return the problems that a tool reports, one sentence each."""
     if not problems:
         return ()
     return [without_surrogates(str(problem)) for problem in ([problems] if isinstance(problems, str) else problems)]
 
 
 async def preview_of(tool: Runnable, args: Mapping[str, Any]) -> str | None:
-    """What a checked call would change, if its tool can say: a coroutine `preview(args)` of the runnable."""
+    """Return the preview of a checked call, if its tool has one: a coroutine `preview(args)` of the runnable."""
     offer = getattr(tool, "preview", None)
     if offer is None:
         return None
@@ -49,7 +49,7 @@ async def preview_of(tool: Runnable, args: Mapping[str, Any]) -> str | None:
 
     outcome = await user_code.call_async(previewed)
     if outcome.error is not None:
-        # Only a help for whoever is asked: the question stands without it.
+        # The preview is optional: the question is asked without it.
         logger.error("the preview of %r failed", tool.definition.name, exc_info=outcome.error)
     text = outcome.value
     if text is None or len(text) <= PREVIEW_CHARS_MAX:

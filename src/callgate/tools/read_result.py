@@ -1,6 +1,6 @@
-"""Results that are too long to be shown whole: the tool by which a model reads on in them.
+"""`read_result`: the tool by which a model reads the omitted parts of long results.
 
-An id of a call and a place come in, a piece of its result goes out. Where results are kept is the runtime's business.
+Takes the id of a call and an offset, returns a piece of its result. The run stores results.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ PIECE_CHARS = 20_000
 
 
 class ReadResult:
-    """The tool `read_result`. `find` gives the whole text of a call's result, or None when there is none."""
+    """The tool `read_result`. `find` returns the whole text of a call's result, or None."""
 
     definition = ToolDefinition(
         name=READ_RESULT,
@@ -40,11 +40,11 @@ class ReadResult:
         self._find = find
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """Nothing beyond the schema."""
+        """Return nothing: there are no checks beyond the schema."""
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """The piece, where it ends, and how long the whole is."""
+        """Return the piece, its end, and the total length."""
         text = await self._find(context.session or "", args["id"])
         if text is None:
             raise ToolError(f"There is no result of a call with the id {args['id']!r} in this conversation.")

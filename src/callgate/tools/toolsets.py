@@ -1,6 +1,6 @@
-"""Tools that come and go: toolsets that must be started, and change what they offer while a conversation goes on.
+"""Live tools: toolsets that must be started, and may change while a conversation is in progress.
 
-Toolsets come in, runnable tools with names that nobody else has go out. What a toolset connects to is its own business.
+Takes toolsets, returns runnable tools with unique names. Knows nothing of what a toolset connects to.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class Runnable(Protocol):
 
     @property
     def definition(self) -> ToolDefinition:
-        """What the tool is."""
+        """The definition of the tool."""
         ...
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
@@ -31,13 +31,13 @@ class Runnable(Protocol):
         ...
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Runs the tool. Raising `ToolError` tells the model why it could not be done."""
+        """Run the tool. Raise `ToolError` to tell the model why it failed."""
         ...
 
 
 @runtime_checkable
 class Toolset(Protocol):
-    """Several tools from one place."""
+    """Several tools of one origin."""
 
     def runnables(self) -> Iterable[Runnable]:
         """The tools as they are now."""
@@ -49,20 +49,20 @@ class LiveToolset(Toolset, Protocol):
     """A toolset that is started before use, and whose tools may change at any time."""
 
     name: str
-    """Stands before the name of a tool that another one has too."""
+    """The prefix for names that collide."""
     version: int
     """Changes whenever the tools do."""
 
     async def start(self, owner: object) -> None:
-        """Starts, unless that was done for another owner. Raises nothing, and comes back in bounded time."""
+        """Start, unless another owner has done so. Raises nothing, and returns in bounded time."""
         ...
 
     async def aclose(self, owner: object) -> None:
-        """This owner is done with it; after the last one nothing is left running."""
+        """Release it for this owner; the last one stops it."""
         ...
 
     def complaints(self) -> Sequence[str]:
-        """Sentences on what a person should know: why it is not there, which of its tools were left out."""
+        """Return warnings: why it is unavailable, which of its tools were left out."""
         ...
 
 
@@ -77,28 +77,28 @@ class LiveTools:
         return bool(self._toolsets)
 
     def add(self, toolset: LiveToolset) -> None:
-        """One more of them."""
+        """Add one."""
         self._toolsets.append(toolset)
 
     async def start(self, owner: object) -> None:
-        """Starts all of them at the same time."""
+        """Start all of them at the same time."""
         await asyncio.gather(*(toolset.start(owner) for toolset in self._toolsets))
 
     async def aclose(self, owner: object) -> None:
-        """Closes all of them at the same time."""
+        """Close all of them at the same time."""
         await asyncio.gather(*(toolset.aclose(owner) for toolset in self._toolsets))
 
     def have_changed(self) -> bool:
-        """Whether the tools are others than when this was last asked."""
+        """True if the tools have changed since the last time."""
         seen, self._seen = self._seen, tuple(toolset.version for toolset in self._toolsets)
         return seen != self._seen
 
     def complaints(self) -> list[str]:
-        """What the toolsets have to say of themselves."""
+        """Return the warnings of the toolsets."""
         return [sentence for toolset in self._toolsets for sentence in toolset.complaints()]
 
     def runnables(self, taken: Collection[str]) -> dict[str, Runnable]:
-        """Every tool under a name of its own: `name`, or `server__name` where another tool is called like that too."""
+        """Return every tool under a unique name: `name`, or `server__name` on a collision."""
         offered = [(toolset, tool, tool.definition.name) for toolset in self._toolsets for tool in toolset.runnables()]
         count = Counter(name for _, _, name in offered)
         plain = {name for name in count if count[name] == 1 and name not in taken and name not in RESERVED}
@@ -113,16 +113,16 @@ class LiveTools:
 
 
 class _Renamed:
-    """A tool under another name. The tool itself goes by the one that its server knows."""
+    """A tool under another name. Its server knows the original one."""
 
     def __init__(self, tool: Runnable, name: str) -> None:
         self.definition = replace(tool.definition, name=name, alias_of=tool.definition.own_name)
         self._tool = tool
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """As the tool says."""
+        """Delegate to the tool."""
         return self._tool.problems(args)
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
-        """Runs the tool."""
+        """Run the tool."""
         return await self._tool.run(args, context)
