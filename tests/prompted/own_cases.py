@@ -1,5 +1,5 @@
 # ruff: noqa: E501 - a table of texts reads better unbroken
-"""Further outputs of models, with the answers that the rules give; raw_call down before the parser was run on them.
+"""Further outputs of models, with the answers that the rules give; written down before the parser was run on them.
 
 Each row: what it shows, the text, the calls, the text that is left, the errors.
 """
@@ -142,5 +142,5 @@ CASES: list[Case] = [
     ("line ends of Windows, blank lines", f"a\r\n\r\n{C1}\r\n\r\nb\r\n", [N1], "a\r\n\r\nb", []),
     ("semicolon and full stop", f"{C1};.\nok", [N1], "ok", []),
     ("sentence behind a call", f"{C1}. I wait.", [N1], "I wait.", []),
-    ("result raw_call by the model", f"{C1}\nTOOL_RESULT echo: 1", [N1], "TOOL_RESULT echo: 1", []),
+    ("result written by the model", f"{C1}\nTOOL_RESULT echo: 1", [N1], "TOOL_RESULT echo: 1", []),
 ]  # fmt: skip
