@@ -526,7 +526,7 @@ def test_a_lasting_answer_does_not_outlive_the_exchange_that_is_taken_back():
         gate = Gate(ScriptedModel(script), [pay], store=store, approve=approve, policy=Policy(rules=["ask pay"]))
         async with gate:
             await gate.run("first", session="s")
-            await rewind(store, "s", turns=1)
+            await rewind(store, "s", exchanges=1)
             assert not await gate.session_rules("s")
             await gate.run("second", session="s")
 

@@ -477,7 +477,7 @@ class Screen:
         deadline = time.monotonic() + PATIENCE_S
         while words not in self.seen[self.read_to :] and time.monotonic() < deadline:
             self.type("\x03")
-            again = time.monotonic() + 60
+            again = time.monotonic() + 5  # clock: a key is pressed again and again
             while words not in self.seen[self.read_to :] and self._more(again):
                 pass
         self.wait_for(words)
@@ -487,7 +487,7 @@ class Screen:
         deadline = time.monotonic() + PATIENCE_S
         while self.process.poll() is None and time.monotonic() < deadline:
             self.type(key)
-            while self._more(time.monotonic() + 60):
+            while self._more(time.monotonic() + 5):  # clock: a key is pressed again and again
                 pass
         return self.process.wait(timeout=PATIENCE_S)
 
@@ -755,8 +755,8 @@ def test_modes_and_rules_hold_where_nobody_can_be_asked(tools: Path, tmp_path: P
     rules = tmp_path / "policy.toml"
     rules.write_text('rules = ["allow save", "permit x"]')
     done = callgate(*words, "--policy", rules)
-    assert "✓ save" in done.stderr
-    assert "! rule 2 cannot be read" in done.stderr
+    assert "✓ save" not in done.stderr
+    assert f"! {rules}:1: rule 2 cannot be read" in done.stderr
     missing = callgate(*words, "--policy", tmp_path / "none.toml")
     assert (missing.returncode, "cannot be read" in missing.stderr) == (42, True)
 
@@ -766,8 +766,11 @@ def test_the_list_of_tools_says_what_the_chat_will_do(tools: Path, tmp_path: Pat
     rules.write_text('rules = ["deny wipe", "permit x"]')
     words = ("tools", "list", "-T", f"{tools}:wipe", "-T", f"{tools}:save")
     listed = callgate(*words, "--policy", rules)
-    assert "problem  rule 2 cannot be read" in listed.stdout
-    assert re.search(r"^deny +wipe\(.* The model is not told of it\.$", listed.stdout, re.MULTILINE)
+    assert f"problem  {rules}:1: rule 2 cannot be read" in listed.stdout
+    assert re.search(r"^deny +wipe\(.* It is not declared\.$", listed.stdout, re.MULTILINE)
+    assert re.search(r"^deny +save\(.*cannot be read, so nothing is allowed\.", listed.stdout, re.MULTILINE)
+    rules.write_text('rules = ["deny wipe"]')
+    listed = callgate(*words, "--policy", rules)
     assert re.search(r"^ask +save\(.*\) +'save' may change something\.$", listed.stdout, re.MULTILINE)
     assert "ask where a path is a sensitive file" in listed.stdout
     told = json.loads(callgate(*words, "--approval-mode", "yolo", "-o", "json").stdout)

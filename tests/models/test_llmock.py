@@ -78,7 +78,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Judge]:
             except OSError:
                 assert server.poll() is None, "it has ended"
                 assert time.monotonic() < deadline, "it does not answer"
-                time.sleep(0.05)
+                time.sleep(0.05)  # clock: another author's server has no event for its start
         yield found
     finally:
         server.kill()

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from callgate import Gate, Policy, ScriptedModel, ToolContext, ToolDefinition, tool
-from callgate.adapters.gated import GatedTools
+from callgate.adapters.gated_tools import GatedTools
 from callgate.errors import AuditError
 from callgate.mcp.serve import ToolServer
 from callgate.permission import AuditLog, Rule

@@ -218,8 +218,8 @@ def test_followers_of_all_speeds_see_the_same_events() -> None:
 
 @pytest.mark.parametrize("keyed", [True, False])
 def test_the_runs_that_are_kept_after_their_end_are_bounded_by_their_size(serve, monkeypatch, keyed) -> None:
-    monkeypatch.setattr("callgate.server.service.ENDED_BYTES_MAX", 300_000)
-    site = serve(Gate(ScriptedModel(["Seen."] * 21), store=MemoryStore()))
+    monkeypatch.setattr("callgate.server.service.ENDED_BYTES", 300_000)
+    site = serve(Gate(ScriptedModel(["y" * 50_000] * 21), store=MemoryStore()))
     answers = []
     for number in range(20):
         headers = {"Idempotency_Key": f"k{number}"} if keyed else {}

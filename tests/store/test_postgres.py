@@ -24,7 +24,7 @@ from callgate.store.sql import SqlStore
 
 psycopg = pytest.importorskip("psycopg")
 
-QUICK_S = 2.0
+QUICK_S = 4.0
 """Well below every limit of the store: an answer within it waited for none of them."""
 
 
@@ -74,7 +74,7 @@ def test_a_session_whose_row_is_locked_is_busy_at_once_and_costs_no_other_sessio
             await begun(store, "a", "b")
             with psycopg.connect(postgres_url) as stray:
                 stray.execute(sql)
-                async with asyncio.timeout(QUICK_S):
+                async with asyncio.timeout(QUICK_S):  # clock: the limits that are not waited for begin at 5 s
                     for _ in range(2 * store._dialect.connections):
                         with pytest.raises(SessionBusyError, match="'a' is in use"):
                             await store.acquire("a", owner="me")
@@ -101,7 +101,7 @@ def test_a_new_session_that_another_transaction_is_beginning_is_busy_at_once(pos
 
             held = asyncio.create_task(other._database.do(frozen))
             await entered.wait()
-            async with asyncio.timeout(QUICK_S):
+            async with asyncio.timeout(QUICK_S):  # clock: the limits that are not waited for begin at 5 s
                 with pytest.raises(SessionBusyError):
                     await store.acquire("new", owner="me")
                 await store.acquire("b", owner="me")
@@ -122,7 +122,7 @@ def test_an_append_to_a_locked_session_waits_without_holding_up_others_and_can_b
             with psycopg.connect(postgres_url) as stray:
                 stray.execute("SELECT * FROM callgate_sessions WHERE id = 'a' FOR UPDATE")
                 waiting = [asyncio.create_task(store.append(mine, fact("x"), position=0)) for _ in range(2)]
-                async with asyncio.timeout(QUICK_S):
+                async with asyncio.timeout(QUICK_S):  # clock: the limits that are not waited for begin at 5 s
                     for lease in others:
                         await store.append(lease, fact("y"), position=0)
                     waiting[1].cancel()
@@ -152,7 +152,7 @@ def test_a_locked_key_delays_no_other_key(postgres_url: str, monkeypatch: pytest
             with psycopg.connect(postgres_url) as stray:
                 stray.execute("SELECT * FROM callgate_claims WHERE key = 'a' FOR UPDATE")
                 waiting = asyncio.create_task(store.claim(claim("a")))
-                async with asyncio.timeout(QUICK_S):
+                async with asyncio.timeout(QUICK_S):  # clock: the limits that are not waited for begin at 5 s
                     await store.claim(claim("b"))
                     await store.unclaim(claim("b"))
                 assert not waiting.done()
@@ -192,7 +192,7 @@ def test_a_frozen_process_in_the_middle_of_a_transaction_costs_its_own_sessions_
 
     async def story() -> None:
         async with opened(postgres_url) as store:
-            async with asyncio.timeout(QUICK_S):
+            async with asyncio.timeout(QUICK_S):  # clock: the limits that are not waited for begin at 5 s
                 await begun(store, "b")
                 with pytest.raises(SessionBusyError):
                     await store.acquire("a", owner="me")
@@ -257,7 +257,7 @@ def test_while_one_connection_is_silent_others_are_used(postgres_url: str, monke
             try:
                 stuck = asyncio.create_task(store.load("a"))
                 await until_busy(store)
-                async with asyncio.timeout(QUICK_S):
+                async with asyncio.timeout(QUICK_S):  # clock: the limits that are not waited for begin at 5 s
                     await begun(store, "b", "c")
                     assert len(await store.load("a")) == 1
                     stuck.cancel()  # A cancelled read does not wait for its answer.
@@ -265,7 +265,7 @@ def test_while_one_connection_is_silent_others_are_used(postgres_url: str, monke
                 monkeypatch.setattr(database, "CLOSE_S", 0.1)
                 started_s = time.monotonic()
                 await store.aclose()  # Nor does a closing.
-                assert time.monotonic() - started_s < database.SILENT_S / 2
+                assert time.monotonic() - started_s < database.SILENT_S / 2  # clock: it does not wait for that limit
             finally:
                 os.kill(frozen, signal.SIGCONT)
 

@@ -59,7 +59,7 @@ def test_names_of_one_place_are_its_own_business():
 def test_two_servers_are_told_apart_and_a_prefix_is_no_difference():
     named = [
         ToolDefinition(name="modern", input_schema={}, server="a"),
-        ToolDefinition(name="b__modem", input_schema={}, server="b"),
+        ToolDefinition(name="b__modem", alias_of="modem", input_schema={}, server="b"),
     ]
     (pair,) = look_alikes_among(named)
     assert str(pair) == (

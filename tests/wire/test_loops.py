@@ -80,7 +80,7 @@ async def loop() -> str:
 
 def test_callgate_serve_answers_on_uvloop(tmp_path: Path) -> None:
     (tmp_path / "tools_here.py").write_text(TOOL)
-    words = ["serve", "--port", "0", "--ephemeral", "-T", "tools_here.py"]
+    words = ["serve", "--port", "0", "--no-token", "--ephemeral", "-T", "tools_here.py"]
 
     async def story() -> None:
         async with FakeGemini([call("loop"), "Hello."]) as fake:

@@ -27,7 +27,7 @@ _CONDITIONS = ("clear", "cloudy", "rainy", "windy", "foggy")
 
 @tool(read_only=True)
 def get_current_weather(location: str, unit: Literal["celsius", "fahrenheit"] = "celsius") -> dict[str, Any]:
-    """Get the current weather for a location. The figures are made up, and the same every time.
+    """Gets the current weather for a location. The figures are made up, and the same every time.
 
     Args:
         location: A city, such as Oslo.
@@ -67,7 +67,7 @@ def calculate(expression: str) -> int | float:
 
 @tool(read_only=True)
 def current_time(timezone: str = "UTC") -> dict[str, str]:
-    """Say what time it is in a time zone.
+    """Says what time it is in a time zone.
 
     Args:
         timezone: A name of the IANA database, such as Europe/Oslo, or UTC.

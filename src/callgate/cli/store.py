@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sqlite3
 from pathlib import Path
 
 import click
@@ -76,6 +75,8 @@ def backup(target: str, *, store: str | None) -> None:
     The copy is the store at one moment: sessions, times, waiting calls and idempotency keys. It is checked before it
     gets its name. PostgreSQL has pg_dump for this.
     """
+    import sqlite3
+
     place = store_place(store)
     if "://" in place and not place.startswith("sqlite:///"):
         raise click.UsageError("backup copies SQLite files; for PostgreSQL use pg_dump")
@@ -99,6 +100,8 @@ def backup(target: str, *, store: str | None) -> None:
 
 def _copied(source: Path, target: Path) -> int:
     """Copy a database that is in use; check the copy, and return how many sessions it has."""
+    import sqlite3
+
     with contextlib.closing(sqlite3.connect(source)) as here, contextlib.closing(sqlite3.connect(target)) as there:
         here.execute("BEGIN").close()
         here.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()  # From here on it sees one moment of the store.

@@ -133,7 +133,7 @@ class RunContext:
     # The lease ------------------------------------------------------------------------------------------------------------
 
     def request_cancel(self, reason: str) -> bool:
-        """Stop the run in good order; return whether it will end as cancelled because of this."""
+        """Cancel the run cleanly; return whether it will end as cancelled because of this."""
         self.session.is_stopping = True
         return self.cancellation.request(reason)
 

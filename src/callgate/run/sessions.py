@@ -70,7 +70,7 @@ class Session:
     broken: bool = False
     """The journal could not be written, so the state in memory is not to be trusted."""
     is_stopping: bool = False
-    """Whether its run was asked to stop: the end of that does not wait long for a store that does not answer."""
+    """True if its run was asked to stop, so that its end does not wait long for a store that does not answer."""
     interruption: Exception | None = None
     """The error with which its run was interrupted: nothing more is written, as if the process had ended."""
     writing: CrossLoopLock = field(default_factory=CrossLoopLock)
