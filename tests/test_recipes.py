@@ -110,15 +110,15 @@ def add_a_policy_rule(copy: Path) -> list[str]:
     rules = copy / "src/callgate/permission/rules.py"
     field = '    longest: int | None = None\n    """Only calls with a text of more characters than this."""\n'
     put(rules, after='without look-around and back-references."""\n', text=field)
-    put(rules, after="return bool(self.paths or self.args or self.patterns", text=" or self.longest is not None")
+    put(rules, after="return bool(self.paths is not None or self._args", text=" or self.longest is not None")
     test = (
         "        if self.longest is not None:\n"
         "            texts = [text for name, value in args.items() for _, text in leaves(value, name)]\n"
         "            if max(map(len, texts), default=0) <= self.longest:\n                return False\n"
     )
-    put(rules, after="_, _, paths, globs, regexes = self._tests\n", text=test)
+    put(rules, after='"""True if the arguments are those that the rule is about."""\n', text=test)
     words = '        conditions += [f"a text is longer than {self.longest}"] if self.longest is not None else []\n'
-    put(rules, after="(*self.args.items(), *self.patterns.items())]\n", text=words)
+    put(rules, after="for name, test in self._args]\n", text=words)
     page = copy / "docs/permission.md"
     page.write_text(page.read_text("utf-8") + "\nA rule with `longest` is about calls with a longer text.\n", "utf-8")
     table = copy / "tests/permission/policy_cases.json"

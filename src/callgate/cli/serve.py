@@ -108,6 +108,7 @@ def serve(ctx: click.Context, **given: Any) -> None:
     settings = settled(given)
     options = Options(**given, settings=settings)
     token = None if options.no_token else token_of(options) or secrets.token_urlsafe(24)
+    remember_secrets(token)
     if token is None:
         _check_no_token(ctx, options.host)
     start_logging(settings["log_level"], secrets=secrets_of(settings))

@@ -60,7 +60,9 @@ class Server(uvicorn.Server):
         while not stopping.done() and not self.force_exit:
             await asyncio.wait({stopping}, timeout=0.1)
         await super().shutdown(sockets)
-        await stopping
+        if self.force_exit:
+            stopping.cancel()
+        await asyncio.wait({stopping})
 
 
 def serve(service: Service, sockets: list[socket.socket]) -> None:
