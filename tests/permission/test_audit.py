@@ -550,3 +550,7 @@ def test_no_descriptor_of_a_log_outlives_its_user(tmp_path: Path, way: str) -> N
 
 def _is_open(name: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{name}")
+
+
+def test_a_log_that_could_not_be_made_is_dropped_without_an_error() -> None:
+    AuditLog.__new__(AuditLog).__del__()
