@@ -39,7 +39,7 @@ SLOW_ROWS = ("W24", "W25", "W26")
 ROWS = tuple(row for row in CHAOS_ROWS if row not in SLOW_ROWS)
 
 # Rows that send an answer and never its proper end; without an answer to spoil they make one up.
-SPOILING = ("W18", "W19", "W21", "W22", "W23", "W29", "W40")
+SPOILING = ("W19", "W22", "W23", "W29", "W40")
 
 SurfaceOf = Callable[..., Surface]
 
@@ -115,6 +115,7 @@ class Conversation:
             for turn in range(5):
                 await self.turn(gate, turn)
                 await self.check_history(gate)
+            await client.aclose()  # A gate that is not entered keeps the connections of its model for a while.
             await fake.until_idle()
             assert fake.refusals == []
             assert fake.errors == []
@@ -174,11 +175,12 @@ class Conversation:
 def spoiling(script: list[Any]) -> list[Any]:
     """The script with answers that break off in the middle made the very answers that come next.
 
+    Not where all of the answer comes and only the end of its body is wrong: that is an answer.
     So a client that takes calls from a broken answer, or puts two tries of one answer together, does something twice.
     """
     spoilt: list[Any] = []
     for index, step in enumerate(script):
-        if isinstance(step, FaultStep) and step.fault.row in SPOILING and step.variant != "poison":
+        if isinstance(step, FaultStep) and step.fault.row in SPOILING and step.variant not in ("poison", "no_last_chunk"):
             meant = next((item for item in script[index:] if not isinstance(item, FaultStep)), None)
             step = replace(step, answer=meant)
         spoilt.append(step)

@@ -149,7 +149,7 @@ def test_trouble_is_waited_out_as_the_server_asks(
 @streams
 @pytest.mark.parametrize(
     ("status", "kind"),
-    [(400, InvalidRequestError), (401, AuthError), (403, AuthError), (404, InvalidRequestError), (422, None)],
+    [(400, InvalidRequestError), (401, AuthError), (403, AuthError), (404, InvalidRequestError), (422, InvalidRequestError)],
 )
 def test_a_refusal_is_final(judge: Judge, model: Make, stream: bool, status: int, kind: type[ModelError]) -> None:
     judge.script({"type": "fail", "status": status})

@@ -183,7 +183,7 @@ def test_a_call_that_a_real_model_makes_is_run(tools_url: str, stream: bool) -> 
 
 def test_a_template_without_tools_is_found_out_before_they_are_dropped(url: str) -> None:
     model = OpenAIModel("smollm2", base_url=url, env={})
-    with pytest.raises(ToolsUnsupportedError, match=r"has no tools, as llama\.cpp told"):
+    with pytest.raises(ToolsUnsupportedError, match=r"has no tools, as llama\.cpp reports"):
         asked(model, Gate(model, tools=[add], mode="native").run("What is 1 + 2?"))
     assert model.supports_tools is False
 

@@ -222,7 +222,7 @@ def test_sigterm_under_load_loses_no_started_call(launch, worked, tmp_path) -> N
             assert (answers[name].status, answers[name].json["metadata"]["finish_reason"]) == (200, "STOP")
         else:
             assert answers[name].error == (503, "stopping")
-        assert state == ("finished" if number % 2 else "running")
+        assert state == ("finished" if number % 2 else "started")
         assert (name in ends) == bool(number % 2)
     with pytest.raises(OSError, match="refused"):
         service.request("GET", "/health")
