@@ -314,7 +314,7 @@ def test_stress_tells_of_each_test_that_failed_and_how_to_repeat_it(tmp_path: Pa
         env=os.environ | {"CALLGATE_ORDER": "7"},
     )
     assert done.returncode == 1
-    assert "test_it.py::test_bad\n" in done.stdout
+    assert "test_it.py::test_bad" in done.stdout
     assert "round 1 of 1, CALLGATE_ORDER=7: 1 failed" in done.stdout
 
 

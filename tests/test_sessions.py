@@ -490,7 +490,7 @@ def test_a_tool_that_holds_the_event_loop_is_shown_before_it_does(tmp_path: Path
 def test_the_blocks_of_the_page_on_sessions_run_one_after_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).resolve().parent.parent / "docs" / "sessions.md").read_text("utf-8")
     blocks = re.findall(r"```python\n(.*?)\n```", page, re.DOTALL)
-    assert len(blocks) == 4
+    assert len(blocks) == 5
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, Any] = {}
     exec("async def story():\n" + textwrap.indent("\n".join(blocks), "    "), namespace)

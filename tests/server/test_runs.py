@@ -223,11 +223,11 @@ def test_the_runs_that_are_kept_after_their_end_are_bounded_by_their_size(serve,
     answers = []
     for number in range(20):
         headers = {"Idempotency_Key": f"k{number}"} if keyed else {}
-        answers.append(site.chat({"prompt": f"{number} " + "x" * 50_000, "session": f"s{number}"}, **headers))
+        answers.append(site.chat({"prompt": f"{number} " + "x" * 50_000, "session": f"sized-{number}"}, **headers))
     assert len(site.service.runs) < 10
     gc.collect()
-    held = [one for one in gc.get_objects() if isinstance(one, Run) and one.session.startswith("s")]
+    held = [one for one in gc.get_objects() if isinstance(one, Run) and one.session.startswith("sized-")]
     assert len(held) < 10, "nothing else holds the others"
     if keyed:  # What was forgotten here is in the journal.
-        again = site.chat({"prompt": "0 " + "x" * 50_000, "session": "s0"}, Idempotency_Key="k0")
+        again = site.chat({"prompt": "0 " + "x" * 50_000, "session": "sized-0"}, Idempotency_Key="k0")
         assert (again.status, again.json["response"]) == (200, answers[0].json["response"])
