@@ -194,7 +194,7 @@ def one_by_one(contents: Sequence[Content]) -> list[list[Content]]:
 
 
 def words_since(contents: Sequence[Content]) -> str:
-    """What the user said last."""
+    """The user's latest message."""
     said = [text_of(content) for content in contents if starts_exchange(content)]
     return said[-1] if said else ""
 

@@ -1,8 +1,7 @@
 """The root: one folder, opened once, and everything below it by descriptors.
 
-Names come in, descriptors of regular files and of folders go out, or a sentence for the model. Whoever moves, replaces or
-links anything meanwhile changes what is found here, never where it is looked for. What is done with the descriptors is not
-this file's business.
+Names come in, descriptors of regular files and of folders go out, or a sentence for the model. A program that moves,
+replaces or links anything meanwhile changes what is found here, never where it is looked for.
 """
 
 from __future__ import annotations

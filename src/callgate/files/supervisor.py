@@ -58,7 +58,7 @@ def _line(descriptor: int) -> bytes:
     while not data.endswith(b"\n"):
         piece = os.read(descriptor, 65536)
         if not piece:
-            sys.exit(0)  # Whoever wanted a command is gone before saying which.
+            sys.exit(0)  # The program is gone before it sent a command.
         data += piece
     return data
 

@@ -77,7 +77,7 @@ class _Exchange:
 
 
 def _newest(contents: Sequence[Content]) -> tuple[str, list[_Exchange]]:
-    """What the user said last, and the calls that followed it."""
+    """The user's latest message, and the calls that followed it."""
     start = max((index for index, content in enumerate(contents) if starts_exchange(content)), default=0)
     calls = [call for content in contents[start:] for call in call_parts(content)]
     answers = [response_of(part) for content in contents[start:] for part in parts_of(content) if is_response(part)]

@@ -93,7 +93,7 @@ def _keys(value: Any) -> Iterator[str]:
 
 
 def _meanings(text: str, definition: ToolDefinition, *, wide: bool, is_content: bool) -> list[str]:
-    """What a tool that is not ours may take a text for."""
+    """The paths that a tool of others may take a text for."""
     if definition.kind == "command":
         texts = [text, *_WORDS.findall(text)]
     elif is_content:

@@ -36,7 +36,7 @@ MESSAGES = {
 }
 
 Phase: TypeAlias = "Literal['head', 'body', 'drain', 'rest', 'read', 'closing'] | None"
-"""What is waited for: a head, a body, the unread rest of one, the next request, a client that reads, the end; or nothing."""
+"""The awaited input: a head, a body, the unread rest of one, the next request, a client that reads, the end; or nothing."""
 
 
 class Connection(H11Protocol):

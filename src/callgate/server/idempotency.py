@@ -1,6 +1,6 @@
 """Requests that may be sent twice: the same key with the same body is the same run, whichever process is asked.
 
-A key is claimed in the store before its run begins. Whoever comes later with it gets that run: as it is, while it is known
+A key is claimed in the store before its run begins. A later request with it gets that run: as it is, while it is known
 here; from another process as the journal of its session has it, after a wait if it still goes on there; and if the process
 that had it has died, the run goes on here where its journal stops. That nothing begins twice does not hang on who is thought
 to be alive: under the lease of the session its journal decides (`run/idempotency.py`). If a store keeps no claims, this

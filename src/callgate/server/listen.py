@@ -1,4 +1,4 @@
-"""Applications on a port: uvicorn with strict connections and an end in good order.
+"""Applications on a port: uvicorn with strict connections and a clean end.
 
 A socket and an application come in; nothing goes out until a signal ends it.
 """
@@ -32,7 +32,7 @@ LAST_S = 10.0
 
 
 class Server(uvicorn.Server):
-    """A server that ends in good order: `on_stop` brings work that goes on to its end before it leaves.
+    """A server that ends cleanly: `on_stop` brings work that goes on to its end before it leaves.
 
     One that `is_alone` in its process also tunes its garbage collector.
     """
@@ -49,7 +49,7 @@ class Server(uvicorn.Server):
             _settle_memory()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """The first signal ends it in good order, a second Ctrl-C at once."""
+        """The first signal ends it cleanly, a second Ctrl-C at once."""
         if self.should_exit and sig == signal.SIGINT:
             self.force_exit = True
         self.should_exit = True

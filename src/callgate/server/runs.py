@@ -133,7 +133,7 @@ class Run:
     last = 0
     on_end: Callable[[Run], None] | None = None
     stop: Callable[[str], bool] | None = None
-    """Stops the work in good order."""
+    """Stops the work cleanly."""
     halt: Callable[[Exception], bool] | None = None
     """Ends the work where it stands, so that it can be resumed elsewhere."""
     interruption: Exception | None = None
@@ -145,7 +145,7 @@ class Run:
     _leaving: asyncio.TimerHandle | None = None
     _parting: asyncio.Task[None] | None = None
     _is_ending = False
-    """True if it was stopped, or its end was told: what is left to be done is done in good order."""
+    """True if it was stopped, or its end was reported: what is left to do is done cleanly."""
     _task: asyncio.Task[None] | None = None
     _done: asyncio.Event | None = None
 
@@ -228,7 +228,7 @@ class Run:
         return self._done
 
     def cancel(self, reason: str) -> bool:
-        """Stops it: in good order if it has begun, at once if it still waits for its session."""
+        """Stops it: cleanly if it has begun, at once if it still waits for its session."""
         if self.is_over or self._task is None:
             return False
         if not self._is_ending and not (self.stop is not None and self.stop(reason)):

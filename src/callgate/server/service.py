@@ -218,7 +218,7 @@ class Service:
         if ask.system or ask.settings:
             system = "\n\n".join(filter(None, [gate.system, ask.system])) or None
             gate = gate.with_options(system=system, settings=ask.settings)
-        # Whoever has read that a run is over may begin the next one, even if its session is being released still.
+        # A client that has read that a run is over may begin the next one, even if its session is being released still.
         while (held := self.run_of(session)) is not None and held.is_ending and not held.is_over:
             await held.done.wait()
         # From here to the entry of the run in the list nothing is waited for.

@@ -198,7 +198,7 @@ async def deleted(service: Service, request: Request) -> Response:
 
 
 async def cancelled(service: Service, request: Request) -> Response:
-    """Stops the run of a session in good order; `cancelled` says whether there was one."""
+    """Stops the run of a session cleanly; `cancelled` says whether there was one."""
     session = request.path_params["id"]
     run = _live_run(service, session)
     if run is None:

@@ -28,7 +28,7 @@ class Claim:
     """Of what was asked for with the key: the same key with anything else is a mistake of the caller's."""
     session: str
     run: str
-    """What the run is called in the journal of the session; empty if the session was deleted since."""
+    """The name of the run in the journal of the session; empty if the session was deleted since."""
     owner: str
     """Who has asked for the key last: nobody else may give it free."""
     position: int = 0
@@ -36,7 +36,7 @@ class Claim:
 
 
 class IdempotencyKeys(Protocol):
-    """What a store can do besides, for requests that may be sent again to any process. `Store` asks for none of it."""
+    """Optional methods of a store, for requests that may be sent again to any process. `Store` asks for none of it."""
 
     async def claim(self, claim: Claim) -> Claim:
         """Claim the key if it is free; return the claim that holds it, with its owner until now.
@@ -81,7 +81,7 @@ class MemoryIdempotencyKeys:
             del self._held[claim.key]
 
     def session_deleted(self, session: str) -> None:
-        """What came of the claims of a session is not known any more."""
+        """Forget the outcome of the claims of a session."""
         for key, (held, at_s) in self._held.items():
             if held.session == session:
                 self._held[key] = (replace(held, run=""), at_s)

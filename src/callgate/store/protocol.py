@@ -1,4 +1,4 @@
-"""What every store can do, and the words it speaks."""
+"""The methods that every store has, and their types."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Lease:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SessionInfo:
-    """What a list of sessions shows."""
+    """A session as lists show it."""
 
     id: str
     title: str

@@ -32,16 +32,16 @@ class RayCluster:
     """
 
     address: str | None = None
-    """As Ray has it: `ray://host:10001`, `host:6379`, `auto`. None: what `RAY_ADDRESS` says, else one on this machine."""
+    """Address of Ray: `ray://host:10001`, `host:6379`, `auto`. None: what `RAY_ADDRESS` says, else one on this machine."""
     namespace: str = "callgate"
     """Where the actors are listed, named after their pool and session."""
     resources: Mapping[str, Mapping[str, float]] = field(default_factory=dict[str, Mapping[str, float]])
     """Tool -> what its actor reserves: `{"CPU": 2, "GPU": 1, "memory": 2e9}`. A session has one actor for each such set of
     needs; tools with the same needs share its state."""
     default: Mapping[str, float] = field(default_factory=dict[str, float])
-    """What the actors of all other tools reserve. Nothing, unless you say so: most sessions do nothing most of the time."""
+    """Resources that the actors of all other tools reserve. None by default: most sessions are idle most of the time."""
     runtime_env: Mapping[str, Any] | None = None
-    """As Ray has it: packages, working directory and variables of the actors."""
+    """The runtime environment of Ray: packages, working directory and variables of the actors."""
     init: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """Further arguments of `ray.init`."""
 
@@ -52,7 +52,7 @@ class RayCluster:
                     raise UsageError(f"RayCluster: {tool!r} needs {amount!r} of {name!r}; give a number above 0")
 
     def needs_of(self, tool: str) -> Needs:
-        """What a tool needs of the machine that it runs on."""
+        """The resources that a tool needs of the machine that it runs on."""
         return tuple(sorted(self.resources.get(tool, self.default).items()))
 
 

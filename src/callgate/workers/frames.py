@@ -38,7 +38,7 @@ def pack(message: dict[str, Any]) -> bytes:
 
 
 def _slowly(message: dict[str, Any]) -> bytes:
-    """What the quick way does not write: half a surrogate pair, which passes, and what is not JSON, which does not."""
+    """Encode what the fast path does not: half a surrogate pair passes, a value that is not JSON does not."""
     try:
         return _ENCODER.encode(message).encode()
     except (TypeError, ValueError, RecursionError) as error:

@@ -130,7 +130,7 @@ def main(fd: int, host: int) -> None:
 
 
 def _unsettled(said: bytes) -> bytes:
-    """What was said, without the lines on processes that have ended since."""
+    """The output, without the lines on processes that have ended since."""
     *lines, rest = said.split(b"\n")
     alive: dict[bytes, None] = {}
     for line in lines:

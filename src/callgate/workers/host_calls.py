@@ -22,7 +22,7 @@ logger = logging.getLogger("callgate.workers")
 
 
 class HostCalls:
-    """What one call in a worker has asked of the program."""
+    """The nested calls of one call in a worker."""
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -48,7 +48,7 @@ class IsolatedFunction:
         self._address = address_of(tool.fn, tool_name=tool.definition.name)
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """What the function's own types refuse, beyond its schema."""
+        """Problems that the function's own types find, beyond its schema."""
         try:
             self._tool.bind(args, None)
         except ArgumentsInvalidError as error:

@@ -20,12 +20,12 @@ from callgate.workers.frames import pack
 __all__ = ["Affinity", "Job", "Needs", "Session", "WorkerLimits", "unheard", "unheard_item"]
 
 Affinity: TypeAlias = Literal["hint", "strict", "strict_fail_fast", "own"]
-"""What a session's worker being busy means: `hint`: another one takes the call; `strict`: the call waits for it;
+"""The effect of a busy worker of the session: `hint`: another one takes the call; `strict`: the call waits for it;
 `strict_fail_fast`: the call fails at once. `own`: as `strict`, in a worker that no other session uses and that ends
 with it."""
 
 Needs: TypeAlias = tuple[tuple[str, float], ...]
-"""What a tool needs of the machine that it runs on: amounts by name, in order. Empty on this machine."""
+"""Resources that a tool needs of the machine that it runs on: amounts by name, in order. Empty on this machine."""
 
 _NUMBERS = itertools.count(1)
 
@@ -68,7 +68,7 @@ class WorkerLimits:
 
 @dataclass(slots=True)
 class Session:
-    """What a pool knows of a session."""
+    """The state of a session in a pool."""
 
     id: str
     used: float
@@ -120,7 +120,7 @@ class Job:
     state: Literal["new", "waiting", "running", "over"] = "new"
     attempts: int = 0
     has_begun: bool = False
-    """Whether a worker may have begun with it. One that died before it read of the call has not."""
+    """True if a worker may have begun with it. One that died before it read of the call has not."""
     stop: tuple[ResultStatus, str] | None = None
     """That it was cancelled, and what is said of it."""
     notes: list[str] = field(default_factory=list[str])
@@ -151,7 +151,7 @@ class Job:
 
     @property
     def _message(self) -> dict[str, Any]:
-        """What a worker is told. Left out is what is not there."""
+        """The message to a worker. Empty fields are left out."""
         told: dict[str, Any] = {"op": "end", "id": self.number}
         if self.session is not None:
             told["session"] = self.session.id

@@ -127,7 +127,7 @@ class WorkerPool:
         self._scheduler.begin()
 
     async def aclose(self, grace_s: float = 2.0) -> None:
-        """As `close`, without holding up the event loop."""
+        """Like `close`, without holding up the event loop."""
         await asyncio.to_thread(self.close, grace_s)
 
     def close(self, grace_s: float = 2.0) -> None:
@@ -176,7 +176,7 @@ class WorkerPool:
         return [_PoolTool(self, definition) for definition in self._tools.values()]
 
     async def list_tools(self, session: str | None = None) -> list[ToolDefinition]:
-        """What the tools are. A session that is named is kept alive by it."""
+        """The definitions of the tools. A session that is named is kept alive by it."""
         await self.start()
         if session is not None:
             self._scheduler.touch(session)
@@ -206,7 +206,7 @@ class WorkerPool:
     async def stream(
         self, session: str | None, name: str, args: Mapping[str, Any] | None = None, *, timeout_s: float | None = None
     ) -> AsyncIterator[Any]:
-        """As `execute`, but gives the items of a generator as they come. The last thing given is the `ToolResult`."""
+        """Like `execute`, but gives the items of a generator as they come. The last thing given is the `ToolResult`."""
         if not self._is_open:
             await self.start()
         called = self._checked(name, args or {}, timeout_s)
@@ -234,7 +234,7 @@ class WorkerPool:
     def _checked(
         self, name: str, args: Mapping[str, Any], timeout_s: float | None
     ) -> tuple[ToolDefinition, Mapping[str, Any], float] | ToolResult:
-        """What is to be run, with which arguments and for how long; or the result that says why nothing is."""
+        """The job to run, with its arguments and deadline; or the result that says why nothing is."""
         definition = self._tools.get(name)
         if definition is None:
             return ToolResult(call_id="", name=name, status="failed", error=unknown_name_sentence(name, self._tools))
@@ -347,7 +347,7 @@ class _PoolTool:
     definition: ToolDefinition
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
-        """What the tool's own types refuse is known in the worker only."""
+        """Nothing: the problems of the tool's own types are known in the worker only."""
         return ()
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> ToolResult:

@@ -85,13 +85,13 @@ class WorkerProcess:
             self._ended.register(self._pidfd, select.POLLIN)
         self._frames = Frames()
         self._rest = b""
-        """What could not be sent at once."""
+        """Bytes that could not be sent at once."""
         self._control_lock = threading.Lock()
         self.reader: asyncio.AbstractEventLoop | None = None
         """The event loop that looks for answers."""
         self._unread = self._is_settled = False
         self.gone = False
-        """Whether it is over: everything that the process sent was received, and no more will come."""
+        """True if it is over: everything that the process sent was received, and no more will come."""
         self.started = time.monotonic()
         self.calls = 0
 
@@ -167,7 +167,7 @@ class WorkerProcess:
             self.send(rest)
 
     def messages(self) -> list[dict[str, Any]]:
-        """What has come since the last time. Never waits."""
+        """Return the messages since the last call. Never waits."""
         found: list[dict[str, Any]] = []
         is_over = False
         while not self.gone:
@@ -243,7 +243,7 @@ class WorkerProcess:
         self.gone = True
 
     def close(self, *, grace_s: float = 0.0) -> None:
-        """End the process, in good order if it is quick enough, and lets go of everything."""
+        """End the process, cleanly if it is quick enough, and lets go of everything."""
         if grace_s and self.is_alive and not self._rest:
             self.send(pack({"op": "stop"}))
             self._ended.poll(grace_s * 1000 if self._pidfd >= 0 else 0)

@@ -1,4 +1,4 @@
-"""What is said between a program and a worker about one call, from its start to its one result.
+"""The messages between a program and a worker about one call, from its start to its one result.
 
 Messages and the clock come in, a result or a reason to kill goes out. Nothing here waits, and nothing is sent but the word
 that a call is not wanted any more.
@@ -40,7 +40,7 @@ class Worker(Protocol):
     started: float
     calls: int
     gone: bool
-    """Whether it is over: everything that it sent was received, and no more will come."""
+    """True if it is over: everything that it sent was received, and no more will come."""
 
     @property
     def reader(self) -> asyncio.AbstractEventLoop | None:
@@ -77,7 +77,7 @@ class Worker(Protocol):
         ...
 
     def messages(self) -> list[dict[str, Any]]:
-        """What has come since the last time. Never waits."""
+        """Return the messages since the last call. Never waits."""
         ...
 
     def read_by(self, loop: asyncio.AbstractEventLoop, look: Callable[[], None]) -> None:
@@ -106,7 +106,7 @@ class Worker(Protocol):
         ...
 
     def close(self, *, grace_s: float = 0.0) -> None:
-        """End it, in good order if it is quick enough, and lets go of everything."""
+        """End it, cleanly if it is quick enough, and lets go of everything."""
         ...
 
 
@@ -116,7 +116,7 @@ class WorkerCall:
     def __init__(self, job: Job, worker: Worker, *, grace_s: float) -> None:
         self.job, self._worker, self._grace_s = job, worker, grace_s
         self.had_begun = job.has_begun
-        """Whether another worker may have begun with the call before."""
+        """True if another worker may have begun with the call before."""
         self.started = time.monotonic()
         ends = self.started + job.timeout_s
         self._deadline = ends if job.until is None else min(ends, job.until)
@@ -201,7 +201,7 @@ _STATUS_WORDS: dict[ResultStatus, str] = {"timed_out": "time was up", "cancelled
 
 
 def _so_far(job: Job) -> list[str]:
-    """What is known of a call that was stopped."""
+    """The result of a call that was stopped, as far as it is known."""
     assert job.stop is not None
     found = [f"When {_STATUS_WORDS[job.stop[0]]}, {job.seen} item(s) had come."] if job.seen else []
     return found + ([f"Its last report was: {job.last}"] if job.last else [])

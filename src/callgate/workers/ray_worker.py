@@ -169,7 +169,7 @@ class RayWorker:
             self._news.clear()
 
     def messages(self) -> list[dict[str, Any]]:
-        """What has come since the last time."""
+        """Return the messages since the last call."""
         with self._lock:
             found, self._messages = self._messages, []
             self.gone = self.gone or self._died is not None
@@ -179,7 +179,7 @@ class RayWorker:
         """There is nothing that an event loop could look at: the thread does it."""
 
     def read_by_none(self) -> None:
-        """As for `read_by`."""
+        """Like for `read_by`."""
 
     # Its end -------------------------------------------------------------------------------------------------------------
 
@@ -189,7 +189,7 @@ class RayWorker:
         return _within(END_S, lambda: bool(_fetched(self._actor.has_children.remote())), True)
 
     def log_output(self) -> str:
-        """What a worker printed stays on its machine; the end of it comes with the news of its death."""
+        """Nothing: the output of a worker stays on its machine; the end of it comes with the news of its death."""
         return ""
 
     def death(self) -> WorkerDiedError:
@@ -203,7 +203,7 @@ class RayWorker:
         self._end(0.0)
 
     def close(self, *, grace_s: float = 0.0) -> None:
-        """End the worker, in good order if it is quick enough, and its actor."""
+        """End the worker, cleanly if it is quick enough, and its actor."""
         self._end(grace_s)
 
     def _end(self, grace_s: float) -> None:

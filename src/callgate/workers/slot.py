@@ -41,7 +41,7 @@ class StartFailedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class SlotOwner:
-    """What a slot tells its pool, and asks of it. Called from the slot's thread, or from that of an event loop."""
+    """The messages and questions of a slot to its pool. Called from the slot's thread, or from that of an event loop."""
 
     make: Callable[[Slot], Worker]
     ready: Callable[[Slot, list[ToolDefinition]], None]

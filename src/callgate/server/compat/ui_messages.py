@@ -64,7 +64,7 @@ def _turns(message: JsonObject) -> Iterator[Message]:
 
 
 def _steps(listed: Sequence[JsonObject]) -> Iterator[Message]:
-    """What the model said and called, step by step, each with the results of its calls."""
+    """Text and calls of the model, step by step, each with the results of its calls."""
     items: list[Item] = []
     results: list[Result] = []
     for part in [*listed, {"type": "step-start"}]:
