@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from callgate.wire.connection import Chunks, Connection, request_lines
+from callgate.wire.failures import HttpError, LocalProtocolError, RemoteProtocolError
 from callgate.wire.http11 import Address, Connections
 
 HEAD = [(b"host", b"x"), (b"content-length", b"2")]
@@ -48,7 +49,7 @@ async def body_of(pieces: Sequence[bytes]) -> tuple[Connection, list[bytes], Exc
         await connection.answer_head(20, asyncio.get_running_loop().time() + 20, 20)
         while (piece := await connection.piece(None)) is not None:
             got.append(piece)
-    except httpx2.HTTPError as error:
+    except HttpError as error:
         return connection, got, error
     return connection, got, None
 
@@ -123,7 +124,7 @@ def test_an_answer_with_any_head_is_read_as_h11_reads_it(start: bytes, head: lis
             found = await connection.answer_head(20, asyncio.get_running_loop().time() + 20, 20)
             while (piece := await connection.piece(None)) is not None:
                 got += piece
-        except httpx2.HTTPError:
+        except HttpError:
             return None
         return found.status, found.headers, got, connection.can_be_kept
 
@@ -217,20 +218,40 @@ def test_a_connection_is_kept_only_if_its_answer_was_all_that_came(pieces: list[
 )
 def test_what_is_not_an_answer_is_told(pieces: list[bytes], told: str) -> None:
     connection, _, error = asyncio.run(body_of(pieces))
-    assert isinstance(error, httpx2.RemoteProtocolError)
+    assert isinstance(error, RemoteProtocolError)
     assert told in str(error)
     assert not connection.can_be_kept
 
 
 def test_a_header_that_cannot_be_sent_is_refused() -> None:
-    with pytest.raises(httpx2.LocalProtocolError):
+    with pytest.raises(LocalProtocolError):
         request_lines(b"/", [(b"host", b"x"), (b"x", b"a\r\nb: c")])
 
 
 @pytest.mark.parametrize("url", ["ftp://x/y", "/only/a/path", "http:///nowhere"])
 def test_an_address_that_is_not_one_of_http_is_refused(url: str) -> None:
-    with pytest.raises((httpx2.UnsupportedProtocol, httpx2.InvalidURL)):
+    with pytest.raises(LocalProtocolError):
         Address.of(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://generativelanguage.googleapis.com/v1beta/models/gemini-3.8-flash:streamGenerateContent?alt=sse",
+        "https://us-central1-aiplatform.googleapis.com:443/v1/projects/p/locations/l/publishers/google/models/m:generateContent",
+        "http://127.0.0.1:8080/v1/chat/completions", "http://localhost:80/a", "https://h/a.b/c..d", "http://h/a/./b/../c",
+        "http://h", "http://h/", "http://h/a//b", "http://H/A", "http://h/a%20b", "http://h/a b?c=d e", "http://münchen.de/a",
+        "http://[::1]:8080/a", "http://user:pw@h/a", "http://h/a?", "http://h/a?b#c", "http://h:080/a", "https://h:80/a/",
+        "http://h/'a'", "http://h_x/a", "http://h./a", "http://h/a?x='1'&y=[2]",
+    ],
+)  # fmt: skip
+def test_any_url_is_addressed_as_httpx2_addresses_it(url: str) -> None:
+    request = httpx2.Request("POST", url)
+    found, port = Address.of(url), request.url.port or {"http": 80, "https": 443}[request.url.scheme]
+    assert found.origin == (request.url.raw_scheme, request.url.raw_host.decode("ascii"), port)
+    assert found.target == request.url.raw_path
+    assert found.host == request.headers["host"].encode("ascii")
+    assert httpx2.URL(found.url) == request.url
 
 
 # Connections -------------------------------------------------------------------------------------------------------------
@@ -240,7 +261,7 @@ def test_an_address_that_is_not_one_of_http_is_refused(url: str) -> None:
 async def serving(
     serve: Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]],
 ) -> AsyncGenerator[tuple[Connections, Address]]:
-    connections = Connections(httpx2.create_ssl_context(), connect_s=5, at_once=2, kept=1, kept_s=60)
+    connections = Connections(httpx2.create_ssl_context, connect_s=5, at_once=2, kept=1, kept_s=60)
     async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
         try:
             yield connections, Address.of(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/")
@@ -354,7 +375,7 @@ def test_no_byte_after_a_framing_error_is_given_out(between: bytes) -> None:
             pieces = [piece for piece in (CHUNKED, data[:first], data[first:second], data[second:]) if piece]
             connection, got, error = await body_of(pieces)
             assert b"hello".startswith(b"".join(got)), pieces
-            assert isinstance(error, httpx2.RemoteProtocolError)
+            assert isinstance(error, RemoteProtocolError)
             assert not connection.can_be_kept
 
     asyncio.run(story())

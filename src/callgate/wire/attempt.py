@@ -16,7 +16,7 @@ from callgate.errors import LimitExceededError, ModelError, ProtocolError, Reque
 from callgate.types import JsonObject, Limits
 from callgate.wire.credentials import redact, secrets_of
 from callgate.wire.dialect import Dialect, HttpRequest, Response
-from callgate.wire.failures import Failure, failure_of_exception, proxy_login
+from callgate.wire.failures import Failure, HttpError, failure_of_exception, proxy_login
 from callgate.wire.network import SendTimeoutError
 from callgate.wire.sender import Pool, Sender
 
@@ -356,7 +356,7 @@ class Attempt:
                 return self._late().failure
             waited_s = self._response.idle_s if self._response is not None else None
             return _silent(waited_s or self._limits.idle_s).failure
-        if isinstance(error, (ModelError, OSError)) or _is_of_httpx(error):
+        if isinstance(error, (ModelError, OSError, HttpError)) or _is_of_httpx(error):
             return failure_of_exception(error)
         return None
 

@@ -17,7 +17,7 @@ from callgate.types import JsonObject, Limits
 from callgate.wire.attempt import Attempt
 from callgate.wire.dialect import Dialect, HttpRequest
 from callgate.wire.endpoint_health import Clock, EndpointHealth, Permit
-from callgate.wire.failures import Failure
+from callgate.wire.failures import Failure, HttpError
 from callgate.wire.sender import HEADERS, Credentials, HttpOptions, Sender
 
 __all__ = ["HttpClient", "RetryingStream"]
@@ -87,7 +87,7 @@ class HttpClient:
                         return None
                     found = [chunk async for data in response.aiter_bytes() for chunk in reader.feed(data)]
             found += reader.close()
-        except (ModelError, UsageError, httpx2.HTTPError, httpx2.InvalidURL, OSError):
+        except (ModelError, UsageError, HttpError, httpx2.HTTPError, httpx2.InvalidURL, OSError):
             return None
         finally:
             if pool.leave():

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import h11
-import httpx2
 
+from callgate.wire.failures import LocalProtocolError, RemoteProtocolError
 from callgate.wire.network import Socket
 
 __all__ = ["Chunks", "Connection", "Head", "Header", "Origin", "request_lines"]
@@ -60,12 +60,12 @@ def request_lines(target: bytes, headers: list[Header]) -> bytes:
     """The request line and the headers of a POST, all but the length of its body.
 
     Raises:
-        httpx2.LocalProtocolError: a header cannot be sent.
+        LocalProtocolError: a header cannot be sent.
     """
     try:
         lines = h11.Connection(h11.CLIENT).send(h11.Request(method=b"POST", target=target, headers=headers))
     except h11.LocalProtocolError as error:
-        raise httpx2.LocalProtocolError(str(error)) from error
+        raise LocalProtocolError(str(error)) from error
     assert lines is not None
     return lines[:-2]
 
@@ -93,7 +93,7 @@ class Connection:
         self._http: h11.Connection | None = None
         """The h11 parser of the answer, unless it is parsed here."""
         self._body: list[bytes] = []
-        self._failure: httpx2.RemoteProtocolError | None = None
+        self._failure: RemoteProtocolError | None = None
 
     def send(self, lines: bytes, body: bytes) -> None:
         """Write a whole request; `lines` is the result of `request_lines`."""
@@ -108,7 +108,7 @@ class Connection:
             write_s: How long the server may take nothing of the request.
 
         Raises:
-            httpx2.HTTPError: the connection broke, or what came is not HTTP.
+            HttpError: the connection broke, or what came is not HTTP.
             SendTimeoutError: the server took nothing of the request.
             TimeoutError: nothing came in time, or not all of the head.
         """
@@ -151,7 +151,7 @@ class Connection:
         """The next piece of the body: all that has arrived, or what arrives next; None at the end.
 
         Raises:
-            httpx2.HTTPError: the connection broke, or what came is not HTTP.
+            HttpError: the connection broke, or what came is not HTTP.
             TimeoutError: nothing came in time.
         """
         if self._http is not None and not self._body:
@@ -185,9 +185,7 @@ class Connection:
             self._is_over = self._left == 0
         else:
             detail = f"received {self._length - self._left} bytes, expected {self._length}"
-            self._failure = httpx2.RemoteProtocolError(
-                f"peer closed connection without sending complete message body ({detail})"
-            )
+            self._failure = RemoteProtocolError(f"peer closed connection without sending complete message body ({detail})")
 
     def _take_chunks(self, chunks: Chunks, data: bytes) -> None:
         """Parse received data. Complete chunks bypass h11, which is slow for each."""
@@ -213,7 +211,7 @@ class Connection:
     async def _h11_head(self) -> Head:
         while not isinstance(event := await self._head_event(), h11.Response):
             if not isinstance(event, h11.InformationalResponse) or event.status_code == 101:
-                raise httpx2.RemoteProtocolError("the server wants to speak another protocol")
+                raise RemoteProtocolError("the server wants to speak another protocol")
         assert self._http is not None
         is_chunked = any(name == b"transfer-encoding" for name, _ in event.headers)
         # Only where h11 has been given nothing of the body can chunks be kept from it.
@@ -228,13 +226,13 @@ class Connection:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 data, self._unread = self._unread or await self.socket.read(), b""
                 if not data:
-                    raise httpx2.RemoteProtocolError("Server disconnected without sending a response.")
+                    raise RemoteProtocolError("Server disconnected without sending a response.")
                 end = data.find(b"\r\n\r\n") + 4
                 if end > 3:
                     data, self._unread = data[:end], data[end:]
                 self._http.receive_data(data)
         except h11.RemoteProtocolError as error:
-            raise httpx2.RemoteProtocolError(str(error)) from error
+            raise RemoteProtocolError(str(error)) from error
         return event
 
     def _receive(self, data: bytes) -> None:
@@ -256,7 +254,7 @@ class Connection:
                     return
                 self._body.append(bytes(event.data))
         except h11.RemoteProtocolError as error:
-            self._failure = httpx2.RemoteProtocolError(str(error))
+            self._failure = RemoteProtocolError(str(error))
 
     # The next request ------------------------------------------------------------------------------------------------------
 

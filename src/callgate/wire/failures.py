@@ -17,7 +17,8 @@ from datetime import UTC
 from callgate.errors import AuthError, ConnectionLostError, ModelError, ProtocolError, RequestTimeoutError
 
 __all__ = [
-    "Failure", "Sent", "StaleConnectionError", "clean", "failure_of_exception", "proxy_login", "refusal", "seconds_of",
+    "ConnectError", "ConnectTimeoutError", "Failure", "HttpError", "LocalProtocolError", "ReadError", "RemoteProtocolError",
+    "Sent", "StaleConnectionError", "clean", "failure_of_exception", "proxy_login", "refusal", "seconds_of",
     "wait_of_headers",
 ]  # fmt: skip
 
@@ -61,6 +62,30 @@ class Failure:
     """The server is well and has refused this request."""
 
 
+class HttpError(Exception):
+    """Something failed on a connection of our own. The kinds have the names that httpx and httpx2 give to theirs."""
+
+
+class ConnectError(HttpError):
+    """There is no connection, or its certificate is not to be trusted."""
+
+
+class ConnectTimeoutError(HttpError):
+    """There is no connection in time."""
+
+
+class ReadError(HttpError):
+    """The connection broke."""
+
+
+class LocalProtocolError(HttpError):
+    """The request cannot be sent: its URL or a header is not valid."""
+
+
+class RemoteProtocolError(HttpError):
+    """Something came that is not HTTP."""
+
+
 class StaleConnectionError(ConnectionError):
     """A connection that had been used before broke at once, and without a byte of an answer."""
 
@@ -96,7 +121,7 @@ def failure_of_exception(error: Exception) -> Failure:
         return Failure(_lost(said), retry=True, is_stale=True)
     if (untrusted := _untrusted(error, is_handshake="ConnectError" in names)) is not None:
         return Failure(ConnectionLostError(f"no trusted connection could be made: {untrusted}"), retry=False)
-    if "TimeoutException" in names:
+    if names & {"TimeoutException", "ConnectTimeoutError"}:
         lost = RequestTimeoutError(f"no connection could be made in time ({said})", retryable=True)
         return Failure(lost, retry=True, is_outage=True)
     if "ProxyError" in names:

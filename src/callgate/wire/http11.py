@@ -7,15 +7,14 @@ proxies are the business of `httpx_transport.py`. This file knows nothing of wha
 from __future__ import annotations
 
 import asyncio
+import re
 import time
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from ssl import SSLContext
 
-import httpx2
-
 from callgate.wire.connection import Connection, Head, Header, Origin, request_lines
-from callgate.wire.failures import StaleConnectionError
+from callgate.wire.failures import LocalProtocolError, ReadError, RemoteProtocolError, StaleConnectionError
 from callgate.wire.network import connect
 
 __all__ = ["STALE_S", "Address", "Connections", "DirectAnswer"]
@@ -23,13 +22,19 @@ __all__ = ["STALE_S", "Address", "Connections", "DirectAnswer"]
 STALE_S = 1.0
 """A kept connection that breaks within this time, and without a byte, had been closed before the request came."""
 _PORTS = {b"http": 80, b"https": 443}
+_PLAIN_URL = re.compile(
+    r"(?P<scheme>https?)://(?P<host>[a-z0-9-]+(?:\.[a-z0-9-]+)*)(?::(?P<port>[1-9][0-9]{0,4}))?"
+    r"(?P<target>(?:/[A-Za-z0-9_~:@!$&()*+,;=-][A-Za-z0-9_~:@!$&()*+,;=.-]*)+(?:\?[A-Za-z0-9_~=&.-]+)?)"
+)
+"""A URL that can be sent as it is: no name to encode, no character to quote, no path to shorten. All others, which are few,
+are read by httpx2, whose import takes longer than the rest of a first request."""
 
 
 @dataclass(slots=True)
 class Address:
     """A parsed URL with its constant headers: the same for every request of a conversation."""
 
-    url: httpx2.URL
+    url: str
     origin: Origin
     target: bytes
     host: bytes
@@ -46,15 +51,29 @@ class Address:
         """The address of a URL.
 
         Raises:
-            httpx2.InvalidURL: it is none.
-            httpx2.UnsupportedProtocol: it is none of HTTP.
+            LocalProtocolError: it is none, or none of HTTP.
         """
-        request = httpx2.Request("POST", text)
+        plain = _PLAIN_URL.fullmatch(text)
+        if plain is None:
+            return cls._of_odd(text)
+        scheme, host = plain["scheme"].encode("ascii"), plain["host"]
+        port = int(plain["port"] or _PORTS[scheme])
+        shown = host if port == _PORTS[scheme] else f"{host}:{port}"
+        return cls(text, (scheme, host, port), plain["target"].encode("ascii"), shown.encode("ascii"))
+
+    @classmethod
+    def _of_odd(cls, text: str) -> Address:
+        import httpx2
+
+        try:
+            request = httpx2.Request("POST", text)
+        except httpx2.InvalidURL as error:
+            raise LocalProtocolError(str(error)) from error
         url = request.url
         if url.raw_scheme not in _PORTS or not url.raw_host:
-            raise httpx2.UnsupportedProtocol(f"the URL {text[:200]!r} is not one of http:// or https://")
+            raise LocalProtocolError(f"the URL {text[:200]!r} is not one of http:// or https://")
         origin = (url.raw_scheme, url.raw_host.decode("ascii"), url.port or _PORTS[url.raw_scheme])
-        return cls(url, origin, url.raw_path, request.headers["host"].encode("ascii"))
+        return cls(str(url), origin, url.raw_path, request.headers["host"].encode("ascii"))
 
     def carries(self, head: list[Header], auth: dict[str, str]) -> None:
         """Set the headers of all following requests."""
@@ -69,7 +88,7 @@ class Address:
         """The request line and the headers as they are sent; `more` are those of one request alone.
 
         Raises:
-            httpx2.LocalProtocolError: a header cannot be sent.
+            LocalProtocolError: a header cannot be sent.
         """
         if more:
             return request_lines(self.target, self.headers(more))
@@ -87,7 +106,7 @@ class DirectAnswer:
         self._connections = connections
         self._connection: Connection | None = connection
         self._head = head
-        self._headers: httpx2.Headers | None = None
+        self._headers: Mapping[str, str] | None = None
         self._decoded: AsyncIterator[bytes] | None = None
         self.status_code = head.status
         self.encoding = head.encoding
@@ -95,9 +114,11 @@ class DirectAnswer:
         """The time-out for the next piece."""
 
     @property
-    def headers(self) -> httpx2.Headers:
+    def headers(self) -> Mapping[str, str]:
         """The headers, by name in any case."""
         if self._headers is None:
+            import httpx2
+
             self._headers = httpx2.Headers(self._head.headers)
         return self._headers
 
@@ -111,8 +132,7 @@ class DirectAnswer:
         if not self.encoding and self._connection is not None:
             return self._connection.piece(self.idle_s)
         if self._decoded is None:
-            encoded = httpx2.Response(self.status_code, headers=self.headers, stream=_Encoded(self))
-            self._decoded = encoded.aiter_bytes()
+            self._decoded = _decoded(self)
         return anext(self._decoded, None)
 
     def raw_piece(self) -> Awaitable[bytes | None]:
@@ -127,22 +147,30 @@ class DirectAnswer:
             await left.socket.aclose()
 
 
-class _Encoded(httpx2.AsyncByteStream):
-    """Bytes for the decoders of the HTTP client."""
+def _decoded(answer: DirectAnswer) -> AsyncIterator[bytes]:
+    """The body of an answer, decoded by httpx2."""
+    import httpx2
 
-    def __init__(self, answer: DirectAnswer) -> None:
-        self._answer = answer
+    class Encoded(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            while (piece := await answer.raw_piece()) is not None:
+                yield piece
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        while (piece := await self._answer.raw_piece()) is not None:
-            yield piece
+    return httpx2.Response(answer.status_code, headers=answer.headers, stream=Encoded()).aiter_bytes()
 
 
 class Connections:
     """The connections of one event loop."""
 
     def __init__(
-        self, trust: SSLContext, *, connect_s: float, write_s: float = 60.0, at_once: int, kept: int, kept_s: float
+        self,
+        trust: Callable[[], SSLContext],
+        *,
+        connect_s: float,
+        write_s: float = 60.0,
+        at_once: int,
+        kept: int,
+        kept_s: float,
     ) -> None:
         self._trust = trust
         self._connect_s = connect_s
@@ -170,7 +198,7 @@ class Connections:
 
         Raises:
             StaleConnectionError: a connection that had been used before broke at once.
-            httpx2.HTTPError: there is no connection, it broke or is too slow, or what came is not HTTP.
+            HttpError: there is no connection, it broke or is too slow, or what came is not HTTP.
             SendTimeoutError: the server took nothing of the request for too long.
             TimeoutError: the head of the answer did not come in time.
         """
@@ -185,7 +213,7 @@ class Connections:
             connection.send(lines, body)
             head = await connection.answer_head(within_s, until, self._write_s)
         except BaseException as error:
-            is_silent = not connection.has_begun and isinstance(error, (httpx2.ReadError, httpx2.RemoteProtocolError))
+            is_silent = not connection.has_begun and isinstance(error, (ReadError, RemoteProtocolError))
             if (left := self.take_back(connection)) is not None:
                 await left.socket.aclose()
             if began and is_silent and time.monotonic() - began < STALE_S:
@@ -252,7 +280,7 @@ class Connections:
             if not fresh and (kept := self._kept_one(origin)) is not None:
                 return kept
             scheme, host, port = origin
-            trust = self._trust if scheme == b"https" else None
+            trust = self._trust() if scheme == b"https" else None
             return Connection(origin, await connect(host, port, trust=trust, timeout_s=self._connect_s))
         except BaseException:
             self._limit.leave()

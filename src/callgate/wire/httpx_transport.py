@@ -94,7 +94,7 @@ class HttpxTransport:
         timeouts = {"connect": self._connect_s, "read": within_s, "write": self._write_s, "pool": None}
         request = client.build_request(
             "POST",
-            str(address.url),
+            address.url,
             headers=[*address.headers(more), (b"content-length", b"%d" % len(body))],
             content=body if len(body) <= PIECE_BYTES else _pieces(body),
             extensions={"timeout": timeouts},

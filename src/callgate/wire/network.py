@@ -20,7 +20,7 @@ from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Any, cast
 
-import httpx2
+from callgate.wire.failures import ConnectError, ConnectTimeoutError, LocalProtocolError, ReadError
 
 __all__ = ["SendTimeoutError", "Socket", "connect"]
 
@@ -213,7 +213,7 @@ class Socket:
         Raises:
             SendTimeoutError: the other side takes nothing.
             TimeoutError: nothing came in time.
-            httpx2.ReadError: the connection broke.
+            ReadError: the connection broke.
         """
         if self._unsent:
             # What is ready in the same round of the loop leaves one right after the other. Otherwise each may wake the other
@@ -225,7 +225,7 @@ class Socket:
         if inbox.pieces:
             return inbox.take()
         if inbox.error is not None:
-            raise httpx2.ReadError(str(inbox.error)) from inbox.error
+            raise ReadError(str(inbox.error)) from inbox.error
         return b""
 
     def is_readable(self) -> bool:
@@ -283,8 +283,8 @@ async def connect(host: str, port: int, *, trust: ssl.SSLContext | None, timeout
     """A connection to whichever address of the host answers first, encrypted if there is a `trust`.
 
     Raises:
-        httpx2.ConnectTimeout: there is none in time.
-        httpx2.ConnectError: there is none, or its certificate is not to be trusted.
+        ConnectTimeoutError: there is none in time.
+        ConnectError: there is none, or its certificate is not to be trusted.
     """
     loop = asyncio.get_running_loop()
     with _as_connect_errors():
@@ -364,12 +364,12 @@ def _as_connect_errors() -> Generator[None]:
     try:
         yield
     except TimeoutError as error:
-        raise httpx2.ConnectTimeout(str(error)) from error
+        raise ConnectTimeoutError(str(error)) from error
     except ssl.SSLError as error:
-        raise httpx2.ConnectError(str(error)) from error
+        raise ConnectError(str(error)) from error
     except UnicodeError as error:
-        raise httpx2.InvalidURL(f"the name of the host is not valid: {error}") from error
+        raise LocalProtocolError(f"the name of the host is not valid: {error}") from error
     except OSError as error:
         # What asyncio says of it holds numbers and addresses; the system's own words are enough for a person.
         known = error.errno in errno.errorcode and not isinstance(error, socket.gaierror)
-        raise httpx2.ConnectError(os.strerror(error.errno or 0) if known else str(error)) from error
+        raise ConnectError(os.strerror(error.errno or 0) if known else str(error)) from error

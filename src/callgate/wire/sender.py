@@ -135,13 +135,17 @@ class Sender:
                 pool.drop()
 
     def _new_pool(self) -> Pool:
-        import httpx2
+        return Pool(trust=self._trust, connect_s=self._connect_s, write_s=self._write_s)
 
+    def _trust(self) -> ssl.SSLContext:
+        """The TLS context, made for the first request that needs one: reading the trusted certificates takes longer than
+        everything else here."""
         if self._ssl is None:
-            # Reading the trusted certificates takes longer than everything else here.
+            import httpx2
+
             self._ssl = httpx2.create_ssl_context()
             self._ssl.set_alpn_protocols(["http/1.1"])
-        return Pool(trust=self._ssl, connect_s=self._connect_s, write_s=self._write_s)
+        return self._ssl
 
     def credentials(self) -> dict[str, str] | Awaitable[dict[str, str]]:
         """The headers that let a request in, or a wait for them."""
@@ -163,7 +167,7 @@ class Sender:
         Raises:
             ModelError: a header cannot be sent.
             UsageError: the proxy that the environment names cannot be used.
-            httpx2.HTTPError: there is no connection, it broke or is too slow, or what came is not HTTP.
+            HttpError: there is no connection, it broke or is too slow, or what came is not HTTP.
             TimeoutError: the head of the answer did not come in time.
         """
         url = request.url if isinstance(request.url, str) else request.url()
@@ -211,7 +215,7 @@ class Sender:
 class Pool:
     """The connections of one event loop; they outlive their retirement until the last request over them has ended."""
 
-    trust: ssl.SSLContext
+    trust: Callable[[], ssl.SSLContext]
     connect_s: float
     write_s: float
     users: int = 0
@@ -243,7 +247,7 @@ class Pool:
 
             clients = [
                 httpx_client(
-                    self.trust, connect_s=self.connect_s, at_once=connections_max(), kept=kept, kept_s=KEPT_FOR_S,
+                    self.trust(), connect_s=self.connect_s, at_once=connections_max(), kept=kept, kept_s=KEPT_FOR_S,
                     proxy=proxy,
                 )
                 for kept in (CONNECTIONS_KEPT, 0)

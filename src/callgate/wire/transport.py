@@ -87,7 +87,7 @@ class CustomTransport:
         headers["accept-encoding"] = "identity"
         try:
             async with asyncio.timeout_at(until):
-                response = await self._transport.post(str(address.url), headers=headers, content=body)
+                response = await self._transport.post(address.url, headers=headers, content=body)
         except StopAsyncIteration as error:
             # It would end the stream of chunks that waits for this, as if the answer were empty.
             raise RuntimeError("the transport's post() raised StopAsyncIteration") from error
