@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import dataclasses
 import json
 import os
@@ -18,13 +19,14 @@ from hypothesis import strategies as st
 
 from callgate import Gate, Limits, Policy, ScriptedModel, UsageError, tool
 from callgate.content.read import parts_of
-from callgate.errors import JsonError, ServerUnavailableError, SessionBusyError
+from callgate.errors import ConnectionLostError, JsonError, ServerUnavailableError, SessionBusyError, SessionChangedError
 from callgate.events import Notice
 from callgate.history.repair import validate
 from callgate.machine import facts
 from callgate.machine.facts import Fact
 from callgate.machine.machine import RunMachine
 from callgate.sessions import (
+    Failure,
     exchanges_of,
     export_session,
     facts_of,
@@ -162,11 +164,87 @@ def test_a_turn_that_was_left_out_of_a_shortened_history_comes_back_by_a_rewind(
     assert validate(contents) == []
 
 
-def test_a_prompt_that_came_to_nothing_is_no_turn() -> None:
+def test_a_prompt_that_came_to_nothing_is_kept_with_its_error_and_taken_back_alone() -> None:
     store = MemoryStore()
     with pytest.raises(ServerUnavailableError):
         talk(store, "s", text("One."), ServerUnavailableError("down"), said=["first", "second"])
-    assert [turn.said for turn in exchanges_of(facts_in(store))] == ["first"]
+    first, failed = exchanges_of(facts_in(store))
+    assert (first.said, first.is_answered, first.finish_reason, first.failure) == ("first", True, "STOP", None)
+    assert (failed.said, failed.is_answered, failed.finish_reason) == ("second", False, "error")
+    assert failed.failure == Failure(message="down", error="ServerUnavailableError")
+    assert failed.content == {"role": "user", "parts": [{"text": "second"}]}
+    taken = asyncio.run(rewind(store, "s"))
+    assert [exchange.id for exchange in taken.exchanges] == [failed.id]
+    assert [exchange.id for exchange in exchanges_of(facts_in(store))] == [first.id]
+    assert texts(asyncio.run(load(store, "s")).reply.contents) == ["first", "One."]
+
+
+def test_a_failed_exchange_stays_before_those_that_follow_it() -> None:
+    store = MemoryStore()
+    script = [text("One."), ServerUnavailableError("down"), text("Three."), text("Four.")]
+    gate = Gate(ScriptedModel(script), store=store)
+    for prompt in ("first", "second", "third", "fourth"):
+        with contextlib.suppress(ServerUnavailableError):
+            asyncio.run(gate.run(prompt, session="s"))
+    known = exchanges_of(facts_in(store))
+    assert [exchange.said for exchange in known] == ["first", "second", "third", "fourth"]
+    with pytest.raises(SessionChangedError):
+        asyncio.run(rewind(store, "s", expected=[known[2].id]))
+    asyncio.run(rewind(store, "s", expected=[known[2].id, known[3].id]))
+    assert [exchange.said for exchange in exchanges_of(facts_in(store))] == ["first", "second"]
+    asyncio.run(fork(store, "s", "copy", exchange=known[1].id, before=True))
+    assert [exchange.said for exchange in exchanges_of(facts_in(store, "copy"))] == ["first"]
+    with pytest.raises(SessionChangedError):
+        asyncio.run(fork(store, "s", "other", exchange=known[3].id))
+
+
+def test_text_that_was_shown_before_an_error_is_kept_with_the_exchange() -> None:
+    class Breaking(ScriptedModel):
+        async def generate(self, request: Any) -> Any:
+            yield {"candidates": [{"content": {"role": "model", "parts": [{"text": "It began so"}]}}]}
+            raise ConnectionLostError("the line broke")
+
+    store = MemoryStore()
+    with pytest.raises(ConnectionLostError):
+        asyncio.run(Gate(Breaking([]), store=store).run("Go.", session="s"))
+    (exchange,) = exchanges_of(facts_in(store))
+    assert exchange.failure == Failure(message="the line broke", error="ConnectionLostError", partial="It began so")
+
+
+def test_a_cancelled_prompt_without_an_answer_is_kept() -> None:
+    store = MemoryStore()
+    told = [begun("first"), facts.Cancelled()]
+
+    async def story() -> None:
+        lease = await store.acquire("s", owner="me")
+        await store.append(lease, told, position=0)
+        await store.release(lease)
+
+    asyncio.run(story())
+    (exchange,) = exchanges_of(facts_in(store))
+    assert (exchange.said, exchange.is_answered, exchange.finish_reason, exchange.failure) == (
+        "first",
+        False,
+        "cancelled",
+        None,
+    )
+
+
+def test_a_run_that_goes_on_after_an_error_has_no_error_any_more() -> None:
+    store = MemoryStore()
+    with pytest.raises(ServerUnavailableError):
+        talk(store, "s", call("note", word="a"), ServerUnavailableError("down"), said=["first"])
+    (exchange,) = exchanges_of(facts_in(store))
+    assert (exchange.is_answered, exchange.failure) == (True, Failure(message="down", error="ServerUnavailableError"))
+    asyncio.run(Gate(ScriptedModel([text("Done.")]), [note], store=store).run(None, session="s"))
+    (exchange,) = exchanges_of(facts_in(store))
+    assert (exchange.finish_reason, exchange.failure) == ("STOP", None)
+
+
+def test_the_exchanges_of_a_damaged_journal_are_those_that_can_be_read() -> None:
+    odd = facts.ModelAnswered(content={"role": "model", "parts": 7}, finish_reason="STOP")  # type: ignore[typeddict-item]
+    journal = [begun("first"), odd, begun("second")]
+    assert [exchange.said for exchange in exchanges_of(journal)] == ["first", "second"]
 
 
 def test_a_session_that_is_in_use_is_not_rewound() -> None:
@@ -202,6 +280,7 @@ class Told:
         await self.tell(begun(prompt), facts.ModelAnswered(content=answer, finish_reason="STOP"))
 
     async def fail(self, _: int) -> None:
+        self.said.append("lost")
         await self.tell(begun("lost"), facts.ModelFailed(message="down"))
 
     async def shorten(self, how: int) -> None:
@@ -216,7 +295,7 @@ class Told:
             del self.said[-turns:]
 
     async def fork(self, turn: int) -> None:
-        if self.count and turn <= len(self.said):
+        if (self.count or self.said) and turn <= len(self.said):
             await fork(self.store, "s", "copy", exchange=turn)
             assert [one.said for one in exchanges_of(await self.store.load("copy"))] == self.said[:turn]
             await self.store.delete("copy")
@@ -239,7 +318,7 @@ def test_whatever_was_shortened_and_taken_back_the_turns_that_are_left_are_those
             assert [turn.said for turn in exchanges_of(found)] == told.said
             contents = RunMachine(found).conversation.contents
             assert validate(contents) == []
-            if told.said and deed == "rewind":
+            if told.said and deed == "rewind" and told.said[-1] != "lost":
                 assert told.said[-1] in texts(contents)
 
     asyncio.run(play())

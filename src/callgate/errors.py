@@ -5,6 +5,7 @@
     │   └── ToolNotDeclarableError    a tool cannot be declared, or clashes with another one
     ├── ConversationInvalidError      a history that breaks a rule of the wire and may not be repaired
     ├── SessionBusyError              the session is in use
+    ├── SessionChangedError           the session is not what it was when it was looked at
     ├── SessionLostError              the session was taken over
     ├── StoreError                    the store cannot be read or written
     ├── AuditError                    the audit log cannot be written or read
@@ -44,7 +45,7 @@ __all__ = [
     "InvalidRequestError", "JsonError", "LimitExceededError", "MalformedAnswerError", "ModelError", "OutputError",
     "ProtocolError",
     "RateLimitedError", "RequestTimeoutError", "ScriptExhaustedError", "ServerUnavailableError", "SessionBusyError",
-    "SessionLostError", "StoreError",
+    "SessionChangedError", "SessionLostError", "StoreError",
     "ToolError", "ToolNotDeclarableError", "ToolsUnsupportedError", "UsageError",
 ]  # fmt: skip
 
@@ -79,6 +80,10 @@ class ConversationInvalidError(CallgateError, ValueError):
 
 class SessionBusyError(CallgateError):
     """The session is in use; try again later."""
+
+
+class SessionChangedError(CallgateError):
+    """The session is not what it was when it was looked at; read it again."""
 
 
 class SessionLostError(CallgateError):

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeAlias, cast
 
 from callgate import strict_json
 from callgate.content.read import text_of
-from callgate.errors import CallgateError, JsonError, UsageError
+from callgate.errors import CallgateError, JsonError, SessionChangedError, UsageError
 from callgate.history.repair import repaired, starts_exchange
 from callgate.history.shorten import Shortening
 from callgate.machine import codec
@@ -29,6 +29,7 @@ __all__ = [
     "DOCUMENT_VERSION",
     "LATEST",
     "Exchange",
+    "Failure",
     "RewindResult",
     "SessionState",
     "State",
@@ -68,11 +69,26 @@ class SessionState:
     """The number of exchanges."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Failure:
+    """The error that a run ended with."""
+
+    message: str
+    error: str = ""
+    """The class of the error, as in `AuthError`; empty if it is not known."""
+    partial: str = ""
+    """Text of the answer that was shown before it broke off."""
+
+
 @dataclass(slots=True, kw_only=True)
 class Exchange:
     """One exchange: a user input and everything up to the next one."""
 
+    id: str
+    """Its name in the session: no other exchange ever has it, and a fork keeps it."""
     said: str
+    content: Content
+    """The user input as it was given."""
     position: int
     """The position of its fact in the journal."""
     kept_then: int
@@ -83,6 +99,12 @@ class Exchange:
     """True if the history was shortened since."""
     calls: list[str] = field(default_factory=list[str])
     """Ids of the calls that were started, once or again."""
+    finish_reason: str | None = None
+    """How its run ended; None if it has not."""
+    failure: Failure | None = None
+    """The error that its run ended with."""
+    is_answered: bool = True
+    """False if nothing came of it: neither the input nor an answer is in the history."""
 
     def shorten(self, plan: Shortening, *, has_summary: bool) -> None:
         """Contents were left out, and perhaps a summary put in their place."""
@@ -157,22 +179,56 @@ def state_of(loop: RunMachine) -> State:
 
 
 def exchanges_of(facts: Sequence[Fact]) -> list[Exchange]:
-    """Return the exchanges that were not taken back, oldest first."""
-    loop = RunMachine()
-    exchanges: list[Exchange] = []
-    returns = {fact.position for fact in facts if isinstance(fact, words.Rewound)}
-    known_at: dict[int, list[Exchange]] = {}
-    for position, fact in enumerate(facts):
-        before = len(loop.conversation)
-        loop.apply(fact)
+    """Return the exchanges that were not taken back, oldest first; those that failed are among them."""
+    journal = list(facts)
+    while True:
+        reader = _ExchangeReader(journal)
+        try:
+            return reader.read()
+        except Exception as error:  # A fact of a damaged journal: it is left out, as the machine does.
+            journal[reader.position] = words.Unreadable(problem=str(error), body=b"")
+
+
+class _ExchangeReader:
+    """Follows a journal, and knows the exchanges at every point of it."""
+
+    def __init__(self, journal: Sequence[Fact]) -> None:
+        self._journal = journal
+        self._loop = RunMachine()
+        self._exchanges: list[Exchange] = []
+        self.position = 0
+        """The fact that is being read."""
+
+    def read(self) -> list[Exchange]:
+        """Read the journal to its end."""
+        loop = self._loop
+        returns = {fact.position for fact in self._journal if isinstance(fact, words.Rewound)}
+        known_at: dict[int, list[Exchange]] = {}
+        for position, fact in enumerate(self._journal):
+            self.position = position
+            before = len(loop.conversation)
+            loop.apply(fact)
+            if isinstance(fact, words.Rewound):
+                known = _copied(known_at[fact.position]) if fact.position in known_at else self._exchanges
+                self._exchanges = _up_to(known, fact.exchange, len(loop.conversation))
+            else:
+                self._follow(fact, before)
+            if position in returns:
+                known_at[position] = _copied(self._exchanges)
+        return self._exchanges
+
+    def _follow(self, fact: Fact, before: int) -> None:
+        loop, exchanges = self._loop, self._exchanges
         match fact:
             case words.RunStarted(content=content) if content is not None:
-                exchanges.append(_exchange(content, position, loop.run.start))
+                exchanges.append(_exchange(f"x{self.position}", content, self.position, loop.run.start))
             case words.HistoryGiven():
-                given = loop.conversation.contents
-                exchanges = [_exchange(said, position, index) for index, said in enumerate(given) if starts_exchange(said)]
-            case words.Rewound(position=then) if then in known_at:
-                exchanges = _copied(known_at[then])
+                given = enumerate(loop.conversation.contents)
+                self._exchanges[:] = [
+                    _exchange(f"x{self.position}.{index}", said, self.position, index)
+                    for index, said in given
+                    if starts_exchange(said)
+                ]
             case words.HistoryShortened(steps=plan):
                 for exchange in exchanges:
                     exchange.shorten(plan, has_summary=len(loop.conversation) > before - plan.dropped - plan.pairs)
@@ -180,42 +236,75 @@ def exchanges_of(facts: Sequence[Fact]) -> list[Exchange]:
                 exchanges[-1].calls.append(call_id)
             case _:
                 pass
-        # An exchange that was taken back, or failed, is no longer in the history.
-        while exchanges and exchanges[-1].kept is not None and exchanges[-1].kept >= len(loop.conversation):
-            exchanges.pop()
-        if position in returns:
-            known_at[position] = _copied(exchanges)
-    return exchanges
+        if exchanges and not isinstance(fact, words.HistoryGiven):
+            self._note_end(exchanges[-1], fact)
+
+    def _note_end(self, exchange: Exchange, fact: Fact) -> None:
+        """Note how the run of the last exchange stands: it goes on, or it has ended."""
+        loop, finish = self._loop, self._loop.run.finish
+        if loop.phase in ("asking", "calling", "checking"):
+            exchange.finish_reason = exchange.failure = None
+        elif loop.phase == "done" and finish is not None and exchange.finish_reason != finish.reason:
+            failed = fact if isinstance(fact, words.ModelFailed) else words.ModelFailed(message=finish.message)
+            partial = failed.partial or (fact.partial if isinstance(fact, words.Cancelled) else "")
+            exchange.finish_reason = finish.reason
+            if finish.error is not None:
+                message = failed.message or f"The model's answer could not be used ({finish.reason})."
+                exchange.failure = Failure(message=message, error=failed.error, partial=partial)
+        # Without an answer, the conversation is as it was before.
+        exchange.is_answered = exchange.kept is None or exchange.kept < len(loop.conversation)
+
+
+def _up_to(exchanges: Sequence[Exchange], first: str | None, contents: int) -> list[Exchange]:
+    """Return the exchanges before the first one that was taken back; an old journal has only the number of contents."""
+    kept = list(exchanges)
+    if any(exchange.id == first for exchange in kept):
+        while kept.pop().id != first:
+            pass
+    else:
+        while kept and (place := kept[-1].kept) is not None and place >= contents:
+            kept.pop()
+    return kept
 
 
 def _copied(exchanges: Sequence[Exchange]) -> list[Exchange]:
     return [replace(exchange, calls=[*exchange.calls]) for exchange in exchanges]
 
 
-def _exchange(content: Content, position: int, kept: int) -> Exchange:
+def _exchange(id: str, content: Content, position: int, kept: int) -> Exchange:
     said = " ".join(text_of(content).split())
-    return Exchange(said=said, position=position, kept_then=kept, kept=kept)
+    return Exchange(id=id, said=said, content=content, position=position, kept_then=kept, kept=kept)
 
 
 # Changing ----------------------------------------------------------------------------------------------------------------
 
 
-async def rewind(store: Store, session: str, *, exchanges: int = 1, undo: Undo | None = None) -> RewindResult:
+async def rewind(
+    store: Store, session: str, *, exchanges: int = 1, expected: Sequence[str] | None = None, undo: Undo | None = None
+) -> RewindResult:
     """Rewind the conversation by the last `exchanges` exchanges, and files with it if `undo` is given.
+
+    With `expected`, the ids of exchanges, exactly these are taken back, and nothing if they are not the last ones: another
+    person or process may have gone on with the session since it was looked at.
 
     Files first: if the process dies in between, the conversation still shows what was done, and a retry works.
 
     Raises:
         UsageError: there is no such session, or it has fewer exchanges.
+        SessionChangedError: the last exchanges are not those that were expected.
         SessionBusyError: the session is in use.
         StoreError: the store cannot be used.
     """
     async with _leased(store, session) as lease:
         facts = await store.load(session)
         known = exchanges_of(facts)
+        if expected is not None:
+            exchanges = len(expected)
         if not 0 < exchanges <= len(known):
             raise UsageError(f"session {session!r} has {len(known)} exchanges: {exchanges} of them cannot be taken back")
         taken = known[-exchanges:]
+        if expected is not None and [exchange.id for exchange in taken] != list(expected):
+            raise SessionChangedError(f"session {session!r} has changed since it was shown: read it again, then undo")
         calls = [call_id for exchange in taken for call_id in exchange.calls]
         notes = list(undo(session, calls)) if undo is not None and calls else []
         # A lasting answer belongs to its exchange: it does not outlive one that is taken back.
@@ -228,25 +317,33 @@ async def rewind(store: Store, session: str, *, exchanges: int = 1, undo: Undo |
 def _cut_before(exchange: Exchange, facts: Sequence[Fact]) -> Fact:
     """Return the fact that rewinds the conversation to before an exchange."""
     if not exchange.is_shortened:
-        return words.Rewound(contents_kept=exchange.kept_then)
+        return words.Rewound(contents_kept=exchange.kept_then, exchange=exchange.id)
     # Contents dropped since are restored from the journal.
     then = RunMachine(facts[: exchange.position + 1]).conversation.contents
-    return words.Rewound(contents_kept=exchange.kept_then, contents=then[: exchange.kept_then], position=exchange.position)
+    kept = exchange.kept_then
+    return words.Rewound(contents_kept=kept, contents=then[:kept], position=exchange.position, exchange=exchange.id)
 
 
-async def fork(store: Store, session: str, target: str, *, exchange: int | None = None) -> None:
-    """Make `target` a new session that continues this one, or its first `exchange` exchanges.
+async def fork(store: Store, session: str, target: str, *, exchange: int | str | None = None, before: bool = False) -> None:
+    """Make `target` a new session that continues this one, or its first exchanges.
 
-    Session rules are not copied, and waiting calls are decided again.
+    `exchange` is their number, or the id of the last of them; with `before` the id of the first that is left out. Session
+    rules are not copied, and waiting calls are decided again.
 
     Raises:
         UsageError: there is no such session or exchange, or the target exists.
+        SessionChangedError: the exchange with that id was taken back.
         StoreError: the store cannot be used.
     """
     facts = await store.load(session)
     if not facts:
         raise UsageError(f"there is no session {session!r}")
     known = exchanges_of(facts)
+    if isinstance(exchange, str):
+        places = [number for number, one in enumerate(known, 0 if before else 1) if one.id == exchange]
+        if not places:
+            raise SessionChangedError(f"session {session!r} has no exchange {exchange!r} any more: read it again")
+        exchange = places[0]
     if exchange is not None and not 0 <= exchange <= len(known):
         raise UsageError(f"session {session!r} has {len(known)} exchanges, and no exchange {exchange}")
     cut = [_cut_before(known[exchange], facts)] if exchange is not None and exchange < len(known) else []
@@ -263,7 +360,7 @@ async def import_session(store: Store, session: str, facts: Sequence[Fact]) -> N
     """
     facts = [*facts, words.Adopted()]
     try:
-        state_from_facts(session, facts)
+        _ExchangeReader(facts).read()
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, CallgateError) as error:
         why = str(error) if isinstance(error, CallgateError) else "one of them holds a value of the wrong type"
         raise UsageError(f"these facts make no conversation: {why}") from error

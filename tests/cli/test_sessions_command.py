@@ -66,14 +66,14 @@ def three_turns(state: Path, session: str = "talk") -> None:
 def test_a_chat_is_kept_and_goes_on(shell: Shell, state: Path) -> None:
     assert shell("chat", "2 + 2")[:2] == (0, "2 + 2 = 4.\n")
     [first] = listed(shell)
-    assert (first["turns"], first["state"], first["title"]) == (1, "idle", "2 + 2")
+    assert (first["exchanges"], first["state"], first["title"]) == (1, "idle", "2 + 2")
     assert stat.S_IMODE((state / "sessions.db").stat().st_mode) == 0o600
     assert shell("chat", "-c", "3 + 3")[0] == 0
     assert shell("chat", "-r", first["id"].removeprefix("chat-")[:6], "4 + 4")[0] == 0
     assert shell("chat", "--resume", "latest", "5 + 5")[0] == 0
-    assert [(row["id"], row["turns"]) for row in listed(shell)] == [(first["id"], 4)]
+    assert [(row["id"], row["exchanges"]) for row in listed(shell)] == [(first["id"], 4)]
     shell("chat", "6 + 6")
-    assert [row["turns"] for row in listed(shell)] == [1, 4]
+    assert [row["exchanges"] for row in listed(shell)] == [1, 4]
 
 
 def test_an_ephemeral_chat_and_the_example_leave_nothing_behind(shell: Shell, state: Path) -> None:
@@ -85,7 +85,7 @@ def test_an_ephemeral_chat_and_the_example_leave_nothing_behind(shell: Shell, st
 def test_a_store_can_be_named(shell: Shell, state: Path, tmp_path: Path) -> None:
     assert shell("chat", "--store", tmp_path / "mine.db", "2 + 2")[0] == 0
     assert not state.exists()
-    assert json.loads(shell("sessions", "list", "-o", "json", "--store", tmp_path / "mine.db")[1])[0]["turns"] == 1
+    assert json.loads(shell("sessions", "list", "-o", "json", "--store", tmp_path / "mine.db")[1])[0]["exchanges"] == 1
 
 
 @pytest.mark.parametrize(
@@ -215,7 +215,7 @@ def test_what_can_be_read_of_a_damaged_file_is_exported_and_imported(shell: Shel
     assert [one["session"]["id"] for one in json.loads(out)["sessions"]] == ["other", "talk"]
     (tmp_path / "saved.json").write_text(out)
     assert shell("sessions", "import", tmp_path / "saved.json", "--store", tmp_path / "new.db")[1] == "other\ntalk\n"
-    assert [row["turns"] for row in listed(shell) if row["id"] == "talk"] != []
+    assert [row["exchanges"] for row in listed(shell) if row["id"] == "talk"] != []
 
 
 def test_commands_work_on_a_session_whose_journal_is_damaged_anywhere(shell: Shell, state: Path, tmp_path: Path) -> None:
@@ -256,14 +256,14 @@ def test_commands_work_on_a_session_whose_journal_is_damaged_anywhere(shell: She
 
 def test_a_fork_and_a_rewind(shell: Shell, state: Path) -> None:
     three_turns(state)
-    code, made, _ = shell("sessions", "fork", "talk", "--turn", "1")
+    code, made, _ = shell("sessions", "fork", "talk", "--exchanges", "1")
     assert (code, made.startswith("fork-")) == (0, True)
-    code, out, _ = shell("sessions", "rewind", "talk", "--turns", "2")
+    code, out, _ = shell("sessions", "rewind", "talk", "--exchanges", "2")
     assert (code, out.splitlines()) == (
         0, ["taken back: second", "taken back: third", "To resume: callgate chat -r talk"],
     )  # fmt: skip
-    assert {row["id"]: row["turns"] for row in listed(shell)} == {"talk": 1, made.strip(): 1}
-    code, _, err = shell("sessions", "rewind", "talk", "--turns", "2")
+    assert {row["id"]: row["exchanges"] for row in listed(shell)} == {"talk": 1, made.strip(): 1}
+    code, _, err = shell("sessions", "rewind", "talk", "--exchanges", "2")
     assert (code, "has 1 exchanges" in err) == (42, True)
 
 

@@ -123,7 +123,7 @@ def test_a_turn_is_taken_back_with_its_files(session: Callable[..., Any], tmp_pa
     assert not (tmp_path / "made.txt").exists()
     assert "made.txt was removed. To take this back: callgate undo" in shown
     assert "taken back: write it" in shown
-    assert "/undo takes how many turns to take back, not 'x'" in shown
+    assert "/undo takes the number of exchanges to take back, not 'x'" in shown
     assert "9 cannot be taken back" in shown.replace("9 of them cannot", "9 cannot")
 
 

@@ -252,7 +252,7 @@ def test_two_services_share_a_database_and_one_goes_on_when_the_other_is_killed(
     for number, service in enumerate((first, second, first, second)):
         told = service.chat(prompt=f"turn-{number}", session="moving")
         assert told.json["response"] == f"Answered turn-{number}."
-    assert second.request("GET", "/api/v1/sessions/moving").json["turns"] == 4
+    assert second.request("GET", "/api/v1/sessions/moving").json["exchange_count"] == 4
     with ThreadPoolExecutor(1) as clients:
         doomed = clients.submit(first.chat, prompt="pay 60", session="busy")
         until(lambda: "start pay" in noted(worked), "the start")
@@ -320,7 +320,7 @@ def test_a_request_whose_process_was_killed_goes_on_where_it_is_repeated(launch,
     kinds = [line.removeprefix("event: ") for line in stream.splitlines() if line.startswith("event: ")]
     assert kinds == ["run_started", "call_proposed", "call_finished", "text_delta", "run_ended"]
     sessions = third.request("GET", "/api/v1/sessions").json["sessions"]
-    assert [(row["turns"], row["state"]) for row in sessions] == [(1, "idle"), (1, "idle")]
+    assert [(row["exchange_count"], row["state"]) for row in sessions] == [(1, "idle"), (1, "idle")]
     assert len(noted(worked)) == 4
 
 

@@ -6,6 +6,7 @@ import pytest
 
 from callgate import FileTools, Gate, Policy, ScriptedModel, tool
 from callgate.cli.file_undo import file_undo
+from callgate.errors import AuthError
 from callgate.mcp import McpServer
 from callgate.testing import call
 
@@ -18,8 +19,8 @@ def test_sessions_are_listed_newest_first_by_pages_and_by_words(serve) -> None:
         site.chat({"prompt": f"Paint it {name}.", "session": name})
     rows = site.get("/api/v1/sessions").json
     assert [row["id"] for row in rows["sessions"]] == ["blue", "green", "red"]
-    assert {key: rows["sessions"][0][key] for key in ("title", "turns", "state", "running")} == {
-        "title": "Paint it blue.", "turns": 1, "state": "idle", "running": False,
+    assert {key: rows["sessions"][0][key] for key in ("title", "exchange_count", "state", "running")} == {
+        "title": "Paint it blue.", "exchange_count": 1, "state": "idle", "running": False,
     }  # fmt: skip
     first = site.get("/api/v1/sessions?limit=2").json
     second = site.get(f"/api/v1/sessions?limit=2&cursor={first['next']}").json
@@ -35,7 +36,11 @@ def test_a_session_shows_its_history_its_calls_and_what_it_used(serve) -> None:
     site.chat({"prompt": "Add.", "session": "s"})
     site.chat({"prompt": "Bye.", "session": "s"})
     shown = site.get("/api/v1/sessions/s").json
-    assert (shown["title"], shown["state"], shown["turns"], shown["said"]) == ("Add.", "idle", 2, ["Add.", "Bye."])
+    assert (shown["title"], shown["state"], shown["exchange_count"]) == ("Add.", "idle", 2)
+    assert [(one["said"], one["answered"], one["index"]) for one in shown["exchanges"]] == [
+        ("Add.", True, 0),
+        ("Bye.", True, 4),
+    ]
     assert len(shown["contents"]) == 6
     (record,) = shown["calls"]
     assert (record["call"]["args"], record["state"], record["result"]["value"]) == ({"a": 1, "b": 2}, "finished", 3)
@@ -56,7 +61,8 @@ def test_a_session_can_be_copied_taken_back_and_forgotten(serve, tmp_path) -> No
     site = serve(Gate(model, [FileTools(tmp_path)], policy=policy), undo=file_undo())
     (tmp_path / "a.txt").write_text("old")
     site.chat({"prompt": "Write.", "session": "s"})
-    copy = site.post("/api/v1/sessions/s/fork", {"turn": 1})
+    (exchange,) = site.get("/api/v1/sessions/s").json["exchanges"]
+    copy = site.post("/api/v1/sessions/s/fork", {"after": exchange["id"]})
     assert copy.status == 201
     assert (tmp_path / "a.txt").read_text() == "new"
     undone = site.post("/api/v1/sessions/s/undo").json
@@ -69,8 +75,34 @@ def test_a_session_can_be_copied_taken_back_and_forgotten(serve, tmp_path) -> No
     assert site.request("DELETE", "/api/v1/sessions/s").json == {"deleted": "s"}
     assert site.get("/api/v1/sessions/s").error == (404, "no_such_session")
     assert site.chat({"prompt": "New.", "session": "s"}).json["response"] == "Bye."
-    for path, body in (("undo", {"turns": 9}), ("fork", {"turn": 9})):
+    for path, body in (("undo", {"exchanges": []}), ("undo", {"turns": 1}), ("fork", {"after": 1}), ("fork", {"turn": 1})):
         assert site.post(f"/api/v1/sessions/s/{path}", body).error == (422, "invalid_request")
+
+
+def test_only_the_exchanges_that_were_shown_are_undone_or_forked(serve, tmp_path) -> None:
+    model = ScriptedModel([call("write_file", path="a.txt", content="new"), "Written.", AuthError("wrong key"), "Fine."])
+    site = serve(Gate(model, [FileTools(tmp_path)], policy=Policy(mode="auto_edit")), undo=file_undo())
+    (tmp_path / "a.txt").write_text("old")
+    site.chat({"prompt": "Write.", "session": "s"})
+    assert site.chat({"prompt": "Fail.", "session": "s"}).error == (502, "model_auth")
+    first, failed = site.get("/api/v1/sessions/s").json["exchanges"]
+    assert failed == {
+        "id": failed["id"], "said": "Fail.", "content": {"role": "user", "parts": [{"text": "Fail."}]}, "answered": False,
+        "index": 4, "calls": [], "finish_reason": "error",
+        "failure": {"error": "model_auth", "message": "wrong key", "partial": ""},
+    }  # fmt: skip
+    for body in ({"exchanges": [first["id"]]}, {"exchanges": ["x9"]}, {"exchanges": [failed["id"], first["id"]]}):
+        assert site.post("/api/v1/sessions/s/undo", body).error == (409, "session_changed")
+    assert site.post("/api/v1/sessions/s/fork", {"after": "x99"}).error == (409, "session_changed")
+    undone = site.post("/api/v1/sessions/s/undo", {"exchanges": [failed["id"]]}).json
+    assert undone == {"taken_back": ["Fail."], "exchanges": [failed["id"]], "files": []}
+    assert (tmp_path / "a.txt").read_text() == "new"
+    assert [one["said"] for one in site.get("/api/v1/sessions/s").json["exchanges"]] == ["Write."]
+    site.chat({"prompt": "More.", "session": "s"})
+    *_, last = site.get("/api/v1/sessions/s").json["exchanges"]
+    for body, said in (({"after": last["id"]}, ["Write.", "More."]), ({"before": last["id"]}, ["Write."])):
+        copy = site.post("/api/v1/sessions/s/fork", body).json["session"]
+        assert [one["said"] for one in site.get(f"/api/v1/sessions/{copy}").json["exchanges"]] == said
 
 
 def test_a_session_is_renamed_and_keeps_its_title(serve, slow, tmp_path) -> None:
@@ -92,8 +124,9 @@ def test_a_session_is_renamed_and_keeps_its_title(serve, slow, tmp_path) -> None
         slow.go.set()
         assert stream.until("run_ended")["reply"]["text"] == "Two."
     shown = site.get("/api/v1/sessions/s").json
-    assert (shown["title"], shown["said"], len(shown["contents"])) == ("A run goes on", ["Paint it.", "Wait."], 6)
-    copy = site.post("/api/v1/sessions/s/fork", {"turn": 1}).json["session"]
+    said = [exchange["said"] for exchange in shown["exchanges"]]
+    assert (shown["title"], said, len(shown["contents"])) == ("A run goes on", ["Paint it.", "Wait."], 6)
+    copy = site.post("/api/v1/sessions/s/fork", {"after": shown["exchanges"][0]["id"]}).json["session"]
     assert site.get(f"/api/v1/sessions/{copy}").json["title"] == "A run goes on"
     for body in ({}, {"title": ""}, {"title": " "}, {"title": "x" * 81}, {"title": 1}, {"title": "a", "more": 1}):
         assert rename("s", body).error == (422, "invalid_request")

@@ -72,7 +72,7 @@ def _with_store(place: str | None, work: Callable[[Store], Coroutine[Any, Any, T
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
 @store_option
 def list_sessions(*, everything: bool, output: str, store: str | None) -> None:
-    """List sessions: id, when it was last written to, turns, state and the first words of the user."""
+    """List sessions: id, when it was last written to, exchanges, state and the first words of the user."""
 
     rows, more = _with_store(store, lambda store: _rows(store, None if everything else LISTED))
     if output == "json":
@@ -98,21 +98,21 @@ async def _rows(store: Store, count: int | None) -> tuple[list[JsonObject], int]
 
 
 def _listed(rows: Sequence[JsonObject]) -> Iterator[str]:
-    yield from _table([[str(row[key]) for key in ("id", "updated", "turns", "state", "title")] for row in rows])
+    yield from _table([[str(row[key]) for key in ("id", "updated", "exchanges", "state", "title")] for row in rows])
 
 
 async def _row(store: Store, info: SessionInfo) -> JsonObject:
-    turns, state = 0, "cannot be read"
+    exchanges, state = 0, "cannot be read"
     try:
         found = await load(store, info.id)
-        turns, state = found.exchanges, _state_of(info, found)
+        exchanges, state = found.exchanges, _state_of(info, found)
     except StoreError:
         pass  # The others can be listed all the same, and `show` says what is wrong with this one.
     return {
         "id": info.id,
         "created": _when(info.created_s),
         "updated": _when(info.updated_s),
-        "turns": turns,
+        "exchanges": exchanges,
         "state": state,
         "title": info.title,
     }
@@ -145,7 +145,7 @@ def show_session(id: str, store: str | None) -> None:
 
     info, found = _with_store(store, work)
     state = _state_of(info, found)
-    click.echo(escape(f"session {info.id}: {found.exchanges} turns, {state}, last written {_when(info.updated_s)}"))
+    click.echo(escape(f"session {info.id}: {found.exchanges} exchanges, {state}, last written {_when(info.updated_s)}"))
     for content in found.reply.contents:
         for line in _content_lines(content):
             click.echo(line)
@@ -357,33 +357,33 @@ def _age_s(age: str) -> float:
 
 @sessions.command("fork", short_help="A copy of a session that goes its own way.")
 @click.argument("id")
-@click.option("--turn", type=click.IntRange(min=0), help="Only its first so many turns.")
+@click.option("--exchanges", type=click.IntRange(min=0), help="Copy only the first so many exchanges.")
 @store_option
-def fork_session(id: str, *, turn: int | None, store: str | None) -> None:
+def fork_session(id: str, *, exchanges: int | None, store: str | None) -> None:
     """Copy the session ID and prints the id of the copy. Files are left as they are."""
     target = f"fork-{uuid.uuid4().hex[:12]}"
 
     async def work(store: Store) -> None:
-        await fork(store, (await find(store, id)).id, target, exchange=turn)
+        await fork(store, (await find(store, id)).id, target, exchange=exchanges)
 
     _with_store(store, work)
     click.echo(target)
 
 
-@sessions.command("rewind", short_help="Take back the last turns, and what was written to files in them.")
+@sessions.command("rewind", short_help="Take back the last exchanges, and what was written to files in them.")
 @click.argument("id")
-@click.option("--turns", type=click.IntRange(min=1), default=1, show_default=True, help="How many of the user's turns.")
+@click.option("--exchanges", type=click.IntRange(min=1), default=1, show_default=True, help="How many exchanges.")
 @click.option("--keep-files", is_flag=True, help="Leave files as they are.")
 @store_option
-def rewind_session(id: str, *, turns: int, keep_files: bool, store: str | None) -> None:
-    """Put the session ID back to before its last turns, together with the files that the file tools wrote in them.
+def rewind_session(id: str, *, exchanges: int, keep_files: bool, store: str | None) -> None:
+    """Put the session ID back to before its last exchanges, together with the files that the file tools wrote in them.
 
     The journal keeps what happened, and `callgate undo` can take the changes of files back.
     """
 
     async def work(store: Store) -> tuple[str, list[str], list[str]]:
         info = await find(store, id)
-        taken = await rewind(store, info.id, exchanges=turns, undo=None if keep_files else file_undo())
+        taken = await rewind(store, info.id, exchanges=exchanges, undo=None if keep_files else file_undo())
         return info.id, [exchange.said for exchange in taken.exchanges], taken.notes
 
     session, said, notes = _with_store(store, work)

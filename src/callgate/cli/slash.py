@@ -358,7 +358,7 @@ def _undo(context: CommandContext, rest: str) -> None:
     from callgate.sessions import rewind
 
     if rest and not rest.isdecimal():
-        raise UsageError(f"/undo takes how many turns to take back, not {visible(rest)!r}")
+        raise UsageError(f"/undo takes the number of exchanges to take back, not {visible(rest)!r}")
     taken = context.chat.run(rewind(context.stored.store, context.chat.session, exchanges=int(rest or 1), undo=file_undo()))
     for note in taken.notes:
         context.say(note)
@@ -421,7 +421,7 @@ COMMANDS: dict[str, Command] = {
     "/sessions": Command("", "the conversations that are stored", _sessions),
     "/save": Command("[FILE]", "where this conversation is stored, or write it to a file", _save),
     "/load": Command("ID|FILE", "go on with another conversation", _load, _known_sessions),
-    "/undo": Command("[N]", "take back the last turn, or N, and what was written to files in it", _undo),
+    "/undo": Command("[N]", "take back the last exchange, or N of them, and what was written to files in it", _undo),
     "/compact": Command("", "summarize the conversation so far to free context", _compact),
     "/clear": Command("", "begin a new conversation", _clear),
     "/exit": Command("", "leave (Ctrl-D does too)", _exit),

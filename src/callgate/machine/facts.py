@@ -162,6 +162,10 @@ class ModelFailed(Timestamped):
     """There is no answer, and the run cannot continue."""
 
     message: str
+    error: str = ""
+    """The class of the error, as in `AuthError`; empty in old journals."""
+    partial: str = ""
+    """Text of the answer that was already shown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -266,6 +270,8 @@ class Rewound(Timestamped):
     """The contents after the rewind, if they had been shortened since."""
     position: int | None = None
     """The fact, counted from 0, by which these contents were complete."""
+    exchange: str | None = None
+    """The id of the first exchange that was taken back; None in old journals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -103,7 +103,8 @@ class ModelTurn:
         why = "the run was cancelled" if is_cancelled else f"the answer was cut off ({type(error).__name__})"
         await self._discard(answer.proposed, f"Not run: {why}.")
         if not is_cancelled:
-            await run.note(facts.ModelFailed(message=str(error)))
+            kind = type(error).__name__
+            await run.note(facts.ModelFailed(message=str(error), error=kind, partial=self.partial_text))
 
     async def _take_in(self, answer: ModelResponse, who: AnsweredBy) -> None:
         """Journal an answer, and report what happened to its calls."""

@@ -22,6 +22,7 @@ __all__ = [
     "STATUSES",
     "HttpError",
     "Problem",
+    "code_of",
     "error_body",
     "error_response",
     "is_googles",
@@ -40,6 +41,7 @@ STATUSES: dict[type[Exception], tuple[int, str]] = {
     errors.UsageError: (422, "invalid_request"),
     errors.ConversationInvalidError: (422, "invalid_history"),
     errors.SessionBusyError: (409, "session_busy"),
+    errors.SessionChangedError: (409, "session_changed"),
     errors.SessionLostError: (409, "session_lost"),
     errors.StoreError: (503, "store_unavailable"),
     errors.AuditError: (503, "audit_unavailable"),
@@ -86,6 +88,13 @@ def problem_of(error: BaseException) -> Problem:
             code, word = STATUSES[kind]
             return Problem(code, word, str(error), headers=_retry_after(error, code))
     return Problem(500, "internal_error", "Something went wrong in the service; its log says what.")
+
+
+def code_of(name: str) -> str:
+    """The code of an error whose class has this name; the nearest kind counts."""
+    kind = getattr(errors, name, None)
+    mro = kind.__mro__ if isinstance(kind, type) else ()
+    return next((STATUSES[one][1] for one in mro if one in STATUSES), "model_error")
 
 
 def _retry_after(error: BaseException, code: int) -> dict[str, str]:

@@ -91,7 +91,7 @@ class Summary:
 
     facts: int
     state: State
-    turns: int
+    exchanges: int
     approvals: tuple[CallRecord, ...]
 
 

@@ -18,7 +18,7 @@ from callgate.events import plain
 from callgate.machine.facts import Fact
 from callgate.machine.machine import RunMachine
 from callgate.server.body import int_of, read_json
-from callgate.server.errors import HttpError, json_response
+from callgate.server.errors import HttpError, code_of, json_response
 from callgate.server.openapi import EVENT, EVENTS_TYPE, Operation, table
 from callgate.server.runs import Run
 from callgate.server.sse import EventStream
@@ -36,25 +36,55 @@ __all__ = ["routes"]
 
 SUMMARY: JsonObject = {
     "type": "object",
-    "required": ["id", "title", "created", "updated", "turns", "state", "running"],
+    "required": ["id", "title", "created", "updated", "exchange_count", "state", "running"],
     "properties": {
         "id": {"type": "string"},
         "title": {"type": "string"},
         "created": {"type": "number"},
         "updated": {"type": "number"},
-        "turns": {"type": "integer"},
+        "exchange_count": {"type": "integer"},
         "state": {"enum": ["idle", "waiting", "interrupted", "running"]},
         "running": {"type": "boolean"},
     },
 }
+EXCHANGE: JsonObject = {
+    "type": "object",
+    "required": ["id", "said", "content", "answered", "index", "calls", "finish_reason", "failure"],
+    "properties": {
+        "id": {"type": "string"},
+        "said": {"type": "string"},
+        "content": {"type": "object", "description": "The user's message as it was sent."},
+        "answered": {"type": "boolean", "description": "False if nothing of it is in `contents`."},
+        "index": {"type": ["integer", "null"], "description": "Its place in `contents`; null if it was summarized."},
+        "calls": {"type": "array", "items": {"type": "string"}},
+        "finish_reason": {"type": ["string", "null"]},
+        "failure": {
+            "type": ["object", "null"],
+            "required": ["error", "message", "partial"],
+            "properties": {key: {"type": "string"} for key in ("error", "message", "partial")},
+        },
+    },
+}
 SESSION: JsonObject = {
     "type": "object",
-    "required": ["id", "title", "state", "contents", "turns", "calls", "usage", "cost", "approvals", "rules", "run"],
-    "properties": {"approvals": {"type": "array", "items": APPROVAL}, "run": {"type": ["string", "null"]}},
-}
+    "required": [
+        "id", "title", "state", "contents", "exchanges", "exchange_count", "calls", "usage", "cost", "approvals",
+        "rules", "run",
+    ],
+    "properties": {
+        "approvals": {"type": "array", "items": APPROVAL},
+        "exchanges": {"type": "array", "items": EXCHANGE},
+        "run": {"type": ["string", "null"]},
+    },
+}  # fmt: skip
+_EXCHANGE_ID: JsonObject = {"type": "string", "minLength": 1, "maxLength": 80}
 FORK: JsonObject = {
     "type": "object",
-    "properties": {"turn": {"type": "integer", "minimum": 0, "maximum": 1_000_000}},
+    "properties": {
+        "after": {**_EXCHANGE_ID, "description": "The last exchange of the copy."},
+        "before": {**_EXCHANGE_ID, "description": "The first exchange that is left out of the copy."},
+    },
+    "maxProperties": 1,
     "additionalProperties": False,
 }
 RENAME: JsonObject = {
@@ -72,7 +102,15 @@ RENAME: JsonObject = {
 }
 UNDO: JsonObject = {
     "type": "object",
-    "properties": {"turns": {"type": "integer", "minimum": 1, "maximum": 1_000_000}},
+    "properties": {
+        "exchanges": {
+            "type": "array",
+            "items": _EXCHANGE_ID,
+            "minItems": 1,
+            "maxItems": 10_000,
+            "description": "The last exchanges of the session, oldest first. Without it, the last one.",
+        }
+    },
     "additionalProperties": False,
 }
 
@@ -105,7 +143,7 @@ async def _row(service: Service, info: SessionInfo) -> JsonObject:
         "title": info.title,
         "created": info.created_s,
         "updated": info.updated_s,
-        "turns": summary.turns,
+        "exchange_count": summary.exchanges,
         "state": "running" if running else summary.state,
         "running": running,
     }
@@ -143,8 +181,8 @@ async def shown(service: Service, request: Request) -> Response:
         "updated": info.updated_s if info else None,
         "state": "running" if run or (info and info.owner) else standing.state,
         "contents": standing.reply.contents,
-        "turns": standing.exchanges,
-        "said": [exchange.said for exchange in whole.exchanges_of(facts)],
+        "exchanges": [_exchange_json(exchange) for exchange in whole.exchanges_of(facts)],
+        "exchange_count": standing.exchanges,
         "calls": [record_json(record) for record in calls],
         "usage": plain(loop.usage),
         "cost": loop.cost,
@@ -152,6 +190,20 @@ async def shown(service: Service, request: Request) -> Response:
         "rules": plain(list(loop.always.values())),
         "run": run.id if run else None,
     })  # fmt: skip
+
+
+def _exchange_json(exchange: whole.Exchange) -> JsonObject:
+    failure = exchange.failure
+    return {
+        "id": exchange.id,
+        "said": exchange.said,
+        "content": exchange.content,
+        "answered": exchange.is_answered,
+        "index": exchange.kept,
+        "calls": exchange.calls,
+        "finish_reason": exchange.finish_reason,
+        "failure": failure and {"error": code_of(failure.error), "message": failure.message, "partial": failure.partial},
+    }
 
 
 def _replayed(facts: list[Fact]) -> tuple[RunMachine, list[CallRecord]]:
@@ -220,22 +272,24 @@ async def renamed(service: Service, request: Request) -> Response:
 
 
 async def forked(service: Service, request: Request) -> Response:
-    """Makes a new session that goes on from this one, or from its first `turn` turns."""
+    """Makes a new session that continues this one, up to an exchange."""
     session = request.path_params["id"]
     body = await read_json(request, FORK, required=False)
     await service.facts(session)
     target = f"chat-{uuid.uuid4().hex[:12]}"
-    await whole.fork(service.store, session, target, exchange=body.get("turn"))
+    exchange = body.get("after") or body.get("before")
+    await whole.fork(service.store, session, target, exchange=exchange, before="before" in body)
     return json_response({"session": target}, 201)
 
 
 async def undone(service: Service, request: Request) -> Response:
-    """Takes back the last things that the user said, and what tools wrote to files since."""
+    """Takes back the last exchanges, and what tools wrote to files in them; 409 if others are the last ones by now."""
     session = request.path_params["id"]
     body = await read_json(request, UNDO, required=False)
     await service.facts(session)
-    taken = await whole.rewind(service.store, session, exchanges=body.get("turns", 1), undo=service.undo)
-    return json_response({"taken_back": [exchange.said for exchange in taken.exchanges], "files": taken.notes})
+    taken = await whole.rewind(service.store, session, expected=body.get("exchanges"), undo=service.undo)
+    said = [exchange.said for exchange in taken.exchanges]
+    return json_response({"taken_back": said, "exchanges": [one.id for one in taken.exchanges], "files": taken.notes})
 
 
 _ID = "/api/v1/sessions/{id}"

@@ -41,7 +41,7 @@ from callgate.server.errors import HttpError
 from callgate.server.openapi import Operation, table
 from callgate.server.runs import Run, RunBegan, RunEvent, RunFailed
 from callgate.server.service import Ask
-from callgate.sessions import state_from_facts
+from callgate.sessions import exchanges_of, state_from_facts
 from callgate.types import FunctionCall, JsonObject, ToolResult
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ async def _asked(service: Service, request: Request, body: JsonObject, session: 
         said = await off_loop(request, partial(contents_of, messages[-1:]))
         if not said:
             raise HttpError(422, "invalid_request", "messages: the newest one says nothing")
-        turns = state_from_facts(str(session), known).exchanges if known else 0
-        # A session that has as many turns knows more of them than the messages do; another number says that some were
+        answered = sum(exchange.is_answered for exchange in exchanges_of(known))
+        # A session with as many exchanges knows more of them than the messages do; another number says that some were
         # edited, taken back or asked again.
-        goes_on = not messages[:-1] if not known else turns == sum(map(is_users, messages[:-1]))
+        goes_on = not messages[:-1] if not known else answered == sum(map(is_users, messages[:-1]))
         history = None if goes_on else await off_loop(request, partial(contents_of, messages[:-1]))
         return Ask(prompt=said[0]["parts"], session=session, history=history, model=model)
     waits = {record.call.id for record in state_from_facts(str(session), known).reply.approvals} if known else set[str]()

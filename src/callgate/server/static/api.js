@@ -94,8 +94,8 @@ export const api = {
   rename: (id, title) => json("PATCH", session(id), { title }),
   remove: (id) => json("DELETE", session(id)),
   cancel: (id) => json("POST", session(id, "/cancel"), {}),
-  fork: (id, turn) => json("POST", session(id, "/fork"), turn === undefined ? {} : { turn }),
-  undo: (id) => json("POST", session(id, "/undo"), { turns: 1 }),
+  fork: (id, after) => json("POST", session(id, "/fork"), after ? { after } : {}),
+  undo: (id, exchanges) => json("POST", session(id, "/undo"), { exchanges }),
   approvals: () => json("GET", "/api/v1/approvals"),
   answer: (id, call, answer) => json("POST", `/api/v1/approvals/${part(id)}/${part(call)}`, answer),
 };

@@ -73,10 +73,8 @@ const page = {
     grow();
     failed(error);
   },
-  fork: deed(async (id, after) => {
-    // Counted from the end: of a history that was shortened, the beginning is not on the page.
-    const { turns } = await api.session(id);
-    const { session } = await api.fork(id, turns - after);
+  fork: deed(async (id, exchange) => {
+    const { session } = await api.fork(id, exchange);
     list.load();
     await go(session);
     say("This is a fork of the previous conversation.");
@@ -204,10 +202,11 @@ const stop = deed(async () => {
 
 async function undo() {
   if (talk.isLive || !talk.id || !talk.views.length) return;
-  const said = talk.last.said;
+  const { said, exchange } = talk.last;
+  if (!exchange) return;
   const text = [`“${oneLine(said ?? "", 120)}” and everything after it will be removed.`, "Files written by its calls will be restored."];
   if (!(await confirm("Undo the last exchange?", text, "Undo"))) return;
-  const { files = [], notes = [] } = await api.undo(talk.id);
+  const { files = [], notes = [] } = await api.undo(talk.id, [exchange]);
   await talk.again();
   if (said && !prompt.value) prompt.value = said;
   grow();

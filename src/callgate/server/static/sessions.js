@@ -104,7 +104,7 @@ export class SessionList {
           "span",
           { class: "quiet" },
           state && el("span", { class: "state", "data-state": state[0] }, icon(state[0]), el("span", {}, state[1])),
-          [ago(session.updated), many(session.turns || 0, "turn")].filter(Boolean).join(" · "),
+          [ago(session.updated), many(session.exchange_count || 0, "exchange")].filter(Boolean).join(" · "),
         ),
       ),
       el(

@@ -18,7 +18,7 @@ export class Talk {
     this.page = page;
     this.does = {
       answer: (call, body) => this.answer(call, body),
-      fork: (view) => page.fork(this.id, this.views.length - 1 - this.views.indexOf(view)),
+      fork: (view) => page.fork(this.id, view.exchange),
       undo: () => page.undo(),
       look: (view) => page.look(view),
       grew: () => this.follow(),
@@ -95,7 +95,7 @@ export class Talk {
 
   draw(session, isGoingOn) {
     this.session = session;
-    const found = exchanges(session.contents || [], session.calls || []);
+    const found = exchanges(session.contents || [], session.calls || [], session.exchanges || []);
     // The events of a run that goes on say all of it, from the first on; what an earlier run did of the same exchange they don't.
     if (session.run && found.length && !isGoingOn) found.at(-1).steps = [];
     const opened = this.openCards();
@@ -118,9 +118,10 @@ export class Talk {
     return new Set(this.views.flatMap((view) => [...view.cards.values()]).filter((card) => !card.body.hidden).map((card) => card.call.id));
   }
 
-  made({ said, parts, steps }) {
+  made({ said, parts, steps, known }) {
     const view = new TurnView(this.does, { said, parts });
     fill(view, steps);
+    view.know(known);
     view.drawFoot(false);
     return view;
   }
@@ -231,6 +232,8 @@ export class Talk {
     const session = await api.session(this.id).catch(() => null);
     if (!session || ticket !== this.ticket) return;
     this.session = session;
+    if (this.last) this.last.exchange = session.exchanges.at(-1)?.id ?? null;
+    this.feet();
     this.page.changed();
     if (wasJoined || (event.reply?.approvals || []).length) this.again();
     else this.page.standing(session.state);

@@ -29,6 +29,7 @@ export class TurnView {
   constructor(does, { said = null, parts = [] } = {}) {
     this.does = does;
     this.said = said;
+    this.exchange = null; // its id, as soon as the service has said it
     this.cards = new Map();
     this.pending = "";
     this.answer = null;
@@ -131,8 +132,8 @@ export class TurnView {
         { class: "tools" },
         button("Timeline", { class: "link", "data-do": "look", onclick: () => this.does.look(this) }, "clock"),
         this.text && button("Copy", { class: "link", "data-do": "copy", onclick: (event) => copy(event.currentTarget.lastChild, this.text) }, "copy"),
-        button("Fork", { class: "link", "data-do": "fork", title: "Start a new conversation with everything up to here", onclick: () => this.does.fork(this) }, "fork"),
-        isLast && button("Undo", { class: "link", "data-do": "undo", title: "Remove this exchange and restore the files it changed", onclick: () => this.does.undo(this) }, "undo"),
+        this.exchange && button("Fork", { class: "link", "data-do": "fork", title: "Start a new conversation with everything up to here", onclick: () => this.does.fork(this) }, "fork"),
+        isLast && this.exchange && button("Undo", { class: "link", "data-do": "undo", title: "Remove this exchange and restore the files it changed", onclick: () => this.does.undo(this) }, "undo"),
       ),
     );
     this.foot.hidden = false;
@@ -143,6 +144,15 @@ export class TurnView {
   }
 
   // Afterwards --------------------------------------------------------------------------------------------------------------
+
+  /** What the service knows of the exchange beside the history: its id, and how it ended if it failed. */
+  know(known) {
+    if (!known) return;
+    this.exchange = known.id;
+    if (known.failure?.partial) this.addPart({ text: known.failure.partial });
+    if (known.failure) this.notice(known.failure.message, "warning");
+    else if (ENDS[known.finish_reason]) this.notice(ENDS[known.finish_reason], "warning");
+  }
 
   /** Something the model said, from the history. */
   addPart(part, record) {
@@ -241,17 +251,26 @@ const TAKES = {
   },
 };
 
-/** The exchanges of a history: for each one what was said, and the steps that `fill` puts into a view. */
-export function exchanges(contents, records) {
+/**
+ * The exchanges of a history: for each one what was said, and the steps that `fill` puts into a view. `listed` are those that
+ * the service knows; some of them failed, and are not in the history.
+ */
+export function exchanges(contents, records, listed = []) {
   const found = [];
-  for (const content of contents) {
+  const places = new Map(listed.filter((known) => known.answered).map((known) => [known.index, known]));
+  for (const [index, content] of contents.entries()) {
     const parts = content.parts || [];
     // Answers of tools may stand in the same content as what a person said after them.
     const said = content.role === "user" ? parts.filter((part) => !part.functionResponse) : [];
     const steps = content.role === "user" ? parts.filter((part) => part.functionResponse) : parts;
     if (steps.length && !found.length) found.push({ said: null, parts: [], steps: [] });
     found.at(-1)?.steps.push(...steps.map((part) => ({ part, record: null })));
-    if (said.length) found.push({ said: said.map((part) => part.text || "").join(""), parts: said, steps: [] });
+    if (said.length) found.push({ said: said.map((part) => part.text || "").join(""), parts: said, steps: [], known: places.get(index) });
+  }
+  let after = -1;
+  for (const known of listed) {
+    if (known.answered) after = Math.max(after, found.findIndex((exchange) => exchange.known === known));
+    else found.splice((after += 1), 0, { said: known.said, parts: known.content.parts || [], steps: [], known });
   }
   match(found.flatMap((exchange) => exchange.steps).filter(({ part }) => part.functionCall), records || []);
   return found;
