@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -55,7 +57,10 @@ def test_a_backup_of_a_store_in_use_holds_everything_that_was_committed(tmp_path
         await store.append(lease, [CallStarted(id="y")], position=1)
         copy = open_store(tmp_path / "copy.db")
         assert isinstance(copy, SqlStore)
-        assert (await copy.load("a"), await copy.sessions()) == ([CallStarted(id="x")], before)
+        assert (await copy.load("a"), await copy.sessions()) == (
+            [CallStarted(id="x")],
+            [replace(info, owner=None) for info in before],
+        )
         assert (await copy.claim(Claim(key="k", digest="d", session="b", run="other", owner="you"))).run == "r"
         await store.aclose()
         await copy.aclose()
@@ -65,3 +70,69 @@ def test_a_backup_of_a_store_in_use_holds_everything_that_was_committed(tmp_path
     assert not list(tmp_path.glob(".copy*"))
     assert shell("store", "backup", tmp_path / "copy.db", "--store", tmp_path / "s.db")[0] == 2
     assert shell("store", "backup", tmp_path / "other.db", "--store", tmp_path / "none.db")[0] == 1
+
+
+def filled(place: Path, count: int) -> None:
+    async def story() -> None:
+        store = open_store(place)
+        for number in range(count):
+            lease = await store.acquire(f"s{number}", owner="me")
+            await store.append(lease, [CallStarted(id="x")], position=0)
+            await store.release(lease)
+        await store.aclose()
+
+    asyncio.run(story())
+
+
+def listed(place: object) -> list[str]:
+    async def story() -> list[str]:
+        store = open_store(str(place))
+        try:
+            return sorted(info.id for info in await store.sessions())
+        finally:
+            await store.aclose()
+
+    return asyncio.run(story())
+
+
+def test_a_backup_of_either_store_is_restored_in_the_other(tmp_path: Path, postgres_url: str) -> None:
+    filled(tmp_path / "s.db", 3)
+    shell("store", "backup", tmp_path / "1.db", "--store", tmp_path / "s.db")
+    code, out = shell("store", "restore", tmp_path / "1.db", "--store", postgres_url)
+    assert (code, "3 sessions, 3 facts" in out, listed(postgres_url)) == (0, True, ["s0", "s1", "s2"]), out
+    code, out = shell("store", "backup", tmp_path / "2.db", "--store", postgres_url)
+    assert (code, "3 sessions, 3 facts" in out) == (0, True), out
+    assert shell("store", "restore", tmp_path / "2.db", "--store", tmp_path / "new" / "s.db")[0] == 0
+    assert listed(tmp_path / "new" / "s.db") == ["s0", "s1", "s2"]
+    code, out = shell("store", "restore", tmp_path / "2.db", "--store", postgres_url)
+    assert (code, "0 facts were new" in out) == (0, True), "it may be repeated"
+
+
+def test_a_damaged_backup_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 2)
+    shell("store", "backup", tmp_path / "b.db", "--store", tmp_path / "s.db")
+    with closing(sqlite3.connect(tmp_path / "b.db")) as connection:
+        connection.execute("UPDATE callgate_facts SET body = ? WHERE session = 's1'", (b"{}",))
+        connection.commit()
+    code, out = shell("store", "restore", tmp_path / "b.db", "--store", tmp_path / "new.db")
+    assert (code, "b.db is damaged: its hash is" in out, (tmp_path / "new.db").exists()) == (1, True, False)
+
+
+def test_a_store_is_not_restored_over_another_one_but_can_be_copied_to_it(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 2)
+    shell("store", "backup", tmp_path / "b.db", "--store", tmp_path / "s.db")
+    filled(tmp_path / "other.db", 3)
+    code, out = shell("store", "restore", tmp_path / "b.db", "--store", tmp_path / "other.db")
+    assert (code, "1 sessions that are not in the backup, such as 's2'" in out) == (1, True), out
+    code, out = shell("store", "copy", tmp_path / "b.db", tmp_path / "third.db")
+    assert (code, "2 sessions, 2 facts" in out) == (0, True), out
+    filled(tmp_path / "mine.db", 1)
+    code, out = shell("store", "copy", tmp_path / "mine.db", tmp_path / "third.db")
+    assert (code, "not copied: session 's0' has other facts there" in out) == (0, False), out
+
+
+def test_wrong_copies_are_refused(tmp_path: Path) -> None:
+    filled(tmp_path / "s.db", 1)
+    assert shell("store", "copy", tmp_path / "s.db", tmp_path / "s.db")[0] == 2
+    code, out = shell("store", "copy", tmp_path / "none.db", tmp_path / "t.db")
+    assert (code, "there is no store" in out, (tmp_path / "none.db").exists()) == (1, True, False)

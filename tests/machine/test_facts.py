@@ -168,7 +168,7 @@ def test_fields_that_are_not_known_are_ignored_and_missing_ones_have_their_defau
         ('{"v": "1", "kind": "recovered"}', "schema version '1'"),
         ('{"kind": "recovered"}', "not a fact"),
         ('{"v": 1}', "not a fact"),
-        ('{"v": 1, "kind": "new"}', "unknown kind 'new'"),
+        ('{"v": 1, "kind": "new"}', "kind 'new', which this callgate does not know"),
         ('{"v": 1, "kind": ["x"]}', "not a fact"),
         ('{"v": 1, "kind": null}', "not a fact"),
         ("[]", "not a fact"),
@@ -222,7 +222,7 @@ def test_a_known_tool_is_what_its_definition_says() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        b"\xff\x00", b"", b"[]", b'{"v": 1, "kind": "new"}', b'{"v": 0, "kind": "recovered"}',
+        b"\xff\x00", b"", b"[]", b'{"v": 1, "kind": "not a kind"}', b'{"v": 0, "kind": "recovered"}',
         b'{"v": 1, "kind": "call_started"}', b'{"v": 1, "kind": "call_started", "id": ["a"]}',
         b'{"v": 1, "kind": "model_answered", "content": "words", "finish_reason": "STOP"}',
         b'{"v": 1, "kind": "call_checked", "id": "a", "tool": null, "args": {}, "problems": "none"}',
@@ -238,6 +238,8 @@ def test_a_line_that_cannot_be_decoded_is_kept_as_it_is(line: bytes) -> None:
 def test_a_line_of_a_newer_schema_is_not_taken_for_a_damaged_one() -> None:
     with pytest.raises(codec.NewerSchemaError, match="schema version 2"):
         codec.decode_line(b'{"v": 2, "kind": "recovered"}')
+    with pytest.raises(codec.NewerSchemaError, match="kind 'new', which this callgate does not know"):
+        codec.decode_line(b'{"v": 1, "kind": "new"}')
 
 
 @settings(max_examples=200 * SCALE)

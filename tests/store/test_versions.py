@@ -15,14 +15,18 @@ from typing import Any, get_args
 
 import pytest
 
-from callgate import types
+from callgate import Gate, ScriptedModel, types
 from callgate.cli import main
+from callgate.errors import StoreError
 from callgate.history.repair import validate
 from callgate.machine import codec, facts
 from callgate.machine.machine import RunMachine
 from callgate.sessions import facts_of, import_session, state_from_facts
 from callgate.store import Claim, open_store
+from callgate.store.dialect import Transaction
 from callgate.store.idempotency import has_idempotency_keys
+from callgate.store.sql import SqlStore
+from callgate.testing import answer
 
 FILES = sorted((Path(__file__).parent / "fixtures").glob("sessions-v*.json"))
 WORDS = {
@@ -91,3 +95,37 @@ def test_a_database_that_was_made_before_there_were_claims_gets_a_table_for_them
         connection.execute("DROP TABLE callgate_claims").close()
         assert connection.execute("SELECT value FROM callgate_meta").fetchall() == [("1",)]
     asyncio.run(story(keeps=True))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_session_with_a_kind_of_fact_that_is_not_known_is_refused_and_left_to_newer_processes(
+    kind: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    place = str(tmp_path / "s.db") if kind == "sqlite" else request.getfixturevalue("postgres_url")
+    tomorrow = b'{"v":1,"kind":"weather_changed","to":"rain"}'
+
+    async def story() -> None:
+        store = open_store(place)
+        assert isinstance(store, SqlStore)
+        gate = Gate(ScriptedModel([answer("one"), answer("two"), answer("three")]), store=store)
+        await gate.run("hello", session="new")
+        await gate.run("hello", session="old")
+        rows = "SELECT session, position, body FROM callgate_facts ORDER BY session, position"
+
+        def upgraded(tx: Transaction) -> None:
+            [(facts,)] = tx.rows("SELECT facts FROM callgate_sessions WHERE id = 'new'")
+            tx.run("INSERT INTO callgate_facts VALUES ('new', ?, ?)", facts, tomorrow)
+            tx.run("UPDATE callgate_sessions SET facts = ? WHERE id = 'new'", facts + 1)
+
+        await store._database.do(upgraded)
+        before = await store._database.do(lambda tx: tx.rows(rows))
+        with pytest.raises(StoreError, match=r"'new' .*kind 'weather_changed', which this callgate does not know: a newer"):
+            await gate.run("go on", session="new")
+        assert await store._database.do(lambda tx: tx.rows(rows)) == before, "nothing was written to it"
+        lease = await store.acquire("new", owner="newer process")  # It is not held by the one that refused it.
+        await store.release(lease)
+        assert (await gate.run("go on", session="old")).text == "three"
+        assert {info.id for info in await store.sessions()} == {"new", "old"}
+        await store.aclose()
+
+    asyncio.run(story())

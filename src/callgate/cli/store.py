@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
+import sys
+from collections.abc import Generator
 from pathlib import Path
 
 import click
@@ -14,16 +17,19 @@ import click
 from callgate.cli.options import store_option
 from callgate.cli.render import escape
 from callgate.cli.state import store_place
+from callgate.errors import StoreError
 from callgate.store import open_store
 from callgate.store.database import failure
 from callgate.store.dialect import Dialect, Transaction
 from callgate.store.schema import SCHEMA_VERSION, SchemaState, prepare_schema, schema_state
 from callgate.store.sql import SqlStore
+from callgate.store.sqlite import sqlite_store
+from callgate.store.transfer import DIGEST_KEY, Transfer, copy_store, store_digest
 
 __all__ = ["store"]
 
-PAGES = 1000
-"""Pages of a file that are copied before others may write again."""
+_FILES = ("", "-wal", "-shm", "-journal")
+"""A SQLite database, and what SQLite puts beside it."""
 
 
 @click.group(short_help="The tables of a store, and copies of it.")
@@ -66,49 +72,119 @@ def _dialect(place: str) -> Dialect:
     return opened.dialect
 
 
-@store.command("backup", short_help="A copy of a SQLite store while it is in use.")
+# Copies ------------------------------------------------------------------------------------------------------------------
+
+
+@store.command("backup", short_help="A copy in a file, while the store is in use.")
 @click.argument("target", type=click.Path(dir_okay=False))
 @store_option
 def backup(target: str, *, store: str | None) -> None:
     """Copies the store to the file TARGET, which must not exist. Programs may go on writing meanwhile.
 
-    The copy is the store at one moment: sessions, times, waiting calls and idempotency keys. It is checked before it
-    gets its name. PostgreSQL has pg_dump for this.
+    The copy is the store at one moment: sessions, times, waiting calls and idempotency keys. It is a SQLite store, whatever
+    the source is; it is compared with the source by hash before it gets its name, and has the hash in it.
     """
-    import sqlite3
-
-    place = store_place(store)
-    if "://" in place and not place.startswith("sqlite:///"):
-        raise click.UsageError("backup copies SQLite files; for PostgreSQL use pg_dump")
-    source, path = Path(place.removeprefix("sqlite:///")).expanduser(), Path(target)
+    source, path = _existing(store_place(store)), Path(target)
     if path.exists():
         raise click.UsageError(f"{target} exists already")
-    if not source.exists():
-        raise click.ClickException(f"there is no store {source}")
     partial = path.with_name(f".{path.name}.partial-{os.getpid()}")
     try:
         os.close(os.open(partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
-        count = _copied(source, partial)
+        with _sentences():
+            done = _with_bar("Copying", source, sqlite_store(partial).dialect)
+        _seal(partial, done)
         os.link(partial, path)  # Fails where somebody else has made the target meanwhile.
     except (OSError, sqlite3.Error) as error:
-        raise click.ClickException(f"{source} could not be copied to {target}: {error}") from error
+        raise click.ClickException(f"{source.place} could not be copied to {target}: {error}") from error
     finally:
-        for suffix in ("", "-wal", "-shm", "-journal"):
+        for suffix in _FILES:
             partial.with_name(partial.name + suffix).unlink(missing_ok=True)
-    click.echo(escape(f"{target}: {count} sessions"))
+    click.echo(escape(f"{target}: {_counts(done)}"))
 
 
-def _copied(source: Path, target: Path) -> int:
-    """Copy a database that is in use; check the copy, and return how many sessions it has."""
-    import sqlite3
+@store.command("restore", short_help="Put the sessions of a backup into an empty store.")
+@click.argument("file", metavar="BACKUP", type=click.Path(dir_okay=False))
+@store_option
+def restore(file: str, *, store: str | None) -> None:
+    """Copies everything in BACKUP to the store, a file or a database, which has no other sessions.
 
-    with contextlib.closing(sqlite3.connect(source)) as here, contextlib.closing(sqlite3.connect(target)) as there:
-        here.execute("BEGIN").close()
-        here.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()  # From here on it sees one moment of the store.
-        here.backup(there, pages=PAGES)
-        there.execute("PRAGMA journal_mode = DELETE").close()
-        [(found,)] = there.execute("PRAGMA integrity_check(1)")
+    The backup is compared with the hash in it before anything is written. If the command is interrupted, repeat it.
+    """
+    source, target = _existing(file), _dialect(store_place(store))
+    with _sentences():
+        found, noted = store_digest(source)
+        if noted not in (None, found):
+            raise StoreError(f"{file} is damaged: its hash is {found}, and was {noted} when it was made; use another backup")
+        done = _with_bar("Restoring", source, target, others_allowed=False)
+    _report(done, target)
+
+
+@store.command("copy", short_help="Copy all sessions to another store.")
+@click.argument("source", metavar="FROM")
+@click.argument("target", metavar="TO")
+def copy(source: str, target: str) -> None:
+    """Copies everything in the store FROM to the store TO; each is a SQLite file or postgresql://...
+
+    Both may be in use. Sessions that only TO has are kept. Repeat the command to copy what was added to FROM since, or to
+    continue after an interruption. A session that went on in TO is not changed, and the exit code is then 1.
+    """
+    origin, goal = _existing(source), _dialect(target)
+    if origin.place == goal.place or (Path(source).exists() and Path(target).exists() and Path(source).samefile(target)):
+        raise click.UsageError("FROM and TO are the same store")
+    with _sentences():
+        done = _with_bar("Copying", origin, goal)
+    _report(done, goal)
+
+
+def _existing(place: str) -> Dialect:
+    """Return the dialect of a store; a file that is not there is not made."""
+    if "://" not in place.removeprefix("sqlite:///") and not Path(place.removeprefix("sqlite:///")).expanduser().exists():
+        raise click.ClickException(f"there is no store {place}")
+    return _dialect(place)
+
+
+@contextlib.contextmanager
+def _sentences() -> Generator[None]:
+    try:
+        yield
+    except StoreError as error:
+        raise click.ClickException(escape(str(error))) from error
+    except KeyboardInterrupt:
+        click.echo("interrupted: repeat the command to continue", err=True)
+        raise
+
+
+def _with_bar(label: str, source: Dialect, target: Dialect, *, others_allowed: bool = True) -> Transfer:
+    """Copy a store, and show how far it is on a terminal."""
+    with click.progressbar(length=1, label=label, file=sys.stderr) as bar:
+
+        def progress(done: int, total: int) -> None:
+            bar.length = max(total, 1)
+            bar.update(done - bar.pos)
+
+        return copy_store(source, target, progress=progress, others_allowed=others_allowed)
+
+
+def _seal(path: Path, done: Transfer) -> None:
+    """Note the hash in a backup, and make it one file that is on the disk."""
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        connection.execute("INSERT INTO callgate_meta VALUES (?, ?)", (DIGEST_KEY, done.sha256))
+        connection.commit()
+        connection.execute("PRAGMA journal_mode = DELETE").close()
+        [(found,)] = connection.execute("PRAGMA integrity_check(1)")
         if found != "ok":
             raise sqlite3.DatabaseError(f"the copy is damaged: {found}")
-        [(count,)] = there.execute("SELECT COUNT(*) FROM callgate_sessions WHERE facts > 0")
-        return int(count)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _counts(done: Transfer) -> str:
+    return f"{done.sessions} sessions, {done.facts} facts, {done.keys} idempotency keys, verified; sha256 {done.sha256}"
+
+
+def _report(done: Transfer, target: Dialect) -> None:
+    click.echo(escape(f"{target.place}: {_counts(done)}; {done.written} facts were new"))
+    for conflict in done.conflicts:
+        click.echo(escape(f"not copied: {conflict}"), err=True)
+    if done.conflicts:
+        raise click.exceptions.Exit(1)

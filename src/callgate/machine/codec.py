@@ -87,7 +87,7 @@ def decode(line: bytes | str) -> JournalledFact:
     """Decode a fact written by `encode`. Fields of later versions of the same schema are ignored.
 
     Raises:
-        NewerSchemaError: a fact of a newer schema.
+        NewerSchemaError: a fact of a newer schema, or of a kind that is not known.
         JsonError: not a fact.
     """
     # Contents nest as deep as a tool's result may, so the journal allows somewhat more than the wire.
@@ -101,8 +101,13 @@ def decode(line: bytes | str) -> JournalledFact:
         raise (NewerSchemaError if is_newer else JsonError)(
             f"the journal has schema version {version!r}; this callgate reads version {SCHEMA_VERSION}"
         )
-    if kind not in _KINDS:
+    if kind not in _KINDS and not kind.isidentifier():
         raise JsonError(f"the journal holds a fact of the unknown kind {kind!r}")
+    if kind not in _KINDS:  # A newer version has it; a process of this one must not go on as if it had not happened.
+        raise NewerSchemaError(
+            f"the journal has a fact of the kind {kind!r}, which this callgate does not know: a newer version wrote it, "
+            "and can go on with the session"
+        )
     try:
         return _reader(_KINDS[kind])(record)
     except (TypeError, ValueError) as error:
@@ -113,7 +118,7 @@ def decode_line(line: bytes) -> Fact:
     """Decode a line of the journal, whatever it contains.
 
     Raises:
-        NewerSchemaError: a fact of a newer schema.
+        NewerSchemaError: a fact of a newer schema, or of a kind that is not known.
     """
     try:
         return decode(line)

@@ -47,6 +47,14 @@ class Dialect(Protocol):
         """Begin a transaction; a durable one is on the disk when its commit returns."""
         ...
 
+    def begin_snapshot(self, connection: Any) -> None:
+        """Begin a transaction that reads the database as it is at this moment, and may take long."""
+        ...
+
+    def begin_long(self, connection: Any) -> None:
+        """Begin a durable transaction that may write, and may take longer than one of a session's owner."""
+        ...
+
     def tables(self, transaction: Transaction) -> set[str]:
         """Return the names of the tables that exist, of ours and perhaps others."""
         ...
@@ -92,6 +100,11 @@ class Transaction:
         """Return the rows of a query."""
         self._cursor.execute(self._dialect.statement(sql), values)
         return [tuple(row) for row in self._cursor.fetchall()]
+
+    def columns(self, table: str) -> tuple[str, ...]:
+        """Return the names of a table's columns."""
+        self._cursor.execute(self._dialect.statement(f"SELECT * FROM {table} LIMIT 0"))
+        return tuple(column[0] for column in self._cursor.description)
 
     def locked_rows(self, columns: str, table: str, key: str, value: str) -> list[tuple[Any, ...]]:
         """Return the row with that key, which nobody else can change before the transaction is over; none if there is none.

@@ -29,6 +29,7 @@ SOCKET: dict[str, Any] = {
     "keepalives_count": 3, "tcp_user_timeout": 15_000,
 }  # fmt: skip
 """Parameters of each connection, unless the URL sets them."""
+_NO_LIMITS = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
 _CREATE_LOCK = 0x63616C6C  # Any number will do that nobody else uses: processes that start at once make the tables in turn.
 _PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
 
@@ -83,6 +84,14 @@ class Postgres:
     def begin(self, connection: Any, *, durable: bool) -> None:
         """Begin a transaction with its limits."""
         connection.execute(self._begin if durable else self._begin_quick)
+
+    def begin_snapshot(self, connection: Any) -> None:
+        """Begin a transaction that reads the database as it is at this moment. It may take as long as it takes."""
+        connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {_NO_LIMITS}")
+
+    def begin_long(self, connection: Any) -> None:
+        """Begin a transaction without time limits, but for the one on locks."""
+        connection.execute(f"BEGIN; SET LOCAL lock_timeout = '{LIMITS['lock_timeout']}'; {_NO_LIMITS}")
 
     def tables(self, transaction: Transaction) -> set[str]:
         """Return the names of our tables that exist."""

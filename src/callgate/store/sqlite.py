@@ -21,7 +21,7 @@ from urllib.parse import quote
 
 from callgate.errors import CallgateError, StoreError
 from callgate.machine import codec
-from callgate.machine.facts import Fact
+from callgate.machine.facts import Fact, Unreadable
 from callgate.store.dialect import Transaction
 from callgate.store.schema import SCHEMA
 from callgate.store.sql import SqlStore, line_of
@@ -96,6 +96,15 @@ class Sqlite:
             connection.execute(f"PRAGMA synchronous = {'FULL' if durable else 'NORMAL'}").close()
             self._durable = durable
         connection.execute("BEGIN IMMEDIATE").close()
+
+    def begin_snapshot(self, connection: Any) -> None:
+        """Begin a transaction that reads the file as it is at this moment; others may go on writing."""
+        connection.execute("BEGIN").close()
+        connection.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()  # The moment is that of the first read.
+
+    def begin_long(self, connection: Any) -> None:
+        """Begin a durable transaction."""
+        self.begin(connection, durable=True)
 
     def tables(self, transaction: Transaction) -> set[str]:
         """Return the names of the tables in the file."""
@@ -221,6 +230,10 @@ def _readable(connection: sqlite3.Connection, session: str) -> tuple[list[Fact],
             row = connection.execute(sql, (session, len(found))).fetchone()
             if row is None:
                 return found, None
-            found.append(codec.decode_line(line_of(row[0])))
+            line = line_of(row[0])
+            try:
+                found.append(codec.decode_line(line))
+            except codec.NewerSchemaError as error:  # It is exported as it is, for the version that can read it.
+                found.append(Unreadable(problem=str(error), body=line))
         except (sqlite3.Error, CallgateError) as error:
             return found, str(error)
