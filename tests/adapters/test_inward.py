@@ -10,7 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 from agents import RunContextWrapper, ToolOutputImage, ToolOutputText, function_tool
 from google.genai import types
-from langchain_core.tools import InjectedToolArg, InjectedToolCallId, StructuredTool, ToolException
+from langchain_core.tools import BaseTool, InjectedToolArg, InjectedToolCallId, StructuredTool, ToolException
 from langchain_core.tools import tool as langchain_tool
 from pydantic import BaseModel, Field, field_validator
 from pydantic_ai import ApprovalRequired, BinaryContent, ModelRetry, RunContext, Tool, ToolReturn
@@ -440,6 +440,32 @@ def test_a_model_cannot_give_what_langchain_injects():
         ("finished", "1 own"),
         ("failed", "The arguments of 'look' are not valid: secret: is not for a model to say. Correct them and call again."),
     ]
+
+
+def test_what_langchain_would_inject_is_given_in_code_or_the_tool_is_refused_in_a_sentence():
+    @langchain_tool
+    def greet(text: str, user: Annotated[str, InjectedToolArg]) -> str:
+        """Greets."""
+        return f"{text} {user}"
+
+    class Look(BaseTool):
+        name: str = "look"
+        description: str = "Looks."
+
+        def _run(self, text: str, user: Annotated[str, InjectedToolArg]) -> str:
+            return f"{text} {user}"
+
+    for tool in (greet, Look()):
+        with pytest.raises(ToolNotDeclarableError, match=r"injected=\{'user': \.\.\.\}"):
+            Gate(ScriptedModel(["x"]), tools=[tool])
+        given = from_langchain(tool, injected={"user": "Ada", "other": 1})
+        assert asked(given, call(tool.name, text="Hi"), call(tool.name, text="Hi", user="Eve")) == [
+            ("finished", "Hi Ada"),
+            (
+                "failed",
+                f"The arguments of {tool.name!r} are not valid: user: is not for a model to say. Correct them and call again.",
+            ),
+        ]
 
 
 def test_rows_that_look_like_blocks_of_a_message_stay_whole():

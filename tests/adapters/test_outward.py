@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
+import enum
 import json
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict
 
 import pytest
 from agents import Agent as AgentOfSdk
@@ -18,6 +20,7 @@ from agents.tool_context import ToolContext as AgentsContext
 from google import genai
 from google.genai import types
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
+from pydantic import BaseModel
 from pydantic_ai import Agent
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, FunctionModel
@@ -355,3 +358,81 @@ def test_our_tools_work_with_automatic_function_calling(is_async: bool):
     assert "did not allow this call" in said[2]["error"]
     schema = declared[0]["parameters_json_schema"]  # the SDK's own spelling, which the API takes too
     assert (schema["required"], schema["properties"]["unit"]["enum"]) == (["city"], ["C", "F"])
+
+
+class Unit(enum.Enum):
+    C = "c"
+    F = "f"
+
+
+class Reading(BaseModel):
+    place: str
+    unit: Unit = Unit.C
+
+
+class Tree(BaseModel):
+    value: int
+    children: list[Tree] = []
+
+
+@dataclasses.dataclass
+class Report:
+    title: str
+    readings: list[Reading]
+
+
+class Row(TypedDict):
+    key: str
+    reading: Reading
+
+
+RICH: dict[str, tuple[Any, Any, Any]] = {
+    "number": (int, 3, 3),
+    "unit": (Unit, "f", Unit.F),
+    "model": (Reading, {"place": "Oslo", "unit": "f"}, Reading(place="Oslo", unit=Unit.F)),
+    "models": (list[Reading], [{"place": "Oslo"}], [Reading(place="Oslo")]),
+    "named": (dict[str, Reading], {"a": {"place": "Oslo"}}, {"a": Reading(place="Oslo")}),
+    "maybe": (Reading | None, None, None),
+    "tree": (
+        Tree,
+        {"value": 1, "children": [{"value": 2, "children": [{"value": 3}]}]},
+        Tree(value=1, children=[Tree(value=2, children=[Tree(value=3)])]),
+    ),
+    "report": (Report, {"title": "t", "readings": [{"place": "Oslo"}]}, Report("t", [Reading(place="Oslo")])),
+    "row": (Row, {"key": "k", "reading": {"place": "Oslo"}}, {"key": "k", "reading": Reading(place="Oslo")}),
+}
+
+
+def test_arguments_of_every_kind_of_type_reach_our_tools_from_google_genai():
+    got: dict[str, Any] = {}
+
+    def taking(name: str, kind: Any) -> Any:
+        def take(x: Any) -> str:
+            got[name] = x
+            return "ok"
+
+        take.__name__ = name
+        take.__annotations__ = {"x": kind, "return": str}
+        return take
+
+    functions = to_google_genai([taking(name, kind) for name, (kind, _, _) in RICH.items()])
+    script = [*(fake_call(name, x=given) for name, (_, given, _) in RICH.items()), fake_text("Done.")]
+    loop = types.AutomaticFunctionCallingConfig(maximum_remote_calls=len(script) + 1)
+    with FakeGemini.in_thread(script) as fake:
+        client = genai.Client(api_key="k", http_options=types.HttpOptions(base_url=fake.base_url))
+        config = types.GenerateContentConfig(tools=functions, automatic_function_calling=loop)
+        answer = client.models.generate_content(model="gemini-3.8-flash", contents="Go.", config=config)
+        client.close()
+        assert fake.refusals == []
+        declared = {one["name"]: one for one in fake.requests[0].json["tools"][0]["functionDeclarations"]}
+    assert answer.text == "Done."
+    assert got == {name: value for name, (_, _, value) in RICH.items()}
+    tree = declared["tree"]["parameters_json_schema"]["properties"]["x"]
+    assert tree["properties"]["children"]["items"] == {"type": "object", "description": "(nested as above)"}
+    assert "$ref" not in str(declared)
+
+
+def test_a_google_genai_that_calls_nothing_is_refused_in_a_sentence(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "2.10.0")
+    with pytest.raises(UsageError, match="needs google-genai 2.34 or newer, and 2.10.0 is installed"):
+        to_google_genai([temperature])

@@ -14,12 +14,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from callgate.adapters.gated_tools import GatedTools
+from callgate.definitions.frameworks import framework_of
 from callgate.errors import ToolNotDeclarableError
-from callgate.foreign import adapt_tool
 from callgate.models.genai import GenaiModel
 from callgate.types import Limits
 
@@ -37,15 +37,22 @@ __all__ = [
 # Their tools in our gate -------------------------------------------------------------------------------------------------
 
 
-def from_langchain(*tools: Any) -> list[object]:
+def from_langchain(*tools: Any, injected: Mapping[str, Any] | None = None) -> list[object]:
     """Use LangChain tools as tools of a gate.
 
+    Args:
+        tools: The tools.
+        injected: Values of their `InjectedToolArg` arguments, by name; the model can neither see nor set them.
+
     Raises:
-        ToolNotDeclarableError: an item is not a LangChain tool.
+        ToolNotDeclarableError: an item is not a LangChain tool, or an argument that must be injected has no value.
     """
+    for tool in tools:
+        if framework_of(tool) != "langchain":
+            raise ToolNotDeclarableError(f"{tool!r} is not a tool of that framework")
     from callgate.foreign.langchain import LangChainTool
 
-    return [_only(LangChainTool, tool) for tool in tools]
+    return [LangChainTool(tool, Limits(), injected=injected) for tool in tools]
 
 
 def from_openai_agents(*tools: Any, context: object = None, approved: bool = False) -> list[object]:
@@ -92,13 +99,6 @@ def from_google_genai(*tools: Any, functions: Iterable[Callable[..., Any]] = ())
     return tools_of(tools, {function.__name__: function for function in functions})
 
 
-def _only(kind: Callable[[Any], object], item: Any) -> object:
-    found = adapt_tool(item, Limits())
-    if not isinstance(found, kind):  # pyright: ignore[reportArgumentType] - the kinds here are classes
-        raise ToolNotDeclarableError(f"{item!r} is not a tool of that framework")
-    return found
-
-
 # Our tools in their agents -----------------------------------------------------------------------------------------------
 
 
@@ -135,6 +135,10 @@ def to_google_genai(
         tools: The tools.
         is_async: True for `client.aio`; plain functions work with both, but block the event loop there.
         options: Those of `GatedTools`.
+
+    Raises:
+        UsageError: google-genai is older than 2.34, and would call none of them.
+        ToolNotDeclarableError: a tool cannot be expressed as a function.
     """
     from callgate.adapters.google_genai import functions_of
 

@@ -8,24 +8,49 @@ from __future__ import annotations
 
 import inspect
 import keyword
+import re
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any
+from importlib import metadata
+from typing import Annotated, Any, cast
 
 from pydantic import WithJsonSchema
 
 from callgate.adapters.gated_tools import GatedTools
 from callgate.declaration import declared_names
-from callgate.errors import ToolError, ToolNotDeclarableError
-from callgate.types import ToolDefinition, ToolResult
+from callgate.definitions.json_node import value_at
+from callgate.errors import ToolError, ToolNotDeclarableError, UsageError
+from callgate.schema import compile_schema
+from callgate.types import JsonObject, ToolDefinition, ToolResult
 
 __all__ = ["functions_of"]
 
+_VERSION_MIN = (2, 34)
+"""Older versions pass the text of an annotation to `isinstance`, so that no call with an argument arrives."""
+
 
 def functions_of(gated: GatedTools, *, is_async: bool) -> list[Callable[..., Any]]:
-    """Return a function for each gated tool, under a name that Gemini accepts."""
+    """Return a function for each gated tool, under a name that Gemini accepts.
+
+    Raises:
+        UsageError: the SDK is too old: it would refuse every call, and tell the model so.
+    """
+    installed = _version()
+    if installed is not None and tuple(map(int, re.findall(r"\d+", installed)[:2])) < _VERSION_MIN:
+        wanted = ".".join(map(str, _VERSION_MIN))
+        raise UsageError(
+            f"to_google_genai needs google-genai {wanted} or newer, and {installed} is installed: upgrade it, or use a Gate "
+            "with GenaiModel(client, ...)"
+        )
     definitions = {definition.name: definition for definition in gated.definitions}
     names = declared_names(definitions.values())
     return [_function(gated, definitions[own], name, is_async=is_async) for name, own in names.items()]
+
+
+def _version() -> str | None:
+    try:
+        return metadata.version("google-genai")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def _function(gated: GatedTools, definition: ToolDefinition, name: str, *, is_async: bool) -> Callable[..., Any]:
@@ -38,18 +63,41 @@ def _function(gated: GatedTools, definition: ToolDefinition, name: str, *, is_as
     function: Any = ask if is_async else ask_sync
     function.__name__ = function.__qualname__ = name
     function.__doc__ = definition.description
-    schema = definition.input_schema
+    schema = _sent(definition)
     properties: Mapping[str, Any] = schema.get("properties", {})
-    shared = {key: schema[key] for key in ("$defs", "definitions") if key in schema}
     # The SDK checks values with isinstance, so the type is one that everything is; the schema says the rest.
-    types = {key: Annotated[object, WithJsonSchema({**value, **shared})] for key, value in properties.items()}
-    function.__annotations__ = types
+    function.__annotations__ = {
+        key: Annotated[object, WithJsonSchema(cast("JsonObject", value))] for key, value in properties.items()
+    }
     # As text: only then does the SDK resolve the types, and finds plain `object` for its isinstance check.
     function.__signature__ = inspect.Signature(
         [_parameter(schema, key, name) for key in properties],
         __validate_parameters__=False,  # pyright: ignore[reportCallIssue] - their order is of no interest to anybody
     )
     return function
+
+
+def _sent(definition: ToolDefinition) -> Mapping[str, Any]:
+    """Return the schema that Gemini accepts, without references: pydantic, which the SDK asks, knows only its own."""
+    schema = compile_schema(definition.input_schema, tool=definition.name).schema or {}
+    return cast("JsonObject", _inlined({key: item for key, item in schema.items() if key != "$defs"}, schema, frozenset()))
+
+
+def _inlined(value: Any, root: JsonObject, above: frozenset[str]) -> Any:
+    """Replace references by what they refer to. A schema that contains itself ends there with its type alone."""
+    if isinstance(value, list):
+        return [_inlined(item, root, above) for item in cast("list[Any]", value)]
+    if not isinstance(value, dict):
+        return value
+    fields = cast("JsonObject", value)
+    named = fields.get("$ref")
+    if not isinstance(named, str):  # A property may have this name.
+        return {key: _inlined(item, root, above) for key, item in fields.items()}
+    target = value_at(root, named.removeprefix("#"))
+    beside = {key: item for key, item in fields.items() if key != "$ref"}
+    if named in above:
+        return {"description": "(nested as above)"} | {key: target[key] for key in ("type",) if key in target} | beside
+    return _inlined(target, root, above | {named}) | beside
 
 
 def _parameter(schema: Mapping[str, Any], key: str, name: str) -> inspect.Parameter:

@@ -13,19 +13,33 @@ from typing import Any, cast
 
 from callgate.definitions import transfer
 from callgate.definitions.format import Kind, WriteContext
-from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Thought, Tool, Value
+from callgate.definitions.items import (
+    Blob,
+    Call,
+    HostedTool,
+    Item,
+    Message,
+    Other,
+    Result,
+    ResultPart,
+    Text,
+    Thought,
+    Tool,
+    Value,
+)
 from callgate.definitions.json_node import Node, ShapeError, pointer
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = [
-    "calls_from", "content_block", "detect_pieces", "image_from", "result_body", "results_from", "tools_from",
+    "HOSTED", "calls_from", "content_block", "detect_pieces", "image_from", "result_body", "results_from", "tools_from",
 ]  # fmt: skip
 
 TITLE = "Amazon Q"
 NAMES = NameRule(re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}"), re.compile(r"[^A-Za-z0-9_]+"), first="a")
 IDS = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _TOOL = ("toolSpecification", "ToolSpecification", "tool_specification", "toolSpec", "tool_spec")
+HOSTED = {"cachePoint": "it is about Bedrock's cache", "systemTool": "it runs at Amazon, and nowhere else"}
 _USE = ("toolUse", "ToolUse", "tool_use")
 _RESULT = ("toolResult", "ToolResult", "tool_result")
 _ID = ("toolUseId", "tool_use_id")
@@ -76,10 +90,12 @@ def _is_entry(entry: JsonObject) -> bool:
 # Tools -------------------------------------------------------------------------------------------------------------------
 
 
-def tools_from(node: Node) -> list[Tool]:
+def tools_from(node: Node) -> list[Tool | HostedTool]:
     """Read a specification, wrapped or bare, or the index of tools, where each has a key of its own."""
     if not any(key in node.object for key in (*_TOOL, *_SCHEMA)) and _is_index(node.object):
         return [_indexed(key, node.child(key)) for key in node.object]
+    if (kind := next(iter(node.object), "")) in HOSTED and len(node.object) == 1:
+        return [HostedTool(raw=node.object, keyword=kind, reason=HOSTED[kind], at=node.at)]
     return [_tool_from(node.find(*_TOOL) or node, node)]
 
 
@@ -144,9 +160,9 @@ def calls_from(node: Node) -> list[Call]:
         at=node.at,
         **transfer.args_from(inner.find("input", "args")),
     )
-    inner.lose_unread(f"{TITLE}: only the name, the input and the id of a tool use are carried")
+    inner.lose_unread("only the name, the input and the id of a tool use are carried")
     if inner is not node:
-        node.lose_unread(f"{TITLE}: fields next to a tool use are not converted")
+        node.lose_unread("fields next to a tool use are not converted")
     return [call]
 
 
@@ -170,9 +186,9 @@ def results_from(node: Node) -> list[Result]:
         parts=tuple(part for block in inner.find_items("content") for part in _result_part(block)),
         at=node.at,
     )
-    inner.lose_unread(f"{TITLE}: only the content, the id and the status of a result are carried")
+    inner.lose_unread("only the content, the id and the status of a result are carried")
     if inner is not node:
-        node.lose_unread(f"{TITLE}: fields next to a result are not converted")
+        node.lose_unread("fields next to a result are not converted")
     return [result]
 
 
@@ -187,7 +203,7 @@ def _result_part(node: Node) -> Iterator[ResultPart]:
         yield found
         if isinstance(found, Other):
             return
-    node.lose_unread(f"{TITLE}: only the content of a block is carried")
+    node.lose_unread("only the content of a block is carried")
 
 
 def content_block(node: Node) -> Blob | Other:
@@ -209,7 +225,7 @@ def image_from(node: Node, at: str) -> Blob | None:
         return None
     for holder in (node, place, stored):
         if holder is not None:
-            holder.lose_unread(f"{TITLE}: only the content of a block is carried")
+            holder.lose_unread("only the content of a block is carried")
     if source is None:
         return Blob(mime_type=mime_type, uri=uri, name=name, at=at)
     data: Any = source.value

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from callgate.definitions import transfer
 from callgate.definitions.format import Kind, WriteContext
-from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Thought, Tool
+from callgate.definitions.items import Blob, Call, HostedTool, Item, Message, Other, Result, ResultPart, Text, Thought, Tool
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject, ToolDefinition
@@ -24,6 +24,7 @@ _BLOCKS = (
     "text", "image", "document", "tool_use", "tool_result", "thinking", "redacted_thinking", "search_result",
     "server_tool_use", "web_search_tool_result", "container_upload",
 )  # fmt: skip
+_HOSTED = re.compile(r"[a-z_]+_\d{8}|mcp_toolset")
 _KEEPS = ("strict", "cache_control", "input_examples", "defer_loading", "allowed_callers", "eager_input_streaming")
 
 
@@ -35,6 +36,8 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
         and isinstance(obj.get("name"), str)
         and [*cast("JsonObject", schema)] not in (["json"], ["schema"])
     ):
+        return frozenset({"tool"})
+    if _HOSTED.fullmatch(str(obj.get("type"))) and isinstance(obj.get("name", ""), str):
         return frozenset({"tool"})
     if obj.get("type") in ("tool_use", "tool_result"):
         return frozenset({"call"} if obj["type"] == "tool_use" else {"result"})
@@ -58,11 +61,12 @@ def _is_content(content: Any) -> bool:
 # Tools -------------------------------------------------------------------------------------------------------------------
 
 
-def tools_from(node: Node) -> list[Tool]:
-    """A tool of the user's own; those that run at Anthropic have no schema."""
+def tools_from(node: Node) -> list[Tool | HostedTool]:
+    """A tool of the user's own, or one that Anthropic defines, without a schema."""
     kind = node.find_text("type")
     if kind not in (None, "custom"):
-        raise ShapeError(node.at, f"a tool of type {kind!r} is Anthropic's own; only 'custom' can be converted")
+        reason = f"a tool of type {kind!r} is Anthropic's own; only 'custom' can be converted"
+        return [HostedTool(raw=node.object, keyword=kind, reason=reason, at=node.at)]
     definition = ToolDefinition(
         name=node.need("name").text,
         description=node.find_text("description") or "",

@@ -30,6 +30,8 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
     """Return the kinds that an object may be."""
     if obj.get("role") in ("user", "assistant") and "parts" not in obj:
         return frozenset({"history"} if _is_content(obj.get("content")) else ())
+    if len(obj) == 1 and {*obj} <= {*amazon_q.HOSTED}:
+        return frozenset({"tool"})
     entries = obj.get("messages")
     if isinstance(entries, list) and entries:
         fits = all(isinstance(entry, dict) and detect(cast("JsonObject", entry)) for entry in cast("list[Any]", entries))

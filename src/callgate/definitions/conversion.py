@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 from callgate.definitions.call_ids import paired, with_ids
 from callgate.definitions.detection import Read, read
 from callgate.definitions.format import KINDS, Format, Kind, WriteContext
 from callgate.definitions.formats import FORMATS, format_named
-from callgate.definitions.items import Call, Message, Result, Tool
-from callgate.definitions.json_node import plain
+from callgate.definitions.items import Call, HostedTool, Item, Message, Result, Thought, Tool
+from callgate.definitions.json_node import ShapeError, plain, value_at
 from callgate.errors import ToolNotDeclarableError, UsageError
+from callgate.schema.refs import as_mapping
 from callgate.types import JsonObject, Loss
 
 __all__ = ["Converted", "convert"]
@@ -54,7 +55,7 @@ def convert(obj: Any, *, source: str | None = None, target: str, kind: Kind | No
         able = ", ".join(repr(name) for name, fmt in FORMATS.items() if fmt.writer(found.kind))
         raise UsageError(f"a {found.kind} cannot be written as {target!r}: the formats that can are {able}")
     converted = _KINDS[found.kind](found, to)
-    if found.format == to.name and _is_part(converted.value, given):
+    if found.format == to.name and found.kind != "tool" and _is_part(converted.value, given):
         return Converted(value=given, names=converted.names)  # Same format: keep what the common model cannot represent.
     return converted
 
@@ -80,7 +81,10 @@ def _is_part(part: Any, whole: Any) -> bool:
 
 
 def _tools(found: Read, to: Format) -> Converted:
-    tools: Sequence[Tool] = found.items
+    hosted = [item for item in found.items if isinstance(item, HostedTool)]
+    if hosted and not found.is_many:
+        raise ShapeError(hosted[0].at, hosted[0].reason)
+    tools = [item for item in found.items if isinstance(item, Tool)]
     own = [tool.definition.name for tool in tools]
     if twice := sorted(name for name, count in Counter(own).items() if count > 1):
         raise ToolNotDeclarableError(
@@ -93,9 +97,29 @@ def _tools(found: Read, to: Format) -> Converted:
     ]
     losses = list(found.losses)
     assert to.tools_to is not None
-    written = to.tools_to(renamed, WriteContext(found.format, to.name, losses))
-    value = to.tools_wrap(written) if found.is_many else written[0]
+    out = WriteContext(found.format, to.name, losses)
+    written = to.tools_to(renamed, out)
+    value: Any = to.tools_wrap(written) if found.is_many else written[0]
+    if not out.is_same:
+        for item in hosted:
+            out.lose(item.at, item.keyword, item.reason)
+    elif _are_parts(written, tools, found.value):
+        # Keep what the common model cannot represent.
+        request: Mapping[str, Any] = as_mapping(found.value) if type(value) is list else {}
+        return Converted(value=request.get("tools", found.value), losses=found.losses if request else [], names=names)
+    elif hosted:
+        listed = cast("list[Any]", value if type(value) is list else value["tools"])
+        for item in hosted:
+            out.lose(item.at, item.keyword, "the other tools are written anew", "stands after them")
+            listed.append(item.raw)
     return Converted(value=value, losses=[_with_tool(loss, tools, names) for loss in losses], names=names)
+
+
+def _are_parts(written: Sequence[Any], tools: Sequence[Tool], given: Any) -> bool:
+    """True if each tool was written as it stood, with some fields left out."""
+    return len(written) == len(tools) and all(
+        _is_part(one, value_at(given, tool.at)) for tool, one in zip(tools, written, strict=True)
+    )
 
 
 def _with_tool(loss: Loss, tools: Sequence[Tool], names: Mapping[str, str]) -> Loss:
@@ -126,7 +150,7 @@ def _converted(written: list[Any], found: Read, losses: list[Loss], names: Mappi
 
 def _history(found: Read, to: Format) -> Converted:
     losses, out = _writing(found, to)
-    messages = paired(found.items, to, out)
+    messages = [part for message in paired(found.items, to, out) for part in _by_side(message, out)]
     items = [item for message in messages for item in message.items if isinstance(item, (Call, Result))]
     pieces = [_as_function(item, out) if isinstance(item, Call) else item for item in items]
     renamed, names = _renamed(pieces, to)
@@ -141,6 +165,28 @@ def _history(found: Read, to: Format) -> Converted:
     ]
     assert to.history_to is not None
     return Converted(value=to.history_to(messages, out), losses=losses, names=names)
+
+
+def _by_side(message: Message, out: WriteContext) -> list[Message]:
+    """Split a message that has items of both sides: calls and thoughts are the model's, results are the user's.
+
+    Where a provider runs tools itself, their results stand in the model's message.
+    """
+    if message.role == "system" or out.is_same:
+        return [message]
+    sides: list[tuple[Literal["user", "model"], list[Item]]] = []
+    for item in message.items:
+        side = "model" if isinstance(item, (Call, Thought)) else "user" if isinstance(item, Result) else message.role
+        if sides and sides[-1][0] == side:
+            sides[-1][1].append(item)
+        else:
+            sides.append((side, [item]))
+            if side != message.role:
+                reason = "a message of one side cannot hold what the other side says"
+                out.lose(item.at, "role", reason, f"stands in a message of the {side}")
+    if len(sides) <= 1 and (not sides or sides[0][0] == message.role):
+        return [message]
+    return [replace(message, role=side, items=tuple(items)) for side, items in sides]
 
 
 _KINDS = {"tool": _tools, "call": _calls, "result": _results, "history": _history}

@@ -13,7 +13,7 @@ from typing import Any, cast
 from callgate.definitions.format import KINDS, Format, Kind
 from callgate.definitions.formats import FORMATS, format_named
 from callgate.definitions.function import FunctionTool
-from callgate.definitions.items import Tool
+from callgate.definitions.items import HostedTool, Tool
 from callgate.definitions.json_node import Node, ShapeError, plain
 from callgate.errors import UsageError
 from callgate.types import JsonObject, Loss, ToolDefinition
@@ -30,10 +30,12 @@ class Read:
     format: str
     kind: Kind
     items: Sequence[Any]
-    """`Tool`s, `Call`s, `Result`s or the `Message`s of a history."""
+    """`Tool`s and `HostedTool`s, `Call`s, `Result`s or the `Message`s of a history."""
     losses: list[Loss]
     is_many: bool
     """True if the items were in a list, rather than a single one."""
+    value: Any = None
+    """The value they were read from."""
 
 
 def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
@@ -57,12 +59,18 @@ def definition_from(obj: Any, format: str | None = None) -> ToolDefinition:
 def definitions_from(obj: Any, format: str | None = None) -> list[ToolDefinition]:
     """Return the definitions of all tools in a list, a file or a container object. A list may mix formats.
 
+    Tools that only their provider can run have no definition, and are left out where there are others.
+
     Raises:
         UsageError: as `definition_from`.
     """
     if format is not None:
         format_named(format)
-    return [item.definition for item in read(plain(obj), source=format, kind="tool", say="format").items]
+    found = read(plain(obj), source=format, kind="tool", say="format").items
+    definitions = [item.definition for item in found if isinstance(item, Tool)]
+    if found and not definitions:
+        raise ShapeError(found[0].at, found[0].reason)
+    return definitions
 
 
 def read(value: Any, *, source: str | None, kind: Kind | None, say: str = "source") -> Read:
@@ -103,7 +111,7 @@ def read(value: Any, *, source: str | None, kind: Kind | None, say: str = "sourc
 
 def _each(values: list[Any], say: str) -> Read:
     """Read tools of several formats in one list."""
-    tools: list[Tool] = []
+    tools: list[Tool | HostedTool] = []
     losses: list[Loss] = []
     for place, value in enumerate(values):
         if isinstance(value, list):
@@ -117,7 +125,7 @@ def _each(values: list[Any], say: str) -> Read:
         again = _read(value, FORMATS[found.format], "tool", at=f"/{place}")
         tools += again.items
         losses += again.losses
-    return Read(format="", kind="tool", items=tools, losses=losses, is_many=True)
+    return Read(format="", kind="tool", items=tools, losses=losses, is_many=True, value=values)
 
 
 def _read(value: Any, fmt: Format, kind: Kind, at: str = "") -> Read:
@@ -135,7 +143,7 @@ def _read(value: Any, fmt: Format, kind: Kind, at: str = "") -> Read:
         nodes = node.items if isinstance(node.value, list) else [node]
         items = [item for each in nodes for item in reader(each)]
     is_many = isinstance(value, list) or any(item.at != at for item in items) or (not items and kind != "history")
-    return Read(format=fmt.name, kind=kind, items=items, losses=node.losses, is_many=is_many)
+    return Read(format=fmt.name, kind=kind, items=items, losses=node.losses, is_many=is_many, value=value)
 
 
 def _list_of(fmt: Format) -> str:
@@ -146,8 +154,11 @@ def _said(reading: Read) -> list[Any]:
     """Return the value by which two readings are compared."""
     if reading.kind != "tool":
         return list(reading.items)
-    tools = cast("list[Tool]", reading.items)
-    return [(tool.definition, dict(tool.extra), tool.at) for tool in tools]
+    tools = cast("list[Tool | HostedTool]", reading.items)
+    return [
+        (tool.raw, tool.at) if isinstance(tool, HostedTool) else (tool.definition, dict(tool.extra), tool.at)
+        for tool in tools
+    ]
 
 
 def _is_listing(value: Any, kind: Kind) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from callgate.types import Loss
 
 if TYPE_CHECKING:
-    from callgate.definitions.items import Call, Message, Result, Tool
+    from callgate.definitions.items import Call, HostedTool, Message, Result, Tool
     from callgate.definitions.json_node import Node
 
 __all__ = ["KINDS", "Format", "Kind", "WriteContext"]
@@ -50,7 +50,7 @@ class Format:
     """The name in sentences."""
     detect: Callable[[Any], frozenset[Kind]]
     """Return the kinds that an object (not a list) may be in this format; empty if it is none."""
-    tools_from: Callable[[Node], list[Tool]] | None = None
+    tools_from: Callable[[Node], Sequence[Tool | HostedTool]] | None = None
     tools_to: Callable[[Sequence[Tool], WriteContext], list[Any]] | None = None
     tools_wrap: Callable[[list[Any]], Any] = list[Any]
     """Several tools as the format lists them."""
@@ -73,7 +73,7 @@ class Format:
         found["name"] = module.__name__.rpartition(".")[2]
         return cls(**{name: value for name, value in found.items() if value is not None})
 
-    def reader(self, kind: Kind) -> Callable[[Node], list[Any]] | None:
+    def reader(self, kind: Kind) -> Callable[[Node], Sequence[Any]] | None:
         """Return the reader of this kind, if the format has it."""
         return {
             "tool": self.tools_from, "call": self.calls_from, "result": self.results_from, "history": self.history_from,

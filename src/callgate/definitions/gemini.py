@@ -20,7 +20,20 @@ from callgate.declaration import BUILT_IN, declare, declared_names
 from callgate.definitions import transfer
 from callgate.definitions.format import Kind, WriteContext
 from callgate.definitions.gemini_schema import json_schema_from
-from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Thought, Tool, Value
+from callgate.definitions.items import (
+    Blob,
+    Call,
+    HostedTool,
+    Item,
+    Message,
+    Other,
+    Result,
+    ResultPart,
+    Text,
+    Thought,
+    Tool,
+    Value,
+)
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.errors import ToolNotDeclarableError
 from callgate.schema.refs import Source, as_mapping
@@ -68,14 +81,17 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
 # Tools -------------------------------------------------------------------------------------------------------------------
 
 
-def tools_from(node: Node) -> list[Tool]:
-    """Read the declarations of a Tool object, or one declaration."""
+def tools_from(node: Node) -> list[Tool | HostedTool]:
+    """Read the declarations of a Tool object and its built-in tools, or one declaration."""
     listed = node.find(*_DECLARATIONS)
     if listed is None and not {*node.object} <= _BUILT_IN:
         return [_declaration_from(node)]
-    for key, child in node.unread.items():
-        child.lose(key, "it runs at Google, and nowhere else")
-    return [] if listed is None else [_declaration_from(item) for item in listed.items]
+    declared = [] if listed is None else [_declaration_from(item) for item in listed.items]
+    built_in = [
+        (key, node.child(key)) for key, value in node.object.items() if key not in _DECLARATIONS and value is not None
+    ]
+    reason = "it runs at Google, and nowhere else"
+    return [*declared, *(HostedTool(raw={key: at.value}, keyword=key, reason=reason, at=at.at) for key, at in built_in)]
 
 
 def _declaration_from(node: Node) -> Tool:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 from callgate.types import JsonObject, ToolDefinition
 
 __all__ = [
-    "Blob", "Call", "Item", "Message", "Other", "Result", "ResultPart", "Text", "Thought", "Tool", "Value",
+    "Blob", "Call", "HostedTool", "Item", "Message", "Other", "Result", "ResultPart", "Text", "Thought", "Tool", "Value",
 ]  # fmt: skip
 
 
@@ -26,6 +26,16 @@ class Tool:
     """Fields that a definition lacks, by their pointer from the tool (`strict`, `annotations/openWorldHint`)."""
     places: Mapping[str, str] = field(default_factory=dict[str, str])
     """Field of the definition -> its place in the tool, if not under the field's own name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostedTool:
+    """An entry of a list of tools that only its own provider can use, verbatim."""
+
+    raw: JsonObject
+    keyword: str
+    reason: str
+    at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from callgate.definitions.function import FunctionTool
 from callgate.errors import UsageError
 from callgate.types import JsonObject, Loss, ToolDefinition
 
-__all__ = ["Node", "ShapeError", "plain", "pointer"]
+__all__ = ["Node", "ShapeError", "plain", "pointer", "value_at"]
 
 
 class ShapeError(UsageError):
@@ -33,6 +33,13 @@ class ShapeError(UsageError):
 def pointer(at: str, *keys: str | int) -> str:
     """The JSON pointer to something below `at`."""
     return at + "".join(f"/{str(key).replace('~', '~0').replace('/', '~1')}" for key in keys)
+
+
+def value_at(value: Any, at: str) -> Any:
+    """Return the part of a value that a pointer leads to, which must exist."""
+    for key in at.split("/")[1:]:
+        value = value[int(key) if isinstance(value, list) else key.replace("~1", "/").replace("~0", "~")]
+    return value
 
 
 def plain(value: Any, at: str = "") -> Any:

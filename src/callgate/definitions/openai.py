@@ -11,7 +11,7 @@ from typing import Any, Literal, cast
 
 from callgate.definitions import transfer
 from callgate.definitions.format import Kind, WriteContext
-from callgate.definitions.items import Blob, Call, Item, Message, Other, Result, ResultPart, Text, Tool
+from callgate.definitions.items import Blob, Call, HostedTool, Item, Message, Other, Result, ResultPart, Text, Tool
 from callgate.definitions.json_node import Node, ShapeError
 from callgate.definitions.names import NameRule
 from callgate.types import JsonObject, ToolDefinition
@@ -38,6 +38,10 @@ _ITEMS: dict[str, frozenset[Kind]] = {
     "reasoning": frozenset({"history"}),
     "message": frozenset({"history"}),
 }
+_HOSTED = frozenset({
+    "apply_patch", "code_interpreter", "computer", "computer_use_preview", "file_search", "image_generation", "local_shell",
+    "mcp", "shell", "tool_search", "web_search", "web_search_preview",
+})  # fmt: skip
 _AUDIO = {"wav": "audio/wav", "mp3": "audio/mpeg"}
 _ERROR_MARK = "Error: "
 
@@ -52,6 +56,10 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
         return frozenset({"call"} if isinstance(inner, dict) and "arguments" in inner else {"tool"})
     if isinstance(kind, str) and kind in _ITEMS:
         return _ITEMS[kind]
+    if isinstance(kind, str) and kind in _HOSTED:
+        return frozenset({"tool"})
+    if kind == "custom":
+        return _detect_custom(obj)
     if obj.get("role") in _ROLES and "parts" not in obj and _is_content(obj.get("content")):
         return frozenset({"result", "history"} if obj["role"] in ("tool", "function") else {"history"})
     for key in ("messages", "input"):
@@ -60,6 +68,14 @@ def detect(obj: JsonObject) -> frozenset[Kind]:
     if isinstance(obj.get("choices"), list):
         return frozenset({"history"})
     return frozenset({"tool"} if _is_bare_tool(obj) else ())
+
+
+def _detect_custom(obj: JsonObject) -> frozenset[Kind]:
+    """Tell tools and calls that take plain text apart. Tools of Anthropic may have the same type, and a schema."""
+    inner: Any = obj.get("custom", obj)
+    if not isinstance(inner, dict) or "name" not in inner or "input_schema" in obj:
+        return frozenset()
+    return frozenset({"call"} if "input" in inner else {"tool"})
 
 
 def _detect_all(entries: list[Any]) -> frozenset[Kind]:
@@ -87,12 +103,15 @@ def _is_bare_tool(obj: JsonObject) -> bool:
 # Tools -------------------------------------------------------------------------------------------------------------------
 
 
-def tools_from(node: Node) -> list[Tool]:
-    """A tool with its wrapper, without it, or as the Responses API has it."""
-    inner = node.find("function") or node
+def tools_from(node: Node) -> list[Tool | HostedTool]:
+    """A tool with its wrapper, without it, or as the Responses API has it; or one that runs at OpenAI."""
     kind = node.find_text("type")
+    if kind == "custom":
+        return [_custom_tool(node)]
     if kind not in (None, "function"):
-        raise ShapeError(node.at, f"a tool of type {kind!r} runs at OpenAI; only 'function' can be converted")
+        reason = f"a tool of type {kind!r} runs at OpenAI; only 'function' and 'custom' can be converted"
+        return [HostedTool(raw=node.object, keyword=kind, reason=reason, at=node.at)]
+    inner = node.find("function") or node
     parameters = inner.find("parameters")
     definition = ToolDefinition(
         name=inner.need("name").text,
@@ -109,12 +128,27 @@ def tools_from(node: Node) -> list[Tool]:
     return [Tool(definition=definition, at=node.at, extra=extra, places=places)]
 
 
+def _custom_tool(node: Node) -> Tool:
+    """A tool that takes plain text: elsewhere a function with that text as its argument `input`, as in its calls."""
+    inner = node.find("custom") or node
+    definition = ToolDefinition(
+        name=inner.need("name").text,
+        description=inner.find_text("description") or "",
+        input_schema={"type": "object", "properties": {"input": {"type": "string"}}, "required": ["input"]},
+    )
+    kind = "custom" if inner is not node else "type"
+    return Tool(definition=definition, at=node.at, extra={kind: node.object} | transfer.extra_of(node))
+
+
 def tools_to(tools: Sequence[Tool], out: WriteContext) -> list[Any]:
     """Tools for chat completions."""
     return [_tool(tool, out) for tool in tools]
 
 
 def _tool(tool: Tool, out: WriteContext) -> JsonObject:
+    raw = tool.extra.get("custom", tool.extra.get("type")) if out.is_same else None
+    if isinstance(raw, dict):
+        return cast("JsonObject", raw)
     transfer.report_tool(tool, out, TITLE, keeps=("strict",))
     function: JsonObject = {"name": tool.definition.name}
     if tool.definition.description:

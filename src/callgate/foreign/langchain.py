@@ -11,11 +11,11 @@ from functools import partial
 from typing import Any, cast
 
 from langchain_core.messages import ToolCall, ToolMessage
-from langchain_core.tools import BaseTool, ToolException
+from langchain_core.tools import BaseTool, InjectedToolCallId, ToolException
 from pydantic import BaseModel, ValidationError
 
 from callgate.definitions.frameworks import definition_of
-from callgate.errors import ToolError
+from callgate.errors import ToolError, ToolNotDeclarableError
 from callgate.foreign.media import media_from, media_from_url
 from callgate.threads import THREADS
 from callgate.types import Limits, Media, ToolContext
@@ -28,9 +28,15 @@ _BLOCK_MARKS = frozenset({"id", "index", "annotations", "extras"})
 
 
 class LangChainTool:
-    """Runs one LangChain tool."""
+    """Runs one LangChain tool.
 
-    def __init__(self, tool: BaseTool, limits: Limits | None = None) -> None:
+    Args:
+        tool: The tool.
+        limits: The limits of the gate.
+        injected: Values of the arguments that its schema hides from the model, by name.
+    """
+
+    def __init__(self, tool: BaseTool, limits: Limits | None = None, *, injected: Mapping[str, Any] | None = None) -> None:
         self._abandoned_max = (limits or Limits()).abandoned_threads
         definition = definition_of(tool)
         assert definition is not None, "only tools of LangChain are given to this class"
@@ -38,12 +44,28 @@ class LangChainTool:
         self._handler: Any = tool.handle_tool_error
         # LangChain returns errors as content, which looks like a value; here they stay errors.
         self._tool = tool.model_copy(update={"handle_tool_error": False, "handle_validation_error": False})
-        model = tool.args_schema
+        model: Any = tool.args_schema or tool.get_input_schema()
         self._model = model if isinstance(model, type) and issubclass(model, BaseModel) else None
         declared: Any = definition.input_schema.get("properties", {})
         self._injected = frozenset(self._model.model_fields if self._model is not None else ()) - frozenset(declared)
+        self._values = {name: value for name, value in (injected or {}).items() if name in self._injected}
+        self._refuse_what_nobody_gives()
         kind: Any = type(tool)
         self._is_sync = kind._arun is cast("Any", BaseTool)._arun or getattr(tool, "coroutine", tool) is None
+
+    def _refuse_what_nobody_gives(self) -> None:
+        fields = {} if self._model is None else {name: self._model.model_fields[name] for name in sorted(self._injected)}
+        for name, field in fields.items():
+            marks = [mark if isinstance(mark, type) else type(mark) for mark in field.metadata]
+            if (
+                field.is_required()
+                and name not in self._values
+                and not any(issubclass(m, InjectedToolCallId) for m in marks)
+            ):
+                raise ToolNotDeclarableError(
+                    f"tool {self.definition.name!r}: its argument {name!r} is injected by LangChain, which does not run it "
+                    f"here: give it a default, or its value in from_langchain(tool, injected={{{name!r}: ...}})"
+                )
 
     def problems(self, args: Mapping[str, Any]) -> Sequence[str]:
         """Return the errors of the tool's own validators, beyond its schema."""
@@ -60,7 +82,7 @@ class LangChainTool:
 
     async def run(self, args: Mapping[str, Any], context: ToolContext) -> object:
         """Call the tool. Arguments that LangChain injects need the whole call, and its answer is then text."""
-        given: Any = dict(args)
+        given: Any = {**args, **self._values}
         if self._injected:
             given = ToolCall(type="tool_call", name=self.definition.name, args=given, id=context.call_id)
         try:
