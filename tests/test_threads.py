@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -266,3 +267,51 @@ def test_many_runs_share_a_bounded_number_of_threads(pool: Threads, monkeypatch:
 
     run(story)
     assert len(used) <= 4
+
+
+# Error texts for a model --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "sentence",
+    [
+        "unit must be km/h or m/s",
+        "date must be 24/12/2026",
+        "GET https://api.example.com/v1/users/7?x=1&next=/home/page failed",
+        "POST /v1/items failed",
+        "'/v1/items' is missing",
+        "s3://bucket/home/x/y is gone",
+        "TCP/IP and/or 1/2 of 10.0.0.0/8",
+        "a relative src/main.py and ~/notes/x stay",
+        r"the pattern \d+\w does not match",
+    ],
+)
+def test_an_error_text_without_an_absolute_path_reaches_the_model_unchanged(sentence: str) -> None:
+    assert threads.without_paths(sentence) == sentence
+    assert threads.error_sentence(ValueError(sentence)) == f"ValueError: {sentence}"
+
+
+@pytest.mark.parametrize(
+    ("sentence", "shown"),
+    [
+        ("cannot open /home/someone/secret/plan.txt", "cannot open plan.txt"),
+        ("cannot open '/etc/passwd': no", "cannot open 'passwd': no"),
+        ('File "/opt/app v2/main file.py", line 3', 'File "main file.py", line 3'),
+        ("(/root/a/b.py) and PATH=/usr/bin:/usr/local/bin", "(b.py) and PATH=bin:bin"),
+        (r"C:\Users\bob\x.txt is missing", "x.txt is missing"),
+        (r"\\server\share\x.txt is missing", "x.txt is missing"),
+        ("file:///home/bob/y.txt", "file://y.txt"),
+    ],
+)
+def test_of_an_absolute_path_a_model_sees_the_last_name(sentence: str, shown: str) -> None:
+    assert threads.without_paths(sentence) == shown
+
+
+def test_a_folder_with_a_blank_that_exists_is_part_of_the_path(tmp_path: Path) -> None:
+    (tmp_path / "my folder").mkdir()
+    assert threads.without_paths(f"no {tmp_path}/my folder/x.txt here") == "no x.txt here"
+
+
+def test_the_file_of_an_os_error_is_a_path_wherever_it_lies() -> None:
+    error = FileNotFoundError(2, "No such file or directory", "/nosuch/place/x")
+    assert threads.error_sentence(error) == "FileNotFoundError: [Errno 2] No such file or directory: 'x'"

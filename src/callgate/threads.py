@@ -54,12 +54,57 @@ class NotBegunError(Exception):
 NOT_BEGUN = "It had not begun, so it had no effect."
 """The error of such a call."""
 
-_PATH = re.compile(r"(?:[A-Za-z]:)?(?:[/\\][\w.@+~ -]+)+[/\\]([\w.@+~-]+)")
+# An absolute path at the beginning of a word. A URL is matched first, so that nothing in it is taken for a path.
+_PATH = re.compile(
+    r"(?P<url>(?<![\w+.-])(?!file:)[A-Za-z][\w+.-]*://\S+)"
+    r"|(?:(?<=file://)|(?<![\w./\\~%-]))"
+    r"(?P<path>(?:[A-Za-z]:[/\\](?![/\\])|\\\\(?=\w)|/(?=[\w.@+~-]))[\w.@+~-]+(?:[/\\][\w.@+~-]+)*[/\\]?)"
+)
+_QUOTED = re.compile(r"([\"'`])((?:[A-Za-z]:[/\\]|/|\\\\)(?!/)[^\"'`\n]*[/\\][^\"'`\n]*?)[/\\]?\1")
+_FURTHER = re.compile(r"(?: [\w.@+~-]+)+(?:[/\\][\w.@+~-]+)+")
+_ROOTS = frozenset({"Library", "System", "Users", "Volumes", "bin", "dev", "etc", "home", "lib", "mnt", "opt", "private",
+                    "proc", "root", "run", "srv", "sys", "tmp", "usr", "var"})  # fmt: skip
+"""Folders below the root of the file system, on this machine or on another."""
 
 
 def without_paths(text: str) -> str:
-    """Reduce each path in a text to its last name: the layout of the disk is not for a model."""
-    return _PATH.sub(r"\1", text)
+    """Reduce each absolute path in a text to its last name: the layout of the disk is not for a model.
+
+    A path begins a word, and its first folder is one of a file system. URLs, routes (`/v1/items`), dates and units
+    (`km/h`) stay as they are.
+    """
+    text = _QUOTED.sub(
+        lambda found: found[0] if not _is_path(found[2]) else found[1] + _last_name(found[2]) + found[1], text
+    )
+    pieces: list[str] = []
+    end = 0
+    for found in _PATH.finditer(text):
+        if found.start() < end:
+            continue  # Inside a path with blanks.
+        pieces.append(text[end : found.start()])
+        end = found.end()
+        path = found["path"]
+        if path is not None and _is_path(path):
+            # A folder with a blank in its name goes on, if there is one.
+            further = _FURTHER.match(text, end)
+            if further is not None and os.path.isdir(os.path.dirname(path + further[0])):
+                path, end = path + further[0], further.end()
+            pieces.append(_last_name(path))
+        else:
+            pieces.append(found[0])
+    return "".join((*pieces, text[end:]))
+
+
+def _is_path(path: str) -> bool:
+    """True for a path of a file system: of Windows, or below a folder that systems have, this one or others."""
+    if not path.startswith("/"):
+        return True
+    first, slash, _ = path[1:].partition("/")
+    return bool(slash) and (first in _ROOTS or os.path.isdir(f"/{first}"))
+
+
+def _last_name(path: str) -> str:
+    return re.split(r"[/\\]", path.rstrip("/\\"))[-1]
 
 
 def error_text(error: BaseException) -> str:
@@ -70,6 +115,10 @@ def error_text(error: BaseException) -> str:
 def error_sentence(error: BaseException) -> str:
     """Describe an exception to a model: its type and first line; no traceback, and of a path only the last name."""
     first_line = (error_text(error).strip().splitlines() or [""])[0]
+    for path in (getattr(error, "filename", None), getattr(error, "filename2", None)):
+        # Its repr is in the text: a path, whatever it looks like.
+        if isinstance(path, str) and os.path.isabs(path):
+            first_line = first_line.replace(repr(path), repr(_last_name(path)))
     text = without_paths(first_line)[:500]
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 

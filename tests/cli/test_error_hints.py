@@ -78,7 +78,7 @@ TROUBLES = {
         (*HI, "--provider", "gemini"),
         "no connection",
         "GOOGLE_GEMINI_BASE_URL",
-        "Check the network",
+        "start the server there",
         program=ONCE,
         env=KEY,
     ),

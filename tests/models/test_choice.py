@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from callgate import GeminiModel, ScriptedModel
 from callgate.errors import UsageError
 from callgate.models.chain import ModelChain
-from callgate.models.choice import MODEL_DEFAULT, choose_model, has_gemini_key, open_model
+from callgate.models.choice import MODEL_DEFAULT, choose_model, has_gemini_key, open_model, provider_of
 
 KEY = {"GEMINI_API_KEY": "test-key"}
 
@@ -67,3 +68,28 @@ def test_a_list_is_a_chain_and_a_model_is_itself() -> None:
 def test_what_is_no_model_is_refused(thing: Any) -> None:
     with pytest.raises(UsageError, match="is not a model"):
         open_model(thing)
+
+
+# Names --------------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("google:gemini-3.8-flash", "'gemini:gemini-3.8-flash'"),
+        ("google-gla:gemini-3.8-flash", "'gemini:gemini-3.8-flash'"),
+        ("opnai:gpt-5.2", "'openai:gpt-5.2'"),
+        ("foo:bar", "unknown provider 'foo' in the model name 'foo:bar'"),
+        ("gemma3:4b", "'openai:gemma3:4b'"),
+        ("embeded", "did you mean 'embedded'?"),
+        ("demo", "a part of the command line"),
+    ],
+)
+def test_a_name_with_an_unknown_provider_is_refused_before_anything_is_sent(name: str, said: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(said)):
+        open_model(name, env={"GEMINI_API_KEY": "k"})
+
+
+def test_a_provider_alone_means_its_usual_model() -> None:
+    assert provider_of("embedded") == ("embedded", None)
+    assert open_model("gemini", env={"GEMINI_API_KEY": "k"}).name == "gemini-flash-latest"

@@ -48,6 +48,7 @@ from callgate.errors import (
 )
 from callgate.history.repair import validate
 from callgate.machine import facts
+from callgate.permission import Rule
 from callgate.store import MemoryStore
 from callgate.testing import answer, call, empty, malformed, text, thought
 
@@ -584,6 +585,48 @@ def test_approval_that_fails_or_says_nonsense_is_a_no(caplog: pytest.LogCaptureF
         {"error": "The user did not allow this call. Asking failed (RuntimeError)."},
         {"error": "The user did not allow this call. Asking failed (UsageError)."},
     ]
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            True,
+            "UsageError: approve answered True: use 'yes', 'no', 'always', 'later' or a FunctionCall; for True use 'yes'",
+        ),
+        (None, "UsageError: approve answered None: use 'yes', 'no', 'always', 'later' or a FunctionCall"),
+        (RuntimeError("broken"), "RuntimeError: broken"),
+    ],
+)
+def test_a_program_learns_that_its_approve_failed_from_an_event_and_on_stderr(answer: Any, said: str):
+    def approve(call: FunctionCall, definition: ToolDefinition, reason: str) -> Any:
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    reported: list[str] = []
+
+    async def story() -> list[events.Event]:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
+        gate = Gate(ScriptedModel([call("write"), "Done."]), [Writer()], approve=approve)
+        return [event async for event in gate.stream("Write")]
+
+    sentence = f"approve failed for 'write', so the call is denied: {said}"
+    assert [event for event in run(story()) if isinstance(event, events.Notice)] == [
+        events.Notice("approve_failed", sentence, "warning")
+    ]
+    assert reported == [sentence]
+
+
+def test_a_policy_names_a_rule_that_no_tool_of_the_gate_can_fit():
+    def run_it(argv: list[str]) -> str:
+        return "ran"
+
+    rules = ["allow run_it", Rule(verdict="deny", tool="run_it", args={"command": "git push*"})]
+    gate = Gate(ScriptedModel([call("run_it", argv=["git", "push"]), "Done."]), [run_it], policy=Policy(rules=rules))
+    assert len(gate.policy.problems) == 1
+    assert "has no argument 'command'" in gate.policy.problems[0]
+    assert run(gate.run("Push")).calls[0].state == "denied"
 
 
 def test_a_run_can_pause_for_approval_and_go_on_elsewhere_with_what_its_siblings_did():

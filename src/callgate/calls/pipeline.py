@@ -192,9 +192,17 @@ class CallPipeline:
             answered = user_code.call(lambda: around.guard.answer(call, cast("Approval", outcome.value)))
         if answered.error is None:
             return cast("facts.ApprovalAnswered", answered.value)
-        # The program's own code failed. A call that cannot be approved does not run.
-        logger.error("asking about %r failed", call.name, exc_info=answered.error)
-        return facts.ApprovalAnswered(id=call.id, answer="no", reason=f"Asking failed ({type(answered.error).__name__}).")
+        return await self._failed_answer(call, answered.error)
+
+    async def _failed_answer(self, call: FunctionCall, error: BaseException) -> facts.ApprovalAnswered:
+        """Deny a call because the program's own code failed, and say so to the program: the model did nothing wrong."""
+        text = user_code.call(lambda: str(error)).value or ""
+        said = f"approve failed for {call.name!r}, so the call is denied: {type(error).__name__}: {text}"
+        logger.error("asking about %r failed", call.name, exc_info=error)
+        # Shown even where no logging is set up and nobody listens to events, as errors of other callbacks are.
+        asyncio.get_running_loop().call_exception_handler({"message": said, "exception": error})
+        await self._owner.emit(Notice("approve_failed", said, "warning"))
+        return facts.ApprovalAnswered(id=call.id, answer="no", reason=f"Asking failed ({type(error).__name__}).")
 
     # Admit and run --------------------------------------------------------------------------------------------------------
 

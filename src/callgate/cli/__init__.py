@@ -7,8 +7,10 @@ models and tools.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import logging
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -62,6 +64,20 @@ class Commands(click.Group):
             return None
         return getattr(importlib.import_module(f"callgate.cli.{FILES.get(cmd_name, cmd_name)}"), cmd_name)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """The command of the arguments; a misspelt one is named with the nearest.
+
+        Raises:
+            click.UsageError: there is no such command.
+        """
+        name = args[0] if args else ""
+        if name and not name.startswith("-") and name not in COMMANDS:
+            from difflib import get_close_matches
+
+            near = get_close_matches(name, COMMANDS, n=1)
+            ctx.fail(f"No such command {name!r}." + (f" Did you mean {near[0]!r}?" if near else ""))
+        return super().resolve_command(ctx, args)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in the help text."""
         with formatter.section("Commands"):
@@ -103,8 +119,27 @@ def _run(args: Sequence[str] | None) -> int:
         return INTERRUPTED
     except Exception as error:
         logger.exception("the command failed")
-        return _failed(f"{type(error).__name__}: {error}", ERROR)
+        return _failed(_sentence(error), ERROR)
     return code if isinstance(code, int) else 0
+
+
+def _sentence(error: Exception) -> str:
+    """Explain an error that no command expected: mostly the machine's."""
+    number = error.errno if isinstance(error, OSError) else None
+    if number == errno.ENOSPC:
+        place = repr(error.filename) if isinstance(error, OSError) and error.filename else "the output"
+        return f"there is no space left on the disk of {place}: what was written is incomplete. Make room, and try again"
+    if number == errno.ENOENT and not _has_folder():
+        return "the current folder was deleted: change to one that exists (cd), and try again"
+    return f"{type(error).__name__}: {error}"
+
+
+def _has_folder() -> bool:
+    try:
+        os.getcwd()
+    except OSError:
+        return False
+    return True
 
 
 def _failed(sentence: str, code: int) -> int:

@@ -32,6 +32,7 @@ FILES_MAX = 50
 
 # At the beginning of a word: an e-mail address is not a file. Blanks in a name are quoted, or escaped as in a shell.
 _MENTION = re.compile(r'(?<!\S)@(?:"([^"\n]+)"|((?:\\.|[^\s\\"])+))')
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _ESCAPED = re.compile(r"\\(.)")
 _ENDING = re.compile(r"[.,;:!?)\]}']+$")
 
@@ -90,7 +91,10 @@ class Attachments:
             if found is not None:
                 named.append(found)
             elif "/" in name or "." in _ENDING.sub("", name):
-                self._open(name)  # It looks like a path: report what is wrong with it.
+                try:
+                    self._open(name)  # It looks like a path: report what is wrong with it.
+                except AttachError as error:
+                    raise AttachError(f"{error} For an @ that is not a file, put a blank after it.") from error
             else:
                 words.append(name)
         return self.prompt(text, named), words
@@ -126,9 +130,16 @@ class Attachments:
         try:
             return self._folder.open_file(self._folder.names(self._inside(name)))
         except ToolError as error:
-            raise AttachError(
-                f"{name!r} is not attached: {error} For an @ that is not a file, put a blank after it."
-            ) from error
+            if _URL.match(name):
+                raise AttachError(
+                    f"{name!r} is not attached: it is a URL, and only files can be attached; download it first"
+                ) from error
+            if os.path.isabs(os.path.expanduser(name)) or name.startswith(".."):
+                raise AttachError(
+                    f"{name!r} is not attached: it is not below {self.root!r}, and only files there can be; copy it there, "
+                    "or choose the folder with --root"
+                ) from error
+            raise AttachError(f"{name!r} is not attached: {error}") from error
 
     def _inside(self, name: str) -> str:
         """Return a path relative to the root; absolute paths and `./` are accepted here because the user typed them."""

@@ -56,7 +56,7 @@ def config() -> None:
 
 
 @config.command("show")
-@click.option("--all", "everything", is_flag=True, help="Defaults too.")
+@click.option("--all", "everything", is_flag=True, help="Limits too, which are many.")
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or JSON.")
 def show(*, everything: bool, output: str) -> None:
     """Show every effective setting and its source; secrets are masked."""

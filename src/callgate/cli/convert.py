@@ -17,7 +17,7 @@ from callgate.cli.render import escape, is_terminal, one_line
 from callgate.errors import UsageError
 from callgate.types import Loss
 
-__all__ = ["FORMAT_NAMES", "convert", "echo_json", "loss_lines"]
+__all__ = ["FORMAT_NAMES", "convert", "echo_json", "in_words_of_the_command", "loss_lines"]
 
 FORMAT_NAMES = ("amazon_q", "anthropic", "bedrock", "gemini", "json_schema", "mcp", "openai", "snakepit")
 """The formats that a file can be of. Here once more, so that help needs no import; a test compares."""
@@ -44,7 +44,7 @@ def convert(file: str, source: str | None, target: str, kind: str | None) -> Non
     try:
         converted = converted_from(value, source=source, target=target, kind=cast("Any", kind))
     except UsageError as error:
-        raise InputError(f"{'stdin' if file == '-' else repr(file)}: {_in_words_of_the_command(str(error))}") from error
+        raise InputError(f"{'stdin' if file == '-' else repr(file)}: {in_words_of_the_command(str(error))}") from error
     losses = [dataclasses.asdict(loss) for loss in converted.losses]
     echo_json({"value": converted.value, "names": dict(converted.names), "losses": losses})
     if converted.losses and is_terminal(sys.stderr):
@@ -70,6 +70,6 @@ def _why(loss: Loss) -> str:
     return one_line(loss.reason + (f" -> {loss.instead}" if loss.instead else ""), 300)
 
 
-def _in_words_of_the_command(sentence: str) -> str:
+def in_words_of_the_command(sentence: str) -> str:
     """The sentence with options in place of the parameters of a function."""
     return sentence.replace("source=", "--from ").replace("format=", "--format ").replace("kind=", "--kind ")

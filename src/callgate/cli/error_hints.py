@@ -48,7 +48,12 @@ def _about_request(error: errors.CallgateError, env: Mapping[str, str]) -> str:
 
 def _about_network(error: errors.CallgateError, env: Mapping[str, str]) -> str:
     used = [name for name in _ADDRESSES if env.get(name)]
-    named = f", and at {' and '.join(used)} in the environment" if used else ", and whether a proxy is needed (HTTPS_PROXY)"
+    from callgate.openai.quirks import is_local
+
+    local = next((name for name in used if is_local(env[name])), None)
+    if local is not None and "refused" in str(error).lower():
+        return f"Nothing listens at {local}={env[local]}: start the server there, or correct the variable."
+    named = f", and {' and '.join(used)} in the environment" if used else ", and whether a proxy is needed (HTTPS_PROXY)"
     return f"Check the network{named}; --provider embedded answers without one."
 
 

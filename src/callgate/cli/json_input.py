@@ -42,6 +42,8 @@ def json_from(place: str, *, depth_max: int = strict_json.DEPTH_MAX) -> Any:
     try:
         return strict_json.parse(text, depth_max=depth_max)
     except JsonError as error:
+        if place.endswith((".py", ".toml", ".yaml", ".yml")):
+            raise InputError(f"{named} is not JSON, and this command reads JSON{_instead(place)}") from None
         raise InputError(f"{named}: {_too_deep(str(error), depth_max)}") from None
 
 
@@ -57,6 +59,10 @@ def _bytes_of(place: str, named: str) -> bytes:
     except (OSError, ValueError) as error:
         why = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise InputError(f"{named} cannot be read: {why}") from None
+
+
+def _instead(place: str) -> str:
+    return f"; for the tools of a Python file: callgate tools list -T {place}" if place.endswith(".py") else ""
 
 
 def _place(data: bytes, offset: int) -> str:

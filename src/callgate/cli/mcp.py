@@ -7,13 +7,14 @@ lists its tools and stops it again. No tool is called. `mcp_file.py` edits the f
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from callgate.cli.convert import echo_json
 from callgate.cli.json_input import InputError
-from callgate.cli.mcp_file import add_server, remove_server
+from callgate.cli.mcp_file import add_server, default_file, remove_server
 from callgate.cli.mcp_login import login, logout
 from callgate.cli.mcp_serve import serve
 from callgate.cli.render import escape
@@ -56,11 +57,11 @@ mcp.add_command(logout)
 
 
 @mcp.command("list")
-@click.argument("file")
+@click.argument("file", required=False)
 @_OUTPUT
-def list_servers(file: str, output: str) -> None:
-    """List the servers of FILE, and what is wrong with it. Starts nothing."""
-    read = _read(file)
+def list_servers(file: str | None, output: str) -> None:
+    """List the servers of FILE (mcp.json or .mcp.json unless given), and what is wrong with it. Starts nothing."""
+    read = _read(file or default_file())
     rows: list[JsonObject] = [{"name": server.name, "where": server.where} for server in read.servers]
     if output == "json":
         echo_json({"servers": rows, "disabled": read.disabled, "warnings": read.warnings})
@@ -73,15 +74,20 @@ def list_servers(file: str, output: str) -> None:
 
 
 @mcp.command("test")
-@click.argument("file")
+@click.argument("file", required=False)
 @click.argument("name", required=False)
 @_OUTPUT
 @click.pass_context
-def test_servers(ctx: click.Context, file: str, name: str | None, output: str) -> None:
+def test_servers(ctx: click.Context, file: str | None, name: str | None, output: str) -> None:
     """Start the servers of FILE, or the one called NAME, and print their tools or why they do not start.
+
+    Without FILE those of mcp.json or .mcp.json; a single argument that is not a file is then a NAME.
 
     Exit codes: 0, 1 a server does not work, 2 wrong usage, 42 bad input.
     """
+    if file is not None and name is None and not os.path.exists(file) and not file.endswith(".json"):
+        file, name = None, file
+    file = file or default_file()
     read = _read(file)
     servers = [server for server in read.servers if name in (None, server.name)]
     if name is not None and not servers:

@@ -19,7 +19,7 @@ from callgate.cli.render import escape
 from callgate.errors import UsageError
 from callgate.types import JsonObject
 
-__all__ = ["add_server", "remove_server"]
+__all__ = ["add_server", "default_file", "remove_server"]
 
 FILES = ("mcp.json", ".mcp.json")
 """The default files: the first of these in the current folder, or else a new one."""
@@ -105,7 +105,12 @@ def remove_server(name: str, file: str | None) -> None:
 def _file(named: str | None) -> Path:
     if named is not None:
         return Path(named)
-    return next((Path(name) for name in FILES if Path(name).exists()), Path(FILES[0]))
+    return Path(default_file())
+
+
+def default_file() -> str:
+    """The file of servers in the current folder; `mcp.json` if there is none yet."""
+    return next((name for name in FILES if Path(name).exists()), FILES[0])
 
 
 def _check(name: str, command: Sequence[str], url: str | None) -> None:

@@ -77,7 +77,13 @@ def choose(
         click.ClickException: what was named cannot work.
     """
     if provider is None and model is not None:
-        provider, model = provider_of(model)
+        if model in PROVIDERS:
+            provider, model = model, None
+        else:
+            try:
+                provider, model = provider_of(model)
+            except UsageError as error:
+                raise click.UsageError(str(error)) from error
     provider = provider or _at_hand(env)
     if provider not in PROVIDERS:
         raise click.UsageError(f"there is no provider {provider!r}; there are {', '.join(PROVIDERS)}")

@@ -19,7 +19,7 @@ import click
 
 from callgate import sessions as whole
 from callgate import strict_json
-from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
+from callgate.cli.convert import FORMAT_NAMES, echo_json, in_words_of_the_command, loss_lines
 from callgate.cli.file_undo import file_undo
 from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import store_option
@@ -257,7 +257,7 @@ def import_sessions(file: str, *, source: str | None, store: str | None) -> None
     try:
         found = list(_documents(value, source))
     except (UsageError, JsonError) as error:
-        raise InputError(f"{file}: {error}") from error
+        raise InputError(f"{'stdin' if file == '-' else repr(file)}: {in_words_of_the_command(str(error))}") from error
 
     async def work(store: Store) -> list[str]:
         taken = {info.id for info in await store.sessions()}

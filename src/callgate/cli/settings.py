@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from callgate import strict_json
 from callgate.cli.escaping import visible
 from callgate.cli.json_input import InputError
 from callgate.config import ConfigError, Settings, load_settings, parsed_text
 from callgate.config.loader import SOURCES
 from callgate.config.table import SETTINGS
-from callgate.errors import UsageError
+from callgate.errors import JsonError, UsageError
 from callgate.types import JsonObject, Limits, Price
 
 if TYPE_CHECKING:
@@ -61,6 +62,12 @@ def _flags(given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
         key, equals, text = word.partition("=")
         if not equals:
             raise click.UsageError(f"--set {word!r}: write KEY=VALUE")
+        table, dot, name = key.partition(".")
+        if key not in SETTINGS and dot and table in SETTINGS and SETTINGS[table].kind == "table":
+            # One value of a table, as `settings.temperature`; several of them add up.
+            entries = cast("JsonObject", flags[table][0]) if table in flags else {}
+            flags[table] = (_with_entry(entries, name.split("."), _plain(text)), f"--set {table}")
+            continue
         flags[key] = (parsed_text(SETTINGS[key], text) if key in SETTINGS else text, f"--set {key}")
     for option, key in _OPTIONS.items():
         value = given.get(option)
@@ -70,6 +77,20 @@ def _flags(given: dict[str, Any]) -> dict[str, tuple[Any, str]]:
     if given.get("debug"):
         flags["log_level"] = ("debug", "--debug")
     return flags
+
+
+def _with_entry(table: JsonObject, names: Sequence[str], value: Any) -> JsonObject:
+    head, *rest = names
+    inner: JsonObject = table[head] if isinstance(table.get(head), dict) else {}
+    return {**table, head: _with_entry(inner, rest, value) if rest else value}
+
+
+def _plain(text: str) -> Any:
+    """The JSON value of a text, or the text itself."""
+    try:
+        return strict_json.parse(text)
+    except JsonError:
+        return text
 
 
 def settings_here(flags: Mapping[str, tuple[Any, str]] | None = None) -> Settings:

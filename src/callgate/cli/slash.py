@@ -30,6 +30,7 @@ from callgate.types import FunctionCall, SessionRule, ToolResult
 if TYPE_CHECKING:
     from callgate.content.prompt import Prompt
     from callgate.mcp import ServerOverview
+    from callgate.permission import Remaining
 
 __all__ = ["COMMANDS", "Command", "CommandContext", "perform", "show_call"]
 
@@ -175,7 +176,16 @@ def _usage(context: CommandContext, rest: str) -> None:
     if loop.cost is not None:
         context.say(f"cost     {loop.cost:.4f}")
     for name, left in context.chat.gate.budget().items():
-        context.say(f"left     {one_line(name, 100)}: {left}")
+        context.say(f"left     {one_line(name, 100)}: {_left(left)}")
+
+
+def _left(left: Remaining) -> str:
+    """The remainder of a limit in words."""
+    said = f"{max(left.left, 0):,.0f} of {left.burst:,.0f}"
+    if left.per_s:
+        rate = (left.per_s, "second") if left.per_s >= 1 else (left.per_s * 60, "minute")
+        said += f", {rate[0]:,.4g} more per {rate[1]}"
+    return said + (f", {left.inside:,} running" if left.inside else "")
 
 
 def _call(context: CommandContext, rest: str) -> None:

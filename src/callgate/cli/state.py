@@ -35,14 +35,19 @@ def store_place(given: str | None, env: Mapping[str, str] = os.environ) -> str:
     """The store that was named, by the command or by a setting, else the usual file.
 
     Raises:
-        InputError: a setting is wrong; the message has its place.
+        InputError: a setting is wrong, or the file that was named lies in a folder that does not exist.
     """
     if given is None:
         try:
             given = config.load_settings(env)["store"]
         except config.ConfigError as error:
             raise InputError(str(error)) from error
-    return given or os.path.join(state_dir(env), "sessions.db")
+    if not given:
+        return os.path.join(state_dir(env), "sessions.db")
+    folder = os.path.dirname(os.path.abspath(given.removeprefix("sqlite:///")))
+    if "://" not in given.removeprefix("sqlite:///") and not os.path.isdir(folder):
+        raise InputError(f"the store {given!r} is in a folder that does not exist: create {folder!r}, or correct the path")
+    return given
 
 
 @contextlib.contextmanager

@@ -6,6 +6,7 @@ Takes a file with tools of any format; prints a table, or JSON for programs. Not
 from __future__ import annotations
 
 import dataclasses
+import json
 import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,10 +18,10 @@ import click
 from callgate.cli.convert import FORMAT_NAMES, echo_json, loss_lines
 from callgate.cli.json_input import InputError, json_from
 from callgate.cli.options import APPROVAL_MODES, set_option
-from callgate.cli.render import escape, is_terminal
+from callgate.cli.render import escape, is_terminal, one_line
 from callgate.cli.settings import settled
 from callgate.errors import ToolNotDeclarableError, UsageError
-from callgate.types import Loss, ToolDefinition, Verdict
+from callgate.types import JsonObject, Loss, ToolDefinition, Verdict
 
 if TYPE_CHECKING:
     from callgate.permission import Mode
@@ -29,6 +30,8 @@ __all__ = ["tools"]
 
 DESCRIPTION_CHARS_MAX = 10_000
 """Longer descriptions are cut by some systems, and read by no model."""
+PARAMETER_CHARS_MAX = 80
+"""Characters of one parameter in a list of tools."""
 TOOLS_MANY = 128
 """With more tools than this, models choose badly and some models refuse."""
 
@@ -96,7 +99,34 @@ def list_tools(
 
 def _usage(definition: ToolDefinition) -> str:
     taken = cast("dict[str, Any]", definition.input_schema.get("properties", {}))
-    return escape(f"{definition.name}({', '.join(taken)})")
+    required = cast("Sequence[str]", definition.input_schema.get("required") or ())
+    shown = (_parameter(name, schema, is_required=name in required) for name, schema in taken.items())
+    return escape(f"{definition.name}({', '.join(shown)})")
+
+
+def _parameter(name: str, schema: Any, *, is_required: bool) -> str:
+    """One parameter with its type and default, as in `unit: "c" | "f" = "c"`; a question mark: it may be left out."""
+    fields = cast("JsonObject", schema) if isinstance(schema, dict) else {}
+    default = f" = {json.dumps(fields['default'], ensure_ascii=False)}" if "default" in fields else ""
+    optional = "" if is_required or default else "?"
+    kind = _type_of(fields)
+    return one_line(f"{name}{optional}{f': {kind}' if kind else ''}{default}", PARAMETER_CHARS_MAX)
+
+
+def _type_of(schema: JsonObject) -> str:
+    if "enum" in schema or "const" in schema:
+        return " | ".join(json.dumps(value, ensure_ascii=False) for value in schema.get("enum", [schema.get("const")]))
+    choices = cast("list[Any]", schema.get("anyOf") or schema.get("oneOf") or [])
+    if choices:
+        return " | ".join(
+            dict.fromkeys(_type_of(cast("JsonObject", one)) if isinstance(one, dict) else "any" for one in choices)
+        )
+    kind = schema.get("type")
+    if kind == "array" and isinstance(schema.get("items"), dict):
+        return f"array of {_type_of(schema['items'])}" if schema["items"] else "array"
+    if isinstance(kind, list):
+        return " | ".join(map(str, cast("list[Any]", kind)))
+    return str(kind) if kind else str(schema["$ref"]).rpartition("/")[2] if "$ref" in schema else ""
 
 
 def _verdict(verdict: Verdict) -> str:
@@ -120,12 +150,12 @@ class Linted:
 @click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", help="A table, or one JSON object.")
 @click.pass_context
 def lint(ctx: click.Context, file: str, source: str | None, output: str) -> None:
-    """Check each tool in FILE (- for stdin): its declared name, losses and problems.
+    """Check each tool in FILE (JSON, a Python file, or - for JSON from stdin): its declared name, losses and problems.
 
     Exit codes: 0, 1 a tool has problems, 2 wrong usage, 42 bad input.
     """
     named = "stdin" if file == "-" else repr(file)
-    definitions, losses = _read(json_from(file), source, named)
+    definitions, losses = (_of_python(file), []) if file.endswith(".py") else _read(json_from(file), source, named)
     linted = list(_linted(definitions))
     general = _general(definitions)
     if output == "json":
@@ -137,6 +167,16 @@ def lint(ctx: click.Context, file: str, source: str | None, output: str) -> None
     else:
         click.echo("\n".join(_table(linted, losses, general)), color=is_terminal(sys.stdout))
     ctx.exit(1 if general or any(tool.problems for tool in linted) else 0)
+
+
+def _of_python(file: str) -> list[ToolDefinition]:
+    from callgate.cli.tools import load_tools
+    from callgate.tools.executor import Executor
+
+    try:
+        return Executor(load_tools((file,))).definitions
+    except UsageError as error:
+        raise InputError(str(error)) from error
 
 
 def _read(value: Any, source: str | None, named: str) -> tuple[list[ToolDefinition], list[Loss]]:

@@ -223,7 +223,8 @@ _LISTS = ("tools", "messages", "contents", "history", "input")
 
 def _unknown(value: Any, kind: Kind | None, say: str) -> UsageError:
     what = kind or "tool, call, result or history"
-    names = ", ".join(map(repr, FORMATS))
+    # JSON is never a function, so that format is no choice for it.
+    names = ", ".join(repr(name) for name in FORMATS if name != "function" or not isinstance(value, (dict, list, str)))
     lead = "no tool format fits" if kind == "tool" else f"no format has a {what} like"
     return UsageError(f"{lead} {_shown(value)}; if it is one, name its format, as in {say}='openai' ({names})")
 

@@ -60,6 +60,11 @@ RunIn: TypeAlias = Literal["thread", "loop"]
 """Where a sync function runs: in its own thread, or on the thread of the event loop."""
 
 _MARK = "__callgate_tool__"
+_VARIADIC = {
+    inspect.Parameter.VAR_POSITIONAL: "Further values, in order; may be left out.",
+    inspect.Parameter.VAR_KEYWORD: "Further arguments by name; may be left out.",
+}
+"""Descriptions of `*args` and `**kwargs` that nobody has described: their names say nothing to a model."""
 _BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
@@ -275,7 +280,8 @@ class FunctionTool:
         for parameter in self._parameters:
             key = self._keys[parameter.name]
             entry: dict[str, Any] = properties.get(key, {})
-            description = self._fields[parameter.name].description or doc.parameters.get(parameter.name)
+            said = self._fields[parameter.name].description or doc.parameters.get(parameter.name)
+            description = said or _VARIADIC.get(parameter.kind)
             if description:
                 entry["description"] = description
             if parameter.default is not ABSENT:

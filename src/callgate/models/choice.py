@@ -29,8 +29,8 @@ Env: TypeAlias = Mapping[str, str]
 def open_model(model: ModelLike, *, mode: Mode = "auto", env: Env | None = None) -> Model:
     """Open a model, with tools declared in this mode.
 
-    A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` name the provider too, and a path that ends
-    in `.gguf` is a file for the embedded one.
+    A name is a Gemini model; `openai:NAME`, `embedded:NAME` and `gemini:NAME` name the provider too, `embedded` and `gemini`
+    alone their usual model, and a path that ends in `.gguf` is a file for the embedded one.
 
     Raises:
         UsageError: it cannot be used; the message says what is missing.
@@ -67,12 +67,37 @@ def choose_model(
 
 
 def provider_of(name: str) -> tuple[str, str | None]:
-    """The provider that a model's name tells of, and the name without it."""
+    """The provider that a model's name tells of, and the name without it; the name of a provider alone is one, too.
+
+    Raises:
+        UsageError: the name begins with a provider that does not exist, or is a misspelt one.
+    """
     head, colon, rest = name.partition(":")
-    # Ollama's names have colons too, so only a known provider counts as one.
-    if colon and head in PROVIDERS:
+    if head in PROVIDERS:
         return head, rest or None
-    return "embedded" if name.endswith(".gguf") else "gemini", name
+    if name.endswith(".gguf"):
+        return "embedded", name
+    near = _nearest(head)
+    if colon and "/" not in head:
+        usable = f"{near or 'openai'}:{rest if near else name}"
+        raise UsageError(
+            f"unknown provider {head!r} in the model name {name!r}: use one of {', '.join(map(repr, PROVIDERS))}, "
+            f"as in {usable!r}" + ("" if near else " for a model of a server like Ollama")
+        )
+    if near is not None and name.isalpha():
+        raise UsageError(f"unknown model {name!r}: did you mean {near!r}?")
+    if name == "demo":
+        raise UsageError("the demo is a part of the command line: use 'embedded', or a ScriptedModel of callgate.testing")
+    return "gemini", name
+
+
+def _nearest(word: str) -> str | None:
+    """Return the provider that a misspelt word, or another name of it, stands for."""
+    from difflib import get_close_matches
+
+    if word.lower() in ("google", "vertex", "vertexai") or word.lower().startswith(("google-", "google_")):
+        return "gemini"
+    return next(iter(get_close_matches(word.lower(), PROVIDERS, n=1, cutoff=0.85)), None)
 
 
 def has_gemini_key(env: Env) -> bool:

@@ -34,8 +34,8 @@ call with other arguments means "yes, but like this"."""
 class Approve(Protocol):
     """A callback that approves calls: a terminal, a web page, a program. A sync function runs in a thread."""
 
-    def __call__(self, call: FunctionCall, definition: ToolDefinition, reason: str) -> Approval | Awaitable[Approval]:
-        """Say whether the call may run. Raising refuses it."""
+    def __call__(self, call: FunctionCall, definition: ToolDefinition, reason: str, /) -> Approval | Awaitable[Approval]:
+        """Say whether the call may run. Raising, or any other answer, denies it with a `Notice` of the level `warning`."""
         ...
 
 

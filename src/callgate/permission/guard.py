@@ -11,7 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol, cast
 
 from callgate.content.sanitize import sanitize_args
 from callgate.errors import AuditError, UsageError
@@ -105,7 +105,8 @@ class Guard:
             changed = args if args != dict(call.args) else None
             return facts.ApprovalAnswered(id=call.id, answer="yes", args=changed)
         if answer not in ("yes", "no", "always", "later"):
-            raise UsageError(f"approve answered {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall")
+            meant = f"; for {answer} use {'yes' if answer else 'no'!r}" if isinstance(cast("Any", answer), bool) else ""
+            raise UsageError(f"approve answered {answer!r}: use 'yes', 'no', 'always', 'later' or a FunctionCall{meant}")
         if answer != "always":
             return facts.ApprovalAnswered(id=call.id, answer="no" if answer == "later" else answer)
         definition, digest = self.tools.definition(call.name), self.tools.digests[call.name]

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -106,8 +107,6 @@ class Gate:
         Raises:
             UsageError: the model cannot be used, or not in this mode.
         """
-        from dataclasses import replace
-
         config = replace(
             self._config,
             system=self._config.system if system is None else system,
@@ -120,7 +119,7 @@ class Gate:
         named, mode = self._model if model is None else model, mode or self._mode
         opened = config.model if model is None and mode == self._mode else open_model(named, mode=mode)
         config = replace(config, model=opened, guard=copy.copy(config.guard))
-        config.guard.policy = policy or self.policy
+        config.guard.policy = policy or self._config.guard.policy
         return self._derived(config, self._resources.derive(config), named, mode)
 
     @property
@@ -131,8 +130,10 @@ class Gate:
 
     @property
     def policy(self) -> Policy:
-        """The permission policy."""
-        return self._config.guard.policy
+        """The permission policy; its `problems` also name rules that none of the gate's tools can fit."""
+        guard = self._config.guard
+        found = guard.enforced.problems
+        return guard.policy if found == guard.policy.problems else replace(guard.policy, problems=found)
 
     @property
     def system(self) -> str | None:
