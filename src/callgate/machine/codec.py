@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
@@ -36,7 +37,7 @@ from callgate.machine.facts import (
 )
 from callgate.types import JsonObject, PlainJson, ToolResult, Usage
 
-__all__ = ["SCHEMA_VERSION", "NewerSchemaError", "decode", "decode_line", "encode"]
+__all__ = ["SCHEMA_VERSION", "NewerSchemaError", "decode", "decode_line", "encode", "kind_name", "kind_of"]
 
 SCHEMA_VERSION = 1
 
@@ -51,12 +52,25 @@ _KINDS: dict[str, type[Any]] = {
 }  # fmt: skip
 _NAMES = {kind: name for name, kind in _KINDS.items()}
 
+_KIND = re.compile(rb'\{"v": ?\d+, ?"kind": ?"(\w+)"')
+
 _SELDOM = frozenset({"at_s", "request"})
 """Fields that are omitted when empty."""
 
 
 class NewerSchemaError(JsonError):
     """A line was written by a later version of callgate, and cannot be interpreted."""
+
+
+def kind_of(start: bytes) -> str:
+    """The kind of the fact whose line begins like that; empty if it cannot be seen."""
+    found = _KIND.match(start)
+    return found[1].decode() if found else ""
+
+
+def kind_name(kind: type[Fact]) -> str:
+    """The name of a kind of facts in the journal."""
+    return _NAMES[kind]
 
 
 def encode(fact: Fact) -> bytes:

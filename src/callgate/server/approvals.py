@@ -92,6 +92,9 @@ async def answer_call(service: Service, session: str, call_id: str, approval: Ap
     for _ in range(TRIES):
         run = service.run_of(session)
         if run is not None and not run.is_over:
+            if run.outcomes.get(call_id) == "deferred" and call_id not in run.waiting:
+                await run.done.wait()  # It pauses, and is answered as every paused session is.
+                continue
             return _answer_here(service, run, call_id, approval)
         standing = await service.standing(session)
         check_edit(service, _call_of(session, call_id, standing.reply.approvals), approval)
@@ -119,7 +122,7 @@ def _answer_here(service: Service, run: Run, call_id: str, approval: Approval) -
     records = [record for record in service.gate.open_calls(run.session) if record.state == "awaiting"]
     call = waiting.call if waiting is not None else _call_of(run.session, call_id, records)
     check_edit(service, call, approval)
-    if waiting is None and call_id not in run.early:
+    if waiting is None and call_id not in run.early and call_id not in run.outcomes:
         run.early[call_id] = approval
     elif not answer_at(run, call_id, approval):
         raise HttpError(409, "already_answered", f"call {call_id!r} of session {run.session!r} was answered before")

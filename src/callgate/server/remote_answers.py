@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, cast
@@ -17,6 +18,7 @@ from callgate.errors import StoreError
 from callgate.permission import Answered, Approval
 from callgate.server.runs import PendingApproval, Run
 from callgate.store import SessionInfo, Store
+from callgate.store.answer_signal import AnswerSignal
 from callgate.store.answers import Answers, keeps_answers
 from callgate.store.listing import session_info
 from callgate.types import CallRecord
@@ -25,8 +27,6 @@ __all__ = ["RemoteAnswers", "answer_at"]
 
 logger = logging.getLogger("callgate.server")
 
-POLL_S = 0.2
-"""Between two looks for answers, while calls wait here."""
 GIVE_UP_S = 10.0
 """How long another process may take to take an answer."""
 
@@ -48,6 +48,7 @@ class RemoteAnswers:
         self._approvals = approvals
         self._store: Answers | None = store if keeps_answers(store) else None
         self._task: asyncio.Task[None] | None = None
+        self._signal: AnswerSignal | None = None
 
     @property
     def is_shared(self) -> bool:
@@ -66,15 +67,25 @@ class RemoteAnswers:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait({self._task})
+        if self._signal is not None:
+            await self._signal.aclose()
+            self._signal = None
+
+    def _signal_of(self, store: Answers) -> AnswerSignal:
+        if self._signal is None:
+            self._signal = store.answer_signal()
+        return self._signal
 
     async def _listen(self, store: Answers) -> None:
+        signal = self._signal_of(store)
         while any(run.waiting for run in self._live()):
+            mark = signal.mark
             try:
                 for session, call_id in await store.waiting_answers():
                     self._claim(store, session, call_id)
             except StoreError as error:
                 logger.warning("answers of other processes cannot be read: %s", error)
-            await asyncio.sleep(POLL_S)
+            await signal.wait(mark)
 
     def _claim(self, store: Answers, session: str, call_id: str) -> None:
         """Begin to take an answer for a call that waits here. Meanwhile nobody else can answer the call."""
@@ -103,18 +114,20 @@ class RemoteAnswers:
         """
         assert self._store is not None
         store, until_s, pause_s = self._store, time.monotonic() + GIVE_UP_S, 0.02
-        if not await store.put_answer(session, call_id, _written(approval)):
+        # Another answer may come in its place when it is taken, so that its own bytes must tell it from any other.
+        signal, body = self._signal_of(store), _written(approval)
+        if not await store.put_answer(session, call_id, body):
             return None
         try:
-            while (session, call_id) in await store.waiting_answers():
+            while (mark := signal.mark) >= 0 and await store.has_answer(session, call_id, body):
                 is_late = time.monotonic() >= until_s
                 if is_late or not await self._waits_elsewhere(session, call_id):
-                    is_mine = await store.take_answer(session, call_id) is not None
+                    is_mine = await store.take_answer(session, call_id, body) is not None
                     return True if not is_mine else None if is_late else False
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, POLL_S)
+                await signal.wait(mark, pause_s)
+                pause_s = 2 * pause_s
         except BaseException:
-            await store.take_answer(session, call_id)
+            await store.take_answer(session, call_id, body)
             raise
         return True
 
@@ -136,9 +149,9 @@ def answer_at(run: Run, call_id: str, approval: Approval) -> bool:
 
 def _written(approval: Approval) -> str:
     answered = approval if isinstance(approval, Answered) else Answered(answer=cast("Any", approval))
-    fields = {"answer": answered.answer, "args": answered.args, "message": answered.message}
+    fields = {"id": os.urandom(8).hex(), "answer": answered.answer, "args": answered.args, "message": answered.message}
     return strict_json.dump(fields).decode()
 
 
 def _read(body: str) -> Approval:
-    return Answered(**strict_json.parse(body))
+    return Answered(**{name: value for name, value in strict_json.parse(body).items() if name != "id"})

@@ -16,7 +16,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Mapp
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from itertools import islice
-from typing import Any, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from callgate.errors import CallgateError
 from callgate.events import Event, RunEnded
@@ -158,6 +158,8 @@ class Run:
         self.waiting: dict[str, PendingApproval] = {}
         self.early: dict[str, Approval] = {}
         """Answers to calls that nobody has been asked about yet."""
+        self.outcomes: dict[str, Literal["answered", "deferred"]] = {}
+        """Calls that were asked about, and what came of it: an answer, or a pause."""
         self.at_end: set[Callable[[], None]] = set()
         """Callbacks for the end of the run; their owners may have stopped waiting by then."""
         self.ring: deque[Numbered] = deque()

@@ -231,6 +231,7 @@ class Service:
             waits=ask.waits,
             linger_s=self.options.linger_s,
         )
+        run.outcomes = dict.fromkeys(ask.answers, "answered")
         run.detached = ask.detached
         run.provider = ask.provider or self._usual_provider
         run.model = gate.model.name
@@ -383,9 +384,12 @@ class Service:
         if run is None:  # A run of the program's own, beside the service.
             return "later"
         if call.id in run.early:
+            run.outcomes[call.id] = "answered"
             return run.early.pop(call.id)
         if self.stopping or not (run.waits or run.followers):
+            run.outcomes[call.id] = "deferred"
             return "later"
+        run.outcomes.pop(call.id, None)
         waiting = PendingApproval(call, reason, asyncio.get_running_loop().create_future())
         run.waiting[call.id] = waiting
         self.remote_answers.listen()
@@ -393,6 +397,9 @@ class Service:
             await asyncio.wait({waiting.answer}, timeout=self.options.approval_s)
             if waiting.claim is not None:
                 await asyncio.wait({waiting.claim})
-            return waiting.answer.result() if waiting.answer.done() else "later"
+            answer = waiting.answer.result() if waiting.answer.done() else "later"
+            # The call still counts as waiting until this is in the journal, and no second answer must be taken for it.
+            run.outcomes[call.id] = "deferred" if answer == "later" else "answered"
+            return answer
         finally:
             run.waiting.pop(call.id, None)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from typing import Protocol, TypeGuard
 
-from callgate.store.database import Database, Transaction
+from callgate.store.answer_signal import AnswerSignal
+from callgate.store.database import Database
+from callgate.store.dialect import Dialect, Transaction
 
 __all__ = ["Answers", "SqlAnswers", "keeps_answers"]
 
@@ -21,24 +23,37 @@ class Answers(Protocol):
         """Leave an answer; False if there is one already."""
         ...
 
-    async def take_answer(self, session: str, call_id: str) -> str | None:
-        """Take an answer away; None if there is none (any more)."""
+    async def take_answer(self, session: str, call_id: str, body: str | None = None) -> str | None:
+        """Take an answer away, or only that one; None if it is not there (any more)."""
+        ...
+
+    async def has_answer(self, session: str, call_id: str, body: str) -> bool:
+        """Return whether this very answer is still there."""
         ...
 
     async def waiting_answers(self) -> list[tuple[str, str]]:
         """Session and call id of every answer that nobody has taken."""
         ...
 
+    def answer_signal(self) -> AnswerSignal:
+        """Return a receiver of signals of answers that were left or taken; its user closes it."""
+        ...
+
 
 def keeps_answers(store: object) -> TypeGuard[Answers]:
     """True if a store keeps answers for other processes."""
-    return hasattr(store, "put_answer") and hasattr(store, "take_answer") and hasattr(store, "waiting_answers")
+    return all(hasattr(store, name) for name in ("put_answer", "take_answer", "has_answer", "answer_signal"))
 
 
 class SqlAnswers:
     """Answers as rows of a table."""
 
     _database: Database
+    _dialect: Dialect
+
+    def answer_signal(self) -> AnswerSignal:
+        """Return a receiver of signals of answers that were left or taken; its user closes it."""
+        return self._dialect.answer_signal()
 
     async def put_answer(self, session: str, call_id: str, body: str) -> bool:
         """Leave an answer; False if there is one already.
@@ -49,21 +64,35 @@ class SqlAnswers:
 
         def work(tx: Transaction) -> bool:
             sql = "INSERT INTO callgate_answers VALUES (?, ?, ?, ?) ON CONFLICT (session, call_id) DO NOTHING"
-            return tx.run(sql, session, call_id, body, tx.now_s()) == 1
+            is_new = tx.run(sql, session, call_id, body, tx.now_s()) == 1
+            if is_new:
+                self._dialect.announce(tx)
+            return is_new
 
         return await self._database.do(work, durable=True)
 
-    async def take_answer(self, session: str, call_id: str) -> str | None:
-        """Take an answer away; None if there is none (any more).
+    async def has_answer(self, session: str, call_id: str, body: str) -> bool:
+        """Return whether this very answer is still there.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        sql = "SELECT 1 FROM callgate_answers WHERE session = ? AND call_id = ? AND body = ?"
+        return bool(await self._database.do(lambda tx: tx.rows(sql, session, call_id, body)))
+
+    async def take_answer(self, session: str, call_id: str, body: str | None = None) -> str | None:
+        """Take an answer away, or only that one; None if it is not there (any more).
 
         Raises:
             StoreError: the database cannot be used.
         """
 
         def work(tx: Transaction) -> str | None:
-            rows = tx.rows(
-                "DELETE FROM callgate_answers WHERE session = ? AND call_id = ? RETURNING body", session, call_id
-            )  # fmt: skip
+            only, values = ("", ()) if body is None else (" AND body = ?", (body,))
+            sql = f"DELETE FROM callgate_answers WHERE session = ? AND call_id = ?{only} RETURNING body"
+            rows = tx.rows(sql, session, call_id, *values)
+            if rows:
+                self._dialect.announce(tx)
             return str(rows[0][0]) if rows else None
 
         return await self._database.do(work, durable=True)

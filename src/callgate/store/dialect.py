@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Protocol
 
 from callgate.errors import CallgateError
+from callgate.store.answer_signal import AnswerSignal
 
 __all__ = ["Dialect", "LockedError", "Transaction"]
 
@@ -61,6 +62,14 @@ class Dialect(Protocol):
 
     def create(self, transaction: Transaction) -> None:
         """Create the tables that are missing."""
+        ...
+
+    def announce(self, transaction: Transaction) -> None:
+        """Signal that answers have changed, when the transaction is over; where there are no signals, do nothing."""
+        ...
+
+    def answer_signal(self) -> AnswerSignal:
+        """Return a new receiver of these signals."""
         ...
 
     def try_lock(self, transaction: Transaction, name: str) -> bool:

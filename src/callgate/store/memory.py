@@ -15,6 +15,7 @@ from callgate.errors import SessionBusyError, SessionLostError, UsageError
 from callgate.machine.facts import Fact
 from callgate.store.anonymous import is_anonymous, is_new
 from callgate.store.idempotency import Claim, MemoryIdempotencyKeys
+from callgate.store.principals import Used
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, title_of
 
 __all__ = ["MemoryStore"]
@@ -38,6 +39,8 @@ class MemoryStore:
         """Those without a name, the one first that was written to longest ago."""
         self._sessions_max = sessions_max
         self._keys = MemoryIdempotencyKeys()
+        self._principals: dict[str, str] = {}
+        self._usage: dict[tuple[str, str], Used] = {}
 
     async def acquire(self, session: str, *, owner: str, lease_s: float = LEASE_S) -> Lease:
         """Make `owner` the one who may write.
@@ -151,6 +154,29 @@ class MemoryStore:
         """Give the key free, unless somebody else has asked for it since."""
         await self._keys.unclaim(claim)
 
+    async def assign(self, session: str, principal: str) -> str | None:
+        """Give a session that does not exist to a principal; return whose it is, None if it is nobody's."""
+        if session not in self._sessions:
+            self._principals.setdefault(session, principal)
+        return self._principals.get(session)
+
+    async def principal_of(self, session: str) -> str | None:
+        """Return whose session it is; None if it is nobody's."""
+        return self._principals.get(session)
+
+    async def owned(self, sessions: list[str], principal: str) -> set[str]:
+        """Return those of the sessions that belong to the principal."""
+        return {session for session in sessions if self._principals.get(session) == principal}
+
+    async def add_usage(self, principal: str, period: str, used: Used) -> None:
+        """Add to what a principal has used in a period."""
+        known = self._usage.get((principal, period), Used())
+        self._usage[principal, period] = Used(known.tokens + used.tokens, known.cost + used.cost)
+
+    async def usage(self, principal: str, period: str) -> Used:
+        """Return what a principal has used in a period."""
+        return self._usage.get((principal, period), Used())
+
     async def aclose(self) -> None:
         """Nothing is open."""
 
@@ -196,4 +222,6 @@ class MemoryStore:
         kept = self._sessions.pop(session, None)
         if kept is not None and kept.facts:
             self._keys.session_deleted(session)
+        if is_anonymous(session):  # Its id was made up at random; a name that was chosen stays with its principal.
+            self._principals.pop(session, None)
         self._anonymous.pop(session, None)

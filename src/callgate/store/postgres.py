@@ -13,6 +13,7 @@ import socket
 from typing import Any
 
 from callgate.errors import UsageError
+from callgate.store.answer_signal import AnswerSignal
 from callgate.store.dialect import Transaction
 from callgate.store.schema import SCHEMA, TABLES
 from callgate.store.sql import SqlStore
@@ -30,6 +31,7 @@ SOCKET: dict[str, Any] = {
 }  # fmt: skip
 """Parameters of each connection, unless the URL sets them."""
 _NO_LIMITS = "SET LOCAL statement_timeout = 0; SET LOCAL idle_in_transaction_session_timeout = 0"
+CHANNEL = "callgate_answers"
 _CREATE_LOCK = 0x63616C6C  # Any number will do that nobody else uses: processes that start at once make the tables in turn.
 _PASSWORD = re.compile(r"(://[^:/@]*):[^@]*@")
 
@@ -104,6 +106,22 @@ class Postgres:
         transaction.rows("SELECT pg_advisory_xact_lock(?)", _CREATE_LOCK)
         for statement in SCHEMA:
             transaction.run(statement.format(real="DOUBLE PRECISION", blob="BYTEA"))
+
+    def announce(self, transaction: Transaction) -> None:
+        """Send a signal when the transaction is committed."""
+        transaction.rows(f"SELECT pg_notify('{CHANNEL}', '')")
+
+    def answer_signal(self) -> AnswerSignal:
+        """Return a receiver on a connection of its own."""
+        return AnswerSignal(self._listener, self.errors)
+
+    def _listener(self) -> Any:
+        connection = self.connect()
+        connection.execute(f"LISTEN {CHANNEL}")
+        # It comes back on the other connection, and shows that signals arrive through whatever is in between.
+        with self.connect() as sender:
+            sender.execute(f"NOTIFY {CHANNEL}")
+        return connection
 
     def try_lock(self, transaction: Transaction, name: str) -> bool:
         """Lock a name for the transaction, if no other one has it."""

@@ -26,8 +26,16 @@ SCHEMA = (
     "run TEXT NOT NULL, owner TEXT NOT NULL, position INTEGER NOT NULL, at_s {real} NOT NULL)",
     "CREATE TABLE IF NOT EXISTS callgate_answers (session TEXT NOT NULL, call_id TEXT NOT NULL, body TEXT NOT NULL, "
     "at_s {real} NOT NULL, PRIMARY KEY (session, call_id))",
+    "CREATE TABLE IF NOT EXISTS callgate_principals (session TEXT PRIMARY KEY, principal TEXT NOT NULL, "
+    "at_s {real} NOT NULL)",
+    "CREATE INDEX IF NOT EXISTS callgate_principals_sessions ON callgate_principals (principal, session)",
+    "CREATE TABLE IF NOT EXISTS callgate_usage (principal TEXT NOT NULL, period TEXT NOT NULL, tokens BIGINT NOT NULL, "
+    "cost {real} NOT NULL, PRIMARY KEY (principal, period))",
 )
-TABLES = ("callgate_meta", "callgate_sessions", "callgate_facts", "callgate_claims", "callgate_answers")
+TABLES = (
+    "callgate_meta", "callgate_sessions", "callgate_facts", "callgate_claims", "callgate_answers", "callgate_principals",
+    "callgate_usage",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,12 +17,16 @@ from callgate.store.answers import SqlAnswers
 from callgate.store.database import Database
 from callgate.store.dialect import Dialect, LockedError, Transaction
 from callgate.store.idempotency import KEPT_S, Claim
+from callgate.store.principals import SqlPrincipals, clean, reserve
 from callgate.store.protocol import LEASE_S, Lease, SessionInfo, check_id, given_title, title_of
 from callgate.strict_json import without_surrogates
 
 __all__ = ["SqlStore", "line_of"]
 
 _FIRST_TITLE = "CASE WHEN title = '' THEN ? ELSE title END"
+_OWN = "SELECT 1 FROM callgate_principals WHERE session = id AND principal = ?"
+KIND_BYTES = 64
+"""Enough of a fact to see its kind."""
 RELEASE_S = 2.0
 """How long the release of a session is waited for."""
 CLEAN_S = 600.0
@@ -33,7 +37,7 @@ MISSING = b'{"kind": "missing"}'
 """Stands for facts that are not there, though they were counted; read as an `Unreadable`."""
 
 
-class SqlStore(SqlAnswers):
+class SqlStore(SqlAnswers, SqlPrincipals):
     """Keeps facts in tables."""
 
     def __init__(self, dialect: Dialect) -> None:
@@ -177,15 +181,37 @@ class SqlStore(SqlAnswers):
 
         return await self._database.do(lambda tx: _infos(tx, "WHERE facts > 0 ORDER BY updated_s DESC, id DESC"), reads=True)
 
-    async def session_page(self, *, limit: int, before: tuple[float, str] | None = None) -> list[SessionInfo]:
-        """The sessions before a place, the one that was written to last first; at most `limit` of them.
+    async def session_page(
+        self, *, limit: int, before: tuple[float, str] | None = None, principal: str | None = None
+    ) -> list[SessionInfo]:
+        """The sessions before a place (of a principal), the one written to last first; at most `limit` of them.
 
         Raises:
             StoreError: the database cannot be used.
         """
         since = "" if before is None else " AND (updated_s, id) < (?, ?)"
-        sql = f"WHERE facts > 0{since} ORDER BY updated_s DESC, id DESC LIMIT ?"
-        return await self._database.do(lambda tx: _infos(tx, sql, *(before or ()), limit), reads=True)
+        whose = "" if principal is None else f" AND EXISTS ({_OWN})"
+        sql = f"WHERE facts > 0{since}{whose} ORDER BY updated_s DESC, id DESC LIMIT ?"
+        values = (*(before or ()), *(() if principal is None else (principal,)), limit)
+        return await self._database.do(lambda tx: _infos(tx, sql, *values), reads=True)
+
+    async def last_kinds(self, *, since_s: float) -> list[tuple[SessionInfo, str]]:
+        """The sessions that were written to since then, each with the kind of its last fact, without reading that whole.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+
+        def work(tx: Transaction) -> list[tuple[SessionInfo, str]]:
+            infos = _infos(tx, "WHERE facts > 0 AND updated_s >= ? ORDER BY updated_s DESC, id DESC", since_s)
+            sql = (
+                f"SELECT session, substr(body, 1, {KIND_BYTES}) FROM callgate_facts JOIN callgate_sessions "
+                "ON session = id AND position = facts - 1 WHERE updated_s >= ?"
+            )
+            kinds = {without_surrogates(session): codec.kind_of(line_of(start)) for session, start in tx.rows(sql, since_s)}
+            return [(info, kinds.get(info.id, "")) for info in infos]
+
+        return await self._database.do(work, reads=True)
 
     async def session_info(self, session: str) -> SessionInfo | None:
         """One session; None if there is none.
@@ -247,6 +273,7 @@ class SqlStore(SqlAnswers):
             tx.run("DELETE FROM callgate_sessions WHERE id = ?", session)
             tx.run("UPDATE callgate_claims SET run = '' WHERE session = ?", session)
             tx.run("DELETE FROM callgate_answers WHERE session = ?", session)
+            reserve(tx, session)
             return True
 
         return await self._database.do(work, durable=True)
@@ -265,6 +292,7 @@ class SqlStore(SqlAnswers):
                 self._clean_s = now + CLEAN_S
                 old = f"SELECT key FROM callgate_claims WHERE at_s <= ?{self._dialect.row_lock}"
                 tx.run(f"DELETE FROM callgate_claims WHERE key IN ({old})", now - KEPT_S)
+                clean(tx)
             columns = "key, digest, session, run, owner, position"
             rows = tx.locked_rows(f"{columns}, at_s", "callgate_claims", "key", claim.key)
             if rows and rows[0][-1] <= now - KEPT_S:

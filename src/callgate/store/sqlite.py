@@ -22,6 +22,7 @@ from urllib.parse import quote
 from callgate.errors import CallgateError, StoreError
 from callgate.machine import codec
 from callgate.machine.facts import Fact, Unreadable
+from callgate.store.answer_signal import AnswerSignal
 from callgate.store.dialect import Transaction
 from callgate.store.schema import SCHEMA
 from callgate.store.sql import SqlStore, line_of
@@ -114,6 +115,13 @@ class Sqlite:
         """Create the tables that are missing."""
         for statement in SCHEMA:
             transaction.run(statement.format(real="REAL", blob="BLOB"))
+
+    def announce(self, transaction: Transaction) -> None:
+        """Do nothing: SQLite has no signals."""
+
+    def answer_signal(self) -> AnswerSignal:
+        """Return a receiver that only looks now and then."""
+        return AnswerSignal(None)
 
     def try_lock(self, transaction: Transaction, name: str) -> bool:
         """Return True: the transaction has locked the whole file."""

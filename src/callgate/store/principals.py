@@ -1,0 +1,137 @@
+"""Principals: whose session it is, and what each of them has used up.
+
+A session belongs to the principal that named it first. Names of deleted sessions stay reserved for a day, so that nobody
+else's request can meet a session under a name that has just changed hands. `Store` asks for none of these methods.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol, TypeGuard
+
+from callgate.store.database import Database
+from callgate.store.dialect import Transaction
+
+__all__ = ["Principals", "SqlPrincipals", "Used", "keeps_principals"]
+
+RESERVED_S = 24 * 3600.0
+"""How long the name of a session stays reserved after the session was deleted, or if it never began."""
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """Tokens and money that a principal has used in a period."""
+
+    tokens: int = 0
+    cost: float = 0.0
+
+
+class Principals(Protocol):
+    """Optional methods of a store whose sessions belong to somebody."""
+
+    async def assign(self, session: str, principal: str) -> str | None:
+        """Give a session that does not exist to a principal; return whose it is, None if it is nobody's."""
+        ...
+
+    async def principal_of(self, session: str) -> str | None:
+        """Return whose session it is; None if it is nobody's."""
+        ...
+
+    async def owned(self, sessions: list[str], principal: str) -> set[str]:
+        """Return those of the sessions that belong to the principal."""
+        ...
+
+    async def add_usage(self, principal: str, period: str, used: Used) -> None:
+        """Add to what a principal has used in a period."""
+        ...
+
+    async def usage(self, principal: str, period: str) -> Used:
+        """Return what a principal has used in a period."""
+        ...
+
+
+def keeps_principals(store: object) -> TypeGuard[Principals]:
+    """Return whether a store knows whose its sessions are."""
+    return hasattr(store, "assign") and hasattr(store, "principal_of") and hasattr(store, "add_usage")
+
+
+class SqlPrincipals:
+    """Principals as rows of a table."""
+
+    _database: Database
+
+    async def assign(self, session: str, principal: str) -> str | None:
+        """Give a session that does not exist to a principal; return whose it is, None if it is nobody's.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+
+        def work(tx: Transaction) -> str | None:
+            known = _principal(tx, session)
+            if known is not None or tx.rows("SELECT 1 FROM callgate_sessions WHERE id = ?", session):
+                return known
+            sql = "INSERT INTO callgate_principals VALUES (?, ?, ?) ON CONFLICT (session) DO NOTHING"
+            tx.run(sql, session, principal, tx.now_s())
+            return _principal(tx, session)
+
+        return await self._database.do(work)
+
+    async def principal_of(self, session: str) -> str | None:
+        """Return whose session it is; None if it is nobody's.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        return await self._database.do(lambda tx: _principal(tx, session), reads=True)
+
+    async def owned(self, sessions: list[str], principal: str) -> set[str]:
+        """Return those of the sessions that belong to the principal.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        if not sessions:
+            return set()
+        marks = ", ".join("?" * len(sessions))
+        sql = f"SELECT session FROM callgate_principals WHERE principal = ? AND session IN ({marks})"
+        rows = await self._database.do(lambda tx: tx.rows(sql, principal, *sessions), reads=True)
+        return {str(session) for (session,) in rows}
+
+    async def add_usage(self, principal: str, period: str, used: Used) -> None:
+        """Add to what a principal has used in a period.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        sql = (
+            "INSERT INTO callgate_usage VALUES (?, ?, ?, ?) ON CONFLICT (principal, period) "
+            "DO UPDATE SET tokens = callgate_usage.tokens + excluded.tokens, cost = callgate_usage.cost + excluded.cost"
+        )
+        await self._database.do(lambda tx: tx.run(sql, principal, period, used.tokens, used.cost))
+
+    async def usage(self, principal: str, period: str) -> Used:
+        """Return what a principal has used in a period.
+
+        Raises:
+            StoreError: the database cannot be used.
+        """
+        sql = "SELECT tokens, cost FROM callgate_usage WHERE principal = ? AND period = ?"
+        rows = await self._database.do(lambda tx: tx.rows(sql, principal, period), reads=True)
+        return Used(int(rows[0][0]), float(rows[0][1])) if rows else Used()
+
+
+def reserve(tx: Transaction, session: str) -> None:
+    """Keep the name of a session that is being deleted for its principal."""
+    tx.run("UPDATE callgate_principals SET at_s = ? WHERE session = ?", tx.now_s(), session)
+
+
+def clean(tx: Transaction) -> None:
+    """Release names that were reserved for long enough, and forget usage of old periods (they begin with the year)."""
+    gone = "at_s <= ? AND NOT EXISTS (SELECT 1 FROM callgate_sessions WHERE id = callgate_principals.session)"
+    tx.run(f"DELETE FROM callgate_principals WHERE {gone}", tx.now_s() - RESERVED_S)
+
+
+def _principal(tx: Transaction, session: str) -> str | None:
+    rows = tx.rows("SELECT principal FROM callgate_principals WHERE session = ?", session)
+    return str(rows[0][0]) if rows else None

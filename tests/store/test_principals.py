@@ -1,0 +1,144 @@
+"""Whose a session is, what was used up, and signals of answers: the same on every store."""
+
+from __future__ import annotations
+
+import asyncio
+
+from callgate.machine.facts import RunStarted
+from callgate.store.answer_signal import POLL_S
+from callgate.store.listing import session_page
+from callgate.store.principals import Used, keeps_principals
+
+
+async def begin(store, session: str) -> None:
+    lease = await store.acquire(session, owner="here")
+    await store.append(lease, [RunStarted(content={"role": "user", "parts": [{"text": "hello"}]})], position=0)
+    await store.release(lease)
+
+
+def test_a_session_belongs_to_whoever_names_it_first(open_it) -> None:
+    async def story() -> None:
+        store, other = open_it(), open_it()
+        assert keeps_principals(store)
+        assert await store.principal_of("s") is None
+        assert await store.assign("s", "alice") == "alice"
+        assert await other.assign("s", "bob") == "alice"
+        await begin(store, "s")
+        assert await other.assign("s", "bob") == await other.principal_of("s") == "alice"
+
+    asyncio.run(story())
+
+
+def test_a_session_of_nobody_cannot_be_taken(open_it) -> None:
+    async def story() -> None:
+        store = open_it()
+        await begin(store, "old")
+        assert await store.assign("old", "alice") is None
+        assert await store.principal_of("old") is None
+
+    asyncio.run(story())
+
+
+def test_the_name_of_a_deleted_session_stays_with_its_principal(open_it) -> None:
+    async def story() -> None:
+        store = open_it()
+        await store.assign("s", "alice")
+        await begin(store, "s")
+        assert await store.delete("s")
+        assert await store.assign("s", "bob") == "alice"
+
+    asyncio.run(story())
+
+
+def test_pages_of_a_principal_hold_its_sessions_alone(open_it) -> None:
+    async def story() -> None:
+        store = open_it()
+        for number in range(6):
+            await store.assign(f"s{number}", "alice" if number % 2 else "bob")
+            await begin(store, f"s{number}")
+        await begin(store, "nobody")
+        page = await session_page(store, limit=2, principal="alice")
+        rest = await session_page(store, limit=9, before=(page[-1].updated_s, page[-1].id), principal="alice")
+        assert sorted(info.id for info in [*page, *rest]) == ["s1", "s3", "s5"]
+        assert await store.owned(["s0", "s1", "nobody", "none"], "alice") == {"s1"}
+        assert len(await session_page(store, limit=9)) == 7
+
+    asyncio.run(story())
+
+
+def test_usage_adds_up_by_principal_and_period(open_it) -> None:
+    async def story() -> None:
+        store, other = open_it(), open_it()
+        await store.add_usage("alice", "2026-01-01", Used(10, 0.5))
+        await other.add_usage("alice", "2026-01-01", Used(5, 0.25))
+        await other.add_usage("alice", "2026-01-02", Used(1, 0.0))
+        assert await store.usage("alice", "2026-01-01") == Used(15, 0.75)
+        assert await store.usage("bob", "2026-01-01") == Used()
+
+    asyncio.run(story())
+
+
+def test_the_last_facts_of_sessions_are_known_by_kind(open_sql) -> None:
+    async def story() -> None:
+        store = open_sql()
+        await begin(store, "a")
+        await begin(store, "b")
+        found = await store.last_kinds(since_s=0.0)
+        assert sorted((info.id, kind) for info, kind in found) == [("a", "run_started"), ("b", "run_started")]
+        assert await store.last_kinds(since_s=found[0][0].updated_s + 1) == []
+
+    asyncio.run(story())
+
+
+def test_an_answer_left_twice_in_the_same_words_is_two_answers(open_sql) -> None:
+    async def story() -> None:
+        store, other = open_sql(), open_sql()
+        assert await store.put_answer("s", "c", "first")
+        assert not await other.put_answer("s", "c", "second")
+        assert await other.take_answer("s", "c") == "first"
+        assert await other.put_answer("s", "c", "second")
+        assert not await store.has_answer("s", "c", "first")
+        assert await store.take_answer("s", "c", "first") is None  # Another one stands in its place.
+        assert await other.has_answer("s", "c", "second")
+        assert await other.take_answer("s", "c", "second") == "second"
+
+    asyncio.run(story())
+
+
+def test_postgres_signals_answers_of_other_processes(postgres_url) -> None:
+    from callgate.store import open_store
+
+    async def story() -> None:
+        store, other = open_store(postgres_url), open_store(postgres_url)
+        signal = store.answer_signal()
+        try:
+            while not signal.is_heard:
+                await signal.wait(signal.mark)
+            mark = signal.mark
+            await other.put_answer("s", "c", "yes")
+            while signal.mark == mark:
+                await signal.wait(mark)
+            mark = signal.mark
+            await other.take_answer("s", "c")
+            while signal.mark == mark:
+                await signal.wait(mark)
+        finally:
+            await signal.aclose()
+            await store.aclose()
+            await other.aclose()
+
+    asyncio.run(asyncio.wait_for(story(), 120))
+
+
+def test_without_signals_a_wait_is_short(open_sql) -> None:
+    assert POLL_S < 1
+
+    async def story() -> None:
+        store = open_sql()
+        signal = store.answer_signal()
+        signal._connect = None
+        await signal.wait(signal.mark)
+        assert not signal.is_heard
+        await signal.aclose()
+
+    asyncio.run(story())
