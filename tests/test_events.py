@@ -9,7 +9,8 @@ import pytest
 
 from callgate import events, strict_json
 from callgate.history.conversation import Conversation
-from callgate.types import CallRecord, Decision, FunctionCall, Reply, ToolResult, Usage
+from callgate.metadata import AnswerMetadata, ServerStep, Source
+from callgate.types import CallRecord, Decision, FunctionCall, Media, Reply, ToolResult, Usage
 
 CALL = FunctionCall(name="f", args=types.MappingProxyType({"a": [1]}), id="c1", notes=("n",))
 PLAIN_CALL = {
@@ -42,6 +43,20 @@ REPLY = Reply(
 ROWS: list[tuple[Any, Any]] = [
     (events.TextDelta("a"), {"type": "text_delta", "text": "a"}),
     (events.ThoughtDelta("a"), {"type": "thought_delta", "text": "a"}),
+    (
+        events.MediaReceived(Media(data=b"\x00\xff", mime_type="image/png")),
+        {
+            "type": "media_received",
+            "media": {"data": "AP8=", "mime_type": "image/png", "name": None, "path": None, "uri": None},
+        },
+    ),
+    (
+        events.ServerStepReported(ServerStep(kind="code", tool="code_execution", value={"code": "1"})),
+        {
+            "type": "server_step_reported",
+            "step": {"kind": "code", "tool": "code_execution", "id": None, "value": {"code": "1"}},
+        },
+    ),
     (events.CallProposed(CALL), {"type": "call_proposed", "call": PLAIN_CALL}),
     (events.CallArgsDelta("c1", "{"), {"type": "call_args_delta", "call_id": "c1", "text": "{"}),
     (events.ApprovalNeeded(CALL, "why"), {"type": "approval_needed", "call": PLAIN_CALL, "reason": "why", "preview": None}),
@@ -49,6 +64,26 @@ ROWS: list[tuple[Any, Any]] = [
     (events.CallProgress("c1", "half", 0.5), {"type": "call_progress", "call_id": "c1", "message": "half", "fraction": 0.5}),
     (events.CallFinished(CALL, RESULT), {"type": "call_finished", "call": PLAIN_CALL, "result": PLAIN_RESULT}),
     (events.UsageReported(USAGE), {"type": "usage_reported", "usage": PLAIN_USAGE}),
+    (
+        events.MetadataReported(AnswerMetadata(queries=("q",), sources=(Source(uri="https://a.example/"),))),
+        {
+            "type": "metadata_reported",
+            "metadata": {
+                "sources": [
+                    {"uri": "https://a.example/", "title": "", "kind": "web", "domain": "", "text": "", "license": ""}
+                ],
+                "citations": [],
+                "queries": ["q"],
+                "search_suggestions": [],
+                "search_links": [],
+                "urls": [],
+                "safety_ratings": [],
+                "logprobs": [],
+                "avg_logprobs": None,
+                "raw": [],
+            },
+        },
+    ),
     (events.Notice("retry", "again"), {"type": "notice", "code": "retry", "message": "again", "level": "info"}),
     (events.TurnEnded(1, "STOP"), {"type": "turn_ended", "turn": 1, "finish_reason": "STOP"}),
     (
@@ -77,6 +112,9 @@ ROWS: list[tuple[Any, Any]] = [
                 "cost": None,
                 "context_tokens": 0,
                 "output": None,
+                "metadata": [],
+                "media": [],
+                "server_steps": [],
             },
         },
     ),

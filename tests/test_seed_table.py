@@ -65,6 +65,7 @@ from callgate.events import (
     CallProposed,
     CallStarted,
     RunEnded,
+    ServerStepReported,
     TextDelta,
     ThoughtDelta,
     TurnEnded,
@@ -402,7 +403,8 @@ def a_call_has_our_id_and_the_models_own_one() -> None:
 def a_call_is_proposed_before_anything_runs() -> None:
     odd = {"executableCode": {"language": "PYTHON", "code": "1"}}
     events, whole = collected(response(odd, CALL_PART, finishReason="STOP"))
-    assert events == [CallProposed(whole.calls[0])]
+    assert [type(event) for event in events] == [ServerStepReported, CallProposed]
+    assert events[1] == CallProposed(whole.calls[0])
     assert without_ids(whole.calls) == [replace(CALL, id="")]
     assert whole.content == {"role": "model", "parts": [odd, CALL_PART]}
 

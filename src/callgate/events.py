@@ -6,16 +6,19 @@ followed by exactly one `CallFinished` with the same call id, even if a stream i
 
 from __future__ import annotations
 
+import base64
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Literal, TypeAlias
 
-from callgate.types import FunctionCall, JsonObject, Reply, ToolResult, Usage
+from callgate.metadata import AnswerMetadata, ServerStep
+from callgate.types import FunctionCall, JsonObject, Media, Reply, ToolResult, Usage
 
 __all__ = [
     "EVENTS", "ApprovalNeeded", "CallArgsDelta", "CallFinished", "CallProgress", "CallProposed", "CallStarted", "Event",
-    "Notice", "RunEnded", "TextDelta", "ThoughtDelta", "TurnEnded", "UsageReported", "plain", "to_json",
+    "MediaReceived", "MetadataReported", "Notice", "RunEnded", "ServerStepReported", "TextDelta", "ThoughtDelta",
+    "TurnEnded", "UsageReported", "plain", "to_json",
 ]  # fmt: skip
 
 
@@ -31,6 +34,20 @@ class ThoughtDelta:
     """A piece of the model's reasoning; not part of the answer."""
 
     text: str
+
+
+@dataclass(frozen=True, slots=True)
+class MediaReceived:
+    """The model made an image, a sound or a file, as a part of its answer."""
+
+    media: Media
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStepReported:
+    """The provider ran a step by itself: it executed code, searched, or read pages; or this is the result of that."""
+
+    step: ServerStep
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +111,13 @@ class UsageReported:
 
 
 @dataclass(frozen=True, slots=True)
+class MetadataReported:
+    """Sources, citations, search suggestions, ratings and probabilities of one answer of the model, when it is complete."""
+
+    metadata: AnswerMetadata
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Information for the user: a retry, a repair, a limit. `code` is stable, `message` is a sentence."""
 
@@ -118,13 +142,13 @@ class RunEnded:
 
 
 Event: TypeAlias = (
-    TextDelta | ThoughtDelta | CallProposed | CallArgsDelta | ApprovalNeeded | CallStarted | CallProgress | CallFinished
-    | UsageReported | Notice | TurnEnded | RunEnded
+    TextDelta | ThoughtDelta | MediaReceived | ServerStepReported | CallProposed | CallArgsDelta | ApprovalNeeded
+    | CallStarted | CallProgress | CallFinished | UsageReported | MetadataReported | Notice | TurnEnded | RunEnded
 )  # fmt: skip
 
 EVENTS: tuple[type[Event], ...] = (
-    TextDelta, ThoughtDelta, CallProposed, CallArgsDelta, ApprovalNeeded, CallStarted, CallProgress, CallFinished,
-    UsageReported, Notice, TurnEnded, RunEnded,
+    TextDelta, ThoughtDelta, MediaReceived, ServerStepReported, CallProposed, CallArgsDelta, ApprovalNeeded, CallStarted,
+    CallProgress, CallFinished, UsageReported, MetadataReported, Notice, TurnEnded, RunEnded,
 )  # fmt: skip
 
 
@@ -166,8 +190,12 @@ def _typed(value: Any) -> Any:
     return to_jsonable_python(value, inf_nan_mode="null", fallback=repr)
 
 
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode("ascii")
+
+
 # Fields that may hold more than our types and JSON.
-_PLAIN = {"output": _typed}
+_PLAIN: dict[str, Callable[[Any], Any]] = {"output": _typed, "data": _base64}
 
 
 def _snake(name: str) -> str:

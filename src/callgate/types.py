@@ -1,6 +1,6 @@
 """The types of callgate: frozen data that every other file uses.
 
-This file knows no wire format, no model and no tool, and imports nothing of ours.
+This file knows no wire format, no model and no tool, and imports nothing of ours but `callgate.metadata`.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, Protocol, TypeAlias
+
+from callgate.metadata import AnswerMetadata, Citation, ServerStep, Source
 
 # The types of pydantic would cost their import; these aliases say the same to a reader and to a type checker.
 Json: TypeAlias = "bool | int | float | str | Sequence[Json] | Mapping[str, Json] | None"
@@ -114,11 +116,23 @@ class FunctionCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """Bytes with a MIME type. A tool returns it to show the model an image, a PDF or a sound."""
+    """An image, a PDF, a sound or a video: its bytes, the path of a file, or an address.
 
-    data: bytes
-    mime_type: str
+    A tool returns it to show the model something; a prompt may hold it. `mime_type` can be left out for a path whose
+    ending says it. A file is read, or uploaded in pieces, when the run starts.
+    """
+
+    data: bytes = b""
+    mime_type: str = ""
     name: str | None = None
+    path: str | None = None
+    """A file on this machine, instead of `data`."""
+    uri: str | None = None
+    """An address that the provider reads, instead of `data`: an uploaded file, `gs://` on Vertex, a public page."""
+
+    def __post_init__(self) -> None:
+        if sum((bool(self.data), self.path is not None, self.uri is not None)) > 1:
+            raise ValueError("Media has one of data=, path= and uri=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -393,11 +407,32 @@ class Reply:
     output: Any = None
     """The answer as a value of the type that `run(..., output=...)` named; None where none was named, or the run ended
     before there was one."""
+    metadata: tuple[AnswerMetadata, ...] = ()
+    """The metadata of the answers of this run (sources, ratings, ...), one item for each answer that has any."""
+    media: list[Media] = field(default_factory=list[Media])
+    """Images, sounds and files that the model made in this run."""
+    server_steps: list[ServerStep] = field(default_factory=list[ServerStep])
+    """Steps that ran at the provider, such as executed code and its output."""
 
     @property
     def contents(self) -> list[Content]:
         """The whole conversation so far in Gemini's form, valid to be sent again. Decoded once; treat it as read-only."""
         return self.history.contents
+
+    @property
+    def sources(self) -> list[Source]:
+        """The sources of the answers, each once."""
+        return list(dict.fromkeys(source for found in self.metadata for source in found.sources))
+
+    @property
+    def citations(self) -> list[Citation]:
+        """The passages of the last answer that have sources."""
+        return list(self.metadata[-1].citations) if self.metadata else []
+
+    @property
+    def search_suggestions(self) -> list[str]:
+        """Search suggestions as HTML, which Google's terms require to be shown with the answer."""
+        return list(dict.fromkeys(html for found in self.metadata for html in found.search_suggestions))
 
     @property
     def ok(self) -> bool:

@@ -26,7 +26,7 @@ from callgate.content.response import to_function_response
 from callgate.content.salvage import salvaged_calls
 from callgate.content.tool_names import resolve_name, unknown_name_sentence
 from callgate.errors import BlockedError, ProtocolError
-from callgate.events import CallProposed, TextDelta, ThoughtDelta
+from callgate.events import CallProposed, MediaReceived, ServerStepReported, TextDelta, ThoughtDelta
 from callgate.history.conversation import Conversation
 from callgate.history.repair import validate
 from callgate.types import FunctionCall, ToolResult, Usage
@@ -73,6 +73,8 @@ def deltas(events: list[Any]) -> list[tuple[type, str]]:
     for event in events:
         if isinstance(event, CallProposed):
             joined.append((CallProposed, f"{event.call.name} {dict(event.call.args)} "))
+        elif isinstance(event, (MediaReceived, ServerStepReported)):
+            joined.append((type(event), repr(event)))
         elif joined and joined[-1][0] is type(event):
             joined[-1] = (type(event), joined[-1][1] + event.text)
         else:

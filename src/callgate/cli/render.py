@@ -23,18 +23,25 @@ from callgate.events import (
     CallProgress,
     CallStarted,
     Event,
+    MediaReceived,
+    MetadataReported,
     Notice,
     RunEnded,
+    ServerStepReported,
     TextDelta,
     ThoughtDelta,
 )
-from callgate.types import FunctionCall, Reply, ToolResult
+from callgate.metadata import AnswerMetadata, ServerStep
+from callgate.types import FunctionCall, Media, Reply, ToolResult
 
 __all__ = ["Terminal", "ending_sentence", "escape", "is_terminal", "one_line", "shown_call"]
 
 ARGS_CHARS_MAX = 300
 RESULT_CHARS_MAX = 120
 ERROR_CHARS_MAX = 500
+STEP_LINES_MAX = 200
+"""Lines of one step at the provider that are shown."""
+SOURCES_MAX = 50
 HELD_MAX = 1_000
 """Progress reports that wait for a question to be answered; further ones are dropped."""
 CALLS_KEPT = 1_000
@@ -94,6 +101,8 @@ class Terminal:
         """The calls that were shown, oldest first; `number_of_first` is the number of the first one."""
         self.number_of_first = 1
         self._held: list[Event] | None = None
+        self.media: list[Media] = []
+        """Media that the model made, oldest first, until they are saved."""
 
     def _new_prose(self) -> Markdown | None:
         if not self._markdown:
@@ -153,6 +162,8 @@ class Terminal:
                 self._finished(call, result)
             case CallProgress(call_id, message, fraction):
                 self._progress(call_id, message, fraction)
+            case MediaReceived() | ServerStepReported() | MetadataReported():
+                self._extras(event)
             case ApprovalNeeded():
                 self.end_line()
             case Notice(_, message, _):
@@ -162,6 +173,39 @@ class Terminal:
                 self._ending(reply)
             case _:
                 pass
+
+    def _extras(self, event: MediaReceived | ServerStepReported | MetadataReported) -> None:
+        if isinstance(event, MediaReceived):
+            self.media.append(event.media)
+            self.line(f"+ {_described(event.media)} (/media keeps it)", color="done")
+        elif isinstance(event, ServerStepReported):
+            self._server_step(event.step)
+        else:
+            self._sources(event.metadata)
+
+    def _server_step(self, step: ServerStep) -> None:
+        """Show code that ran at the provider, and its output; other steps in one line."""
+        cut = self._symbols["cut"]
+        said = step.value.get("code") or step.value.get("output")
+        if step.kind in ("code", "code_result") and isinstance(said, str):
+            for line in said.rstrip().splitlines()[:STEP_LINES_MAX]:
+                self.line(f"  | {line}", color="call" if step.kind == "code" else "done")
+            return
+        shown = one_line(_json(dict(step.value)), RESULT_CHARS_MAX, cut=cut)
+        self.line(f"{self._symbols['call']} {one_line(step.tool, 100)} (at the provider) {shown}", color="call")
+
+    def _sources(self, metadata: AnswerMetadata) -> None:
+        """Show what an answer is based on, and the search suggestions, which the provider's terms require."""
+        for number, source in enumerate(metadata.sources[:SOURCES_MAX], 1):
+            name = f"{source.title}: " if source.title and source.title != source.uri else ""
+            self.line(f"[{number}] {one_line(name + source.uri, ERROR_CHARS_MAX)}", color="quiet")
+        if len(metadata.sources) > SOURCES_MAX:
+            self.line(f"... and {len(metadata.sources) - SOURCES_MAX} more sources", color="quiet")
+        for read in metadata.urls:
+            said = "read" if read.ok else "could not be read"
+            self.line(f"{one_line(read.url, ERROR_CHARS_MAX)} {said}", color="quiet")
+        for found in metadata.search_links:
+            self.line(one_line(f"Google Search: {found.text}: {found.url}", ERROR_CHARS_MAX), color="quiet")
 
     # Lines ----------------------------------------------------------------------------------------------------------------
 
@@ -340,6 +384,11 @@ def _json(value: Any) -> str:
 
 def _media(result: ToolResult) -> str:
     return f" + {len(result.media)} media" if result.media else ""
+
+
+def _described(media: Media) -> str:
+    kind = one_line(media.mime_type or "media", 100)
+    return f"{kind} {one_line(media.uri, 500)}" if media.uri else f"{kind}, {len(media.data) / 1024:.1f} KiB"
 
 
 def _elapsed(seconds: float) -> str:

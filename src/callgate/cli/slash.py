@@ -7,6 +7,7 @@ sessions.
 from __future__ import annotations
 
 import json
+import mimetypes
 import os
 import shlex
 import uuid
@@ -104,6 +105,25 @@ def _tools(context: CommandContext, rest: str) -> None:
         summary = one_line((definition.description.strip().splitlines() or [""])[0], 100)
         verdict = context.chat.gate.policy.explain(definition).verdict
         context.say(f"{one_line(definition.name, 100)}  {summary}  [{verdict}]")
+
+
+def _media(context: CommandContext, rest: str) -> None:
+    """Write the newest media of the conversation to a file that does not exist yet."""
+    if not context.terminal.media:
+        context.say("There is nothing to save: the model has made no image or sound since this conversation was opened.")
+        return
+    media = context.terminal.media[-1]
+    if not media.data:
+        context.say(f"It is at {one_line(media.uri or '', 500)}.")
+        return
+    name = rest or f"callgate-{new_id()[:8]}{mimetypes.guess_extension(media.mime_type) or '.bin'}"
+    try:
+        with open(os.path.expanduser(name), "xb") as file:
+            file.write(media.data)
+    except OSError as error:
+        raise UsageError(f"{name!r} cannot be written: {error.strerror}") from error
+    context.terminal.media.pop()
+    context.say(f"Wrote {len(media.data)} bytes to {one_line(name, 500)}.")
 
 
 def _mcp(context: CommandContext, rest: str) -> None:
@@ -416,6 +436,7 @@ COMMANDS: dict[str, Command] = {
         "the MCP servers, their state and what they offer; read a resource or send a prompt of one",
         _mcp,
     ),
+    "/media": Command("[FILE]", "write the last image or sound that the model made to a new file", _media),
     "/model": Command("[NAME]", "show or change the model", _model, _known_models),
     "/mode": Command("[MODE]", "how tools are declared: auto, native, prompted", _mode, lambda _: CALL_MODES),
     "/approve": Command(

@@ -27,6 +27,7 @@ __all__ = [
     "call_part",
     "from_elsewhere",
     "inline_part",
+    "media_part",
     "model_content",
     "response_part",
     "say",
@@ -34,6 +35,7 @@ __all__ = [
     "thought_part",
     "unsigned",
     "with_args",
+    "with_fields",
     "with_names",
     "with_parts",
     "with_signature",
@@ -147,6 +149,19 @@ def say(
     if usage is not None:
         chunk["usageMetadata"] = {theirs: getattr(usage, ours) for ours, theirs in COUNTS.items() if getattr(usage, ours)}
     return chunk | ({} if model is None else {"modelVersion": model})
+
+
+def with_fields(response: Mapping[str, Any], fields: Mapping[str, Any]) -> JsonObject:
+    """Add fields to the first candidate of a response chunk."""
+    return {**response, "candidates": [{**candidate_of(response), **fields}]} if fields else dict(response)
+
+
+def media_part(media: Media) -> Part:
+    """A part that carries media: its bytes, or its address."""
+    if media.uri is None:
+        return inline_part(media)
+    data: JsonObject = {"fileUri": without_surrogates(media.uri)}
+    return {"fileData": data | ({"mimeType": media.mime_type} if media.mime_type else {})}
 
 
 def with_text(part: Part, text: str) -> Part:

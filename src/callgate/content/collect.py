@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from callgate.content.build import with_args, with_text, without_stream_fields
+from callgate.content.metadata import MetadataCollector, made_media, metadata_of, server_step
 from callgate.content.normalize import UNREADABLE, spelled_content
 from callgate.content.partial_args import PartialArguments, will_continue
 from callgate.content.read import (
@@ -43,8 +44,9 @@ from callgate.content.read_call import (
     too_deep,
 )
 from callgate.errors import BlockedError, ProtocolError
-from callgate.events import CallArgsDelta, CallProposed, Event, TextDelta, ThoughtDelta
-from callgate.types import Content, FunctionCall, JsonObject, Part, Usage
+from callgate.events import CallArgsDelta, CallProposed, Event, MediaReceived, ServerStepReported, TextDelta, ThoughtDelta
+from callgate.metadata import AnswerMetadata
+from callgate.types import Content, FunctionCall, JsonObject, Media, Part, Usage
 
 __all__ = ["CALLS_MAX", "PARTIAL_CHARS_MAX", "RUNNABLE", "Collector", "ModelResponse", "function_calls"]
 
@@ -70,6 +72,18 @@ class ModelResponse:
     usage: Usage = Usage()
     model: str | None = None
     """The version of the model that answered, if reported."""
+    raw_metadata: tuple[JsonObject, ...] = ()
+    """The metadata as received."""
+
+    @property
+    def metadata(self) -> AnswerMetadata | None:
+        """Sources, citations, ratings and probabilities of the answer; None if nothing was reported."""
+        return metadata_of(self.raw_metadata, self.content)
+
+    @property
+    def media(self) -> list[Media]:
+        """Images, sounds and files that the model made."""
+        return [media for part in parts_of(self.content) if (media := made_media(part)) is not None]
 
     @property
     def text(self) -> str:
@@ -114,6 +128,7 @@ class Collector:
         """The arguments of the last call, while they are still streaming."""
         self._has_response = False
         """True if the model has written a function response, which only we may do."""
+        self._metadata: MetadataCollector | None = None
         self._chunks = 0
 
     @property
@@ -153,6 +168,9 @@ class Collector:
         self._finish_reason = reason or self._finish_reason
         self._finish_message = message or self._finish_message
         content: JsonObject | None = candidate.get("content")
+        if len(candidate) > (content is not None) + ("index" in candidate) + ("finishReason" in candidate):
+            self._metadata = self._metadata or MetadataCollector()
+            self._metadata.feed(candidate)
         if not isinstance(content, dict):
             return []
         if len(content) > 2 or "role" not in content or "parts" not in content:
@@ -197,6 +215,7 @@ class Collector:
             finish_message=self._finish_message,
             usage=self._usage,
             model=self._model,
+            raw_metadata=() if self._metadata is None else self._metadata.raw,
         )
 
     def _take(self, part: Part) -> list[Event]:
@@ -213,7 +232,7 @@ class Collector:
         elif part:
             self._flush()
             self._parts.append(part)
-            return [_delta_of(part, part["text"])] if part.get("text") else []
+            return [_delta_of(part, part["text"])] if part.get("text") else _events_of(part)
         return []
 
     def _take_text(self, part: Part) -> list[Event]:
@@ -323,6 +342,13 @@ def function_calls(answer: Any) -> list[FunctionCall]:
 
 def _delta_of(part: Part, text: str) -> Event:
     return ThoughtDelta(text) if is_thought(part) else TextDelta(text)
+
+
+def _events_of(part: Part) -> list[Event]:
+    """Return the event of a part that is neither text nor a call."""
+    if (media := made_media(part)) is not None:
+        return [MediaReceived(media)]
+    return [] if (step := server_step(part)) is None else [ServerStepReported(step)]
 
 
 def _plain_object(answer: Any) -> JsonObject:

@@ -38,6 +38,9 @@ GENERATION = {
     "response_modalities": "responseModalities",
     "media_resolution": "mediaResolution",
     "speech_config": "speechConfig",
+    "image_config": "imageConfig",
+    "response_logprobs": "responseLogprobs",
+    "logprobs": "logprobs",
 }
 """Setting -> its name in generationConfig."""
 TOP = {"cached_content": "cachedContent", "service_tier": "serviceTier", "labels": "labels"}

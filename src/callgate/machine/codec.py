@@ -54,7 +54,7 @@ _NAMES = {kind: name for name, kind in _KINDS.items()}
 
 _KIND = re.compile(rb'\{"v": ?\d+, ?"kind": ?"(\w+)"')
 
-_SELDOM = frozenset({"at_s", "request"})
+_SELDOM = frozenset({"at_s", "request", "metadata"})
 """Fields that are omitted when empty."""
 
 

@@ -137,6 +137,8 @@ class ModelAnswered(Timestamped):
     """The origin of the signatures in the content (see `Conversation.encoded_for`)."""
     cost: float | None = None
     """The cost of the answer, if known."""
+    metadata: tuple[JsonObject, ...] | None = None
+    """The metadata that the provider sent beside the content, as received; None without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

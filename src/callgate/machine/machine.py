@@ -132,6 +132,9 @@ class RunMachine:
             cost=run.cost,
             context_tokens=self.context_tokens,
             output=run.value,
+            metadata=run.metadata,
+            media=run.media,
+            server_steps=run.server_steps,
         )
 
     @property
@@ -230,6 +233,8 @@ class RunMachine:
         self._spend(fact.usage, fact.cost)
         self._measure(fact.usage)
         self.run.is_shortened = False
+        if fact.finish_reason not in ASK_AGAIN:
+            self.run.keep_extras(fact)
         usable = self._usable(fact)
         if usable is None:
             return

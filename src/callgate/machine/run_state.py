@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from callgate.content.metadata import made_media, metadata_of, server_step
+from callgate.content.read import media_of, parts_of
 from callgate.machine import facts
 from callgate.machine.calls import TrackedCall
-from callgate.types import Content, JsonObject, Limits, ToolChoice, Usage
+from callgate.metadata import AnswerMetadata, ServerStep
+from callgate.types import Content, JsonObject, Limits, Media, Part, ToolChoice, Usage
 
-__all__ = ["PendingAnswer", "RunState"]
+__all__ = ["AnswerExtras", "PendingAnswer", "RunState"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,14 @@ class PendingAnswer:
     origin: str | None
     reason: str
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerExtras:
+    """An answer with media, steps at the provider, or metadata."""
+
+    content: Content
+    metadata: tuple[JsonObject, ...]
 
 
 _NO_LIMITS_GIVEN = Limits()
@@ -44,6 +55,8 @@ class RunState:
     feedback: str | None = None
     text: str = ""
     model: str = ""
+    answers: list[AnswerExtras] = field(default_factory=list["AnswerExtras"])
+    """The answers of the run that have more than text and calls."""
     usage: Usage = Usage()
     cost: float | None = None
     wrap_up: str | None = None
@@ -63,6 +76,32 @@ class RunState:
     value: Any = None
     problems: tuple[str, ...] = ()
     """The problems of the last answer, if none fits."""
+
+    def keep_extras(self, fact: facts.ModelAnswered) -> None:
+        """Keep an answer that has media, steps at the provider, or metadata."""
+        metadata = fact.metadata or ()
+        if metadata or any(server_step(part) or media_of(part) for part in parts_of(fact.content)):
+            self.answers.append(AnswerExtras(fact.content, metadata))
+
+    @property
+    def metadata(self) -> tuple[AnswerMetadata, ...]:
+        """The metadata of the answers that have any."""
+        found = (metadata_of(answer.metadata, answer.content) for answer in self.answers)
+        return tuple(metadata for metadata in found if metadata is not None)
+
+    @property
+    def media(self) -> list[Media]:
+        """The media that the model made."""
+        return [media for part in self._extra_parts if (media := made_media(part)) is not None]
+
+    @property
+    def server_steps(self) -> list[ServerStep]:
+        """The steps that ran at the provider."""
+        return [step for part in self._extra_parts if (step := server_step(part)) is not None]
+
+    @property
+    def _extra_parts(self) -> list[Part]:
+        return [part for answer in self.answers for part in parts_of(answer.content)]
 
     @property
     def limited(self) -> bool:

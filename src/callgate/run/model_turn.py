@@ -15,7 +15,7 @@ from callgate.content.collect import Collector, ModelResponse
 from callgate.content.prompt import user_content
 from callgate.content.salvage import salvaged_calls
 from callgate.errors import EmptyAnswerError, ModelError, ProtocolError
-from callgate.events import EVENTS, CallFinished, CallProposed, Notice, UsageReported
+from callgate.events import EVENTS, CallFinished, CallProposed, MetadataReported, Notice, UsageReported
 from callgate.history.conversation import Conversation
 from callgate.machine import facts
 from callgate.models import AnsweredBy, ModelRequest, answering
@@ -115,6 +115,8 @@ class ModelTurn:
                 logger.debug("call %s: %s(%s) %s", call.id, call.name, call.args, call.problem or "")
         run.config.guard.model.used(answer.usage.total_tokens)
         await run.emit(UsageReported(answer.usage))
+        if (metadata := answer.metadata) is not None:
+            await run.emit(MetadataReported(metadata))
         fact = facts.ModelAnswered(
             content=answer.content,
             calls=answer.calls,
@@ -125,6 +127,7 @@ class ModelTurn:
             model=who.model,
             origin=who.origin,
             cost=run.config.cost_of(answer.usage, who),
+            metadata=answer.raw_metadata or None,
             at_s=time.time(),
         )
         turns_before = run.machine.run.turn

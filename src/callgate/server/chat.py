@@ -13,6 +13,7 @@ from starlette.routing import Route
 from callgate import strict_json
 from callgate.content.prompt import PROMPT_ITEMS
 from callgate.content.response import whole_text
+from callgate.events import plain
 from callgate.permission import Answered, Approval
 from callgate.server.body import MESSAGES_MAX, header_of, off_loop, read_json
 from callgate.server.edited_args import check_answers
@@ -75,6 +76,8 @@ CHAT: JsonObject = {
     "dependentRequired": {"context": ["prompt"]},
     "additionalProperties": False,
 }
+EXTRAS = ("sources", "citations", "search_suggestions", "media", "server_steps")
+"""Fields of a reply that a response has if they are not empty."""
 REPLY: JsonObject = {
     "type": "object",
     "required": ["response", "tool_calls", "tool_results", "session", "metadata"],
@@ -103,6 +106,8 @@ REPLY: JsonObject = {
         },
         "session": {"type": "string"},
         "approvals": {"type": "array", "items": APPROVAL},
+        **{name: {"type": "array"} for name in EXTRAS},
+        "answer_metadata": {"type": "array", "description": "Everything that was reported about each answer."},
         "metadata": {"type": "object"},
     },
 }
@@ -214,6 +219,9 @@ async def reply_json(service: Service, run: Run, reply: Reply) -> JsonObject:
             "run": run.id,
         },
     }
+    answer |= {name: plain(found) for name in EXTRAS if (found := getattr(reply, name))}
+    if reply.metadata:
+        answer["answer_metadata"] = plain(reply.metadata)
     if reply.approvals:
         answer["approvals"] = [await approval_json(service, reply.session, record) for record in reply.approvals]
     return answer

@@ -9,7 +9,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from callgate.errors import ModelError
-from callgate.events import ApprovalNeeded, CallFinished, CallProposed, Event, RunEnded, TextDelta
+from callgate.events import (
+    ApprovalNeeded,
+    CallFinished,
+    CallProposed,
+    Event,
+    MediaReceived,
+    MetadataReported,
+    RunEnded,
+    ServerStepReported,
+    TextDelta,
+)
 from callgate.machine import facts as words
 from callgate.machine.facts import Fact, Finish
 from callgate.machine.machine import RunMachine
@@ -99,6 +109,9 @@ def replayed_events(found: JournaledRun) -> Iterator[Event]:
             yield CallFinished(record.call, record.result)
     if found.finish is not None and found.finish.error is not None:
         return
+    yield from map(ServerStepReported, found.reply.server_steps)
     if found.reply.text:
         yield TextDelta(found.reply.text)
+    yield from map(MediaReceived, found.reply.media)
+    yield from map(MetadataReported, found.reply.metadata)
     yield RunEnded(found.reply)

@@ -13,9 +13,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from callgate import sessions as whole
+from callgate.content.metadata import metadata_of
+from callgate.content.read import text_of
 from callgate.errors import SessionBusyError
 from callgate.events import plain
-from callgate.machine.facts import Fact
+from callgate.machine.facts import Fact, ModelAnswered
 from callgate.machine.machine import RunMachine
 from callgate.server.body import int_of, read_json
 from callgate.server.errors import HttpError, code_of, json_response
@@ -27,7 +29,7 @@ from callgate.server.views import APPROVAL, approval_json, record_json
 from callgate.store import SessionInfo
 from callgate.store.listing import session_info, session_page
 from callgate.store.protocol import TITLE_CHARS_MAX
-from callgate.types import CallRecord, JsonObject
+from callgate.types import CallRecord, Content, JsonObject
 
 if TYPE_CHECKING:
     from callgate.server.service import Service
@@ -186,6 +188,7 @@ async def shown(service: Service, request: Request) -> Response:
         "calls": [record_json(record) for record in calls],
         "usage": plain(loop.usage),
         "cost": loop.cost,
+        "answer_metadata": _answer_metadata(facts, standing.reply.contents),
         "approvals": [await approval_json(service, session, record) for record in standing.reply.approvals],
         "rules": plain(list(loop.always.values())),
         "run": run.id if run else None,
@@ -212,6 +215,20 @@ def _replayed(facts: list[Fact]) -> tuple[RunMachine, list[CallRecord]]:
     settled = [record for fact in facts for record in loop.apply(fact)]
     over = {record.call.id for record in settled}
     return loop, settled + [record for record in loop.open_calls if record.call.id not in over]
+
+
+def _answer_metadata(facts: list[Fact], contents: list[Content]) -> list[JsonObject]:
+    """The metadata of the answers in a history: for each the index of its content in `contents`, and the metadata."""
+    known = [fact for fact in facts if isinstance(fact, ModelAnswered) and fact.metadata]
+    found: list[JsonObject] = []
+    for index, content in enumerate(contents if known else []):
+        if content.get("role") != "model":
+            continue
+        fact = next((fact for fact in known if text_of(fact.content) == text_of(content)), None)
+        if fact is not None and (metadata := metadata_of(fact.metadata or (), content)) is not None:
+            known.remove(fact)
+            found.append({"content": index, "metadata": plain(metadata)})
+    return found
 
 
 async def traced(service: Service, request: Request) -> Response:

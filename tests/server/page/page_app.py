@@ -7,6 +7,7 @@ FOLDER/root. Whatever waits, waits for a file in FOLDER/signals, so that a test 
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import struct
 import sys
@@ -33,6 +34,18 @@ ROOT = FOLDER / "root"
 PAYLOADS = json.loads((Path(__file__).parent / "xss.json").read_text("utf-8"))
 USAGE = {"promptTokenCount": 812, "candidatesTokenCount": 143, "thoughtsTokenCount": 64, "totalTokenCount": 1019}
 
+GROUNDING = {
+    "webSearchQueries": ["weather oslo"],
+    "searchEntryPoint": {
+        "renderedContent": "<style>body{display:none}</style><img src=x onerror=alert(1)><script>alert(2)</script>"
+        "<a href='https://www.google.com/search?q=weather+oslo' onclick='alert(3)'>weather oslo</a>"
+        "<a href='javascript:alert(4)'>bad</a>"
+    },
+    "groundingChunks": [
+        {"web": {"uri": "https://weather.example/oslo", "title": "weather.example"}},
+        {"web": {"uri": "javascript:alert(5)", "title": "<img src=x onerror=alert(6)>"}},
+    ],
+}
 NOTES = """# Notes
 
 - buy bread
@@ -173,6 +186,12 @@ SCRIPTS: dict[str, Callable[[str, int], Any]] = {
     "list": lambda said, done: call("list_files", path=".") if not done else "That is all.",
     "bidi": lambda said, done: write("invoice\u202etxt.exe", "pay\u200bme\n") if not done else "Done.",
     "xss": lambda said, done: hostile(done),
+    "sources": lambda said, done: [
+        {"executableCode": {"language": "PYTHON", "code": "print(6 * 7)"}},
+        {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "42\n"}},
+        text("It is dry in Oslo."),
+        {"inlineData": {"mimeType": "image/png", "data": base64.b64encode(_png()).decode()}},
+    ],
     "slow": lambda said, done: "One two three four five six seven eight nine ten. " * 4,
 }  # fmt: skip
 
@@ -192,6 +211,8 @@ class Puppet(ScriptedModel):
         number = 0
         prompt, _ = said(request)
         async for chunk in super().generate(request):
+            if prompt.startswith("sources") and chunk.get("candidates", [{}])[0].get("finishReason"):
+                chunk = {**chunk, "candidates": [{**chunk["candidates"][0], "groundingMetadata": GROUNDING}]}
             yield chunk
             number += 1
             if number == 10 and prompt.startswith("slow"):

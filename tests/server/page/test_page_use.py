@@ -59,6 +59,26 @@ def test_markdown_is_rendered_and_pictures_of_others_are_not_loaded(person: Any)
     person.shot("1280-light-answer")
 
 
+def test_sources_suggestions_code_and_pictures_of_an_answer_are_shown_live_and_after_a_reload(person: Any) -> None:
+    person.ask("sources, please")
+    for _ in range(2):
+        sources = person.page.locator(".sources")
+        expect(sources.locator("ol li")).to_have_count(2)
+        links = sources.locator("a").evaluate_all("links => links.map((a) => [a.href, a.rel, a.textContent])")
+        assert links == [
+            ["https://weather.example/oslo", "noopener noreferrer nofollow", "weather.example"],
+            ["https://www.google.com/search?q=weather+oslo", "noopener noreferrer nofollow", "weather oslo"],
+        ]
+        expect(sources.locator(".suggestions")).to_contain_text("Google Search suggestions")
+        expect(person.page.locator(".step").first).to_contain_text("print(6 * 7)")
+        expect(person.page.locator(".step").last).to_contain_text("42")
+        expect(person.page.locator("figure.medium img")).to_have_count(1)
+        assert person.page.locator("figure.medium img").evaluate("image => image.naturalWidth") > 0
+        assert person.page.evaluate("window.__xss || 0") == 0
+        person.page.reload()
+    person.shot("1280-light-sources")
+
+
 def test_a_write_is_approved_with_its_diff_and_undone(person: Any, served: Any) -> None:
     notes = served.root / "notes.md"
     notes.write_text(NOTES, "utf-8")

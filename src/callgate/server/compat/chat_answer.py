@@ -10,6 +10,8 @@ import uuid
 from collections.abc import Iterator
 
 from callgate import strict_json
+from callgate.content.build import text_part
+from callgate.content.metadata import MetadataCollector, server_step
 from callgate.content.read import (
     call_of,
     candidate_of,
@@ -23,6 +25,8 @@ from callgate.content.read import (
     usage_of,
 )
 from callgate.definitions import convert
+from callgate.events import plain
+from callgate.server.compat.annotations import logprobs_of, media_fields, message_fields, metadata_fields
 from callgate.server.compat.chat_request import EXTRA, GOOGLE, SIGNATURE
 from callgate.server.compat.prompts import whole
 from callgate.types import JsonObject, Part, Usage
@@ -97,9 +101,12 @@ class WholeCompletion(_Completion):
         message: JsonObject = {"role": "assistant", "content": said or (None if calls else ""), "refusal": None}
         message |= {"reasoning_content": thoughts} if thoughts else {}
         message |= {"tool_calls": calls} if calls else {}
+        reported = MetadataCollector()
+        reported.feed(candidate)
+        message |= message_fields(parts_of(content), reported.raw)
         native = finish_of(candidate)[0] or "STOP"
         choice = {
-            "index": 0, "message": message, "logprobs": None,
+            "index": 0, "message": message, "logprobs": logprobs_of(reported.raw),
             "finish_reason": finish_reason(native, has_calls=bool(calls)), "native_finish_reason": native,
         }  # fmt: skip
         usage = usage_json(usage_of(chunk) or Usage())
@@ -125,12 +132,16 @@ class Pieces(_Completion):
         self._calls = 0
         self._native = "STOP"
         self._usage: Usage | None = None
+        self._texts: list[str] = []
+        self._steps: list[JsonObject] = []
+        self._reported = MetadataCollector()
 
     def feed(self, item: JsonObject) -> bytes:
         """Encode one chunk."""
         candidate = candidate_of(item)
         self._usage = usage_of(item) or self._usage
         self._native = finish_of(candidate)[0] or self._native
+        self._reported.feed(candidate)
         said = parts_of(content_of(item))
         return b"".join(self._piece(delta) for part in said for delta in self._deltas(part))
 
@@ -139,7 +150,10 @@ class Pieces(_Completion):
         if self._has_failed:
             return DONE
         reason = finish_reason(self._native, has_calls=self._calls > 0)
-        last = self._piece({}, finish_reason=reason, native_finish_reason=self._native)
+        said: list[Part] = [text_part("".join(self._texts))] if self._texts else []
+        about = metadata_fields(said, self._reported.raw, self._steps)
+        last = self._piece(about) if about else b""
+        last += self._piece({}, finish_reason=reason, native_finish_reason=self._native)
         if self._counts:
             last += self._event({"choices": [], "usage": usage_json(self._usage or Usage())})
         return last + DONE
@@ -154,7 +168,13 @@ class Pieces(_Completion):
             yield {"tool_calls": [{"index": self._calls, **call_json(part)}]}
             self._calls += 1
         elif isinstance(part.get("text"), str) and part["text"]:
+            if not is_thought(part):
+                self._texts.append(part["text"])
             yield {"reasoning_content" if is_thought(part) else "content": part["text"]}
+        elif fields := media_fields(part):
+            yield fields
+        elif (step := server_step(part)) is not None:
+            self._steps.append(plain(step))
 
     def _piece(self, delta: JsonObject, **ends: str) -> bytes:
         if not self._has_begun:

@@ -18,14 +18,15 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from callgate import strict_json
-from callgate.content.build import say, text_part, thought_part, with_names, with_parts
+from callgate.content.build import media_part, say, text_part, thought_part, with_fields, with_names, with_parts
 from callgate.content.collect import Collector
+from callgate.content.metadata import candidate_fields, step_part
 from callgate.content.normalize import sendable_part
 from callgate.content.read import block_of, call_parts, candidate_of, content_of, parts_of
 from callgate.content.tool_names import resolve_name
 from callgate.declaration import Declaration, declare
 from callgate.errors import InvalidRequestError, ModelError, UsageError
-from callgate.events import RunEnded, TextDelta, ThoughtDelta, TurnEnded
+from callgate.events import MediaReceived, MetadataReported, RunEnded, ServerStepReported, TextDelta, ThoughtDelta, TurnEnded
 from callgate.history.conversation import Conversation
 from callgate.history.repair import repaired, starts_exchange
 from callgate.models import ModelRequest, answering, known_settings
@@ -217,6 +218,7 @@ async def _started(service: Service, wanted: CompatRequest, settings: JsonObject
 async def _said(run: Run) -> AsyncGenerator[JsonObject]:
     """The text of a run, without its calls, which the client did not declare."""
     has_text = is_next = False
+    reported: list[Mapping[str, Any]] = []
     async for item in run.follow(answers=False):
         event = item.event
         if isinstance(event, TextDelta):
@@ -225,10 +227,16 @@ async def _said(run: Run) -> AsyncGenerator[JsonObject]:
             yield say([text_part(gap + event.text)])
         elif isinstance(event, ThoughtDelta):
             yield say([thought_part(event.text)])
+        elif isinstance(event, MediaReceived):
+            yield say([media_part(event.media)])
+        elif isinstance(event, ServerStepReported):
+            yield say([step_part(event.step)])
+        elif isinstance(event, MetadataReported):
+            reported += event.metadata.raw
         elif isinstance(event, TurnEnded):
             is_next = True
         elif isinstance(event, RunEnded):
-            yield _end(run, event.reply, has_text)
+            yield with_fields(_end(run, event.reply, has_text), candidate_fields(reported))
         elif isinstance(event, RunFailed):
             raise run.error or AssertionError("a run that failed has an error")
 
@@ -344,7 +352,9 @@ def whole(chunks: Sequence[JsonObject]) -> JsonObject:
         collector.feed(chunk)
         merged |= chunk
         candidate |= candidate_of(chunk)
-    said = parts_of(collector.close().content)
+    answer = collector.close()
+    said = parts_of(answer.content)
+    candidate |= candidate_fields(answer.raw_metadata)
     candidate.pop("content", None)
     merged["candidates"] = [candidate]
     return with_parts(merged, said) if said else merged

@@ -24,8 +24,11 @@ from callgate.events import (
     CallFinished,
     CallProposed,
     CallStarted,
+    MediaReceived,
+    MetadataReported,
     Notice,
     RunEnded,
+    ServerStepReported,
     TextDelta,
     ThoughtDelta,
     TurnEnded,
@@ -150,6 +153,7 @@ class UiStream:
         """The kind and the id of the text that is being written."""
         self._texts = 0
         self._in_step = False
+        self._sources = 0
 
     def feed(self, item: RunEvent) -> bytes:
         """The parts that an event adds."""
@@ -174,6 +178,8 @@ class UiStream:
             yield from self._text("text" if isinstance(event, TextDelta) else "reasoning", event.text)
         elif isinstance(event, (CallProposed, CallArgsDelta, CallStarted, ApprovalNeeded, CallFinished)):
             yield from self._call(event)
+        elif isinstance(event, (MediaReceived, ServerStepReported, MetadataReported)):
+            yield from self._extras(event)
         elif isinstance(event, Notice) and event.level == "warning":
             yield {"type": "data-notice", "data": plain(event), "transient": True}
         elif isinstance(event, TurnEnded):
@@ -193,6 +199,26 @@ class UiStream:
         if not self._in_step:
             self._in_step = True
             yield {"type": "start-step"}
+
+    def _extras(self, event: MediaReceived | ServerStepReported | MetadataReported) -> Iterator[JsonObject]:
+        yield from self._step()
+        yield from self._text_ended()
+        if isinstance(event, ServerStepReported):
+            yield {"type": "data-server-step", "data": plain(event.step)}
+        elif isinstance(event, MediaReceived):
+            media = event.media
+            url = media.uri or f"data:{media.mime_type};base64,{plain(media)['data']}"
+            yield {"type": "file", "url": url, "mediaType": media.mime_type}
+        else:
+            for source in event.metadata.sources:
+                self._sources += 1
+                named: JsonObject = {"sourceId": f"source-{self._sources}", "title": source.title or source.uri}
+                place: JsonObject = {"type": "source-url", "url": source.uri}
+                kept: JsonObject = {"type": "source-document", "mediaType": "text/plain"}
+                yield (place if source.is_link else kept) | named
+            if event.metadata.search_links:
+                links = {"html": list(event.metadata.search_suggestions), "links": plain(event.metadata.search_links)}
+                yield {"type": "data-search-suggestions", "data": links}
 
     def _text(self, kind: str, text: str) -> Iterator[JsonObject]:
         yield from self._step()

@@ -62,7 +62,7 @@ const PICTURES = new Set(["image/png", "image/jpeg", "image/gif", "image/webp", 
 const SOUNDS = /^audio\/[\w.+-]{1,40}$/;
 
 /** A part with inline data: a picture is shown, anything else can be kept as a file. Nothing is fetched. */
-export function mediaView(part) {
+export function mediaView(part, maker = "tool") {
   const data = part.inlineData || part.inline_data || {};
   const kind = String(data.mimeType || data.mime_type || "application/octet-stream").toLowerCase();
   const name = plain(data.displayName || data.display_name || kind).slice(0, 120);
@@ -78,5 +78,5 @@ export function mediaView(part) {
   const words = `${name}, ${size(bytes.length)}`;
   const save = el("a", { href: url, download: name.replace(/[^\w.-]+/g, "_").slice(0, 80) || "file", class: "link" }, `Save ${words}`);
   if (!isPicture) return el("p", { class: "medium" }, save);
-  return el("figure", { class: "medium" }, el("img", { src: url, alt: `Image from the tool: ${name}` }), el("figcaption", {}, save));
+  return el("figure", { class: "medium" }, el("img", { src: url, alt: `Image from the ${maker}: ${name}` }), el("figcaption", {}, save));
 }

@@ -95,7 +95,7 @@ export class Talk {
 
   draw(session, isGoingOn) {
     this.session = session;
-    const found = exchanges(session.contents || [], session.calls || [], session.exchanges || []);
+    const found = exchanges(session.contents || [], session.calls || [], session.exchanges || [], session.answer_metadata || []);
     // The events of a run that goes on say all of it, from the first on; what an earlier run did of the same exchange they don't.
     if (session.run && found.length && !isGoingOn) found.at(-1).steps = [];
     const opened = this.openCards();

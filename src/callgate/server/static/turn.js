@@ -4,6 +4,7 @@ import { button, el, icon, refill } from "./dom.js";
 import { CallCard } from "./call.js";
 import { MarkdownStream, copy, markdown } from "./markdown.js";
 import { mediaView, textView } from "./bigtext.js";
+import { madeView, sourcesView, stepOf, stepView } from "./sources.js";
 import { Clock } from "./timeline.js";
 import { cost, count, duration, many, oneLine, shown } from "./text.js";
 
@@ -157,13 +158,27 @@ export class TurnView {
   /** Something the model said, from the history. */
   addPart(part, record) {
     if (part.functionCall) return this.addCall(part.functionCall, record);
-    if (part.inlineData) return this.work.append(mediaView(part));
+    if (part.inlineData) return this.work.append(mediaView(part, "model"));
+    const step = stepOf(part);
+    if (step) return this.work.append(stepView(step));
     if (typeof part.text !== "string" || !part.text) return null;
     if (part.thought) return TAKES.thought_delta.call(this, { text: part.text });
     this.thought = null;
     this.text += part.text;
     const view = part.text.length > LONG_ANSWER ? textView(part.text, "Answer") : markdown(part.text);
     return this.work.append(el("div", { class: "answer" }, view));
+  }
+
+  /** The sources of an answer, after it. */
+  addMetadata(metadata) {
+    const view = sourcesView(metadata);
+    if (view) this.put(view);
+  }
+
+  put(view) {
+    this.flush();
+    this.answer = this.thought = null;
+    this.work.append(view);
   }
 
   addCall(wire, record) {
@@ -231,6 +246,15 @@ const TAKES = {
   call_finished({ call, result }) {
     this.card(call).finish(call, result);
   },
+  media_received({ media }) {
+    this.put(madeView(media));
+  },
+  server_step_reported({ step }) {
+    this.put(stepView(step));
+  },
+  metadata_reported({ metadata }) {
+    this.addMetadata(metadata);
+  },
   usage_reported({ usage }) {
     const sum = this.usage || {};
     this.usage = Object.fromEntries(Object.entries(usage).map(([key, value]) => [key, (sum[key] || 0) + value]));
@@ -253,11 +277,12 @@ const TAKES = {
 
 /**
  * The exchanges of a history: for each one what was said, and the steps that `fill` puts into a view. `listed` are those that
- * the service knows; some of them failed, and are not in the history.
+ * the service knows; some of them failed, and are not in the history. `metadata` is that of answers, by the index of their content.
  */
-export function exchanges(contents, records, listed = []) {
+export function exchanges(contents, records, listed = [], metadata = []) {
   const found = [];
   const places = new Map(listed.filter((known) => known.answered).map((known) => [known.index, known]));
+  const reported = new Map(metadata.map((entry) => [entry.content, entry.metadata]));
   for (const [index, content] of contents.entries()) {
     const parts = content.parts || [];
     // Answers of tools may stand in the same content as what a person said after them.
@@ -265,6 +290,7 @@ export function exchanges(contents, records, listed = []) {
     const steps = content.role === "user" ? parts.filter((part) => part.functionResponse) : parts;
     if (steps.length && !found.length) found.push({ said: null, parts: [], steps: [] });
     found.at(-1)?.steps.push(...steps.map((part) => ({ part, record: null })));
+    if (reported.has(index)) found.at(-1)?.steps.push({ part: {}, record: null, metadata: reported.get(index) });
     if (said.length) found.push({ said: said.map((part) => part.text || "").join(""), parts: said, steps: [], known: places.get(index) });
   }
   let after = -1;
@@ -279,8 +305,9 @@ export function exchanges(contents, records, listed = []) {
 /** Puts the steps of an exchange into its view. */
 export function fill(view, steps) {
   const open = [];
-  for (const { part, record } of steps) {
-    if (part.functionResponse) {
+  for (const { part, record, metadata } of steps) {
+    if (metadata) view.addMetadata(metadata);
+    else if (part.functionResponse) {
       const wire = part.functionResponse;
       const at = open.findIndex((entry) => (wire.id ? entry.id === wire.id : entry.name === wire.name));
       if (at >= 0) view.addResponse(open.splice(at, 1)[0].card, wire);

@@ -1,0 +1,326 @@
+"""Read what a response reports beside its content: grounding, citations, ratings, probabilities, steps at the provider.
+
+Takes candidates and parts in Gemini's form; returns the types of `callgate.metadata`. Whatever is malformed is left out
+of the typed fields and kept in `raw`.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from html.parser import HTMLParser
+from typing import Any, cast
+from urllib.parse import quote_plus, urlsplit
+
+from callgate import strict_json
+from callgate.content.read import is_thought, media_of, parts_of
+from callgate.metadata import AnswerMetadata, Citation, ReadUrl, SearchLink, ServerStep, Source, SourceKind, StepKind
+from callgate.types import JsonObject, Media, Part
+
+__all__ = ["MetadataCollector", "candidate_fields", "made_media", "metadata_of", "server_step", "step_part"]
+
+PIECES_MAX = 10_000
+"""Pieces of one field that are kept of a streamed answer; a stream with more of them repeats itself."""
+_HTML_MAX = 1_000_000
+"""Characters of search suggestions that are read."""
+_HANDLED = frozenset({
+    "content", "finishReason", "finish_reason", "finishMessage", "index", "continuationToken", "tokenCount",
+})  # fmt: skip
+_LAST_WINS = frozenset({"safetyRatings", "avgLogprobs"})
+"""Fields that each chunk reports for the whole answer so far."""
+_CHUNKS: dict[str, tuple[SourceKind, str]] = {
+    "web": ("web", "uri"), "image": ("image", "sourceUri"), "maps": ("maps", "uri"), "retrievedContext": ("document", "uri"),
+}  # fmt: skip
+_STEPS: dict[str, tuple[StepKind, str]] = {
+    "executableCode": ("code", "code_execution"), "codeExecutionResult": ("code_result", "code_execution"),
+    "toolCall": ("tool_call", ""), "toolResponse": ("tool_result", ""),
+}  # fmt: skip
+
+
+class MetadataCollector:
+    """Collects the metadata of one answer from its chunks, without repetitions."""
+
+    __slots__ = ("_fields",)
+
+    def __init__(self) -> None:
+        self._fields: dict[str, list[Any]] = {}
+
+    def feed(self, candidate: Mapping[str, Any]) -> None:
+        """Add what a candidate reports beside its content."""
+        for name in candidate.keys() - _HANDLED:
+            value = strict_json.without_bad(strict_json.isolate(candidate[name]))
+            if value is None or value in ([], {}):
+                continue
+            known = self._fields.setdefault(name, [])
+            if known and (name in _LAST_WINS or _extends(value, known[-1])):
+                known[-1] = value
+            elif value not in known[-8:] and len(known) < PIECES_MAX:
+                known.append(value)
+
+    @property
+    def raw(self) -> tuple[JsonObject, ...]:
+        """The metadata as received, in as few objects as hold all pieces; empty if there is none."""
+        longest = max(map(len, self._fields.values()), default=0)
+        return tuple(
+            {name: pieces[index] for name, pieces in sorted(self._fields.items()) if index < len(pieces)}
+            for index in range(longest)
+        )
+
+
+def _extends(new: Any, old: Any) -> bool:
+    """True if a later piece repeats the earlier one and perhaps adds to it, so that it can replace it."""
+    if isinstance(new, dict) and isinstance(old, dict):
+        later, earlier = cast("JsonObject", new), cast("JsonObject", old)
+        return all(key in later and _extends(later[key], value) for key, value in earlier.items())
+    if isinstance(new, list) and isinstance(old, list):
+        later_items, earlier_items = cast("list[Any]", new), cast("list[Any]", old)
+        return later_items[: len(earlier_items)] == earlier_items
+    return bool(new == old)
+
+
+def candidate_fields(raw: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """Return raw metadata as the fields of one candidate, for a response that is sent on."""
+    fields: JsonObject = {}
+    for piece in raw:
+        for name, value in piece.items():
+            fields[name] = _joined(fields[name], value) if name in fields else value
+    return fields
+
+
+def _joined(first: Any, second: Any) -> Any:
+    """Join two pieces of a field. Indices into the chunks of the second one move behind those of the first."""
+    if isinstance(first, list) and isinstance(second, list):
+        return [*cast("list[Any]", first), *(item for item in cast("list[Any]", second) if item not in first)]
+    if not (isinstance(first, dict) and isinstance(second, dict)):
+        return second
+    known, added = cast("JsonObject", first), cast("JsonObject", second)
+    offset = len(_objects(known.get("groundingChunks")))
+    if offset and "groundingSupports" in added:
+        moved = [_moved(support, offset) for support in _objects(added["groundingSupports"])]
+        added = {**added, "groundingSupports": moved}
+    joined = {key: _joined(known[key], value) if key in known else value for key, value in added.items()}
+    if offset and "groundingChunks" in added:  # Positions count, so that repetitions stay.
+        joined["groundingChunks"] = [*_objects(known["groundingChunks"]), *_objects(added["groundingChunks"])]
+    return known | joined
+
+
+def _moved(support: JsonObject, offset: int) -> JsonObject:
+    indices = [index + offset for index in _list(support.get("groundingChunkIndices")) if isinstance(index, int)]
+    return {**support, "groundingChunkIndices": indices}
+
+
+def metadata_of(raw: Sequence[Mapping[str, Any]], content: Mapping[str, Any]) -> AnswerMetadata | None:
+    """Return the typed metadata of an answer; None if nothing was reported."""
+    if not raw:
+        return None
+    sources: list[Source] = []
+    citations: list[Citation] = []
+    texts = _Texts(content)
+    for grounding in _pieces(raw, "groundingMetadata"):
+        chunks = [_source(chunk) for chunk in _objects(grounding.get("groundingChunks"))]
+        sources += [source for source in chunks if source is not None]
+        citations += [_support(support, chunks, texts) for support in _objects(grounding.get("groundingSupports"))]
+    for piece in _pieces(raw, "citationMetadata"):
+        for cited in _objects(piece.get("citations") or piece.get("citationSources")):
+            citation = _cited(cited, texts)
+            citations.append(citation)
+            sources += citation.sources
+    groundings = list(_pieces(raw, "groundingMetadata"))
+    words = ("webSearchQueries", "imageSearchQueries", "retrievalQueries")
+    queries = _each(_text(query) for found in groundings for word in words for query in _list(found.get(word)))
+    suggestions = _each(_text(_object(found.get("searchEntryPoint")).get("renderedContent")) for found in groundings)
+    average = [piece["avgLogprobs"] for piece in raw if isinstance(piece.get("avgLogprobs"), (int, float))]
+    return AnswerMetadata(
+        sources=tuple(dict.fromkeys(sources)),
+        citations=tuple(dict.fromkeys(citations)),
+        queries=queries,
+        search_suggestions=suggestions,
+        search_links=_links(suggestions, queries),
+        urls=tuple(
+            dict.fromkeys(
+                ReadUrl(url=_text(read.get("retrievedUrl")), status=_text(read.get("urlRetrievalStatus")))
+                for piece in _pieces(raw, "urlContextMetadata")
+                for read in _objects(piece.get("urlMetadata"))
+                if _text(read.get("retrievedUrl"))
+            )
+        ),
+        safety_ratings=tuple(rating for piece in raw for rating in _objects(piece.get("safetyRatings"))),
+        logprobs=tuple(_pieces(raw, "logprobsResult")),
+        avg_logprobs=float(average[-1]) if average else None,
+        raw=tuple(raw),
+    )
+
+
+def server_step(part: Mapping[str, Any]) -> ServerStep | None:
+    """Return the step at the provider that a part reports; None if it reports none."""
+    for name, (kind, tool) in _STEPS.items():
+        inner = part.get(name)
+        if isinstance(inner, dict):
+            fields = cast("JsonObject", inner)
+            value = {key: item for key, item in fields.items() if key not in ("id", "toolType")}
+            return ServerStep(
+                kind=kind,
+                tool=tool or _text(fields.get("toolType")).lower(),
+                id=_text(fields.get("id")) or None,
+                value=value,
+            )
+    return None
+
+
+def step_part(step: ServerStep) -> Part:
+    """Return the part that reports a step at the provider."""
+    name = next(name for name, (kind, _) in _STEPS.items() if kind == step.kind)
+    identity: JsonObject = {} if step.id is None else {"id": step.id}
+    kind = {"toolType": step.tool.upper()} if step.kind in ("tool_call", "tool_result") else {}
+    return {name: identity | kind | dict(step.value)}
+
+
+def made_media(part: Mapping[str, Any]) -> Media | None:
+    """Return the image, sound or file that a part of the answer holds; None if it holds none that can be read."""
+    media = None if is_thought(part) else media_of(part)
+    if media is None:
+        return None
+    kind, name = media.get("mime_type", ""), media.get("name")
+    if "data" not in media:
+        return Media(uri=media["uri"], mime_type=kind, name=name) if media.get("uri") else None
+    try:
+        data = base64.b64decode(media["data"].replace("-", "+").replace("_", "/"))
+    except (binascii.Error, ValueError):
+        return None
+    return Media(data=data, mime_type=kind or "application/octet-stream", name=name)
+
+
+# Internals ---------------------------------------------------------------------------------------------------------------
+
+
+class _Texts:
+    """The text of an answer, in which the provider counts bytes of a part and we count characters of the whole."""
+
+    def __init__(self, content: Mapping[str, Any]) -> None:
+        self._parts: list[Part] = parts_of(content)
+        said = [part["text"] if isinstance(part.get("text"), str) and not is_thought(part) else "" for part in self._parts]
+        self._said = said
+        self.whole = "".join(said)
+
+    def passage(self, start: Any, end: Any, part: Any, text: str) -> tuple[str, int | None, int | None]:
+        """Return a passage and its place, by its bytes if they fit, else by its text."""
+        index = part if isinstance(part, int) and 0 <= part < len(self._said) else None
+        before = "" if index is None else "".join(self._said[:index])
+        encoded = (self.whole if index is None else self._said[index]).encode()
+        first = start if isinstance(start, int) and not isinstance(start, bool) else 0
+        if isinstance(end, int) and 0 <= first < end <= len(encoded):
+            found = encoded[first:end].decode("utf-8", "replace")
+            if not text or found == text:
+                place = len(before) + len(encoded[:first].decode("utf-8", "replace"))
+                return found, place, place + len(found)
+        place = self.whole.find(text) if text else -1
+        return (text, place, place + len(text)) if place >= 0 else (text, None, None)
+
+
+class _LinkParser(HTMLParser):
+    """Reads the links of search suggestions; nothing else of their HTML is used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[SearchLink] = []
+        self._url = ""
+        self._text: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        if tag == "a":
+            url = (dict(attrs).get("href") or "").strip()
+            self._url, self._text = (url if _is_web(url) else ""), []
+
+    def handle_data(self, data: str) -> None:
+        if self._url:
+            self._text.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        text = " ".join("".join(self._text).split())
+        if tag == "a" and self._url and text:
+            self.found.append(SearchLink(text=text[:300], url=self._url))
+        if tag == "a":
+            self._url = ""
+
+
+def _is_web(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return False
+    return parts.scheme in ("http", "https") and bool(parts.netloc)
+
+
+def _links(suggestions: Sequence[str], queries: Sequence[str]) -> tuple[SearchLink, ...]:
+    """Return the links of suggestions; searches for the queries if the HTML has none."""
+    parser = _LinkParser()
+    for html in suggestions:
+        parser.feed(html[:_HTML_MAX])
+        parser.close()
+        parser.reset()
+    if suggestions and not parser.found:
+        return tuple(SearchLink(text=query, url=f"https://www.google.com/search?q={quote_plus(query)}") for query in queries)
+    return tuple(dict.fromkeys(parser.found))
+
+
+def _source(chunk: JsonObject) -> Source | None:
+    for name, (kind, address) in _CHUNKS.items():
+        if found := _object(chunk.get(name)):
+            return Source(
+                uri=_text(found.get(address)) or _text(found.get("uri")) or _text(found.get("documentName")),
+                title=_text(found.get("title")),
+                kind=kind,
+                domain=_text(found.get("domain")),
+                text=_text(found.get("text")),
+            )
+    return None
+
+
+def _support(support: JsonObject, chunks: Sequence[Source | None], texts: _Texts) -> Citation:
+    segment = _object(support.get("segment"))
+    text, start, end = texts.passage(
+        segment.get("startIndex"), segment.get("endIndex"), segment.get("partIndex", 0), _text(segment.get("text"))
+    )
+    named: list[Source | None] = [
+        chunks[index] for index in _list(support.get("groundingChunkIndices")) if _is_place(index, chunks)
+    ]
+    scores = [float(score) for score in _list(support.get("confidenceScores")) if isinstance(score, (int, float))]
+    return Citation(
+        text=text, start=start, end=end, sources=tuple(source for source in named if source), confidence=tuple(scores)
+    )
+
+
+def _is_place(index: Any, chunks: Sequence[object]) -> bool:
+    return isinstance(index, int) and not isinstance(index, bool) and 0 <= index < len(chunks)
+
+
+def _cited(cited: JsonObject, texts: _Texts) -> Citation:
+    text, start, end = texts.passage(cited.get("startIndex"), cited.get("endIndex"), None, "")
+    uri, title = _text(cited.get("uri")), _text(cited.get("title"))
+    source = Source(uri=uri, title=title, kind="citation", license=_text(cited.get("license")))
+    return Citation(text=text, start=start, end=end, sources=(source,) if uri or title else ())
+
+
+def _pieces(raw: Iterable[Mapping[str, Any]], name: str) -> Iterator[JsonObject]:
+    return (cast("JsonObject", piece[name]) for piece in raw if isinstance(piece.get(name), dict))
+
+
+def _objects(value: Any) -> list[JsonObject]:
+    return [cast("JsonObject", item) if isinstance(item, dict) else {} for item in _list(value)]
+
+
+def _object(value: Any) -> JsonObject:
+    return cast("JsonObject", value) if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[Any]:
+    return cast("list[Any]", value) if isinstance(value, list) else []
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _each(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(filter(None, texts)))

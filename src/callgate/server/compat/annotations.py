@@ -1,0 +1,86 @@
+"""Sources, media and steps of an answer as fields of a chat completion's message.
+
+Takes parts and raw metadata; returns `annotations` as OpenAI has them, `images` and `audio`, and the rest as Google sent it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from callgate.content.metadata import candidate_fields, made_media, metadata_of, server_step
+from callgate.content.read import text_of
+from callgate.events import plain
+from callgate.metadata import Source
+from callgate.server.compat.chat_request import EXTRA, GOOGLE
+from callgate.strict_json import objects_in
+from callgate.types import JsonObject, Part
+
+__all__ = ["logprobs_of", "media_fields", "message_fields", "metadata_fields"]
+
+
+def message_fields(parts: Sequence[Part], raw: Sequence[Mapping[str, Any]]) -> JsonObject:
+    """Return the fields of a whole message beside its text and calls."""
+    fields: JsonObject = {}
+    for part in parts:
+        for name, value in media_fields(part).items():
+            fields[name] = [*fields.get(name, []), *value] if isinstance(value, list) else value
+    steps = [plain(step) for part in parts if (step := server_step(part)) is not None]
+    return fields | metadata_fields(parts, raw, steps)
+
+
+def media_fields(part: Part) -> JsonObject:
+    """Return the field for an image or a sound that the model made."""
+    media = made_media(part)
+    if media is None:
+        return {}
+    data = plain(media)["data"]
+    if media.mime_type.startswith("audio/"):
+        return {"audio": {"id": "audio-0", "data": data, "transcript": "", "expires_at": 0, "format": media.mime_type}}
+    url = media.uri or f"data:{media.mime_type};base64,{data}"
+    return {"images": [{"type": "image_url", "image_url": {"url": url}}]}
+
+
+def metadata_fields(parts: Sequence[Part], raw: Sequence[Mapping[str, Any]], steps: Sequence[Any] = ()) -> JsonObject:
+    """Return the annotations of a message, and everything that was reported about it under `extra_content.google`."""
+    content = {"parts": list(parts)}
+    metadata = metadata_of(raw, content)
+    extra: JsonObject = {"server_steps": list(steps)} if steps else {}
+    if metadata is None:
+        return {EXTRA: {GOOGLE: extra}} if extra else {}
+    cited = {source for citation in metadata.citations for source in citation.sources}
+    end = len(text_of(content))
+    notes = [
+        _annotation(source, citation.start if citation.start is not None else end, citation.end or end)
+        for citation in metadata.citations
+        for source in citation.sources
+        if source.is_link
+    ]
+    notes += [_annotation(source, end, end) for source in metadata.sources if source.is_link and source not in cited]
+    extra |= {"search_links": plain(metadata.search_links)} if metadata.search_links else {}
+    extra |= {"metadata": candidate_fields(raw)}
+    return ({"annotations": notes} if notes else {}) | {EXTRA: {GOOGLE: extra}}
+
+
+def _annotation(source: Source, start: int, end: int) -> JsonObject:
+    cited = {"start_index": start, "end_index": end, "url": source.uri, "title": source.title or source.uri}
+    return {"type": "url_citation", "url_citation": cited}
+
+
+def logprobs_of(raw: Sequence[Mapping[str, Any]]) -> JsonObject | None:
+    """Return the log probabilities of an answer in the form of chat completions; None if there are none."""
+    metadata = metadata_of(raw, {})
+    tokens = [token for found in metadata.logprobs for token in _tokens(found)] if metadata is not None else []
+    return {"content": tokens, "refusal": None} if tokens else None
+
+
+def _tokens(found: Mapping[str, Any]) -> Iterator[JsonObject]:
+    tops = objects_in(found.get("topCandidates"))
+    for index, token in enumerate(objects_in(found.get("chosenCandidates"))):
+        others = objects_in(tops[index].get("candidates")) if index < len(tops) else []
+        yield _token(token) | {"top_logprobs": [_token(other) for other in others]}
+
+
+def _token(token: Mapping[str, Any]) -> JsonObject:
+    text = str(token.get("token", ""))
+    return {"token": text, "logprob": token.get("logProbability", 0.0), "bytes": list(text.encode("utf-8", "replace"))}

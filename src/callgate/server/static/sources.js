@@ -1,0 +1,56 @@
+// What an answer is based on: sources and search suggestions as links, steps that ran at the provider, media that it made.
+// The provider's HTML is never used: the service has read its links, and only web addresses become links.
+
+import { el } from "./dom.js";
+import { mediaView, textView } from "./bigtext.js";
+import { shown } from "./text.js";
+
+const link = (url, text) => {
+  let isWeb = false;
+  try {
+    isWeb = ["https:", "http:"].includes(new URL(url).protocol);
+  } catch {
+    // Not an address: shown as text.
+  }
+  if (!isWeb) return el("span", {}, shown(text));
+  return el("a", { href: url, target: "_blank", rel: "noopener noreferrer nofollow", referrerpolicy: "no-referrer" }, shown(text));
+};
+
+/** The sources, suggestions and pages of one answer; null if there are none. */
+export function sourcesView(metadata) {
+  const { sources = [], search_links: links = [], urls = [], queries = [] } = metadata;
+  if (!sources.length && !links.length && !urls.length) return null;
+  return el(
+    "section",
+    { class: "sources", "aria-label": "Sources" },
+    sources.length > 0 && [el("h3", {}, "Sources"), el("ol", {}, sources.map((source) => el("li", {}, link(source.uri, source.title || source.uri), source.domain && source.domain !== source.title && el("span", { class: "quiet" }, " ", shown(source.domain)))))],
+    urls.length > 0 && [el("h3", {}, "Pages read"), el("ul", {}, urls.map((read) => el("li", {}, link(read.url, read.url), !read.status.endsWith("_SUCCESS") && el("span", { class: "quiet" }, " could not be read"))))],
+    links.length > 0 && el("p", { class: "suggestions" }, el("span", { class: "quiet" }, "Google Search suggestions"), links.map(({ text, url }) => el("span", { class: "chip" }, link(url, text)))),
+    !links.length && queries.length > 0 && el("p", { class: "quiet" }, `Searched for: ${queries.join(", ")}`),
+  );
+}
+
+const STEPS = { code: "Code run by the provider", code_result: "Output of the code", tool_call: "Tool run by the provider", tool_result: "Result of the provider's tool" };
+
+/** A step that ran at the provider. */
+export function stepView(step) {
+  const { value = {} } = step;
+  const said = value.code ?? value.output ?? JSON.stringify(value.args ?? value.response ?? value, null, 2);
+  const words = `${STEPS[step.kind] || "Step of the provider"}${step.tool && step.tool !== "code_execution" ? `: ${step.tool}` : ""}`;
+  return el("details", { class: "step", open: step.kind.startsWith("code") }, el("summary", {}, shown(words)), textView(String(said), words));
+}
+
+/** The parts of a history that are steps at the provider, in the form of events. */
+export function stepOf(part) {
+  if (part.executableCode) return { kind: "code", tool: "code_execution", value: part.executableCode };
+  if (part.codeExecutionResult) return { kind: "code_result", tool: "code_execution", value: part.codeExecutionResult };
+  if (part.toolCall) return { kind: "tool_call", tool: String(part.toolCall.toolType || "").toLowerCase(), value: part.toolCall };
+  if (part.toolResponse) return { kind: "tool_result", tool: String(part.toolResponse.toolType || "").toLowerCase(), value: part.toolResponse };
+  return null;
+}
+
+/** An image, a sound or a file that the model made. */
+export function madeView({ data, mime_type: kind, name, uri }) {
+  if (uri) return el("p", { class: "medium" }, link(uri, name || uri));
+  return mediaView({ inlineData: { data, mimeType: kind, displayName: name } }, "model");
+}

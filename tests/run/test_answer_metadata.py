@@ -1,0 +1,124 @@
+"""Nothing that Gemini reports about an answer is lost: reply, events, journal, terminal."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from pathlib import Path
+from typing import Any
+
+from google import genai
+from google.genai import types as genai_types
+
+from callgate import Gate, GeminiModel, Media
+from callgate.cli.render import Terminal
+from callgate.content.collect import Collector
+from callgate.events import Event, MediaReceived, MetadataReported, ServerStepReported
+from callgate.metadata import Citation, SearchLink, Source
+from callgate.sessions import load
+from callgate.store import open_store
+from callgate.testing import FakeGemini
+
+SOURCE = Source(uri="https://a.example/1", title="a.example")
+CANDIDATE: dict[str, Any] = {
+    "content": {
+        "role": "model",
+        "parts": [
+            {"executableCode": {"language": "PYTHON", "code": "print(1)"}},
+            {"codeExecutionResult": {"outcome": "OUTCOME_OK", "output": "1\n"}},
+            {"text": "Oslo is dry."},
+            {"inlineData": {"mimeType": "image/png", "data": "AP8="}},
+        ],
+    },
+    "finishReason": "STOP",
+    "index": 0,
+    "groundingMetadata": {
+        "webSearchQueries": ["oslo"],
+        "searchEntryPoint": {"renderedContent": "<a href='https://www.google.com/search?q=oslo'>oslo</a>"},
+        "groundingChunks": [{"web": {"uri": SOURCE.uri, "title": SOURCE.title}}],
+        "groundingSupports": [
+            {"segment": {"partIndex": 2, "endIndex": 12, "text": "Oslo is dry."}, "groundingChunkIndices": [0]}
+        ],
+    },
+    "safetyRatings": [{"category": "HARM_CATEGORY_HARASSMENT", "probability": "LOW"}],
+    "avgLogprobs": -0.5,
+}
+ANSWER = {"candidates": [CANDIDATE], "usageMetadata": {"totalTokenCount": 3}, "modelVersion": "gemini-3.8-flash"}
+IMAGE = Media(data=b"\x00\xff", mime_type="image/png")
+CITATION = Citation(text="Oslo is dry.", start=0, end=12, sources=(SOURCE,))
+
+
+def model_of(fake: FakeGemini) -> GeminiModel:
+    return GeminiModel("gemini-3.8-flash", api_key="k", env={"GOOGLE_GEMINI_BASE_URL": fake.base_url})
+
+
+def checked(reply: Any) -> None:
+    assert reply.sources == [SOURCE]
+    assert reply.citations == [CITATION]
+    assert reply.media == [IMAGE]
+    assert [step.kind for step in reply.server_steps] == ["code", "code_result"]
+    [metadata] = reply.metadata
+    assert metadata.search_links == (SearchLink(text="oslo", url="https://www.google.com/search?q=oslo"),)
+    assert metadata.avg_logprobs == -0.5
+    assert metadata.safety_ratings == tuple(CANDIDATE["safetyRatings"])
+    assert metadata.raw[0]["groundingMetadata"] == CANDIDATE["groundingMetadata"]
+
+
+def test_a_reply_its_events_and_its_journal_hold_what_google_genai_reads_from_the_same_answer(tmp_path: Path) -> None:
+    async def body() -> None:
+        store = tmp_path / "s.db"
+        events: list[Event] = []
+
+        async def watch(event: Event) -> None:
+            events.append(event)
+
+        async with FakeGemini([ANSWER, ANSWER, "Go on."]) as fake, Gate(model_of(fake), store=store) as gate:
+            client = genai.Client(api_key="k", http_options=genai_types.HttpOptions(base_url=fake.base_url))
+            judged = client.aio.models.generate_content(model="gemini-3.8-flash", contents="x")
+            grounding = (await judged).candidates[0].grounding_metadata
+            reply = await gate.run("Weather?", session="s", watch=watch)
+            later = await gate.run("And?", session="s")
+            assert fake.refusals == []
+        checked(reply)
+        assert grounding.grounding_chunks[0].web.uri == reply.sources[0].uri
+        assert grounding.search_entry_point.rendered_content == reply.search_suggestions[0]
+        assert later.metadata == ()
+        assert later.media == []
+        assert [event.media for event in events if isinstance(event, MediaReceived)] == [IMAGE]
+        assert [event.step for event in events if isinstance(event, ServerStepReported)] == reply.server_steps
+        assert [event.metadata for event in events if isinstance(event, MetadataReported)] == list(reply.metadata)
+
+    asyncio.run(body())
+
+
+def test_a_session_that_is_loaded_again_has_the_metadata(tmp_path: Path) -> None:
+    async def body() -> None:
+        path = tmp_path / "s.db"
+        async with FakeGemini([ANSWER]) as fake, Gate(model_of(fake), store=path) as gate:
+            await gate.run("Weather?", session="s")
+        store = open_store(path)
+        try:
+            checked((await load(store, "s")).reply)
+        finally:
+            await store.aclose()
+
+    asyncio.run(body())
+
+
+def test_a_terminal_shows_sources_suggestions_code_and_media_without_control_characters() -> None:
+    out, err = io.StringIO(), io.StringIO()
+    terminal = Terminal(out, err, {})
+    collector = Collector()
+    hostile = CANDIDATE["groundingMetadata"] | {"groundingChunks": [{"web": {"uri": SOURCE.uri, "title": "a\x1b[2Jb"}}]}
+    for event in collector.feed({"candidates": [CANDIDATE | {"groundingMetadata": hostile}]}):
+        terminal.show(event)
+    metadata = collector.close().metadata
+    assert metadata is not None
+    terminal.show(MetadataReported(metadata))
+    said = err.getvalue()
+    assert "print(1)" in said
+    assert "https://a.example/1" in said
+    assert "Google Search: oslo: https://www.google.com/search?q=oslo" in said
+    assert "image/png, 0.0 KiB" in said
+    assert "\x1b" not in said
+    assert terminal.media == [IMAGE]
