@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run with any Python; pip would have refused
     _SENTENCE = (
@@ -19,6 +19,8 @@ if sys.version_info < (3, 11):  # noqa: UP036 - a checkout can be run with any P
     if os.path.basename(sys.argv[0] if sys.argv else "") in ("-m", "callgate", "callgate.exe"):
         raise SystemExit("callgate: " + _SENTENCE)
     raise ImportError(_SENTENCE)
+
+from callgate.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from callgate.content.collect import ModelResponse, function_calls
@@ -95,43 +97,32 @@ __all__ = [
     "tool",
 ]  # fmt: skip
 
-_PLACES = {
-    "callgate.content.collect": ("ModelResponse", "function_calls"),
-    "callgate.history.conversation": ("Conversation",),
-    "callgate.declaration": ("Declaration", "declare"),
-    "callgate.definitions": ("convert", "definition_from", "definitions_from"),
-    "callgate.definitions.function": ("tool",),
-    "callgate.errors": ("CallgateError", "ModelError", "OutputError", "ToolError", "ToolNotDeclarableError", "UsageError"),
-    "callgate.tools.executor": ("Executor",),
-    "callgate.files": ("FileTools",),
-    "callgate.mcp": ("McpServer", "mcp_servers_from_file"),
-    "callgate.models.gemini": ("GeminiModel",),
-    "callgate.models.openai": ("OpenAIModel",),
-    "callgate.permission": ("Policy",),
-    "callgate.content.response": ("to_function_response",),
-    "callgate.run.gate": ("Gate",),
-    "callgate.schema": ("check_arguments",),
-    "callgate.testing.scripted_model": ("ScriptedModel",),
-    "callgate.types": (
+__getattr__ = lazy_names(__name__, {
+    "content.collect": ("ModelResponse", "function_calls"),
+    "history.conversation": ("Conversation",),
+    "declaration": ("Declaration", "declare"),
+    "definitions": ("convert", "definition_from", "definitions_from"),
+    "definitions.function": ("tool",),
+    "errors": ("CallgateError", "ModelError", "OutputError", "ToolError", "ToolNotDeclarableError", "UsageError"),
+    "tools.executor": ("Executor",),
+    "files": ("FileTools",),
+    "mcp": ("McpServer", "mcp_servers_from_file"),
+    "models.gemini": ("GeminiModel",),
+    "models.openai": ("OpenAIModel",),
+    "permission": ("Policy",),
+    "content.response": ("to_function_response",),
+    "run.gate": ("Gate",),
+    "schema": ("check_arguments",),
+    "testing.scripted_model": ("ScriptedModel",),
+    "types": (
         "CallRecord", "Decision", "FunctionCall", "Limits", "Media", "Price", "Reply", "ToolContext", "ToolDefinition",
         "ToolResult", "Usage",
     ),
-    "callgate.workers.pool": ("WorkerPool",),
-}  # fmt: skip
-_WHERE = {name: module for module, names in _PLACES.items() for name in names}
+    "workers.pool": ("WorkerPool",),
+})  # fmt: skip
 
 # A library logs nothing by default: handlers are the program's choice.
 logging.getLogger("callgate").addHandler(logging.NullHandler())
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'callgate' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(_WHERE[name]), name)
-    globals()[name] = value
-    return value
 
 
 def __dir__() -> list[str]:

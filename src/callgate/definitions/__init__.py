@@ -6,7 +6,9 @@ of `FORMATS`. The names below are loaded on first use: programs that only pass f
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from callgate.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from callgate.definitions.conversion import Converted, convert
@@ -22,22 +24,14 @@ __all__ = [
     "definition_from", "definitions_from", "format_named", "function_tool", "tool",
 ]  # fmt: skip
 
-_PLACES = {
-    "conversion": ("Converted", "convert"),
-    "detection": ("definition_from", "definitions_from"),
-    "format": ("Format", "Kind"),
-    "formats": ("FORMATS", "format_named"),
-    "function": ("ArgumentsInvalidError", "FunctionTool", "ToolOptions", "function_tool", "tool"),
-    "json_node": ("ShapeError",),
-}
-_WHERE = {name: module for module, names in _PLACES.items() for name in names}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'callgate.definitions' has no attribute {name!r}")
-    import importlib
-
-    value = getattr(importlib.import_module(f"callgate.definitions.{_WHERE[name]}"), name)
-    globals()[name] = value
-    return value
+__getattr__ = lazy_names(
+    __name__,
+    {
+        "conversion": ("Converted", "convert"),
+        "detection": ("definition_from", "definitions_from"),
+        "format": ("Format", "Kind"),
+        "formats": ("FORMATS", "format_named"),
+        "function": ("ArgumentsInvalidError", "FunctionTool", "ToolOptions", "function_tool", "tool"),
+        "json_node": ("ShapeError",),
+    },
+)

@@ -11,12 +11,13 @@ import inspect
 import logging
 import math
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypedDict, TypeVar, Unpack, cast, get_args, overload
 
 from callgate.definitions.docstrings import Docstring, docstring_from
 from callgate.definitions.json_decoding import reader_of
+from callgate.definitions.plain_types import PlainFields, plain_output_schema
 from callgate.definitions.python_types import (
     FieldType,
     NotExpressibleError,
@@ -180,18 +181,16 @@ class FunctionTool:
         self._parameters = tuple(parameter for parameter in self._signature.parameters if not parameter.is_context)
         self.takes_context = len(self._parameters) < len(self._signature.parameters)
         self._is_plain = not self.takes_context and all(parameter.kind in _BY_NAME for parameter in self._parameters)
-        conversion = TypedDictConversion(self._signature.namespace)
-        self._fields = _field_types(name, self._parameters, conversion)
-        self._keys = {parameter.name: self._fields[parameter.name].key(parameter.name) for parameter in self._parameters}
-        required = [parameter.name for parameter in self._parameters if self._is_required(parameter)]
-        self._adapter = _adapter(name, self._fields, required, self._signature)
-        self._read = reader_of(self._adapter)
+        defaults = {each.name: each.default for each in self._parameters if each.default is not ABSENT}
+        annotations = {each.name: each.type for each in self._parameters}
+        self._plain = PlainFields.of(annotations, defaults) if self._is_plain else None
+        self._types = None if self._plain is not None else _TypedArguments(name, self._parameters, self._signature)
         doc = docstring_from(_docstring(fn))
         self.definition = ToolDefinition(
             name=name,
             description=doc.prose if options.description is None else options.description,
             input_schema=self._input_schema(doc),
-            output_schema=_output_schema(self._signature, conversion),
+            output_schema=_output_schema(self._signature),
             read_only=bool(options.read_only),
             idempotent=bool(options.idempotent),
             sequential=bool(options.sequential),
@@ -243,20 +242,19 @@ class FunctionTool:
         return (*heads, *extra), keyword
 
     def _python_values(self, args: Mapping[str, Any]) -> dict[str, Any]:
-        from pydantic import ValidationError
-
+        if self._plain is not None:
+            values = self._plain.values(args)
+            if values is not None:
+                return values
+            if self._types is None:  # Only pydantic's way of reading says what is wrong with a value.
+                self._types = _TypedArguments(self.definition.name, self._parameters, self._signature)
+        assert self._types is not None
         unknown = [key for key in args if key not in self.definition.input_schema["properties"]]
         if unknown:
             raise ArgumentsInvalidError(tuple(f"unknown argument {shown(key)}" for key in unknown[:10]))
-        try:
-            # Read as JSON, not as Python values: a strict model takes "2026-01-31" for a date from JSON only.
-            values = cast("dict[str, Any]", self._read(dump(dict(args))))
-        except ValidationError as error:
-            raise ArgumentsInvalidError(sentences_of(error, args)) from None
-        except JsonError as error:
-            raise ArgumentsInvalidError((str(error),)) from None
+        values = self._types.read(args)
         for parameter in self._parameters:
-            absent = self._keys[parameter.name] not in args
+            absent = self._types.keys[parameter.name] not in args
             if absent and (parameter.default is not ABSENT or parameter.is_variadic):
                 values.pop(parameter.name, None)
             if parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -268,29 +266,59 @@ class FunctionTool:
         if taken:
             raise ArgumentsInvalidError(tuple(f"{name}: {shown(key)} is not a free name" for key in taken))
 
-    def _is_required(self, parameter: Parameter) -> bool:
-        if parameter.is_variadic:
-            # `*args: *tuple[int, str]` and `**kwargs: Unpack[Options]` may need some; plain ones never do.
-            return not accepts_none_of_it(self._fields[parameter.name], self._signature.namespace)
-        return parameter.default is ABSENT and self._fields[parameter.name].is_required
-
     def _input_schema(self, doc: Docstring) -> dict[str, Any]:
-        schema = schema_of(self._adapter)
+        typed = self._types
+        schema = cast("PlainFields", self._plain).schema() if typed is None else schema_of(typed.adapter)
         properties: dict[str, Any] = schema.get("properties", {})
         for parameter in self._parameters:
-            key = self._keys[parameter.name]
+            key = parameter.name if typed is None else typed.keys[parameter.name]
             entry: dict[str, Any] = properties.get(key, {})
-            said = self._fields[parameter.name].description or doc.parameters.get(parameter.name)
-            description = said or _VARIADIC.get(parameter.kind)
-            if description:
+            said = None if typed is None else typed.fields[parameter.name].description
+            if description := said or doc.parameters.get(parameter.name) or _VARIADIC.get(parameter.kind):
                 entry["description"] = description
             if parameter.default is not ABSENT:
-                found, value = default_as_json(self._adapter, parameter.name, key, parameter.default)
+                found, value = True, parameter.default
+                if typed is not None:
+                    found, value = default_as_json(typed.adapter, parameter.name, key, parameter.default)
                 entry.pop("default", None)
                 entry.update({"default": value} if found else {})
         result: dict[str, Any] = {"type": "object", "properties": properties}
         result |= {key: schema[key] for key in ("required", "$defs") if schema.get(key)}
         return result | {"additionalProperties": False}
+
+
+class _TypedArguments:
+    """The parameters of a function as pydantic reads them."""
+
+    def __init__(self, tool_name: str, parameters: Sequence[Parameter], signature: Signature) -> None:
+        self._signature = signature
+        self.fields = _field_types(tool_name, parameters, TypedDictConversion(signature.namespace))
+        self.keys = {parameter.name: self.fields[parameter.name].key(parameter.name) for parameter in parameters}
+        required = [parameter.name for parameter in parameters if self._is_required(parameter)]
+        self.adapter = _adapter(tool_name, self.fields, required, signature)
+        self._read = reader_of(self.adapter)
+
+    def read(self, args: Mapping[str, Any]) -> dict[str, Any]:
+        """The Python values of JSON arguments.
+
+        Raises:
+            ArgumentsInvalidError: the declared types refuse a value.
+        """
+        from pydantic import ValidationError
+
+        try:
+            # Read as JSON, not as Python values: a strict model takes "2026-01-31" for a date from JSON only.
+            return cast("dict[str, Any]", self._read(dump(dict(args))))
+        except ValidationError as error:
+            raise ArgumentsInvalidError(sentences_of(error, args)) from None
+        except JsonError as error:
+            raise ArgumentsInvalidError((str(error),)) from None
+
+    def _is_required(self, parameter: Parameter) -> bool:
+        if parameter.is_variadic:
+            # `*args: *tuple[int, str]` and `**kwargs: Unpack[Options]` may need some; plain ones never do.
+            return not accepts_none_of_it(self.fields[parameter.name], self._signature.namespace)
+        return parameter.default is ABSENT and self.fields[parameter.name].is_required
 
 
 def _field_types(name: str, parameters: Iterable[Parameter], conversion: TypedDictConversion) -> dict[str, FieldType]:
@@ -325,12 +353,14 @@ def _undeclarable(name: str, parameter: str, reason: NotExpressibleError) -> Too
     )
 
 
-def _output_schema(signature: Signature, conversion: TypedDictConversion) -> dict[str, Any] | None:
+def _output_schema(signature: Signature) -> dict[str, Any] | None:
     returns = signature.returns
     if returns in (ABSENT, None, type(None), Any) or _mentions(returns, (Media, ToolResult)):
         return None
+    if (plain := plain_output_schema(returns)) is not None:
+        return plain
     try:
-        kind = FieldType(returns, conversion).type
+        kind = FieldType(returns, TypedDictConversion(signature.namespace)).type
         return schema_of(adapter_for(kind, signature.namespace), mode="serialization") or None
     except NotExpressibleError as error:
         _log.debug("no output schema for %r: %s", returns, error)

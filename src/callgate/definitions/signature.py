@@ -204,8 +204,6 @@ class _Scope:
 
 
 def _parameter(raw: inspect.Parameter, scope: _Scope, tool_name: str) -> Parameter:
-    from pydantic.fields import FieldInfo
-
     is_annotated = raw.annotation is not ABSENT
     default: Any = raw.default
     try:
@@ -215,7 +213,7 @@ def _parameter(raw: inspect.Parameter, scope: _Scope, tool_name: str) -> Paramet
             kind = _unpacked(kind) or list[kind]
         elif raw.kind is _Kind.VAR_KEYWORD:
             kind = _unpacked(kind) or dict[str, kind]
-        elif isinstance(default, FieldInfo):
+        elif _is_field(default):
             # `x: int = Field(...)` is a description and perhaps a default, not a value for the function.
             kind, default = Annotated[kind, default], ABSENT
         elif default is None:
@@ -230,6 +228,12 @@ def _parameter(raw: inspect.Parameter, scope: _Scope, tool_name: str) -> Paramet
     return Parameter(
         name=raw.name, kind=raw.kind, type=kind, default=default, is_annotated=is_annotated, is_context=is_context
     )
+
+
+def _is_field(default: Any) -> bool:
+    """True for `Field(...)`, of which there is none as long as nobody has imported pydantic."""
+    pydantic: Any = sys.modules.get("pydantic.fields")
+    return pydantic is not None and isinstance(default, pydantic.FieldInfo)
 
 
 def _raw_signature(fn: Callable[..., Any]) -> inspect.Signature:

@@ -26,7 +26,6 @@ from callgate.models import (
     origin_of,
     provider_of_model,
 )
-from callgate.models.prompted import PromptedModel
 
 __all__ = ["in_mode"]
 
@@ -47,11 +46,17 @@ def in_mode(model: Model, mode: Mode) -> Model:
         if mode == "native":
             raise UsageError(f"{model.name!r} has no native tool calling: use mode='auto' or 'prompted'")
         return model
-    return {"auto": ByAbility, "native": _itself, "prompted": PromptedModel}[mode](model)
+    return {"auto": ByAbility, "native": _itself, "prompted": _prompted}[mode](model)
 
 
 def _itself(model: Model) -> Model:
     return model
+
+
+def _prompted(model: Model) -> Model:
+    from callgate.models.prompted import PromptedModel  # Most programs never need what it imports.
+
+    return PromptedModel(model)
 
 
 class ByAbility:
@@ -59,8 +64,14 @@ class ByAbility:
 
     def __init__(self, model: Model) -> None:
         self._native = model
-        self._prompted = PromptedModel(model)
+        self._by_prompt_model: Model | None = None
         self._has_tools = getattr(model, "supports_tools", None) is not False
+
+    @property
+    def _prompted(self) -> Model:
+        if self._by_prompt_model is None:
+            self._by_prompt_model = _prompted(self._native)
+        return self._by_prompt_model
 
     @property
     def name(self) -> str:

@@ -11,20 +11,22 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from callgate.content.sanitize import sanitize_args
 from callgate.errors import AuditError, UsageError
 from callgate.events import Notice
 from callgate.machine import facts
 from callgate.permission.approval import Answered, Approval, Approve
-from callgate.permission.audit import AuditLog
-from callgate.permission.cache import ResultCache, Slot
-from callgate.permission.hooks import REWRITES_MAX, HookOutcome, run_after, run_before
 from callgate.permission.policy import Policy
 from callgate.permission.rates import Limiter, ModelLimiter, Place, RateLimits, Remaining
 from callgate.permission.session_rules import session_rule
 from callgate.types import CallRecord, Decision, FunctionCall, JsonObject, SessionRule, ToolDefinition, ToolResult
+
+if TYPE_CHECKING:
+    from callgate.permission.audit import AuditLog
+    from callgate.permission.cache import ResultCache, Slot
+    from callgate.permission.hooks import HookOutcome
 
 __all__ = ["CallGuard", "Guard", "Tools"]
 
@@ -155,6 +157,8 @@ class CallGuard:
         self._told |= {notice.message for notice in notices}
         if not self.guard.policy.hooks:
             return [facts.CallDecided(id=c.id, decision=d) for c, d in zip(calls, decisions, strict=True)], notices
+        from callgate.permission.hooks import REWRITES_MAX, HookOutcome
+
         heard = [c for c, d in zip(calls, decisions, strict=True) if d.verdict != "deny" and c.id not in rewritten]
         outcomes = await self._hear_hooks(heard)
         decided: list[facts.CallDecided] = []
@@ -171,6 +175,8 @@ class CallGuard:
         return decided, notices
 
     async def _hear_hooks(self, calls: Sequence[FunctionCall]) -> dict[str, HookOutcome]:
+        from callgate.permission.hooks import run_before
+
         outcomes: dict[str, HookOutcome] = {}
         room = asyncio.Semaphore(HOOKS_AT_ONCE)
 
@@ -264,6 +270,8 @@ class CallGuard:
 
     async def heard(self, call: FunctionCall, result: ToolResult) -> tuple[ToolResult, list[Notice]]:
         """The result with what hooks have to say about it."""
+        from callgate.permission.hooks import run_after
+
         definition = self.guard.tools.definition(call.name)
         outcome = await run_after(self.guard.policy.hooks, definition, call, result, session=self._session)
         notices = [Notice("hook", warning, "warning") for warning in outcome.warnings]

@@ -9,17 +9,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from os import PathLike
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from callgate.errors import UsageError
 from callgate.permission.call_paths import paths_in
-from callgate.permission.hooks import Hook
 from callgate.permission.patterns import PathGlob, path_parts
-from callgate.permission.policy_file import fields_of, read_table
 from callgate.permission.rules import MODES, VERDICTS, Mode, Rule, rule_from
 from callgate.permission.sensitive import RUNS_CODE, SENSITIVE, path_matcher, sensitive_path
 from callgate.permission.session_rules import covers
 from callgate.types import Decision, FunctionCall, SessionRule, ToolDefinition, Verdict
+
+if TYPE_CHECKING:
+    from callgate.permission.hooks import Hook
 
 __all__ = ["Explanation", "Policy"]
 
@@ -102,12 +103,16 @@ class Policy:
         Raises:
             UsageError: there is no such file, or it is not TOML.
         """
+        from callgate.permission.policy_file import fields_of, read_table
+
         table, places = read_table(path)
         return cls(**fields_of(table, places))
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> Policy:
         """The policy that a table holds, as the file would say it."""
+        from callgate.permission.policy_file import fields_of
+
         return cls(**fields_of(table))
 
     def strictest(self, *others: Policy) -> Policy:

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 from callgate.declaration import DECLARATIONS_MAX, split_built_in
 from callgate.errors import UsageError
 from callgate.models.choice import ModelLike, open_model
-from callgate.permission import Approve, AuditLog, Policy, RateLimits, ResultCache
 from callgate.permission.guard import Guard
+from callgate.permission.policy import Policy
+from callgate.permission.rates import RateLimits
 from callgate.run.config import GateConfig
 from callgate.run.declared_tools import ToolDeclarer
 from callgate.run.inputs import usable_parts
@@ -21,6 +22,7 @@ from callgate.types import Limits, Price
 
 if TYPE_CHECKING:
     from callgate.models import Mode
+    from callgate.permission import Approve, AuditLog, ResultCache
 
 __all__ = ["build_config"]
 
@@ -66,7 +68,7 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
         policy=policy,
         approve=approve,
         rates=rates or RateLimits(),
-        audit=AuditLog(audit) if isinstance(audit, (str, PathLike)) else audit,
+        audit=_audit_log(audit) if isinstance(audit, (str, PathLike)) else audit,
         cache=cache,
     )
     declarer = ToolDeclarer(
@@ -90,3 +92,9 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
     )
     config.declare()  # Raises now what would fail in the first request.
     return config
+
+
+def _audit_log(path: str | PathLike[str]) -> AuditLog:
+    from callgate.permission.audit import AuditLog
+
+    return AuditLog(path)

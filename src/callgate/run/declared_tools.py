@@ -15,7 +15,7 @@ from callgate.content.tool_names import FIND_TOOLS, READ_RESULT
 from callgate.declaration import DECLARATIONS_MAX, BuiltIn, Declaration, declare
 from callgate.events import Notice
 from callgate.machine import facts
-from callgate.permission import Policy
+from callgate.permission.policy import Policy
 from callgate.store import Store
 from callgate.tools.confusable_names import look_alikes_among
 from callgate.tools.executor import Executor

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, cast
 
 from callgate.errors import UsageError
-from callgate.permission import Policy, RateLimits
+from callgate.permission.policy import Policy
+from callgate.permission.rates import RateLimits
 from callgate.types import Limits
 
 __all__ = ["usable_history", "usable_parts"]

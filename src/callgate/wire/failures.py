@@ -5,7 +5,6 @@ Exceptions of the HTTP client and headers come in; failures go out. What the wor
 
 from __future__ import annotations
 
-import email.utils
 import errno
 import re
 import socket
@@ -213,6 +212,8 @@ def _untrusted(error: BaseException, *, is_handshake: bool) -> str | None:
 
 
 def _timestamp(date: str) -> float | None:
+    import email.utils  # With what it imports it is the size of this package, and few servers ask for a wait by a date.
+
     try:
         read = email.utils.parsedate_to_datetime(date)
     except (ValueError, TypeError, OverflowError, IndexError):

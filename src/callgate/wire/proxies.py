@@ -5,7 +5,8 @@ A URL comes in, a proxy or nothing goes out. Each URL is decided by itself: what
 
 from __future__ import annotations
 
-import urllib.request
+import os
+import sys
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
@@ -28,6 +29,10 @@ class Proxy:
 
 def proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
     """The proxy that requests to a host go through, if there is one."""
+    if not _may_be_named():
+        return None
+    import urllib.request
+
     named = urllib.request.getproxies()
     which = scheme if named.get(scheme) else "all"
     url = named.get(which)
@@ -38,3 +43,8 @@ def proxy_for(scheme: str, host: str, port: int) -> Proxy | None:
     if not colon:
         scheme, rest = "http", url
     return Proxy(f"{'socks5' if scheme == 'socks' else scheme}://{rest}", f"{which.upper()}_PROXY")
+
+
+def _may_be_named() -> bool:
+    """True if a variable, or the settings of the system where it has some, may name a proxy."""
+    return sys.platform in ("win32", "darwin") or any(name.lower().endswith("_proxy") for name in os.environ)

@@ -1,0 +1,137 @@
+"""Plain Python types to JSON Schema, without pydantic: text, numbers, truth values, lists of these, and None beside one.
+
+Most functions have no other parameters. Loading pydantic for these takes a quarter of the time from the start of a program
+to its first answer, and reading a value of one takes nothing but a look at its type. Whatever is not as plain is left
+to `python_types`, which gives the same schemas and values.
+"""
+
+from __future__ import annotations
+
+import math
+import types
+from collections.abc import Callable, Mapping
+from typing import Any, Union, cast, get_args, get_origin
+
+__all__ = ["PlainFields", "plain_output_schema"]
+
+_SCALARS: dict[Any, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_NULL = {"type": "null"}
+_UNIONS = (Union, types.UnionType)
+
+Reader = Callable[[Any], Any]
+"""Takes a JSON value and returns the Python value, or raises `_NotPlainError`."""
+
+
+class _NotPlainError(Exception):
+    """The value is not one that can be read here."""
+
+
+class PlainFields:
+    """The fields of an object, all of plain types."""
+
+    def __init__(self, annotations: Mapping[str, Any], defaults: Mapping[str, Any]) -> None:
+        self._readers = {name: _reader(annotation) for name, annotation in annotations.items()}
+        self._required = [name for name in annotations if name not in defaults]
+        self._schemas = {name: _schema(annotation) for name, annotation in annotations.items()}
+
+    @classmethod
+    def of(cls, annotations: Mapping[str, Any], defaults: Mapping[str, Any]) -> PlainFields | None:
+        """The fields of these types, if they and their defaults are plain."""
+        if not all(_is_plain(annotation) for annotation in annotations.values()):
+            return None
+        found = cls(annotations, defaults)
+        read = found.values(defaults, partly=True)
+        # A default that is read as another value is written differently, too; a list may be changed by the function.
+        return found if read is not None and all(read[name] is value for name, value in defaults.items()) else None
+
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of the object, as pydantic would write it."""
+        found: dict[str, Any] = {"properties": self._schemas}
+        return found | {"required": self._required} if self._required else found
+
+    def values(self, args: Mapping[str, Any], *, partly: bool = False) -> dict[str, Any] | None:
+        """The Python values of an object; None if one is missing, unknown or anything but plain."""
+        if not partly and not all(name in args for name in self._required):
+            return None
+        try:
+            return {name: self._readers[name](value) for name, value in args.items()}
+        except (KeyError, _NotPlainError):
+            return None
+
+
+def plain_output_schema(annotation: Any) -> dict[str, Any] | None:
+    """The JSON Schema of a returned value of a plain type, or of a plain dict or list; None if it is neither."""
+    if annotation is dict or annotation == dict[str, Any]:
+        return {"additionalProperties": True, "type": "object"}
+    if annotation == list[dict[str, Any]]:
+        return {"items": {"additionalProperties": True, "type": "object"}, "type": "array"}
+    return _schema(annotation) if _is_plain(annotation) else None
+
+
+def _is_plain(annotation: Any) -> bool:
+    if _is_scalar(annotation):
+        return True
+    inner = get_args(annotation)
+    if get_origin(annotation) is list:
+        return len(inner) == 1 and _is_scalar(inner[0])
+    return get_origin(annotation) in _UNIONS and len(inner) == 2 and inner[1] is type(None) and _is_scalar(inner[0])
+
+
+def _is_scalar(annotation: Any) -> bool:
+    return isinstance(annotation, type) and annotation in _SCALARS
+
+
+def _schema(annotation: Any) -> dict[str, Any]:
+    if _is_scalar(annotation):
+        return {"type": _SCALARS[annotation]}
+    inner = {"type": _SCALARS[get_args(annotation)[0]]}
+    return {"items": inner, "type": "array"} if get_origin(annotation) is list else {"anyOf": [inner, dict(_NULL)]}
+
+
+def _reader(annotation: Any) -> Reader:
+    if _is_scalar(annotation):
+        return _READERS[annotation]
+    read = _READERS[get_args(annotation)[0]]
+    if get_origin(annotation) is list:
+        return lambda value: [read(item) for item in _listed(value)]
+    return lambda value: None if value is None else read(value)
+
+
+def _listed(value: Any) -> list[Any]:
+    if type(value) is not list:
+        raise _NotPlainError
+    return cast("list[Any]", value)
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise _NotPlainError
+    if not value.isascii():
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            raise _NotPlainError from None
+    return value
+
+
+def _integer(value: Any) -> int:
+    if type(value) is not int:
+        raise _NotPlainError
+    return value
+
+
+def _number(value: Any) -> float:
+    if type(value) is int and abs(value) < 2**53:
+        return float(value)
+    if type(value) is not float or not math.isfinite(value):
+        raise _NotPlainError
+    return value
+
+
+def _truth(value: Any) -> bool:
+    if type(value) is not bool:
+        raise _NotPlainError
+    return value
+
+
+_READERS: dict[Any, Reader] = {str: _text, int: _integer, float: _number, bool: _truth}
