@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from callgate.declaration import DECLARATIONS_MAX, split_built_in
 from callgate.errors import UsageError
 from callgate.models.choice import ModelLike, open_model
+from callgate.permission import Policy, RateLimits
 from callgate.permission.guard import Guard
-from callgate.permission.policy import Policy
-from callgate.permission.rates import RateLimits
 from callgate.run.config import GateConfig
 from callgate.run.declared_tools import ToolDeclarer
 from callgate.run.inputs import usable_parts
@@ -95,6 +94,6 @@ def build_config(  # noqa: PLR0913 - the arguments of a gate
 
 
 def _audit_log(path: str | PathLike[str]) -> AuditLog:
-    from callgate.permission.audit import AuditLog
+    from callgate.permission import AuditLog
 
     return AuditLog(path)
